@@ -1,0 +1,11 @@
+"""One DAG for every file in `pipelines/`. Airflow finds them here as module globals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.airflow.dag_factory import build_dags
+
+HERE = Path(__file__).resolve().parent
+
+globals().update(build_dags(HERE / "pipelines", spark_jobs=HERE.parent / "spark_jobs"))

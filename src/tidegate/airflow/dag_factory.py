@@ -1,0 +1,140 @@
+"""Pipeline in, DAG out: `plan -> load -> commit`.
+
+Nothing is asked of a broker, a database or Spark here: a DAG file is parsed again and again.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from airflow.sdk import DAG, Param
+
+from tidegate.airflow.operators import CommitOperator, LoadOperator, PlanOperator
+from tidegate.airflow.retries import RetryWhatCanHeal
+from tidegate.config import Pipeline
+from tidegate.errors import ConfigError
+from tidegate.pipelines import load_pipelines
+
+EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
+"""Before every run; with `catchup=False` it has no other meaning."""
+
+
+def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
+    """A DAG for every pipeline file; a file that is not valid becomes an import error of its own.
+
+    Args:
+        folder: the pipelines' YAML files.
+        spark_jobs: folder of `load_range.py` and of the transforms.
+    """
+    dags: dict[str, DAG] = {}
+    for file, pipeline in load_pipelines(folder).items():
+        if isinstance(pipeline, ConfigError):
+            dags[file.stem] = BrokenPipeline(file, pipeline)
+        else:
+            dags[file.stem] = pipeline_dag(pipeline, spark_jobs=spark_jobs, source=file.read_text(encoding="utf-8"))
+    return dags
+
+
+def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> DAG:
+    """The DAG of one pipeline; `source` is its YAML, for the docs page in the UI."""
+    dag = DAG(
+        dag_id=pipeline.name,
+        description=pipeline.description or None,
+        doc_md=_docs(pipeline, source),
+        schedule=pipeline.schedule,
+        start_date=EPOCH,
+        catchup=False,
+        max_active_runs=1,
+        tags=["tidegate", *pipeline.tags],
+        params=_params(pipeline),
+        default_args={
+            "retries": pipeline.retries,
+            "retry_policy": RetryWhatCanHeal(pipeline.retry_delay_s),
+        },
+    )
+    with dag:
+        plan = PlanOperator(task_id="plan", pipeline=pipeline)
+        load = LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=spark_jobs, pool=pipeline.pool)
+        commit = CommitOperator(task_id="commit", pipeline=pipeline)
+        plan >> load >> commit
+    return dag
+
+
+def _params(pipeline: Pipeline) -> dict[str, Param]:
+    usual = pipeline.limits.max_records
+    example = {topic: {"0": 1000} for topic in pipeline.source.topics[:1]}
+    return {
+        "max_records": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Most records of this run",
+            description=f"Empty: {'all there is' if usual is None else f'{usual:,}, as the pipeline says'}. Shared by lag.",
+        ),
+        "until": Param(
+            None,
+            type=["null", "object"],
+            title="Read until",
+            description="Offset (exclusive) of each partition; partitions left out are not read. "
+            f"Empty: up to the end of the log. Example: `{example}`".replace("'", '"'),
+            additionalProperties={
+                "type": "object",
+                "propertyNames": {"pattern": "^[0-9]+$"},
+                "additionalProperties": {"type": "integer", "minimum": 0},
+            },
+        ),
+    }
+
+
+def _docs(pipeline: Pipeline, source: str) -> str:
+    topics = ", ".join(f"`{topic}`" for topic in pipeline.source.topics)
+    return f"""\
+### {pipeline.name}
+{pipeline.description}
+
+Reads {topics} and replaces, in `{pipeline.sink.table}`, the rows that came from each run's range, by `{pipeline.transform}`.
+
+| task | what it does | when it is cleared |
+|---|---|---|
+| plan | saves this run's offset range as a Variable, before any work | finds the saved range again |
+| load | one bounded Spark job replaces the rows of that range | replaces the same rows again |
+| commit | moves the cursor, if the receipt covers the range | does nothing, if the cursor has moved |
+
+A run that fails leaves its range; the next run takes it up. Variables: `tidegate.{pipeline.name}.*`.
+
+```yaml
+{source or yaml.safe_dump({"transform": pipeline.transform})}
+```
+"""
+
+
+class BrokenPipeline(DAG):
+    """Stands for a pipeline whose file is not valid, so that Airflow shows an import error under the file's own name.
+
+    Airflow keeps one import error a file, and stops every DAG of the Python file it names. So the error must be found when
+    this one DAG is serialized, and must name the YAML instead: `relative_fileloc` keeps its value, and `tags` raises.
+    """
+
+    def __init__(self, file: Path, error: ConfigError) -> None:
+        self._file = file
+        self._error: ConfigError | None = None
+        super().__init__(dag_id=file.stem, schedule=None)
+        self._error = error
+
+    def _the_file(self) -> str:
+        return f"{self._file.parent.name}/{self._file.name}"
+
+    def _ignore(self, value: Any) -> None:
+        """Airflow assigns the Python file's path; the YAML's is the one to show."""
+
+    relative_fileloc = property(_the_file, _ignore)
+
+    def _no_tags(self) -> set[str]:
+        if self._error is not None:
+            raise self._error
+        return set()
+
+    tags = property(_no_tags, _ignore)

@@ -1,0 +1,271 @@
+"""The three tasks of a run: plan, load, commit.
+
+They are thin: what happens is decided in `tidegate.batch`; here it meets Airflow's context, connections and logs.
+`plan` and `commit` import neither Spark nor pandas. A run's range travels between the tasks as its Variable's key; the load's
+answer as an XCom, which is JSON of a few hundred bytes.
+
+What these tasks do not do: fence. A task that Airflow has given up may still be running; its load replaces what it reads and
+its commit checks the cursor, so it can be late without harm.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, BaseOperator, Context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tidegate.airflow.connections import extra_of, get_connection
+from tidegate.airflow.store import VariableStore
+from tidegate.batch import Planned, Request, commit_batch, plan_batch
+from tidegate.config import Pipeline
+from tidegate.errors import ConfigError, RequestError, SparkJobFailed, TidegateError
+from tidegate.iceberg.history import IcebergHistory
+from tidegate.jobs import LoadJob, LoadResult
+from tidegate.kafka.settings import for_planning, for_spark
+from tidegate.ledger import Ledger
+from tidegate.planning import Skip
+from tidegate.ranges import TopicPartition, offsets_from_json, ranges_to_json, total_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+EXCHANGE_DIR = "TIDEGATE_EXCHANGE_DIR"
+"""Environment: the folder through which a plan reaches spark-submit; shared with the driver where that runs elsewhere."""
+
+
+class PlanOperator(BaseOperator):
+    """Saves the range that this run reads, before anything else happens; skips the run where there is nothing to read."""
+
+    ui_color = "#dbe9f6"
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Plan, adopt, or find again this run's range; the XCom names its Variable.
+
+        Raises:
+            AirflowSkipException: there is nothing to read.
+            TidegateError: see `tidegate.batch.plan_batch`.
+        """
+        from tidegate.kafka.brokers import AdminBrokers  # noqa: PLC0415 - parsing the DAG needs no Kafka client
+
+        source = self.pipeline.source
+        extra = extra_of(get_connection(source.connection, expected="a Kafka connection"))
+        settings = for_planning(extra, connection=source.connection, client_id=f"tidegate-{self.pipeline.name}-plan")
+        planned = plan_batch(
+            self.pipeline,
+            context["run_id"],
+            _request(context["params"]),
+            store=VariableStore(),
+            brokers=AdminBrokers(settings),
+            sink=IcebergHistory(),
+            now_ms=time.time_ns() // 1_000_000,
+        )
+        if isinstance(planned, Skip):
+            raise AirflowSkipException(planned.reason)
+        self._log_plan(planned)
+        saved = planned.saved
+        return {
+            "key": planned.key,
+            "seq": saved.seq,
+            "origin": planned.origin,
+            "redo": planned.committed,
+            "records": total_count(saved.ranges),
+            "ranges": ranges_to_json(saved.ranges),
+        }
+
+    def _log_plan(self, planned: Planned) -> None:
+        saved = planned.saved
+        how = {
+            "planned": "planned now",
+            "own": "this run's own range, saved by an earlier try"
+            + ("; committed before: loading it again" if planned.committed else ""),
+            "adopted": f"adopted from run {saved.adopted_from}, which did not commit it; this run's own limits are not applied",
+        }[planned.origin]
+        self.log.info("batch %d of %s, %d offsets: %s", saved.seq, saved.pipeline, total_count(saved.ranges), how)
+        reasons = {d.topic_partition: d for d in saved.decisions}
+        for r in saved.ranges:
+            why = reasons[r.topic_partition]
+            self.log.info("  %s: %d offsets, from: %s, until: %s", r, r.count, why.from_reason, why.until_reason)
+
+
+def _request(params: Mapping[str, Any]) -> Request:
+    until = params.get("until")
+    if until is None:
+        return Request(params.get("max_records"))
+    try:
+        offsets: dict[TopicPartition, int] = offsets_from_json(until)
+    except (TidegateError, ValueError, TypeError, AttributeError) as error:
+        raise RequestError(
+            f"the parameter `until` cannot be read: {until!r}",
+            fix='Write an offset (exclusive) for each partition, such as {"flights": {"0": 1000, "1": 1000}}',
+        ) from error
+    return Request(params.get("max_records"), offsets)
+
+
+class LoadOperator(SparkSubmitOperator):
+    """Replaces, in the sink, the rows of this run's range: through Spark Connect or spark-submit, by the connection's type.
+
+    Args:
+        pipeline: what to load.
+        spark_jobs: folder of `load_range.py` and of the transforms.
+    """
+
+    ui_color = "#cfe3cf"
+
+    def __init__(self, *, pipeline: Pipeline, spark_jobs: Path, **kwargs: Any) -> None:
+        super().__init__(
+            application=str(spark_jobs / "load_range.py"),
+            conn_id=pipeline.spark.connection,
+            name=f"tidegate-{pipeline.name}",
+            durable=False,  # a second submission replaces the same rows; a job found again has no result file to hand over
+            **kwargs,
+        )
+        self.pipeline = pipeline
+        self.spark_jobs = spark_jobs
+        self._session: SparkSession | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        """Load the saved range and hand on the receipt found in the sink.
+
+        Raises:
+            TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.errors`.
+        """
+        plan = context["ti"].xcom_pull(task_ids="plan")
+        if not plan:
+            raise RequestError("this run has no plan to load", fix="Clear the run's plan task")
+        saved = Ledger(VariableStore(), self.pipeline.name).saved_range(plan["key"])
+        if not saved.to_load:
+            self.log.info("batch %d holds no offsets: it only fixes where new partitions start", saved.seq)
+            return {}
+        source = self.pipeline.source
+        extra = extra_of(get_connection(source.connection, expected="a Kafka connection"))
+        job = LoadJob(
+            pipeline=self.pipeline.name,
+            seq=saved.seq,
+            run_id=saved.run_id,
+            ranges=saved.to_load,
+            transform=self.pipeline.transform,
+            table=self.pipeline.sink.table,
+            kafka_options=for_spark(extra, connection=source.connection, client_id=f"tidegate-{self.pipeline.name}-load"),
+            redo=bool(plan["redo"]),
+        )
+        connection = get_connection(
+            self.pipeline.spark.connection, expected="spark_connect (a warm server) or spark (spark-submit)"
+        )
+        ways = {"spark_connect": self._through_connect, "spark": self._through_submit}
+        if connection.conn_type not in ways:
+            raise ConfigError(
+                f"connection {connection.conn_id} is of type {connection.conn_type}",
+                fix=f"Use a connection of one of the types {', '.join(ways)}",
+                connection=connection.conn_id,
+            )
+        result = ways[connection.conn_type](job, context)
+        self._log_result(result)
+        return result.to_json()
+
+    def _through_connect(self, job: LoadJob, context: Context) -> LoadResult:
+        del context
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook  # noqa: PLC0415 - only on this way
+
+        from tidegate.spark.load import load_range  # noqa: PLC0415 - only a load needs Spark's client
+        from tidegate.spark.session import connect  # noqa: PLC0415
+
+        url = SparkConnectHook(self.pipeline.spark.connection).get_connection_url()
+        with connect(url, name=f"tidegate-{job.pipeline}-{job.seq}") as self._session:
+            return load_range(self._session, job, spark_jobs=self.spark_jobs)
+
+    def _through_submit(self, job: LoadJob, context: Context) -> LoadResult:
+        with _exchange(job) as (job_file, result_file):
+            self.application_args = ["--job", str(job_file), "--result", str(result_file)]
+            failure: Exception | None = None
+            try:
+                super().execute(context)
+            except Exception as error:  # noqa: BLE001 - the driver's own words, where it left some, are better
+                failure = error
+            return _read_result(result_file, failure)
+
+    def _log_result(self, result: LoadResult) -> None:
+        receipt, observed = result.receipt, result.observed
+        if result.landed_before:
+            self.log.info("snapshot %d already holds this batch (an earlier try landed): nothing written", receipt.snapshot)
+        else:
+            self.log.info("snapshot %d: %s records read, %d rows written", receipt.snapshot, observed.records, receipt.rows)
+        self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
+
+    def on_kill(self) -> None:
+        """Stop the job: interrupt the Connect session's operations, or kill the submitted driver."""
+        if self._session is not None:
+            self._session.interruptAll()
+        elif self._hook is not None:
+            super().on_kill()
+
+
+@contextmanager
+def _exchange(job: LoadJob) -> Iterator[tuple[Path, Path]]:
+    """A folder for one job's order and answer, readable by its owner only, and gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix=f"tidegate-{job.pipeline}-", dir=os.environ.get(EXCHANGE_DIR)) as folder:
+        job_file = Path(folder) / "job.json"
+        job_file.touch(mode=0o600)
+        job_file.write_text(json.dumps(job.to_json()), encoding="utf-8")
+        yield job_file, Path(folder) / "result.json"
+
+
+def _read_result(result_file: Path, failure: Exception | None) -> LoadResult:
+    if not result_file.exists():
+        message = "spark-submit ended without an answer" if failure is None else f"spark-submit failed: {failure}"
+        raise SparkJobFailed(
+            message.splitlines()[0],
+            fix="See the driver's output in this task's log; whether its commit landed is looked up by the next try",
+        ) from failure
+    answer = json.loads(result_file.read_text(encoding="utf-8"))
+    if "error" in answer:
+        raise TidegateError.from_dict(answer["error"]) from failure
+    return LoadResult.from_json(answer)
+
+
+class CommitOperator(BaseOperator):
+    """Moves the cursor past this run's range, once its receipt covers it; moved already: nothing to do."""
+
+    ui_color = "#f6e3c5"
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(outlets=[Asset(name=pipeline.sink.table)], **kwargs)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Commit; the asset event carries pipeline, batch and range.
+
+        Raises:
+            CommitConflict: the cursor is elsewhere.
+            ReceiptMismatch: the sink's receipt is not of this range.
+            StateError: the schedule cannot be read or believed.
+        """
+        plan = context["ti"].xcom_pull(task_ids="plan")
+        if not plan:
+            raise RequestError("this run has no plan to commit", fix="Clear the run's plan task")
+        loaded = context["ti"].xcom_pull(task_ids="load")
+        result = LoadResult.from_json(loaded) if loaded else None
+        saved, moved = commit_batch(self.pipeline, plan["key"], result.receipt if result else None, store=VariableStore())
+        self.log.info("batch %d of %s: %s", saved.seq, saved.pipeline, "committed" if moved else "was committed before")
+        for outlet in self.outlets:
+            context["outlet_events"][outlet].extra = {
+                "pipeline": saved.pipeline,
+                "seq": saved.seq,
+                "ranges": ranges_to_json(saved.ranges),
+                "snapshot": result.receipt.snapshot if result else None,
+            }
+        return {"seq": saved.seq, "moved": moved}

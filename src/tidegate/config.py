@@ -1,0 +1,300 @@
+"""A pipeline's YAML, validated into frozen dataclasses.
+
+Each setting is one dataclass field with one `Rule`: what is accepted, what to say when it is not, and its JSON Schema. The
+validator, the schema that editors use and the reference in the docs are all made from these fields, so they cannot disagree.
+Every fault of a file is reported at once, as `file: path.to.setting: expected …, got …`.
+
+Pure: this module takes mappings; reading YAML is the caller's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field
+from typing import Any, Literal, TypeVar, cast
+
+from tidegate.errors import ConfigError
+
+Name = str
+Start = Literal["earliest", "latest"]
+
+# Airflow masks the value of a Variable whose key contains one of these, and a pipeline's name is part of its keys.
+MASKED_WORDS = (
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "apikey",
+    "api_key",
+    "private_key",
+    "authorization",
+    "proxy",
+    "proxies",
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one setting accepts: `expected` in words, `accepts` as a predicate, `schema` as JSON Schema."""
+
+    expected: str
+    accepts: Callable[[Any], bool]
+    schema: Mapping[str, Any]
+    convert: Callable[[Any], Any] = lambda value: value
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _names(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) > 0
+        and all(isinstance(v, str) and TOPIC.fullmatch(v) for v in value)
+        and len(set(value)) == len(value)
+    )
+
+
+def _matches(pattern: re.Pattern[str]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+PIPELINE = re.compile(r"[a-z][a-z0-9_]{0,59}")
+TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){2,}")
+TRANSFORM = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*")
+CRON_FIELD = re.compile(r"[0-9A-Za-z*/,#?L-]+")
+PRESETS = ("@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+
+
+def _is_schedule(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    parts = value.split()
+    return value in PRESETS or (len(parts) == 5 and all(CRON_FIELD.fullmatch(part) for part in parts))
+
+
+POSITIVE = Rule("a positive integer", lambda v: _whole(v) and v > 0, {"type": "integer", "minimum": 1})
+COUNT = Rule("a whole number, 0 or more", lambda v: _whole(v) and v >= 0, {"type": "integer", "minimum": 0})
+SECONDS = Rule(
+    "a number of seconds, 0 or more",
+    lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and v >= 0,
+    {"type": "number", "minimum": 0},
+)
+TEXT = Rule("a text", lambda v: isinstance(v, str), {"type": "string"})
+CONNECTION = Rule(
+    "the id of an Airflow connection", lambda v: isinstance(v, str) and bool(v.strip()), {"type": "string", "minLength": 1}
+)
+TEXTS = Rule(
+    "a list of texts",
+    lambda v: isinstance(v, list) and all(isinstance(t, str) for t in v),
+    {"type": "array", "items": {"type": "string"}},
+    tuple,
+)
+TOPICS = Rule(
+    "a list of different topic names, such as [orders]",
+    _names,
+    {"type": "array", "items": {"type": "string", "pattern": f"^{TOPIC.pattern}$"}, "minItems": 1, "uniqueItems": True},
+    tuple,
+)
+START = Rule('"earliest" or "latest"', lambda v: v in ("earliest", "latest"), {"enum": ["earliest", "latest"]})
+TABLE_NAME = Rule(
+    'catalog.namespace.table, such as "lake.demo.flights"', _matches(TABLE), {"type": "string", "pattern": f"^{TABLE.pattern}$"}
+)
+FUNCTION = Rule(
+    'module:function, such as "transforms.flights:flights"',
+    _matches(TRANSFORM),
+    {"type": "string", "pattern": f"^{TRANSFORM.pattern}$"},
+)
+SCHEDULE = Rule(
+    f"five cron fields, one of {', '.join(PRESETS)}, or nothing",
+    lambda v: v is None or _is_schedule(v),
+    {"type": ["string", "null"]},
+)
+POOL_NAME = Rule(
+    "the name of an Airflow pool", lambda v: isinstance(v, str) and bool(v.strip()), {"type": "string", "minLength": 1}
+)
+
+
+def setting(rule: Rule, doc: str, default: Any = MISSING) -> Any:
+    """A dataclass field with its rule and its sentence for the docs; without a default it is required."""
+    metadata = {"rule": rule, "doc": doc}
+    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
+
+
+def section(kind: type, doc: str, *, required: bool = False) -> Any:
+    """A dataclass field that is itself a group of settings."""
+    metadata = {"section": kind, "doc": doc}
+    return field(metadata=metadata) if required else field(default_factory=kind, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the records come from."""
+
+    topics: tuple[str, ...] = setting(TOPICS, "topics to read; one pipeline reads each partition once")
+    connection: str = setting(CONNECTION, "Airflow connection of the brokers (librdkafka names in its extra)", "kafka_default")
+    start: Start = setting(START, "where the first run of the pipeline starts", "earliest")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one run takes."""
+
+    max_records: int | None = setting(
+        POSITIVE, "records of one run, shared out by lag; without it a run takes all there is", None
+    )
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where the rows go."""
+
+    table: str = setting(TABLE_NAME, "Iceberg table, with the Spark catalog it is in")
+    pool: str | None = setting(
+        POOL_NAME, "Airflow pool of the loads into this table; made from the table's name by default", None
+    )
+    slots: int = setting(POSITIVE, "loads into this table at the same time", 4)
+
+
+@dataclass(frozen=True)
+class Spark:
+    """What runs the jobs."""
+
+    connection: str = setting(
+        CONNECTION,
+        "Airflow connection: spark_connect runs through a warm server, spark through spark-submit",
+        "spark_connect_default",
+    )
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One pipeline: topics, a transform, a table, a schedule. The file's name is the pipeline's and the DAG's name."""
+
+    name: str
+    source: Source = section(Source, "where the records come from", required=True)
+    transform: str = setting(FUNCTION, "DataFrame -> DataFrame function in spark_jobs")
+    sink: Sink = section(Sink, "where the rows go", required=True)
+    description: str = setting(TEXT, "one sentence, shown in the Airflow UI", "")
+    schedule: str | None = setting(SCHEDULE, "when runs start; without it only by hand", None)
+    tags: tuple[str, ...] = setting(TEXTS, "tags in the Airflow UI, beside `tidegate`", ())
+    limits: Limits = section(Limits, "how much one run takes")
+    spark: Spark = section(Spark, "what runs the jobs")
+    retries: int = setting(COUNT, "tries after the first, where an error says that trying again can help", 3)
+    retry_delay_s: float = setting(SECONDS, "seconds before the first retry; doubled with each further one", 10)
+    keep_ranges: int = setting(POSITIVE, "saved ranges kept as Variables; older ones stay in the table's history", 1000)
+
+    @property
+    def pool(self) -> str:
+        """The Airflow pool that the loads of this pipeline's sink share."""
+        return self.sink.pool or f"tidegate_{self.sink.table.replace('.', '_')}"
+
+
+T = TypeVar("T")
+
+
+def parse_pipeline(name: str, settings: object, *, file: str) -> Pipeline:
+    """A validated pipeline from a YAML mapping.
+
+    Args:
+        name: the pipeline's name, taken from the file's name.
+        settings: what the YAML holds.
+        file: how errors name the file.
+
+    Raises:
+        ConfigError: with every fault, one a line; `fields["faults"]` counts them.
+    """
+    faults: list[str] = []
+    if not PIPELINE.fullmatch(name):
+        faults.append(
+            f'{file}: the file\'s name: expected {PIPELINE.pattern} (small letters, digits, _; at most 60), got "{name}"'
+        )
+    faults.extend(
+        f'{file}: the file\'s name: expected a name without "{word}" (Airflow hides such Variables), got "{name}"'
+        for word in MASKED_WORDS
+        if word in name
+    )
+    pipeline = None
+    if isinstance(settings, Mapping):
+        pipeline = _section(Pipeline, settings, "", file, faults, name=name)
+    else:
+        faults.append(f"{file}: expected a mapping of settings, got {_shown(settings)}")
+    if faults or pipeline is None:
+        raise ConfigError("\n".join(faults), file=file, faults=len(faults))
+    return pipeline
+
+
+def _section(kind: type[T], settings: Mapping[Any, Any], path: str, file: str, faults: list[str], **given: Any) -> T | None:
+    known = {f.name: f for f in dataclasses.fields(cast("Any", kind)) if f.metadata}
+    before = len(faults)
+    for key in settings:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            faults.append(f"{file}: {path}{key}: not a setting here, expected one of {', '.join(sorted(known))}{hint}")
+    values: dict[str, Any] = dict(given)
+    for name, known_field in known.items():
+        required = known_field.default is MISSING and known_field.default_factory is MISSING
+        if name not in settings:
+            if required:
+                faults.append(f"{file}: {path}{name}: required ({known_field.metadata['doc']}), and missing")
+            continue
+        value = settings[name]
+        if "section" in known_field.metadata:
+            if isinstance(value, Mapping):
+                values[name] = _section(known_field.metadata["section"], value, f"{path}{name}.", file, faults)
+            else:
+                faults.append(f"{file}: {path}{name}: expected a mapping of settings, got {_shown(value)}")
+            continue
+        rule: Rule = known_field.metadata["rule"]
+        nothing = value is None and known_field.default is None
+        if not nothing and not rule.accepts(value):
+            faults.append(f"{file}: {path}{name}: expected {rule.expected}, got {_shown(value)}")
+            continue
+        values[name] = None if nothing else rule.convert(value)
+    return kind(**values) if len(faults) == before else None
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a pipeline file, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Tidegate pipeline",
+        **_section_schema(Pipeline),
+    }
+
+
+def _section_schema(kind: type) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for known in dataclasses.fields(cast("Any", kind)):
+        if not known.metadata:
+            continue
+        if "section" in known.metadata:
+            properties[known.name] = {**_section_schema(known.metadata["section"]), "description": known.metadata["doc"]}
+        else:
+            properties[known.name] = {**_or_null(known), "description": known.metadata["doc"]}
+            if known.default not in (MISSING, None):
+                properties[known.name]["default"] = list(known.default) if isinstance(known.default, tuple) else known.default
+        if known.default is MISSING and known.default_factory is MISSING:
+            required.append(known.name)
+    return {"type": "object", "additionalProperties": False, "properties": properties, "required": sorted(required)}
+
+
+def _or_null(known: dataclasses.Field[Any]) -> dict[str, Any]:
+    schema = dict(known.metadata["rule"].schema)
+    if known.default is None and isinstance(schema.get("type"), str):
+        schema["type"] = [schema["type"], "null"]
+    return schema

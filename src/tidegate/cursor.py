@@ -1,0 +1,73 @@
+"""The cursor: how far a pipeline has come.
+
+It only ever moves forward, by one committed batch at a time (`tidegate.commit`). `seq` counts committed batches, so the next
+batch has `seq + 1`; `offsets` are the next offsets to read, one for each partition the pipeline has ever met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.errors import StateCorrupt, TidegateError
+from tidegate.ranges import TopicPartition, offsets_from_json, offsets_to_json
+
+REPAIR = "Run `tidegate ledger rebuild {pipeline}` to restore the cursor from the table's own history"
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """`topic_ids` are the ids (KIP-516) of the topics the offsets belong to; `receipt` is the last commit's, JSON-ready."""
+
+    pipeline: str
+    seq: int = 0
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    rate_state: Mapping[str, Any] = field(default_factory=dict)
+    receipt: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seq, bool) or not isinstance(self.seq, int) or self.seq < 0:
+            raise StateCorrupt(
+                f"a cursor's seq is a whole number from 0, not {self.seq!r}", fix=REPAIR.format(pipeline=self.pipeline)
+            )
+        for tp, offset in self.offsets.items():
+            if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+                raise StateCorrupt(
+                    f"the cursor of {tp} is {offset!r}, not an offset", fix=REPAIR.format(pipeline=self.pipeline)
+                )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "pipeline": self.pipeline,
+            "seq": self.seq,
+            "offsets": offsets_to_json(self.offsets),
+            "topic_ids": dict(self.topic_ids),
+            "rate_state": dict(self.rate_state),
+            "receipt": None if self.receipt is None else dict(self.receipt),
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Cursor:
+        """The inverse of `to_json`.
+
+        Raises:
+            StateCorrupt: the value is not what `to_json` makes.
+        """
+        try:
+            return Cursor(
+                value["pipeline"],
+                value["seq"],
+                offsets_from_json(value["offsets"]),
+                dict(value["topic_ids"]),
+                dict(value["rate_state"]),
+                value["receipt"],
+            )
+        except StateCorrupt:
+            raise
+        except (KeyError, ValueError, TypeError, AttributeError, TidegateError) as error:
+            raise StateCorrupt(
+                f"a cursor has the wrong shape ({error!r})", fix=REPAIR.format(pipeline=value.get("pipeline", "PIPELINE"))
+            ) from error

@@ -1,0 +1,139 @@
+"""The schedule as saved state: which keys hold it, and nothing about how a store keeps them.
+
+    tidegate.<pipeline>.cursor
+    tidegate.<pipeline>.range.<seq, 10 digits>.<run key>
+
+A run key is a readable part of the run id and 12 hex digits of its SHA-256: run ids are whatever a user types, keys have to
+survive URLs, logs that mask words, and stores that compare without regard to case. The true run id is in the value.
+
+One listing finds everything, by batch or by run. What the listing names must be readable: missing is never taken for empty.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from tidegate.codec import decode, encode
+from tidegate.config import MASKED_WORDS
+from tidegate.cursor import REPAIR, Cursor
+from tidegate.errors import StateCorrupt
+from tidegate.planning import SavedRange
+from tidegate.ports import StateStore
+
+RANGE_KEY = re.compile(r"range\.(?P<seq>\d{10})\.(?P<run>.+)")
+
+
+def run_key(run_id: str) -> str:
+    """The part of a key that stands for a DAG run: readable where possible, unique always."""
+    readable = re.sub(r"[^a-z0-9]+", "-", run_id.lower()).strip("-")
+    for word in MASKED_WORDS:
+        readable = readable.replace(word.replace("_", "-"), "x").replace(word, "x")
+    return f"{readable[:60]}-{hashlib.sha256(run_id.encode()).hexdigest()[:12]}".lstrip("-")
+
+
+@dataclass(frozen=True, order=True)
+class RangeKey:
+    """Where one run's saved range is."""
+
+    seq: int
+    run: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What one listing of a pipeline's keys found."""
+
+    has_cursor: bool
+    ranges: tuple[RangeKey, ...]
+
+    def of_run(self, run_id: str) -> RangeKey | None:
+        """The saved range of a DAG run."""
+        wanted = run_key(run_id)
+        return next((r for r in self.ranges if r.run == wanted), None)
+
+    def of_seq(self, seq: int) -> list[RangeKey]:
+        """The saved ranges of a batch: the first plan, and the copies of runs that adopted it."""
+        return [r for r in self.ranges if r.seq == seq]
+
+
+class Ledger:
+    """Reads and writes one pipeline's schedule through a `StateStore`."""
+
+    def __init__(self, store: StateStore, pipeline: str) -> None:
+        self._store = store
+        self.pipeline = pipeline
+        self._prefix = f"tidegate.{pipeline}."
+
+    @property
+    def cursor_key(self) -> str:
+        """The key of the cursor."""
+        return f"{self._prefix}cursor"
+
+    def range_key(self, seq: int, run_id: str) -> str:
+        """The key of the range that a run saves for batch `seq`."""
+        return f"{self._prefix}range.{seq:010d}.{run_key(run_id)}"
+
+    def listing(self) -> Listing:
+        """All that is saved of the pipeline, by one listing of keys.
+
+        Raises:
+            StateUnavailable: the listing failed.
+        """
+        ranges = []
+        has_cursor = False
+        for key in self._store.keys(self._prefix):
+            rest = key.removeprefix(self._prefix)
+            if rest == "cursor":
+                has_cursor = True
+            elif found := RANGE_KEY.fullmatch(rest):
+                ranges.append(RangeKey(int(found["seq"]), found["run"], key))
+        return Listing(has_cursor, tuple(sorted(ranges)))
+
+    def cursor(self) -> Cursor:
+        """The saved cursor; ask `listing` first whether there is one.
+
+        Raises:
+            StateUnavailable: it cannot be read.
+            StateCorrupt: it is not what was written.
+        """
+        repair = REPAIR.format(pipeline=self.pipeline)
+        cursor = Cursor.from_json(decode("cursor", self._store.get(self.cursor_key), key=self.cursor_key, repair=repair))
+        if cursor.pipeline != self.pipeline:
+            raise StateCorrupt(f"{self.cursor_key}: is the cursor of {cursor.pipeline}", fix=repair, key=self.cursor_key)
+        return cursor
+
+    def save_cursor(self, cursor: Cursor) -> None:
+        """Write the cursor. Raises StateUnavailable."""
+        self._store.put(self.cursor_key, encode("cursor", cursor.to_json()), f"Tidegate: how far {self.pipeline} has come")
+
+    def saved_range(self, key: str) -> SavedRange:
+        """The saved range at a key.
+
+        Raises:
+            StateUnavailable: it cannot be read.
+            StateCorrupt: it is not what was written.
+        """
+        repair = f"Delete the Variable {key} if its batch is not loaded yet: the next run plans it anew"
+        saved = SavedRange.from_json(decode("range", self._store.get(key), key=key, repair=repair))
+        if self.range_key(saved.seq, saved.run_id) != key:
+            raise StateCorrupt(f"{key}: holds batch {saved.seq} of {saved.pipeline} by run {saved.run_id}", fix=repair, key=key)
+        return saved
+
+    def save_range(self, saved: SavedRange) -> str:
+        """Write a range, before any work on it; returns its key. Raises StateUnavailable."""
+        key = self.range_key(saved.seq, saved.run_id)
+        self._store.put(
+            key, encode("range", saved.to_json()), f"Tidegate: batch {saved.seq} of {self.pipeline}, run {saved.run_id}"[:500]
+        )
+        return key
+
+    def prune(self, listing: Listing, *, committed: int, keep: int) -> int:
+        """Delete the oldest committed ranges until `keep` are left; returns how many went. Raises StateUnavailable."""
+        old = [r for r in listing.ranges if r.seq <= committed]
+        surplus = old[: max(0, len(listing.ranges) - keep)]
+        for r in surplus:
+            self._store.delete(r.key)
+        return len(surplus)

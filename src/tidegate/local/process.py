@@ -1,0 +1,243 @@
+"""One supervised server: a process of ours in a session of its own, with a pid file, a log file and a health check.
+
+Rules:
+- A pid alone proves nothing, since systems use pids again. The pid file holds the process's create time too, and only
+  both together are "ours".
+- Whoever starts a server need not live as long as it. Nothing is kept in memory: any later process finds the server by
+  its pid file, tells its state and stops it.
+- Everything a server starts is ours to stop. Its members are found by session id, which a child keeps when it changes
+  its process group or loses its parent; a session's id is not given to another process while a member of it lives.
+- A log file holds one start; the one before is kept beside it as `.1`.
+
+              spawn            health check true           it dies, kill -9
+    stopped ────────► unhealthy ───────────────► running ─────────────────► crashed
+       ▲                                            │                          │
+       └──────────────────── stop ──────────────────┴──────── stop, spawn ─────┘
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from tidegate.errors import PlatformError
+
+State = Literal["running", "stopped", "crashed", "unhealthy"]
+
+STOP_GRACE_S = 15.0
+KILL_GRACE_S = 5.0
+_CREATE_TIME_TOLERANCE_S = 1.0
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float, poll_s: float = 0.1) -> bool:
+    """Whether the condition became true within the time; it is asked at least once."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(poll_s)
+    return True
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process for certain: its pid and when it was created (seconds since the epoch)."""
+
+    pid: int
+    create_time: float
+
+    @staticmethod
+    def of(pid: int) -> ProcessId:
+        """The identity of a living process. Raises `psutil.NoSuchProcess`."""
+        return ProcessId(pid, psutil.Process(pid).create_time())
+
+    @staticmethod
+    def read(path: Path) -> ProcessId | None:
+        """What the pid file says; None when there is none, or when a crash left half of one."""
+        try:
+            value = json.loads(path.read_text())
+            return ProcessId(int(value["pid"]), float(value["create_time"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, path: Path) -> None:
+        """Save it, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(".new")
+        beside.write_text(json.dumps({"pid": self.pid, "create_time": self.create_time}))
+        beside.replace(path)
+
+    def process(self) -> psutil.Process | None:
+        """The living process, None when it is gone, a zombie, or when its pid belongs to another one by now."""
+        try:
+            process = psutil.Process(self.pid)
+            if abs(process.create_time() - self.create_time) > _CREATE_TIME_TOLERANCE_S:
+                return None
+            return None if process.status() == psutil.STATUS_ZOMBIE else process
+        except psutil.NoSuchProcess:
+            return None
+
+    def pid_is_reused(self) -> bool:
+        """Whether the pid is another process's now."""
+        try:
+            return abs(psutil.Process(self.pid).create_time() - self.create_time) > _CREATE_TIME_TOLERANCE_S
+        except psutil.NoSuchProcess:
+            return False
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server and how to know that it works. `health` gets the create time of the process (seconds since the epoch).
+
+    `fix` is what an operator does when it does not start, beyond reading the log.
+    """
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    log: Path
+    pid_file: Path
+    health: Callable[[float], bool]
+    start_timeout_s: float = 90.0
+
+    @property
+    def state(self) -> State:
+        """`running` and healthy, `unhealthy` (alive, or not up yet), `crashed` (gone without `stop`), or `stopped`."""
+        identity = ProcessId.read(self.pid_file)
+        if identity is None:
+            return "stopped"
+        if identity.process() is None:
+            return "crashed"
+        return "running" if self.health(identity.create_time) else "unhealthy"
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the living server, None when it does not live."""
+        identity = ProcessId.read(self.pid_file)
+        return identity.pid if identity is not None and identity.process() is not None else None
+
+    def start(self) -> None:
+        """Spawn it and wait until it is healthy.
+
+        Raises:
+            PlatformError: it died, or was not healthy in time; names the log file and its last meaningful line.
+        """
+        self.spawn()
+        self.await_healthy()
+
+    def spawn(self) -> None:
+        """Start the process, unless it lives. What a crashed one left behind is ended first: it may hold the port."""
+        if self.pid is not None:
+            return
+        self.stop()
+        self.cwd.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            self.log.replace(self.log.with_name(self.log.name + ".1"))
+        with self.log.open("wb") as output:
+            try:
+                child = subprocess.Popen(  # noqa: S603
+                    list(self.argv),
+                    env=dict(self.env),
+                    cwd=self.cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise PlatformError(f"{self.name} cannot be started: {error}", fix="Run `make venv`", server=self.name) from error
+        with contextlib.suppress(psutil.NoSuchProcess):
+            ProcessId.of(child.pid).write(self.pid_file)
+        # it may end long before we do: somebody has to take its exit status, or it stays a zombie
+        threading.Thread(target=child.wait, name=f"reap-{self.name}", daemon=True).start()
+
+    def await_healthy(self) -> None:
+        """Wait until the spawned process is healthy, at most its start timeout from now. Raises as `start` does."""
+        wait_until(lambda: self.state != "unhealthy", self.start_timeout_s)
+        state = self.state
+        if state == "running":
+            return
+        happened = "ended while starting" if state != "unhealthy" else f"did not answer within {self.start_timeout_s:.0f} s"
+        raise PlatformError(
+            f"{self.name} {happened}: {self.last_words()} (see {self.log})",
+            fix="Put right what the log says, then run `tidegate up` again",
+            server=self.name,
+            log=self.log,
+        )
+
+    def stop(self) -> None:
+        """End the process and all that it started: SIGTERM, a grace of 15 s, then SIGKILL. Harmless when nothing lives."""
+        identity = ProcessId.read(self.pid_file)
+        if identity is not None:
+            end_all(members(identity))
+        self.pid_file.unlink(missing_ok=True)
+
+    def last_words(self) -> str:
+        """The last line of the log that says what went wrong."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, self.log.stat().st_size - 65_536))
+                return last_meaningful_line(log.read().decode(errors="replace"))
+        except OSError:
+            return "it wrote no log"
+
+
+def members(identity: ProcessId) -> list[psutil.Process]:
+    """The living processes of a server: itself, its session, and all their descendants."""
+    if identity.pid_is_reused():
+        return []
+    found: dict[int, psutil.Process] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
+            if os.getsid(process.pid) == identity.pid:
+                found[process.pid] = process
+    for process in list(found.values()):
+        with contextlib.suppress(psutil.Error):
+            found.update({child.pid: child for child in process.children(recursive=True)})
+    return list(found.values())
+
+
+def end_all(processes: Sequence[psutil.Process], grace_s: float = STOP_GRACE_S) -> None:
+    """SIGTERM to all of them, wait, SIGKILL to what is left, with what it started meanwhile."""
+    _signal_all(processes, signal.SIGTERM)
+    _, alive = psutil.wait_procs(processes, timeout=grace_s)
+    late: list[psutil.Process] = list(alive)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            late.extend(process.children(recursive=True))
+    _signal_all(late, signal.SIGKILL)
+    psutil.wait_procs(late, timeout=KILL_GRACE_S)
+
+
+def last_meaningful_line(log: str) -> str:
+    """The line of a log that tells why: the last that names an error, else the last that is not blank."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    telling = [
+        line
+        for line in lines
+        if re.search(r"error|exception|fatal|in use|refused|denied|no space|cannot|could not", line, re.IGNORECASE)
+        and not line.startswith(("at ", "File "))
+    ]
+    line = (telling or lines or ["its log is empty"])[-1]
+    return line if len(line) <= 300 else line[:299] + "…"
+
+
+def _signal_all(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            # psutil compares create times, so a pid that was used again meanwhile gets no signal
+            process.send_signal(number)

@@ -1,0 +1,139 @@
+"""The receipt: what a sink's own commit says of the load that made it.
+
+A receipt travels as properties of the same commit that holds the rows (Iceberg: the snapshot's summary), so it exists
+exactly when the rows do. The properties say what was promised before the write began; the commit's own counters say what
+was written. How many records the job read (`Observed`) is known only after the commit; the load hands it on beside the
+receipt, where it is judged before the cursor moves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import RequestError, StateCorrupt
+from tidegate.ranges import OffsetRange, covers, ranges_from_json, ranges_to_json
+
+PREFIX = "tidegate."
+
+
+@dataclass(frozen=True, slots=True)
+class LoadId:
+    """What a load promises to its sink: whose batch it is, which ranges, by which transform, and which attempt.
+
+    `attempt` is unique for each write, so that a commit whose answer was lost can be told from an older one of the same batch.
+    """
+
+    pipeline: str
+    seq: int
+    run_id: str
+    ranges: tuple[OffsetRange, ...]
+    transform: str
+    attempt: str
+
+    def to_properties(self) -> dict[str, str]:
+        """Key-value strings to be stored in the sink's commit, each key under `tidegate.`."""
+        return {
+            f"{PREFIX}pipeline": self.pipeline,
+            f"{PREFIX}seq": str(self.seq),
+            f"{PREFIX}run-id": self.run_id,
+            f"{PREFIX}ranges": json.dumps(ranges_to_json(self.ranges), sort_keys=True, separators=(",", ":")),
+            f"{PREFIX}transform": self.transform,
+            f"{PREFIX}attempt": self.attempt,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A load that is in the sink: its promise, and the commit that keeps it.
+
+    `snapshot` is the sink's commit id, `committed_at_ms` its time (epoch ms), `rows` the rows it added.
+    """
+
+    load: LoadId
+    snapshot: int
+    committed_at_ms: int
+    rows: int
+
+    @staticmethod
+    def from_properties(properties: Mapping[str, str], *, snapshot: int, committed_at_ms: int) -> Receipt | None:
+        """The receipt in a commit's properties, or None when the commit is not one of ours.
+
+        Raises:
+            StateCorrupt: the properties are there, but broken.
+        """
+        if f"{PREFIX}pipeline" not in properties:
+            return None
+        try:
+            load = LoadId(
+                pipeline=properties[f"{PREFIX}pipeline"],
+                seq=int(properties[f"{PREFIX}seq"]),
+                run_id=properties[f"{PREFIX}run-id"],
+                ranges=ranges_from_json(json.loads(properties[f"{PREFIX}ranges"])),
+                transform=properties[f"{PREFIX}transform"],
+                attempt=properties[f"{PREFIX}attempt"],
+            )
+            return Receipt(load, snapshot, committed_at_ms, rows=int(properties.get("added-records", "0")))
+        except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
+            raise StateCorrupt(
+                f"snapshot {snapshot} carries a receipt that cannot be read ({error})",
+                fix="Look at the snapshot's summary; a receipt is written by a load and never changed afterwards",
+                snapshot=snapshot,
+            ) from error
+
+    def covers(self, ranges: tuple[OffsetRange, ...]) -> bool:
+        """Whether every offset of `ranges` was replaced by this load."""
+        return covers(self.load.ranges, ranges)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready, as kept in XComs and in the cursor."""
+        return {
+            "pipeline": self.load.pipeline,
+            "seq": self.load.seq,
+            "run_id": self.load.run_id,
+            "ranges": ranges_to_json(self.load.ranges),
+            "transform": self.load.transform,
+            "attempt": self.load.attempt,
+            "snapshot": self.snapshot,
+            "committed_at_ms": self.committed_at_ms,
+            "rows": self.rows,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Receipt:
+        """The inverse of `to_json`.
+
+        Raises:
+            StateCorrupt: the value is not what `to_json` makes.
+        """
+        try:
+            load = LoadId(
+                value["pipeline"],
+                value["seq"],
+                value["run_id"],
+                ranges_from_json(value["ranges"]),
+                value["transform"],
+                value["attempt"],
+            )
+            return Receipt(load, value["snapshot"], value["committed_at_ms"], value["rows"])
+        except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
+            raise StateCorrupt(
+                f"a saved receipt cannot be read ({error!r})", fix="Clear the run's load task to make it anew"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What one Spark job saw while it wrote: records read from Kafka, and rows written.
+
+    `records` is None where nothing was read by this call (the commit had landed before).
+    """
+
+    records: int | None
+    rows: int | None
+
+    def to_json(self) -> dict[str, int | None]:
+        """JSON-ready."""
+        return {"records": self.records, "rows": self.rows}

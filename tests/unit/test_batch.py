@@ -1,0 +1,235 @@
+"""Laws of a batch's way: plan, adopt, load again, commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from fakes import FakeBrokers, FakeHistory, MemoryStore
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.batch import Planned, Request, commit_batch, plan_batch
+from tidegate.codec import encode
+from tidegate.config import Limits, Pipeline, Sink, Source
+from tidegate.cursor import Cursor
+from tidegate.errors import CommitConflict, CursorLost, StateCorrupt, StateUnavailable
+from tidegate.ledger import Ledger, run_key
+from tidegate.planning import SavedRange, Skip
+from tidegate.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.receipts import LoadId, Receipt
+
+P0 = TopicPartition("t", 0)
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
+
+
+def receipt_of(saved: SavedRange) -> Receipt | None:
+    """What a load of this range leaves in the sink."""
+    return Receipt(LoadId("p", saved.seq, saved.run_id, saved.to_load, "v", "a"), 1, 1, 1) if saved.to_load else None
+
+
+@dataclass
+class World:
+    """One pipeline with its ports."""
+
+    store: MemoryStore = field(default_factory=MemoryStore)
+    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 25}))
+    sink: FakeHistory = field(default_factory=FakeHistory)
+    pipeline: Pipeline = PIPELINE
+    now_ms: int = 0
+
+    def plan(self, run_id: str, request: Request = Request()) -> Planned | Skip:  # noqa: B008 - frozen
+        self.now_ms += 1
+        return plan_batch(
+            self.pipeline, run_id, request, store=self.store, brokers=self.brokers, sink=self.sink, now_ms=self.now_ms
+        )
+
+    def planned(self, run_id: str) -> Planned:
+        found = self.plan(run_id)
+        assert isinstance(found, Planned)
+        return found
+
+    def commit(self, planned: Planned) -> bool:
+        return commit_batch(self.pipeline, planned.key, receipt_of(planned.saved), store=self.store)[1]
+
+    def run(self, run_id: str) -> Planned:
+        planned = self.planned(run_id)
+        self.commit(planned)
+        return planned
+
+    @property
+    def cursor(self) -> Cursor:
+        return Ledger(self.store, "p").cursor()
+
+
+def test_a_plan_is_saved_by_one_write_before_any_work() -> None:
+    """The write is the last thing that planning does."""
+    world = World()
+    planned = world.planned("run1")
+    assert planned.origin == "planned"
+    assert [verb for verb, _ in world.store.calls].count("put") == 1
+    assert world.store.calls[-1] == ("put", planned.key)
+    assert planned.saved.ranges == (OffsetRange("t", 0, 0, 10),)
+    assert planned.saved.limits == {"max_records": 10}
+
+
+def test_runs_follow_each_other_until_nothing_lags() -> None:
+    """Then a run is skipped."""
+    world = World()
+    ranges = [world.run(f"run{n}").saved.ranges[0] for n in range(3)]
+    assert [(r.from_offset, r.until_offset) for r in ranges] == [(0, 10), (10, 20), (20, 25)]
+    assert isinstance(world.plan("run4"), Skip)
+    assert world.cursor == Cursor("p", 3, {P0: 25}, {"t": "id"}, {}, world.cursor.receipt)
+
+
+def test_an_uncommitted_range_is_adopted_and_never_planned_again() -> None:
+    """The log has grown and the limits have changed: the range has not."""
+    world = World()
+    first = world.planned("run1")
+    world.brokers.latest[P0] = 1000
+    second = world.plan("run2", Request(max_records=500))
+    assert isinstance(second, Planned)
+    assert second.origin == "adopted"
+    assert second.saved.ranges == first.saved.ranges
+    assert second.saved.adopted_from == "run1"
+    assert world.brokers.asked == 1
+    assert world.commit(second) is True
+    assert world.commit(first) is False
+    assert world.cursor.seq == 1
+
+
+def test_a_run_owns_its_range_for_ever() -> None:
+    """Cleared after others have gone on, it finds its own range again and moves nothing."""
+    world = World()
+    first = world.run("run1")
+    world.run("run2")
+    again = world.planned("run1")
+    assert (again.origin, again.committed, again.saved) == ("own", True, first.saved)
+    assert world.commit(again) is False
+    assert world.cursor.seq == 2
+
+
+def test_an_adopting_run_owns_the_range_too() -> None:
+    """Cleared later, it re-does what it loaded."""
+    world = World()
+    world.planned("run1")
+    second = world.run("run2")
+    world.run("run3")
+    assert world.planned("run2").saved == second.saved
+
+
+def test_a_lost_cursor_is_never_taken_for_a_beginning() -> None:
+    """Receipts in the sink, or later saved ranges, tell that the pipeline has run."""
+    world = World()
+    planned = world.run("run1")
+    receipt = receipt_of(planned.saved)
+    assert receipt is not None
+    world.store.values.clear()
+    world.sink.found.append(receipt)
+    with pytest.raises(CursorLost, match="ledger rebuild p"):
+        world.plan("run2")
+    other = World()
+    other.run("run1")
+    other.planned("run2")
+    del other.store.values["tidegate.p.cursor"]
+    with pytest.raises(CursorLost, match="batch 2"):
+        other.plan("run3")
+
+
+def test_a_first_run_that_died_before_its_commit_is_adopted_though_the_sink_has_its_receipt() -> None:
+    """Its saved range tells that this is no beginning and no loss."""
+    world = World()
+    first = world.planned("run1")
+    receipt = receipt_of(first.saved)
+    assert receipt is not None
+    world.sink.found.append(receipt)
+    assert world.planned("run2").saved.ranges == first.saved.ranges
+
+
+def test_an_unreadable_store_plans_nothing() -> None:
+    """A failed listing, and a listed key that cannot be read, are errors."""
+    world = World()
+    world.run("run1")
+    world.store.failing = True
+    with pytest.raises(StateUnavailable):
+        world.plan("run2")
+    world.store.failing = False
+    before = dict(world.store.values)
+    world.store.values["tidegate.p.cursor"] = '{"seq": 0}'
+    with pytest.raises(StateCorrupt, match="tidegate.p.cursor"):
+        world.plan("run2")
+    assert len(world.store.values) == len(before)
+
+
+def test_a_cursor_older_than_the_schedule_is_refused() -> None:
+    """A restored backup of one Variable is found out."""
+    world = World()
+    world.run("run1")
+    old = world.store.values["tidegate.p.cursor"]
+    world.run("run2")
+    world.planned("run3")
+    world.store.values["tidegate.p.cursor"] = old
+    with pytest.raises(StateCorrupt, match="batch 3 is saved, but the cursor is at batch 1"):
+        world.plan("run4")
+
+
+def test_a_saved_range_that_does_not_start_at_the_cursor_is_refused() -> None:
+    """It names the Variable to delete."""
+    world = World()
+    world.run("run1")
+    ledger = Ledger(world.store, "p")
+    world.planned("run2")
+    ledger.save_cursor(Cursor("p", 1, {P0: 11}))
+    with pytest.raises(CommitConflict, match=r"Delete the Variable tidegate\.p\.range"):
+        world.plan("run3")
+
+
+def test_a_value_under_a_strangers_key_is_refused() -> None:
+    """A copied Variable is not this batch's, a copied cursor not this pipeline's."""
+    world = World()
+    planned = world.planned("run1")
+    world.store.values["tidegate.p.range.0000000007.x-1"] = world.store.values[planned.key]
+    with pytest.raises(StateCorrupt, match="holds batch 1"):
+        Ledger(world.store, "p").saved_range("tidegate.p.range.0000000007.x-1")
+    world.store.values["tidegate.p.cursor"] = encode("cursor", Cursor("q").to_json())
+    with pytest.raises(StateCorrupt, match="cursor of q"):
+        Ledger(world.store, "p").cursor()
+
+
+def test_a_batch_without_offsets_fixes_where_partitions_start() -> None:
+    """`start: latest` on a silent topic commits the position, so nothing written afterwards is missed."""
+    world = World(pipeline=Pipeline("p", Source(("t",), start="latest"), "m:f", Sink("lake.a.b")))
+    assert total_count(world.run("run1").saved.ranges) == 0
+    world.brokers.latest[P0] = 27
+    assert world.run("run2").saved.ranges == (OffsetRange("t", 0, 25, 27),)
+
+
+def test_history_is_pruned_to_the_newest_ranges() -> None:
+    """Uncommitted ranges never go."""
+    world = World(pipeline=Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(1), keep_ranges=3))
+    for n in range(8):
+        world.run(f"run{n}")
+    seqs = [r.seq for r in Ledger(world.store, "p").listing().ranges]
+    assert seqs == [6, 7, 8]
+
+
+def test_strange_keys_of_the_same_prefix_are_passed_over() -> None:
+    """Replays and other pipelines share the prefix."""
+    store = MemoryStore({"tidegate.p.replay.x.1": "", "tidegate.p.range.x": "", "tidegate.p2.cursor": ""})
+    assert Ledger(store, "p").listing().ranges == ()
+    assert not Ledger(store, "p").listing().has_cursor
+
+
+@given(st.text(min_size=1, max_size=250))
+def test_any_run_id_makes_a_key_that_stores_and_logs_can_take(run_id: str) -> None:
+    """Short, plain, and free of words that Airflow masks."""
+    key = Ledger(MemoryStore(), "p" * 60).range_key(9_999_999_999, run_id)
+    assert len(key) < 250
+    assert all(c.isascii() and (c.isalnum() or c in "._-") for c in key)
+    assert not any(word in run_key(run_id) for word in ("token", "secret", "password"))
+
+
+def test_run_ids_that_look_alike_have_different_keys() -> None:
+    """Case, blanks and signs are told apart also where the store compares loosely."""
+    ids = ["manual__A", "manual__a", "manual a", "manual/a", "manual?a", "manual#a", "manual%a", "manual+a", "my_token_run", ""]
+    assert len({run_key(i).lower() for i in ids}) == len(ids)

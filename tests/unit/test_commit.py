@@ -1,0 +1,97 @@
+"""Laws of moving the cursor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tidegate.commit import apply, commit_of
+from tidegate.cursor import Cursor
+from tidegate.errors import CommitConflict, ReceiptMismatch, StateCorrupt
+from tidegate.planning import Decision, SavedRange
+from tidegate.ranges import OffsetRange, TopicPartition
+from tidegate.receipts import LoadId, Receipt
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+RANGES = (OffsetRange("t", 0, 5, 9), OffsetRange("t", 1, 0, 4))
+SAVED = SavedRange(
+    "p", 4, "run", RANGES, (Decision(P0, "cursor", "log end"), Decision(P1, "new partition", "log end")), {"t": "id"}, {}, 0
+)
+RECEIPT = Receipt(LoadId("p", 4, "run", RANGES, "v", "a"), 1, 1, 8)
+CURSOR = Cursor("p", 3, {P0: 5})
+
+
+def test_a_commit_moves_the_cursor_to_the_ends_of_its_ranges() -> None:
+    """Sequence, offsets, topic ids and receipt move together."""
+    after = apply(CURSOR, commit_of(SAVED, RECEIPT))
+    assert (after.seq, after.offsets, after.topic_ids) == (4, {P0: 9, P1: 4}, {"t": "id"})
+    assert after.receipt == RECEIPT.to_json()
+
+
+def test_a_commit_that_has_happened_is_a_no_op() -> None:
+    """Also when the schedule has gone on since."""
+    commit = commit_of(SAVED, RECEIPT)
+    after = apply(CURSOR, commit)
+    assert apply(after, commit) is after
+    later = replace(after, seq=9, offsets={P0: 100, P1: 100})
+    assert apply(later, commit) is later
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        Cursor("p", 2, {P0: 5}),  # a batch is missing in between
+        Cursor("p", 3, {P0: 6}),  # same batch, another offset
+        Cursor("p", 3, {P0: 5, P1: 0}),  # the new partition is known already
+        Cursor("p", 4, {P0: 9, P1: 3}),  # another range was committed as this batch
+        Cursor("p", 0, {}),
+    ],
+)
+def test_any_other_cursor_is_a_conflict_and_nothing_changes(cursor: Cursor) -> None:
+    """A zombie loses to the requirement."""
+    with pytest.raises(CommitConflict, match="batch"):
+        apply(cursor, commit_of(SAVED, RECEIPT))
+
+
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        None,
+        replace(RECEIPT, load=replace(RECEIPT.load, seq=3)),
+        replace(RECEIPT, load=replace(RECEIPT.load, pipeline="q")),
+        replace(RECEIPT, load=replace(RECEIPT.load, ranges=(OffsetRange("t", 0, 5, 8), OffsetRange("t", 1, 0, 4)))),
+    ],
+)
+def test_a_receipt_that_does_not_cover_the_range_commits_nothing(receipt: Receipt | None) -> None:
+    """No receipt, another batch's, another pipeline's, too short."""
+    with pytest.raises(ReceiptMismatch):
+        commit_of(SAVED, receipt)
+
+
+def test_a_range_without_offsets_needs_no_receipt() -> None:
+    """It fixes where partitions start, and keeps the last receipt."""
+    empty = replace(SAVED, ranges=(OffsetRange("t", 1, 7, 7),), decisions=(Decision(P1, "latest", "log end"),))
+    after = apply(replace(CURSOR, receipt={"seq": 3}), commit_of(empty, None))
+    assert (after.offsets, after.receipt) == ({P0: 5, P1: 7}, {"seq": 3})
+
+
+def test_a_cursor_is_read_back() -> None:
+    """Writing and reading is the identity."""
+    cursor = Cursor("p", 3, {P0: 5}, {"t": "id"}, {"rate": 1.5}, {"seq": 3})
+    assert Cursor.from_json(cursor.to_json()) == cursor
+    assert Cursor.from_json(Cursor("p").to_json()) == Cursor("p")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seq": -1}, {"seq": True}, {"seq": "3"}, {"offsets": {"t": {"0": -5}}}, {"offsets": {"t": {"x": 5}}}, {"offsets": [1]}],
+)
+def test_a_cursor_that_cannot_be_is_refused(change: dict[str, object]) -> None:
+    """Negative offsets, odd sequence numbers, other shapes."""
+    with pytest.raises(StateCorrupt, match="cursor"):
+        Cursor.from_json({**CURSOR.to_json(), **change})
+    with pytest.raises(StateCorrupt):
+        Cursor.from_json({})
+    with pytest.raises(StateCorrupt):
+        Cursor("p", 0, {P0: -1})
