@@ -143,7 +143,7 @@ def _check_log(cursor: Cursor, watermarks: Watermarks) -> None:
         if found is not None and found != topic_id:
             raise TopicRecreated(
                 f"topic {topic} was deleted and created again: its id is {found}, the cursor's {topic_id}",
-                fix=f"Its offsets mean other records. To start anew, remove the Variables of {cursor.pipeline} and change its table",
+                fix=f"Its offsets mean other records. To start anew, remove the Variables of {cursor.pipeline} and its table",
                 topic=topic,
             )
     gone = sorted(tp for tp in cursor.offsets if tp not in watermarks.latest)

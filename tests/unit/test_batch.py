@@ -156,7 +156,7 @@ def test_an_unreadable_store_plans_nothing() -> None:
     world.store.failing = False
     before = dict(world.store.values)
     world.store.values["tidegate.p.cursor"] = '{"seq": 0}'
-    with pytest.raises(StateCorrupt, match="tidegate.p.cursor"):
+    with pytest.raises(StateCorrupt, match=r"tidegate\.p\.cursor"):
         world.plan("run2")
     assert len(world.store.values) == len(before)
 

@@ -100,7 +100,11 @@ def test_a_file_without_settings_is_refused(settings: object) -> None:
         parse(settings)
 
 
-@given(st.fixed_dictionaries({}, optional={"limits": st.fixed_dictionaries({}, optional={"max_records": st.none() | st.integers(1)})}))
+@given(
+    st.fixed_dictionaries(
+        {}, optional={"limits": st.fixed_dictionaries({}, optional={"max_records": st.none() | st.integers(1)})}
+    )
+)
 def test_schema_and_validator_agree_on_what_is_valid(change: dict[str, object]) -> None:
     """What the editor accepts, the library accepts."""
     settings = {**MINIMAL, **change}

@@ -25,7 +25,7 @@ def test_a_plain_connection_needs_only_its_servers() -> None:
 @pytest.mark.parametrize("extra", [{}, {"bootstrap.servers": ""}])
 def test_a_connection_without_servers_is_refused(extra: dict[str, object]) -> None:
     """With an example of what to write."""
-    with pytest.raises(ConfigError, match="bootstrap.servers"):
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         for_planning(extra, connection="c", client_id="me")
 
 
@@ -39,7 +39,7 @@ def test_settings_that_would_move_on_by_themselves_are_left_out() -> None:
     ("mechanism", "module"), [("PLAIN", "plain.PlainLoginModule"), ("SCRAM-SHA-512", "scram.ScramLoginModule")]
 )
 def test_sasl_becomes_a_jaas_line_with_quotes_escaped(mechanism: str, module: str) -> None:
-    """librdkafka has user and password, Java a login module."""
+    """One client has user and password, the other a login module."""
     settings = java(
         {**PLAIN, "security.protocol": "sasl_ssl", "sasl.mechanisms": mechanism, "sasl.username": "u", "sasl.password": 'p"\\x'}
     )
@@ -80,7 +80,7 @@ def test_pem_files_travel_by_content(tmp_path: Path) -> None:
 
 def test_an_unverified_connection_is_refused_rather_than_half_translated() -> None:
     """Java has no such switch."""
-    with pytest.raises(ConfigError, match="ssl.ca.location"):
+    with pytest.raises(ConfigError, match=r"ssl\.ca\.location"):
         java({**PLAIN, "enable.ssl.certificate.verification": False})
 
 

@@ -50,7 +50,16 @@ def test_a_range_with_equal_bounds_is_legal_and_empty() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("t", 0, 5, 4), ("t", 0, -1, 4), ("t", 0, -2, -1), ("", 0, 0, 1), ("t", -1, 0, 1), ("t", 0, 0, 1.5), ("t", True, 0, 1), (None, 0, 0, 1)],
+    [
+        ("t", 0, 5, 4),
+        ("t", 0, -1, 4),
+        ("t", 0, -2, -1),
+        ("", 0, 0, 1),
+        ("t", -1, 0, 1),
+        ("t", 0, 0, 1.5),
+        ("t", True, 0, 1),
+        (None, 0, 0, 1),
+    ],
 )
 def test_nonsense_is_refused_by_the_constructor(arguments: tuple[object, ...]) -> None:
     """Reversed, negative, fractional and unnamed ranges cannot exist."""

@@ -32,7 +32,9 @@ def test_shares_follow_the_examples(sizes: dict[TopicPartition, int], limit: int
     assert share_limit(sizes, limit) == shares
 
 
-@given(st.dictionaries(st.builds(TopicPartition, st.just("t"), st.integers(0, 50)), st.integers(0, 2**63)), st.integers(1, 2**63))
+@given(
+    st.dictionaries(st.builds(TopicPartition, st.just("t"), st.integers(0, 50)), st.integers(0, 2**63)), st.integers(1, 2**63)
+)
 def test_no_lag_is_starved_and_no_share_exceeds_its_lag(sizes: dict[TopicPartition, int], limit: int) -> None:
     """The sum overshoots by less than one record for each partition."""
     shares = share_limit(sizes, limit)

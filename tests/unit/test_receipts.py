@@ -28,7 +28,9 @@ def test_a_strangers_commit_has_no_receipt() -> None:
     assert Receipt.from_properties({"added-records": "3"}, snapshot=1, committed_at_ms=1) is None
 
 
-@pytest.mark.parametrize("change", [{"tidegate.seq": "x"}, {"tidegate.ranges": "{"}, {"tidegate.ranges": '{"t": {"0": [3, 1]}}'}])
+@pytest.mark.parametrize(
+    "change", [{"tidegate.seq": "x"}, {"tidegate.ranges": "{"}, {"tidegate.ranges": '{"t": {"0": [3, 1]}}'}]
+)
 def test_a_broken_receipt_is_an_error_not_an_absence(change: dict[str, str]) -> None:
     """A receipt that cannot be read is never taken for none."""
     with pytest.raises(StateCorrupt):

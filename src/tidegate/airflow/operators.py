@@ -209,7 +209,9 @@ class LoadOperator(SparkSubmitOperator):
     def on_kill(self) -> None:
         """Stop the job: interrupt the Connect session's operations, or kill the submitted driver."""
         if self._session is not None:
-            self._session.interruptAll()
+            from tidegate.spark.session import interrupt  # noqa: PLC0415
+
+            interrupt(self._session)
         elif self._hook is not None:
             super().on_kill()
 
@@ -261,11 +263,12 @@ class CommitOperator(BaseOperator):
         result = LoadResult.from_json(loaded) if loaded else None
         saved, moved = commit_batch(self.pipeline, plan["key"], result.receipt if result else None, store=VariableStore())
         self.log.info("batch %d of %s: %s", saved.seq, saved.pipeline, "committed" if moved else "was committed before")
+        event: dict[str, Any] = {
+            "pipeline": saved.pipeline,
+            "seq": saved.seq,
+            "ranges": ranges_to_json(saved.ranges),
+            "snapshot": result.receipt.snapshot if result else None,
+        }
         for outlet in self.outlets:
-            context["outlet_events"][outlet].extra = {
-                "pipeline": saved.pipeline,
-                "seq": saved.seq,
-                "ranges": ranges_to_json(saved.ranges),
-                "snapshot": result.receipt.snapshot if result else None,
-            }
+            context["outlet_events"][outlet].extra = event
         return {"seq": saved.seq, "moved": moved}

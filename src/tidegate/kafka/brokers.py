@@ -79,8 +79,7 @@ class AdminBrokers:
             ids[topic] = str(description.topic_id)
             partitions += [ck.TopicPartition(topic, p.id) for p in description.partitions]
         asked = [
-            self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=self._timeout_s)
-            for spec in OFFSET_SPECS
+            self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=self._timeout_s) for spec in OFFSET_SPECS
         ]
         earliest, latest = (
             {

@@ -7,6 +7,7 @@ with that name is complete, since it is filled beside its place and then renamed
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import os
@@ -50,7 +51,10 @@ def find_java() -> Path:
     if too_old:
         java, version = too_old[0]
         raise PlatformError(
-            f"{java} is Java {version}, and Spark 4 and Kafka 4 need {MINIMUM_JAVA} or later", fix=fix, java=java, version=version
+            f"{java} is Java {version}, and Spark 4 and Kafka 4 need {MINIMUM_JAVA} or later",
+            fix=fix,
+            java=java,
+            version=version,
         )
     raise PlatformError("No Java was found, neither in JAVA_HOME nor on the PATH", fix=fix)
 
@@ -93,13 +97,19 @@ def ensure_jars(report: Report = silent) -> Jars:
     Raises:
         PlatformError: there is no usable Java, or Ivy could not resolve or download something.
     """
-    ivy_xml = _ivy_xml()
-    digest = hashlib.sha256(ivy_xml.read_bytes() + TOKEN_PROVIDER_VERSION.encode()).hexdigest()[:12]
-    folder = cache_dir() / "jars" / digest
+    located = locate_jars()
+    folder = located.spark.parent
     if not folder.is_dir():
         report("jars", "resolving")
-        _resolve(ivy_xml, folder)
+        _resolve(_ivy_xml(), folder)
     report("jars", "ready")
+    return located
+
+
+def locate_jars() -> Jars:
+    """Where `ensure_jars` keeps the jars of this `ivy.xml`, whether they are there or not."""
+    digest = hashlib.sha256(_ivy_xml().read_bytes() + TOKEN_PROVIDER_VERSION.encode()).hexdigest()[:12]
+    folder = cache_dir() / "jars" / digest
     return Jars(spark=folder / "spark", kafka=folder / "kafka")
 
 
@@ -110,6 +120,7 @@ def _java_candidates() -> list[Path]:
     return found + ([Path(on_path)] if on_path else [])
 
 
+@functools.cache
 def _java_version_of(java: Path) -> int | None:
     try:
         done = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
@@ -132,7 +143,9 @@ def _resolve(ivy_xml: Path, folder: Path) -> None:
     java = find_java()
     ivy = next((pyspark_home() / "jars").glob("ivy-*.jar"), None)
     if ivy is None:
-        raise PlatformError("The installed pyspark has no ivy-*.jar", fix="Run `make venv` to get the locked version of pyspark")
+        raise PlatformError(
+            "The installed pyspark has no ivy-*.jar", fix="Run `make venv` to get the locked version of pyspark"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     filling = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     log = folder.parent / f"{folder.name}.log"
@@ -154,7 +167,8 @@ def _run_ivy(java: Path, ivy: Path, ivy_xml: Path, into: Path, log: Path) -> Non
             )
         except subprocess.TimeoutExpired:
             raise PlatformError(
-                f"Ivy did not resolve the jars within {RESOLVE_TIMEOUT_S:.0f} s, see {log}", fix="Check the network and try again"
+                f"Ivy did not resolve the jars within {RESOLVE_TIMEOUT_S:.0f} s, see {log}",
+                fix="Check the network and try again",
             ) from None
     if done.returncode != 0 or not any((into / "kafka").glob("*.jar")) or not any((into / "spark").glob("*.jar")):
         gist = ivy_gist(log.read_text(errors="replace"))
@@ -170,7 +184,10 @@ def ivy_gist(output: str) -> str:
     complaints: list[str] = []
     for raw in output.splitlines():
         line = raw.strip().strip(":").strip()
-        if re.search(r"unresolved dependency|not found|\bERROR|FAILED|Exception|timed out|refused", line) and line not in complaints:
+        if (
+            re.search(r"unresolved dependency|not found|\bERROR|FAILED|Exception|timed out|refused", line)
+            and line not in complaints
+        ):
             complaints.append(line)
     if complaints:
         return "; ".join(complaints[:3])

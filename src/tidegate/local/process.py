@@ -37,7 +37,9 @@ from tidegate.errors import PlatformError
 State = Literal["running", "stopped", "crashed", "unhealthy"]
 
 STOP_GRACE_S = 15.0
+ORPHAN_GRACE_S = 2.0
 KILL_GRACE_S = 5.0
+HUNG_AFTER_S = 10.0
 _CREATE_TIME_TOLERANCE_S = 1.0
 
 
@@ -99,9 +101,9 @@ class ProcessId:
 
 @dataclass(frozen=True)
 class Server:
-    """A server and how to know that it works. `health` gets the create time of the process (seconds since the epoch).
+    """A server and how to know that it works.
 
-    `fix` is what an operator does when it does not start, beyond reading the log.
+    `health` gets the create time of the process (seconds since the epoch), says whether it works, and never raises.
     """
 
     name: str
@@ -139,8 +141,14 @@ class Server:
         self.await_healthy()
 
     def spawn(self) -> None:
-        """Start the process, unless it lives. What a crashed one left behind is ended first: it may hold the port."""
-        if self.pid is not None:
+        """Start the process, unless it lives and is healthy or still starting.
+
+        What a crashed or hung one left behind is ended first: it may hold the port.
+
+        Raises:
+            PlatformError: there is nothing to execute.
+        """
+        if self._is_up_or_coming():
             return
         self.stop()
         self.cwd.mkdir(parents=True, exist_ok=True)
@@ -159,7 +167,9 @@ class Server:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise PlatformError(f"{self.name} cannot be started: {error}", fix="Run `make venv`", server=self.name) from error
+                raise PlatformError(
+                    f"{self.name} cannot be started: {error}", fix="Run `make venv`", server=self.name
+                ) from error
         with contextlib.suppress(psutil.NoSuchProcess):
             ProcessId.of(child.pid).write(self.pid_file)
         # it may end long before we do: somebody has to take its exit status, or it stays a zombie
@@ -180,11 +190,21 @@ class Server:
         )
 
     def stop(self) -> None:
-        """End the process and all that it started: SIGTERM, a grace of 15 s, then SIGKILL. Harmless when nothing lives."""
+        """End the process and all that it started: SIGTERM, a grace, then SIGKILL. Harmless when nothing lives."""
         identity = ProcessId.read(self.pid_file)
         if identity is not None:
-            end_all(members(identity))
+            # what outlived its server has nobody left to finish its work with, and may wait for it for ever
+            end_all(members(identity), STOP_GRACE_S if identity.process() is not None else ORPHAN_GRACE_S)
         self.pid_file.unlink(missing_ok=True)
+
+    def _is_up_or_coming(self) -> bool:
+        identity = ProcessId.read(self.pid_file)
+        if identity is None or identity.process() is None:
+            return False
+        if time.time() - identity.create_time < self.start_timeout_s:
+            return True
+        # one answer may come late on a busy machine; a server that gives none for this long is hung
+        return wait_until(lambda: self.state == "running", HUNG_AFTER_S)
 
     def last_words(self) -> str:
         """The last line of the log that says what went wrong."""

@@ -59,6 +59,11 @@ def owner_of(port: int) -> str:
     # macOS lists the connections of other users' processes to root only
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+            if (
+                connection.status == psutil.CONN_LISTEN
+                and connection.pid
+                and connection.laddr
+                and connection.laddr.port == port
+            ):
                 return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
     return "another process"

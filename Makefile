@@ -1,0 +1,67 @@
+# Every target does the set-up it needs. Nothing but Python 3.11+, Java 17+ and make has to be there before.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.synced
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help venv jars check test test-unit test-spark test-dags test-integration test-e2e demo up down schema docs clean
+
+help: ## what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+venv: $(STAMP) ## .venv with the locked dependencies
+
+# uv is used from PATH, or fetched into a folder of its own: the machine's Python stays as it is
+$(STAMP): pyproject.toml uv.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or later; name one with make PYTHON=..."; exit 1; }
+	@uv=$$(command -v uv || true); \
+	if ! { [ -n "$$uv" ] && "$$uv" --version >/dev/null 2>&1; }; then \
+	  [ -x .uv/bin/uv ] || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet uv; }; uv=.uv/bin/uv; \
+	fi; \
+	"$$uv" sync --locked --all-extras --all-groups --compile-bytecode --python $(PYTHON)
+	@touch $@
+
+jars: venv ## the jars of Spark and of the embedded broker, cached outside the repo
+	$(BIN)/tidegate jars
+
+check: venv ## lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check test-unit test-dags test-spark test-integration test-e2e ## everything that has to be green
+
+test-unit: venv ## no JVM, no broker, no Airflow; the pure core to the last branch
+	$(PYTEST) tests/unit --cov --cov-report=term:skip-covered
+
+test-dags: venv ## every DAG parses with no connection defined
+	$(PYTEST) tests/dags
+
+test-spark: jars ## a classic Spark session, no broker
+	$(PYTEST) tests/spark
+
+test-integration: jars ## a real broker and a real Spark Connect server
+	$(PYTEST) tests/integration
+
+test-e2e: jars ## the whole demo on a few thousand records
+	$(PYTEST) tests/e2e
+
+demo: jars ## the main job, end to end, on the embedded platform
+	$(BIN)/tidegate demo
+
+up: jars ## start the embedded platform
+	$(BIN)/tidegate up
+
+down: venv ## stop it
+	$(BIN)/tidegate down
+
+schema: venv ## the JSON Schema that editors use for pipelines
+	$(BIN)/tidegate check --schema > dags/pipelines/pipeline.schema.json
+
+clean: ## stop the platform, remove what make and the platform made here
+	-[ ! -x $(BIN)/tidegate ] || $(BIN)/tidegate down
+	rm -rf .venv .uv .tidegate .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage dist

@@ -1,0 +1,1 @@
+"""The pipelines' transforms: `DataFrame -> DataFrame` functions, which `dags/pipelines/*.yaml` name as `transforms.module:function`."""

@@ -1,0 +1,263 @@
+"""Airflow as three processes of ours: API server, scheduler (LocalExecutor) and DAG processor, on SQLite.
+
+`airflow standalone` would do nearly the same in one process tree that nobody can look into; three servers have three
+states, three logs, and come back one at a time. There is no triggerer: nothing of Tidegate defers.
+
+Rules: `airflow.cfg` holds only what differs from Airflow's defaults; its secrets are made once, kept with mode 0600, and
+survive a new port. What Airflow holds in its database (connections, pools) is set through its REST API, never by SQL.
+"""
+
+from __future__ import annotations
+
+import base64
+import configparser
+import importlib.metadata
+import io
+import json
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from tidegate.errors import PlatformError
+from tidegate.local import sockets
+from tidegate.local.airflow_api import AirflowApi
+from tidegate.local.process import Server, last_meaningful_line
+
+API_SERVER = "airflow-api-server"
+SCHEDULER = "airflow-scheduler"
+DAG_PROCESSOR = "airflow-dag-processor"
+NAMES = (API_SERVER, SCHEDULER, DAG_PROCESSOR)
+
+USER = "admin"
+MIGRATE_TIMEOUT_S = 300.0
+CONNECTION_MARK = "Kept by `tidegate up`; change this text to keep your own values"
+
+_LOCAL_SETTINGS = '''\
+"""Written by `tidegate up`: Airflow imports this file in every process that it starts."""
+
+__all__ = []
+
+try:
+    from tidegate.airflow.preload import preload_in_scheduler
+except ImportError:
+    pass
+else:
+    preload_in_scheduler()
+'''
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What must stay the same for as long as the database lives."""
+
+    fernet_key: str
+    jwt_secret: str
+    api_secret_key: str
+    password: str
+
+    @staticmethod
+    def make() -> Secrets:
+        """New random ones."""
+        fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+        return Secrets(fernet, secrets.token_urlsafe(32), secrets.token_urlsafe(32), secrets.token_urlsafe(12))
+
+    @staticmethod
+    def load(home: Path) -> Secrets | None:
+        """The saved ones; None before the first start.
+
+        Raises:
+            PlatformError: the file is damaged.
+        """
+        path = home / "secrets.json"
+        try:
+            return Secrets(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError) as error:
+            raise PlatformError(
+                f"{path} is not what `tidegate up` wrote",
+                fix="Restore it, or remove the folder beside it to start anew",
+                path=path,
+            ) from error
+
+    def save(self, home: Path) -> None:
+        """Keep them, readable by the user only."""
+        _write_private(home / "secrets.json", json.dumps(vars(self)))
+
+
+@dataclass(frozen=True)
+class Airflow:
+    """One Airflow: its home, where it finds DAGs, its port, and the environment of its processes."""
+
+    home: Path
+    project: Path
+    port: int
+    env: Mapping[str, str]
+    logs: Path
+    pid_files: Path
+
+    @property
+    def url(self) -> str:
+        """Where the UI and the API are."""
+        return f"http://{sockets.LOOPBACK}:{self.port}"
+
+    def prepare(self) -> None:
+        """Write its files, and make or migrate its database, unless that is done.
+
+        Raises:
+            PlatformError: the migration failed.
+        """
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        keys = Secrets.load(self.home)
+        if keys is None:
+            keys = Secrets.make()
+            keys.save(self.home)
+        _write_private(self.home / "airflow.cfg", render_config(self.home, self.project, self.port, keys))
+        _write_private(self.home / "passwords.json", json.dumps({USER: keys.password}) + "\n")
+        (self.home / "config").mkdir(exist_ok=True)
+        (self.home / "config" / "airflow_local_settings.py").write_text(_LOCAL_SETTINGS)
+        self._migrate()
+
+    def servers(self) -> tuple[Server, Server, Server]:
+        """API server, scheduler and DAG processor, in the order in which to wait for them."""
+        return (
+            self._server(API_SERVER, ["api-server"], section=None),
+            # the API server reads the log files itself: the scheduler's own log server would listen on every interface
+            self._server(SCHEDULER, ["scheduler", "--skip-serve-logs"], section="scheduler"),
+            self._server(DAG_PROCESSOR, ["dag-processor"], section="dag_processor"),
+        )
+
+    def api(self) -> AirflowApi:
+        """A client that is allowed everything.
+
+        Raises:
+            PlatformError: Airflow was never started here.
+        """
+        user, password = self.login
+        return AirflowApi(self.url, user, password)
+
+    @property
+    def login(self) -> tuple[str, str]:
+        """User and password of the UI and the API. Raises as `api` does."""
+        keys = Secrets.load(self.home)
+        if keys is None:
+            raise PlatformError("Airflow was never started here", fix="Run `tidegate up`")
+        return USER, keys.password
+
+    def sync_connections(self, kafka_port: int, spark_port: int) -> None:
+        """Make the connections that pipelines use by default, and follow changed ports. Leaves changed ones alone."""
+        wanted: dict[str, dict[str, object]] = {
+            "kafka_default": {
+                "conn_type": "kafka",
+                "extra": json.dumps({"bootstrap.servers": f"{sockets.LOOPBACK}:{kafka_port}"}),
+            },
+            "spark_connect_default": {"conn_type": "spark_connect", "host": sockets.LOOPBACK, "port": spark_port},
+            "spark_default": {"conn_type": "spark", "host": "local[2]"},
+        }
+        with self.api() as api:
+            for connection_id, connection in wanted.items():
+                api.sync_connection(connection_id, connection, mark=CONNECTION_MARK)
+
+    def _server(self, name: str, command: list[str], *, section: str | None) -> Server:
+        return Server(
+            name=name,
+            argv=[sys.executable, "-m", "airflow", *command],
+            env=self.env,
+            cwd=self.home,
+            log=self.logs / f"{name}.log",
+            pid_file=self.pid_files / f"{name}.pid",
+            health=lambda started: self._is_healthy(section, started),
+            start_timeout_s=120.0,
+        )
+
+    def _is_healthy(self, section: str | None, started: float) -> bool:
+        """Ask the API server for itself (None) or for what it knows of another component's heartbeats."""
+        # who answers nothing is no reason to restart the others
+        cannot_tell = section is not None
+        if not sockets.answers(self.port):
+            return cannot_tell
+        try:
+            with AirflowApi(self.url, "", "", timeout_s=5.0) as api:
+                health = api.health()
+        except PlatformError:
+            return cannot_tell
+        if section is None:
+            return bool(health["metadatabase"]["status"] == "healthy")
+        component = health.get(section) or {}
+        return component.get("status") == "healthy" and is_since(component.get(f"latest_{section}_heartbeat"), started)
+
+    def _migrate(self) -> None:
+        version = importlib.metadata.version("apache-airflow-core")
+        done = self.home / "airflow.db.version"
+        database = self.home / "airflow.db"
+        if database.is_file() and done.is_file() and done.read_text() == version:
+            return
+        if not done.is_file():
+            # a first migration that was interrupted leaves half a schema, and nothing worth keeping
+            for path in self.home.glob("airflow.db*"):
+                path.unlink()
+        command = [sys.executable, "-m", "airflow", "db", "migrate"]
+        log = self.logs / "airflow-db-migrate.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            ended = subprocess.run(  # noqa: S603
+                command, env=dict(self.env), cwd=self.home, stdout=output, stderr=output, timeout=MIGRATE_TIMEOUT_S, check=False
+            )
+        if ended.returncode != 0:
+            why = last_meaningful_line(log.read_text(errors="replace"))
+            raise PlatformError(
+                f"Airflow's database could not be migrated: {why} (see {log})",
+                fix="Put right what the log says, then run `tidegate up` again",
+                log=log,
+            )
+        done.write_text(version)
+
+
+def render_config(home: Path, project: Path, port: int, keys: Secrets) -> str:
+    """`airflow.cfg`: what differs from Airflow's defaults, and nothing else."""
+    url = f"http://{sockets.LOOPBACK}:{port}"
+    sections: dict[str, dict[str, object]] = {
+        "core": {
+            "dags_folder": project / "dags",
+            "plugins_folder": project / "plugins",
+            "load_examples": False,
+            "executor": "LocalExecutor",
+            "parallelism": 6,
+            "fernet_key": keys.fernet_key,
+            "auth_manager": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
+            "simple_auth_manager_users": f"{USER}:admin",
+            "simple_auth_manager_passwords_file": home / "passwords.json",
+            "execution_api_server_url": f"{url}/execution/",
+            # the default asks the DNS for the machine's full name, which may take its time
+            "hostname_callable": "socket.gethostname",
+        },
+        "database": {"sql_alchemy_conn": f"sqlite:///{home / 'airflow.db'}"},
+        "logging": {"base_log_folder": home / "logs"},
+        "api": {"host": sockets.LOOPBACK, "port": port, "base_url": url, "workers": 1, "secret_key": keys.api_secret_key},
+        "api_auth": {"jwt_secret": keys.jwt_secret},
+        "scheduler": {"scheduler_idle_sleep_time": 0.5},
+        # a changed pipeline file shows within seconds
+        "dag_processor": {"refresh_interval": 10, "min_file_process_interval": 5, "print_stats_interval": 0},
+    }
+    config = configparser.ConfigParser(interpolation=None)
+    for section, options in sections.items():
+        # Airflow interpolates what it reads
+        config[section] = {name: str(value).replace("%", "%%") for name, value in options.items()}
+    text = io.StringIO()
+    config.write(text)
+    return f"# Written by each `tidegate up`: a change here does not last.\n\n{text.getvalue()}"
+
+
+def is_since(heartbeat: str | None, started: float) -> bool:
+    """Whether the heartbeat (ISO 8601) is of the process that started then (seconds since the epoch), not of one before."""
+    return heartbeat is not None and datetime.fromisoformat(heartbeat).timestamp() >= started
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(text)

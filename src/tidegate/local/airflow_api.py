@@ -1,0 +1,311 @@
+"""Airflow's public REST API (v2), as far as a command, a test or a demo needs it.
+
+Rules: every refusal is a `PlatformError` with the server's own words and its HTTP status in `fields["status"]`; the token is
+fetched when it is first needed, and again when it expired; nothing is cached.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+
+from tidegate.errors import PlatformError
+from tidegate.local.process import wait_until
+
+PAGE = 100
+FINISHED = frozenset({"success", "failed"})
+
+
+class AirflowApi:
+    """A client of one Airflow. Close it, or use it in a `with`.
+
+    with platform.api() as api:
+        run_id = api.trigger("flights", {"max_records": 4000})
+        print(api.wait_run("flights", run_id, timeout_s=60)["state"])
+    """
+
+    def __init__(
+        self, url: str, user: str, password: str, *, timeout_s: float = 30.0, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._login = {"username": user, "password": password}
+        # the environment's proxies are for the world, not for the loopback
+        self._client = httpx.Client(base_url=url, timeout=timeout_s, trust_env=False, transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections to the server."""
+        self._client.close()
+
+    # ---- any endpoint
+
+    def login(self) -> None:
+        """Fetch a token. Every other call does this by itself."""
+        response = self._send("POST", "/auth/token", json=self._login)
+        self._client.headers["Authorization"] = f"Bearer {response['access_token']}"
+
+    def get(self, path: str, **params: Any) -> Any:
+        """GET `/api/v2<path>`; the decoded JSON."""
+        return self._call("GET", path, params=params)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """POST a JSON body to `/api/v2<path>`; the decoded JSON."""
+        return self._call("POST", path, json=dict(body))
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """PATCH `/api/v2<path>` with a JSON body; the decoded JSON."""
+        return self._call("PATCH", path, json=dict(body))
+
+    def delete(self, path: str) -> None:
+        """DELETE `/api/v2<path>`."""
+        self._call("DELETE", path)
+
+    def find(self, path: str, **params: Any) -> Any | None:
+        """As `get`, but None when there is no such thing."""
+        try:
+            return self.get(path, **params)
+        except PlatformError as error:
+            if error.fields.get("status") == httpx.codes.NOT_FOUND:
+                return None
+            raise
+
+    # ---- DAGs
+
+    def health(self) -> dict[str, Any]:
+        """The health of the database, the scheduler and the DAG processor; needs no token."""
+        return dict(self._send("GET", "/api/v2/monitor/health"))
+
+    def dags(self) -> list[dict[str, Any]]:
+        """All DAGs, paused ones too."""
+        return self._pages("/dags", "dags")
+
+    def wait_dag(self, dag_id: str, *, timeout_s: float = 60.0) -> dict[str, Any]:
+        """The DAG, once the DAG processor has read it.
+
+        Raises:
+            PlatformError: it is not there in time; tells the import errors, which are the usual reason.
+        """
+        found: list[dict[str, Any]] = []
+
+        def is_there() -> bool:
+            dag = self.find(f"/dags/{_part(dag_id)}")
+            if dag is not None and not dag["is_stale"]:
+                found.append(dag)
+            return bool(found)
+
+        if wait_until(is_there, timeout_s, poll_s=0.5):
+            return found[0]
+        errors = "; ".join(f"{error['filename']}: {_last_line(error['stack_trace'])}" for error in self.import_errors())
+        raise PlatformError(
+            f"Airflow has no DAG {dag_id} after {timeout_s:.0f} s ({errors or 'no import errors'})",
+            fix="Run `tidegate check`, and see the log of the DAG processor",
+            dag_id=dag_id,
+        )
+
+    def import_errors(self) -> list[dict[str, Any]]:
+        """What the DAG processor could not read: `filename`, `stack_trace`, `timestamp`, ..."""
+        return self._pages("/importErrors", "import_errors")
+
+    def unpause(self, dag_id: str) -> None:
+        """Let the DAG's runs start."""
+        self.patch(f"/dags/{_part(dag_id)}", {"is_paused": False})
+
+    def pause(self, dag_id: str) -> None:
+        """Keep the DAG's new runs from starting."""
+        self.patch(f"/dags/{_part(dag_id)}", {"is_paused": True})
+
+    # ---- runs
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None, *, run_id: str | None = None) -> str:
+        """Start a run; its run id (Airflow makes one when none is given)."""
+        body: dict[str, Any] = {"logical_date": None, "conf": dict(conf or {})}
+        if run_id is not None:
+            body["dag_run_id"] = run_id
+        return str(self.post(f"/dags/{_part(dag_id)}/dagRuns", body)["dag_run_id"])
+
+    def dag_runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """All runs of the DAG, the oldest first."""
+        return self._pages(f"/dags/{_part(dag_id)}/dagRuns", "dag_runs", order_by="run_after")
+
+    def dag_run(self, dag_id: str, run_id: str) -> dict[str, Any]:
+        """One run: `state`, `queued_at`, `start_date`, `end_date`, `conf`, ..."""
+        return dict(self.get(_run(dag_id, run_id)))
+
+    def wait_run(self, dag_id: str, run_id: str, *, timeout_s: float, poll_s: float = 0.2) -> dict[str, Any]:
+        """The run, once it succeeded or failed.
+
+        Raises:
+            PlatformError: it did neither in time.
+        """
+        run = self.dag_run(dag_id, run_id)
+
+        def is_finished() -> bool:
+            run.update(self.dag_run(dag_id, run_id))
+            return run["state"] in FINISHED
+
+        if wait_until(is_finished, timeout_s, poll_s):
+            return run
+        raise PlatformError(
+            f"Run {run_id} of DAG {dag_id} is still {run['state']} after {timeout_s:.0f} s",
+            fix="See its tasks in Airflow, and `tidegate status`",
+            dag_id=dag_id,
+            run_id=run_id,
+        )
+
+    def clear(self, dag_id: str, run_id: str, *, only_failed: bool = False) -> None:
+        """Clear the tasks of a run, so that they run again."""
+        self.post(f"{_run(dag_id, run_id)}/clear", {"dry_run": False, "only_failed": only_failed})
+
+    def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """The tasks of a run: `task_id`, `state`, `try_number`, `start_date`, `end_date`, `duration`, ..."""
+        return self._pages(f"{_run(dag_id, run_id)}/taskInstances", "task_instances")
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
+        """What a task left for others, decoded from JSON where it is JSON; None when it left nothing."""
+        path = f"{_run(dag_id, run_id)}/taskInstances/{_part(task_id)}/xcomEntries/{_part(key)}"
+        entry = self.find(path, deserialize=False)
+        value = None if entry is None else entry["value"]
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+
+    def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
+        """The log of one try of a task, one event a line; an event's error and stack follow it."""
+        path = f"{_run(dag_id, run_id)}/taskInstances/{_part(task_id)}/logs/{try_number}"
+        content = self.get(path, full_content=True)["content"]
+        return "\n".join(line if isinstance(line, str) else _log_line(line) for line in content)
+
+    # ---- what the platform keeps in Airflow
+
+    def variables(self, prefix: str = "") -> dict[str, str]:
+        """The Variables whose keys begin so; the values of keys that look secret are masked by Airflow."""
+        entries = self._pages("/variables", "variables", order_by="id", variable_key_prefix_pattern=prefix)
+        # Airflow drops what is not a letter or digit from the end of the prefix, and lists a little more
+        return {entry["key"]: entry["value"] for entry in entries if entry["key"].startswith(prefix)}
+
+    def variable(self, key: str) -> str:
+        """A Variable's value. A value that is JSON comes back as the same JSON, with Airflow's own blanks.
+
+        Raises:
+            PlatformError: there is none (status 404).
+        """
+        return str(self.get(f"/variables/{_part(key)}")["value"])
+
+    def set_variable(self, key: str, value: str, description: str | None = None) -> None:
+        """Make or replace a Variable."""
+        body = {"key": key, "value": value, "description": description}
+        if self.find(f"/variables/{_part(key)}") is None:
+            self.post("/variables", body)
+        else:
+            self.patch(f"/variables/{_part(key)}", body)
+
+    def delete_variable(self, key: str) -> None:
+        """Remove a Variable. Raises `PlatformError` when there is none (status 404)."""
+        self.delete(f"/variables/{_part(key)}")
+
+    def sync_connection(self, connection_id: str, ours: Mapping[str, Any], *, mark: str) -> None:
+        """Make the connection be `ours` (`conn_type`, `host`, `port`, `extra` as JSON), unless somebody made it theirs.
+
+        `mark` is the description of our connections; one with another description is left alone.
+        """
+        wanted = {"connection_id": connection_id, "host": None, "port": None, "extra": None, "description": mark, **ours}
+        path = f"/connections/{_part(connection_id)}"
+        current = self.find(path)
+        if current is None:
+            self.post("/connections", wanted)
+        elif current["description"] == mark and any(
+            _json_or_text(current[key]) != _json_or_text(value) for key, value in wanted.items()
+        ):
+            self.patch(path, wanted)
+
+    def sync_pool(self, name: str, slots: int) -> None:
+        """Make sure that the pool exists. One that exists keeps its slots: they are for operators to tune."""
+        if self.find(f"/pools/{_part(name)}") is None:
+            self.post("/pools", {"name": name, "slots": slots})
+
+    # ----
+
+    def _call(self, method: str, path: str, **request: Any) -> Any:
+        if "Authorization" not in self._client.headers:
+            self.login()
+        try:
+            return self._send(method, f"/api/v2{path}", **request)
+        except PlatformError as error:
+            if error.fields.get("status") != httpx.codes.UNAUTHORIZED:
+                raise
+        self.login()
+        return self._send(method, f"/api/v2{path}", **request)
+
+    def _send(self, method: str, path: str, **request: Any) -> Any:
+        try:
+            response = self._client.request(method, path, **request)
+        except httpx.HTTPError as error:
+            raise PlatformError(
+                f"Airflow does not answer at {self._client.base_url}: {error or type(error).__name__}",
+                fix="Look at `tidegate status`, then run `tidegate up`",
+            ) from error
+        if response.is_error:
+            raise PlatformError(
+                f"Airflow refused {method} {path}: {_reason(response)}",
+                fix="See the log of the Airflow API server" if response.is_server_error else "",
+                status=response.status_code,
+            )
+        return response.json() if response.content else None
+
+    def _pages(self, path: str, field: str, **params: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while True:
+            page = self.get(path, limit=PAGE, offset=len(found), **params)
+            found.extend(page[field])
+            if not page[field] or len(found) >= page["total_entries"]:
+                return found
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _run(dag_id: str, run_id: str) -> str:
+    return f"/dags/{_part(dag_id)}/dagRuns/{_part(run_id)}"
+
+
+def _reason(response: httpx.Response) -> str:
+    try:
+        detail = response.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        detail = response.text.strip()[:300] or response.reason_phrase
+    if isinstance(detail, list):  # a body that does not fit its schema
+        detail = "; ".join(f"{'.'.join(map(str, item.get('loc', ())))}: {item.get('msg', item)}" for item in detail)
+    return f"{detail} (HTTP {response.status_code})"
+
+
+def _log_line(event: Mapping[str, Any]) -> str:
+    line = str(event.get("event", ""))
+    details = [json.dumps(event[key], default=str) for key in ("error_detail", "exc_info", "exception") if event.get(key)]
+    return "\n".join([line, *details])
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _json_or_text(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value

@@ -1,0 +1,210 @@
+"""The main job, end to end, on the embedded platform, with a verdict that Spark has no say in.
+
+flights -> topic `flights` -> runs of the DAG `flights`, triggered through Airflow's REST API -> lake.demo.flights
+verdict: librdkafka reads the topic, PyIceberg the table; every (partition, offset) is there exactly once
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from tidegate.cursor import Cursor
+from tidegate.errors import PlatformError
+from tidegate.iceberg.origins import read_origins
+from tidegate.kafka.brokers import AdminBrokers
+from tidegate.kafka.log import read_offsets
+from tidegate.ledger import Ledger
+from tidegate.local import flights
+from tidegate.local.airflow_api import AirflowApi
+from tidegate.local.platform import Platform
+from tidegate.oracle import Verdict, judge
+from tidegate.planning import Watermarks
+from tidegate.ports import StateStore
+from tidegate.ranges import OffsetRange, ranges_from_json
+
+PIPELINE = "flights"
+TABLE = "lake.demo.flights"
+LATER_ROUNDS = 36_776
+RUN_TIMEOUT_S = 900.0
+POLL_S = 0.25
+
+
+class Progress(Protocol):
+    """What the demo tells while it works."""
+
+    def __call__(self, step: str, done: int, total: int | None) -> None:
+        """`done` of `total` of one step; a total of None is not known."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One DAG run as a row of the demo's table: seconds from queued to success, and of each task."""
+
+    run_id: str
+    state: str
+    seq: int | None
+    ranges: tuple[OffsetRange, ...]
+    rows: int | None
+    seconds: float
+    task_seconds: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "run_id": self.run_id,
+            "state": self.state,
+            "seq": self.seq,
+            "ranges": [str(r) for r in self.ranges],
+            "rows": self.rows,
+            "seconds": round(self.seconds, 2),
+            "task_seconds": {task: round(s, 2) for task, s in self.task_seconds.items()},
+        }
+
+
+class ApiStore(StateStore):
+    """Reads Variables through Airflow's REST API: what the CLI sees from outside."""
+
+    def __init__(self, api: AirflowApi) -> None:
+        self._api = api
+
+    def keys(self, prefix: str) -> list[str]:
+        """Every key that starts with `prefix`."""
+        return self._api.variable_keys(prefix)
+
+    def get(self, key: str) -> str:
+        """The text of a listed key."""
+        return self._api.variable(key)
+
+    def put(self, key: str, value: str, description: str) -> None:
+        """Write one key."""
+        self._api.set_variable(key, value, description)
+
+    def delete(self, key: str) -> None:
+        """Remove one key."""
+        self._api.delete_variable(key)
+
+
+class Demo:
+    """One demo on a platform that is up."""
+
+    def __init__(self, platform: Platform, api: AirflowApi, progress: Progress) -> None:
+        self._platform = platform
+        self._progress = progress
+        self._api = api
+        self._kafka = {"bootstrap.servers": platform.bootstrap_servers, "client.id": "tidegate-demo"}
+        self._ledger = Ledger(ApiStore(self._api), PIPELINE)
+
+    def produce(self, count: int | None) -> int:
+        """Produce flights: all of 2013 the first time, later years afterwards; returns how many.
+
+        Args:
+            count: how many; None for the usual number of the round.
+        """
+        created = flights.create_topic(self._kafka)
+        before = 0 if created else sum(self._watermarks().latest.values())
+        first = before == 0
+        frame = flights.read_flights(count if count is not None or first else LATER_ROUNDS, year=self._round(before))
+        total = len(frame)
+        return flights.produce(self._kafka, frame, progress=lambda done: self._progress("producing flights", done, total))
+
+    @staticmethod
+    def _round(records: int) -> int:
+        return -(-records // 336_776)
+
+    def runs(self) -> Iterator[Run]:
+        """Trigger runs, one after the other, until nothing lags.
+
+        Raises:
+            PlatformError: a run failed, or did not end in time; the message says why.
+        """
+        self._api.wait_dag(PIPELINE)
+        self._api.unpause(PIPELINE)
+        while lag := self.lag():
+            run_id = self._api.trigger(PIPELINE, {})
+            run = self._follow(run_id, lag)
+            yield run
+            if run.state != "success":
+                raise PlatformError(
+                    f"run {run_id} ended as {run.state}: {self._why(run_id)}",
+                    fix="The saved range stays, and the next run takes it up",
+                )
+
+    def lag(self) -> int:
+        """Records between the cursor and the end of the log."""
+        cursor = self._ledger.cursor() if self._ledger.listing().has_cursor else Cursor(PIPELINE)
+        marks = self._watermarks()
+        return sum(end - cursor.offsets.get(tp, marks.earliest[tp]) for tp, end in marks.latest.items())
+
+    def verdict(self) -> Verdict:
+        """Compare log and table, record by record."""
+        os.environ.update(
+            {name: value for name, value in self._platform.environment().items() if name.startswith("PYICEBERG_")}
+        )
+        marks = self._watermarks()
+        total = sum(marks.latest[tp] - marks.earliest[tp] for tp in marks.latest)
+        log = read_offsets(self._kafka, marks, progress=lambda done: self._progress("reading the log", done, total))
+        self._progress("reading the table", 0, None)
+        return judge(log, read_origins(TABLE))
+
+    def _watermarks(self) -> Watermarks:
+        return AdminBrokers(self._kafka).watermarks([flights.TOPIC])
+
+    def _follow(self, run_id: str, lag: int) -> Run:
+        deadline = time.monotonic() + RUN_TIMEOUT_S
+        while True:
+            run = self._api.dag_run(PIPELINE, run_id)
+            self._progress(f"run {run_id}: {run['state']}", 0, lag)
+            if run["state"] in ("success", "failed"):
+                return self._row(run)
+            if time.monotonic() > deadline:
+                raise PlatformError(
+                    f"run {run_id} is still {run['state']} after {RUN_TIMEOUT_S:g} s",
+                    fix="See `tidegate status` and the scheduler's log",
+                )
+            time.sleep(POLL_S)
+
+    def _row(self, run: dict[str, Any]) -> Run:
+        run_id = run["dag_run_id"]
+        plan = self._api.xcom(PIPELINE, run_id, "plan") or {}
+        load = self._api.xcom(PIPELINE, run_id, "load") or {}
+        tasks = self._api.task_instances(PIPELINE, run_id)
+        order = {"plan": 0, "load": 1, "commit": 2}
+        return Run(
+            run_id=run_id,
+            state=run["state"],
+            seq=plan.get("seq"),
+            ranges=ranges_from_json(plan.get("ranges", {})),
+            rows=load.get("receipt", {}).get("rows"),
+            seconds=_seconds(run["queued_at"], run["end_date"]),
+            task_seconds={
+                t["task_id"]: t["duration"]
+                for t in sorted(tasks, key=lambda t: order.get(t["task_id"], 9))
+                if t["duration"] is not None
+            },
+        )
+
+    def _why(self, run_id: str) -> str:
+        for task in self._api.task_instances(PIPELINE, run_id):
+            if task["state"] == "failed":
+                log = self._api.task_log(PIPELINE, run_id, task["task_id"], task["try_number"])
+                return f"{task['task_id']}: {_last_error(log)}"
+        return "no task failed by itself"
+
+
+def _seconds(since: str, until: str) -> float:
+    return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
+
+
+def _last_error(log: str) -> str:
+    """The error at the end of a task's log, in its own words."""
+    for line in reversed(log.splitlines()):
+        if line.startswith('[{"') and "exc_type" in line:
+            detail = json.loads(line)[0]
+            return f"{detail.get('exc_type')}: {detail.get('exc_value')}"
+    return "see its log"

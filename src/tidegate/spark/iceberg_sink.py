@@ -1,0 +1,181 @@
+"""The Iceberg sink: replace the rows of a range in one commit that carries its receipt, and find that receipt again.
+
+Rules:
+- A table is partitioned by the origin's topic and partition, so a data file holds rows of one Kafka partition and the ranges
+  of earlier batches never cut through a file.
+- A receipt counts when its commit is an ancestor of the table's current state: a commit that was rolled back holds no rows.
+- Receipts live in snapshots. `write.metadata.*` prunes old metadata files, which repeat them; snapshots are not expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    CharType,
+    DataType,
+    IntegerType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    VarcharType,
+)
+
+from tidegate.errors import ReceiptMismatch, ReceiptMissing, SinkMisfit
+from tidegate.ranges import OffsetRange
+from tidegate.receipts import PREFIX, LoadId, Receipt
+from tidegate.spark.errors import condition_of
+from tidegate.spark.origin import ORIGIN, inside
+
+TABLE_PROPERTIES = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    # A task reads one Kafka partition, so it writes one file: no shuffle, no sort.
+    "write.distribution-mode": "none",
+    "write.spark.fanout.enabled": "true",
+    # Bounds of text columns are cut to 16 characters by default; replacing a range relies on exact ones.
+    **{f"write.metadata.metrics.column.{name}": "full" for name in ORIGIN},
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    # Receipts are snapshots: plain expire_snapshots keeps as many as the schedule keeps ranges.
+    "history.expire.min-snapshots-to-keep": "1000",
+    "commit.retry.num-retries": "10",
+}
+NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+
+
+@dataclass(frozen=True)
+class IcebergTable:
+    """One table of a Spark catalog, by its name `catalog.namespace.table`. Holds nothing but names; every call asks Spark."""
+
+    spark: SparkSession
+    name: str
+
+    def receipt_of_batch(self, pipeline: str, seq: int) -> tuple[bool, Receipt | None]:
+        """Whether the table exists, and the newest receipt of that batch in it. One round trip, and one more for each found.
+
+        Raises:
+            StateCorrupt: the receipt is there, but broken.
+        """
+        try:
+            found = self._receipts({"pipeline": pipeline, "seq": str(seq)})
+        except AnalysisException as error:
+            if condition_of(error).startswith(NOT_FOUND):
+                return False, None
+            raise
+        return True, next((r for r in reversed(found) if self._is_current(r)), None)
+
+    def receipt_of_attempt(self, load: LoadId) -> Receipt:
+        """The receipt of exactly this write. One round trip.
+
+        Raises:
+            ReceiptMissing: no commit carries it.
+            ReceiptMismatch: it does not cover the load's ranges.
+        """
+        found = self._receipts({"attempt": load.attempt})
+        if not found:
+            raise ReceiptMissing(
+                f"table {self.name} holds no commit of attempt {load.attempt}",
+                fix="Clear the load task: it replaces the same rows",
+                table=self.name,
+                attempt=load.attempt,
+            )
+        receipt = found[-1]
+        if not receipt.covers(load.ranges):
+            raise ReceiptMismatch(
+                f"snapshot {receipt.snapshot} of {self.name} does not cover the range of batch {load.seq}",
+                fix="Clear the load task: it replaces the whole range",
+                table=self.name,
+                snapshot=receipt.snapshot,
+            )
+        return receipt
+
+    def create(self, schema: StructType) -> None:
+        """Create the table, and its namespace, for rows of this schema. Somebody else having just done so is as good."""
+        nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
+        catalog_and_namespace = ".".join(f"`{part}`" for part in self.name.split(".")[:-1])
+        try:
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog_and_namespace}")
+            writer = self.spark.createDataFrame([], nullable).writeTo(self.name).using("iceberg")
+            for key, value in TABLE_PROPERTIES.items():
+                writer = writer.tableProperty(key, value)
+            writer.partitionedBy(F.col("_kafka_topic"), F.col("_kafka_partition")).create()
+        except Exception:
+            if not self.spark.catalog.tableExists(self.name):
+                raise
+
+    def check_fits(self, schema: StructType, transform: str) -> None:
+        """Refuse rows that the table has no columns for. One round trip. Columns the rows lack are written as null.
+
+        Raises:
+            SinkMisfit: a column is new, or has another type than in the table.
+        """
+        held = {f.name.lower(): f.dataType for f in self.spark.table(self.name).schema.fields}
+        new = [f for f in schema.fields if f.name.lower() not in held]
+        changed = [f for f in schema.fields if f not in new and _shape(f.dataType) != _shape(held[f.name.lower()])]
+        if changed:
+            told = ", ".join(
+                f"{f.name} is {held[f.name.lower()].simpleString()} there and {f.dataType.simpleString()} here" for f in changed
+            )
+            raise SinkMisfit(
+                f"table {self.name} does not fit transform {transform}: {told}",
+                fix="Cast the column in the transform, or write to a new table",
+                table=self.name,
+                columns=", ".join(f.name for f in changed),
+            )
+        if new:
+            columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in new)
+            raise SinkMisfit(
+                f"table {self.name} has no column {', '.join(f.name for f in new)}, which transform {transform} makes",
+                fix=f"Run ALTER TABLE {self.name} ADD COLUMNS ({columns}), then clear the load task",
+                table=self.name,
+                columns=", ".join(f.name for f in new),
+            )
+
+    def replace(self, rows: DataFrame, ranges: Sequence[OffsetRange], load: LoadId) -> None:
+        """Replace all rows whose origin lies in the ranges with `rows`, in one commit that carries the load's receipt."""
+        writer = rows.writeTo(self.name)
+        for key, value in load.to_properties().items():
+            writer = writer.option(f"snapshot-property.{key}", value)
+        writer.overwrite(inside(ranges))
+
+    def _receipts(self, wanted: Mapping[str, str]) -> list[Receipt]:
+        """Receipts with these properties, oldest first, of every snapshot there is. One round trip, no shuffle, no join."""
+        matching: Column = F.lit(True)
+        for key, value in wanted.items():
+            matching = matching & (F.col("summary")[f"{PREFIX}{key}"] == value)
+        snapshots = self.spark.table(f"{self.name}.snapshots").where(matching)
+        found = snapshots.select("snapshot_id", F.unix_millis("committed_at").alias("committed_at_ms"), "summary").collect()
+        receipts = (
+            Receipt.from_properties(row["summary"], snapshot=row["snapshot_id"], committed_at_ms=row["committed_at_ms"])
+            for row in found
+        )
+        return sorted((r for r in receipts if r is not None), key=lambda r: r.committed_at_ms)
+
+    def _is_current(self, receipt: Receipt) -> bool:
+        """Whether the receipt's commit is an ancestor of the table's current state, and not rolled back. One round trip."""
+        history = self.spark.table(f"{self.name}.history")
+        return bool(history.where((F.col("snapshot_id") == receipt.snapshot) & F.col("is_current_ancestor")).take(1))
+
+
+def _shape(held: DataType) -> object:
+    """A type as Iceberg keeps it: without nullability, lengths of texts, and integers shorter than 32 bits."""
+    if isinstance(held, StructType):
+        return [(f.name.lower(), _shape(f.dataType)) for f in held.fields]
+    if isinstance(held, ArrayType):
+        return ["array", _shape(held.elementType)]
+    if isinstance(held, MapType):
+        return ["map", _shape(held.keyType), _shape(held.valueType)]
+    if isinstance(held, (ByteType, ShortType)):
+        return IntegerType().simpleString()
+    if isinstance(held, (CharType, VarcharType)):
+        return StringType().simpleString()
+    return held.simpleString()

@@ -1,0 +1,67 @@
+"""Where a row came from (`_kafka_topic`, `_kafka_partition`, `_kafka_offset`), and the rule that no row may leave its range.
+
+Not `_partition`: Iceberg reserves that name, and Spark refuses to read a table that has such a column.
+The same condition says which rows a load replaces and which rows it may write, so the two cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType
+
+from tidegate.errors import TransformError
+from tidegate.ranges import OffsetRange
+from tidegate.spark.errors import ORIGIN_BROKEN
+
+ORIGIN: dict[str, DataType] = {"_kafka_topic": StringType(), "_kafka_partition": IntegerType(), "_kafka_offset": LongType()}
+"""The origin columns and their types."""
+
+
+def inside(ranges: Sequence[OffsetRange]) -> Column:
+    """True for rows whose origin lies in one of the ranges, false or null for every other row. At least one range."""
+    branches = [
+        (F.col("_kafka_topic") == r.topic)
+        & (F.col("_kafka_partition") == r.partition)
+        & (F.col("_kafka_offset") >= r.from_offset)
+        & (F.col("_kafka_offset") < r.until_offset)
+        for r in ranges
+    ]
+    # A balanced tree: a chain of a thousand ORs is deeper than protobuf and the optimizer's recursion allow.
+    while len(branches) > 1:
+        pairs = zip(branches[::2], branches[1::2], strict=False)
+        branches = [left | right for left, right in pairs] + branches[len(branches) & ~1 :]
+    return branches[0]
+
+
+def guard_origin(rows: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """The same rows; a row whose origin is null or outside the ranges fails the job when it is written."""
+    origin = F.concat_ws(" ", *(F.coalesce(F.col(name).cast("string"), F.lit("null")) for name in ORIGIN))
+    broken = F.raise_error(F.concat(F.lit(f"{ORIGIN_BROKEN} "), origin)).cast("long")
+    return rows.withColumn("_kafka_offset", F.when(inside(ranges), F.col("_kafka_offset")).otherwise(broken))
+
+
+def check_origin_columns(schema: StructType, transform: str) -> None:
+    """Refuse a transform's output that does not carry the origin columns with their types.
+
+    Raises:
+        TransformError: one of them is missing, or of another type.
+    """
+    types = {f.name: f.dataType for f in schema.fields}
+    for name, expected in ORIGIN.items():
+        if name not in types:
+            raise TransformError(
+                f"transform {transform} drops the origin column {name}",
+                fix=f"Select {', '.join(ORIGIN)} too: each row carries the origin of its record",
+                transform=transform,
+                column=name,
+            )
+        if types[name] != expected:
+            raise TransformError(
+                f"transform {transform} makes {name} a {types[name].simpleString()}, it is a {expected.simpleString()}",
+                fix=f"Carry {', '.join(ORIGIN)} through unchanged",
+                transform=transform,
+                column=name,
+            )

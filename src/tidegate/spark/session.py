@@ -1,0 +1,121 @@
+"""A Spark Connect session that fails within seconds when its server is away, instead of after pyspark's ten minutes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import cast
+
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.client import DefaultChannelBuilder
+from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
+from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+from tidegate.errors import RequestError
+from tidegate.spark.errors import translated
+
+PATIENCE_S = 4.0
+"""Seconds a call keeps trying to reach the server, counted from its first failure."""
+
+CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+"""pyspark's own switch: with it, `pyspark.sql.functions` make columns of Spark Connect instead of asking a local JVM."""
+
+CHANNEL_OPTIONS = [
+    ("grpc.min_reconnect_backoff_ms", 4000),  # also the longest wait for a host that does not answer at all; default 20 s
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.keepalive_time_ms", 310_000),  # the server refuses pings more often than every 5 minutes
+    ("grpc.keepalive_timeout_ms", 20_000),
+]
+
+
+@contextmanager
+def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
+    """A new session of the server at `remote_url`, closed at the end; sessions of other loads are never reused.
+
+    Nothing is shared with the pyspark sessions of this process, but the process may hold no classic session meanwhile.
+
+    Args:
+        remote_url: `sc://host:port`, with parameters after `/;` (`token=…`, `use_ssl=true`, `user_id=…`).
+        name: a tag on every operation of the session, as the Spark UI shows it; no commas, not empty.
+
+    Raises:
+        RequestError: the URL is not one of Spark Connect.
+        SparkUnavailable: the server does not answer within about 10 s. (Later, inside the block, pyspark's own errors come as
+            fast; `load_range` translates them.)
+        SparkAuthFailed: the server refuses the credentials.
+    """
+    try:
+        channel = DefaultChannelBuilder(remote_url, CHANNEL_OPTIONS)
+    except Exception as error:
+        # The URL may hold a token: only its kind of fault is told.
+        raise RequestError(
+            "the Spark connection's URL is not one of Spark Connect", fix="Write it like sc://host:15002/;use_ssl=true"
+        ) from error
+    before = os.environ.get(CONNECT_MODE)
+    os.environ[CONNECT_MODE] = "1"
+    try:
+        session = ConnectSession.builder.channelBuilder(channel).create()
+        session.client.set_retry_policies([_Patience()])
+        session.addTag(name.replace(",", "_"))
+        try:
+            # The first call: a server that is away or refuses us says so here, before any work.
+            with translated(server=channel.host):
+                session.conf.get("spark.sql.session.timeZone")
+            yield cast("SparkSession", session)  # one API, two classes without a common type
+        finally:
+            _close(session)
+    finally:
+        if before is None:
+            os.environ.pop(CONNECT_MODE, None)
+        else:
+            os.environ[CONNECT_MODE] = before
+
+
+def interrupt(session: SparkSession, *, timeout_s: float = 5.0) -> None:
+    """Stop what the session runs; its blocked call then fails. Never raises, returns after `timeout_s` at the latest.
+
+    Safe in a signal handler: the call is made by another thread, since the interrupted one may be inside gRPC.
+    """
+
+    def call() -> None:
+        with suppress(Exception):
+            session.interruptAll()
+
+    thread = threading.Thread(target=call, name="tidegate-interrupt", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+
+
+class _Patience(DefaultPolicy):
+    """Retries what pyspark would retry, but within `PATIENCE_S`."""
+
+    def __init__(self) -> None:
+        super().__init__(max_retries=None, initial_backoff=100, backoff_multiplier=2.0, max_backoff=1000)
+
+    def to_state(self) -> RetryPolicyState:
+        return _PatienceState(self)
+
+
+class _PatienceState(RetryPolicyState):
+    """Counts from the first failure of one call. Out of patience it declines to retry, which raises the failure itself."""
+
+    deadline: float | None = None
+
+    def can_retry(self, exception: BaseException) -> bool:
+        if not super().can_retry(exception):
+            return False
+        now = time.monotonic()
+        if self.deadline is None:
+            self.deadline = now + PATIENCE_S
+        return now < self.deadline
+
+
+def _close(session: ConnectSession) -> None:
+    """Release the session on the server, or give up at once where the server is gone."""
+    session.client.set_retry_policies([])
+    with suppress(Exception):
+        session.stop()

@@ -1,0 +1,162 @@
+"""One classic Spark session for all tests here, with an Iceberg catalog `lake` in a temporary folder. No broker.
+
+A classic session and a Spark Connect session that works cannot share a process, so `tests/spark` is a pytest run of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tidegate.jobs import LoadJob
+from tidegate.local.jars import ensure_jars
+from tidegate.ranges import OffsetRange
+
+RECORDS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("_kafka_topic", StringType()),
+        StructField("_kafka_partition", IntegerType()),
+        StructField("_kafka_offset", LongType()),
+    ]
+)
+TRANSFORMS = '''
+from pyspark.sql import functions as F
+from tidegate.spark.records import parse_json
+
+def plain(records):
+    """id and origin."""
+    return parse_json(records, "id INT").drop("key", "timestamp", "timestampType")
+
+def doubled(records):
+    """Two rows a record."""
+    return plain(records).withColumn("id", F.explode(F.array(F.col("id"), F.col("id") + 1000)))
+
+def odd(records):
+    """Only odd ids."""
+    return plain(records).where("id % 2 = 1")
+
+def typed_otherwise(records):
+    """id as text."""
+    return plain(records).withColumn("id", F.col("id").cast("string"))
+
+def widened(records):
+    """One column more."""
+    return plain(records).withColumn("extra", F.lit(1.5))
+
+def no_offset(records):
+    """Drops the offset."""
+    return plain(records).drop("_kafka_offset")
+
+def text_offset(records):
+    """An offset that is text."""
+    return plain(records).withColumn("_kafka_offset", F.col("_kafka_offset").cast("string"))
+
+def moved(records):
+    """Offsets of another range."""
+    return plain(records).withColumn("_kafka_offset", F.col("_kafka_offset") + 5)
+
+def nowhere(records):
+    """Rows without a topic."""
+    return plain(records).withColumn("_kafka_topic", F.lit(None).cast("string"))
+
+def raising(records):
+    """Fails."""
+    raise KeyError("no such field")
+
+def misnamed(records):
+    """Selects what is not there."""
+    return records.select("nothing")
+
+def nothing(records):
+    """Forgets to return."""
+
+constant = 7
+'''
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The classic session; its catalog `lake` is JDBC on SQLite, as on the embedded platform."""
+    folder = tmp_path_factory.mktemp("lake")
+    catalog = "spark.sql.catalog.lake"
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraClassPath": f"{ensure_jars().spark}/*",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": (folder / "spark").as_uri(),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "jdbc",
+        f"{catalog}.uri": f"jdbc:sqlite:{folder}/catalog.db",
+        f"{catalog}.jdbc.schema-version": "V1",
+        f"{catalog}.warehouse": folder.as_uri(),
+        f"{catalog}.cache-enabled": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    session = builder.config(map=settings).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+Records = Callable[[list[bytes | None]], DataFrame]
+
+
+@pytest.fixture
+def records(spark: SparkSession) -> Records:
+    """Makes records as `read_ranges` gives them: partition 0 of `orders`, offsets from 0."""
+
+    def make(values: list[bytes | None]) -> DataFrame:
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        rows = [(b"k", None if v is None else bytearray(v), at, 0, "orders", 0, offset) for offset, v in enumerate(values)]
+        return spark.createDataFrame(rows, RECORDS)
+
+    return make
+
+
+@pytest.fixture
+def table(request: pytest.FixtureRequest) -> str:
+    """The name of a table that no other test uses; it does not exist yet."""
+    return f"lake.tests.{request.node.name.split('[')[0]}"
+
+
+@pytest.fixture(scope="session")
+def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of transforms, module `shapes`."""
+    folder = tmp_path_factory.mktemp("spark_jobs")
+    (folder / "shapes.py").write_text(TRANSFORMS)
+    return folder
+
+
+@pytest.fixture
+def job(table: str) -> Callable[..., LoadJob]:
+    """Makes jobs on that table: `job(0, 10)` reads offsets [0, 10) of partition 0."""
+
+    def make(
+        from_offset: int, until_offset: int, *, seq: int = 0, transform: str = "shapes:plain", redo: bool = False
+    ) -> LoadJob:
+        ranges = (OffsetRange("orders", 0, from_offset, until_offset),)
+        return LoadJob("orders", seq, "manual__1", ranges, transform, table, {"kafka.bootstrap.servers": "nowhere:1"}, redo)
+
+    return make

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import tidegate.spark.load
+from tidegate.errors import ReceiptMissing, RequestError, SinkMisfit, TidegateError, TransformError
+from tidegate.jobs import LoadJob, LoadResult
+from tidegate.ranges import OffsetRange
+from tidegate.receipts import Observed
+
+Load = Callable[[LoadJob], LoadResult]
+Job = Callable[..., LoadJob]
+
+
+@pytest.fixture
+def load(
+    spark: SparkSession,
+    spark_jobs: Path,
+    records: Callable[[list[bytes | None]], DataFrame],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Load:
+    """`load_range` on a topic of 30 records, whose ids are their offsets, held in memory."""
+    topic = records([b'{"id": %d}' % offset for offset in range(30)])
+
+    def read(_spark: SparkSession, ranges: tuple[OffsetRange, ...], _options: object) -> DataFrame:
+        (only,) = ranges
+        return topic.where(f"_kafka_offset >= {only.from_offset} AND _kafka_offset < {only.until_offset}")
+
+    monkeypatch.setattr(tidegate.spark.load, "read_ranges", read)
+    return lambda job: tidegate.spark.load.load_range(spark, job, spark_jobs=spark_jobs)
+
+
+def ids(spark: SparkSession, table: str) -> list[int]:
+    return sorted(row["id"] for row in spark.table(table).select("id").collect())
+
+
+def snapshots(spark: SparkSession, table: str) -> int:
+    return spark.table(f"{table}.snapshots").count()
+
+
+def test_a_load_leaves_the_rows_of_its_range_and_a_receipt(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """The first load creates the table and its answer says what is in it."""
+    result = load(job(0, 10))
+    assert ids(spark, table) == list(range(10))
+    assert result.observed == Observed(records=10, rows=10)
+    assert result.receipt.rows == 10
+    assert result.receipt.load.ranges == (OffsetRange("orders", 0, 0, 10),)
+    assert result.receipt.load.transform.startswith("shapes:plain@")
+    assert set(result.seconds) == {"lookup", "prepare", "write", "receipt"}
+    assert LoadResult.from_json(result.to_json()) == result
+
+
+def test_a_landed_batch_is_found_and_not_written_again(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """A second try of the same batch answers with the first one's receipt."""
+    first = load(job(0, 10))
+    commits = snapshots(spark, table)
+    again = load(job(0, 10))
+    assert again.landed_before
+    assert again.receipt == first.receipt
+    assert again.observed == Observed(None, None)
+    assert snapshots(spark, table) == commits
+
+
+def test_the_same_range_loaded_twice_leaves_one_copy(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """A redo writes again, and replaces."""
+    first = load(job(0, 10))
+    again = load(job(0, 10, redo=True))
+    assert not again.landed_before
+    assert again.receipt.snapshot != first.receipt.snapshot
+    assert ids(spark, table) == list(range(10))
+
+
+def test_loads_of_different_ranges_leave_both(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """A load touches no row outside its range."""
+    load(job(0, 10))
+    load(job(10, 25, seq=1))
+    assert ids(spark, table) == list(range(25))
+
+
+def test_a_redo_with_another_transform_leaves_exactly_its_rows(
+    spark: SparkSession, load: Load, job: Job, table: str
+) -> None:
+    """Fewer rows than before, then more: nothing of the earlier transform stays, its neighbours do."""
+    load(job(0, 4))
+    load(job(4, 8, seq=1))
+    result = load(job(0, 4, transform="shapes:odd", redo=True))
+    assert result.observed == Observed(records=4, rows=2)
+    assert ids(spark, table) == [1, 3, 4, 5, 6, 7]
+    load(job(0, 4, transform="shapes:doubled", redo=True))
+    assert ids(spark, table) == [0, 1, 2, 3, 4, 5, 6, 7, 1000, 1001, 1002, 1003]
+
+
+def test_another_version_of_the_transform_is_another_load(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """A receipt by other code does not count as landed."""
+    load(job(0, 4))
+    result = load(job(0, 4, transform="shapes:odd"))
+    assert not result.landed_before
+    assert ids(spark, table) == [1, 3]
+
+
+def test_a_receipt_that_does_not_cover_the_range_does_not_count(
+    spark: SparkSession, load: Load, job: Job, table: str
+) -> None:
+    """The same batch number with a longer range is written, over the whole files it holds."""
+    load(job(0, 4))
+    assert not load(job(0, 8)).landed_before
+    assert ids(spark, table) == list(range(8))
+
+
+def test_a_rolled_back_commit_does_not_count_as_landed(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """A snapshot that is no ancestor of the current one holds no rows, whatever its receipt says."""
+    first = load(job(0, 4))
+    load(job(4, 8, seq=1))
+    spark.sql(f"CALL lake.system.rollback_to_snapshot('{table.removeprefix('lake.')}', {first.receipt.snapshot})").collect()
+    assert ids(spark, table) == [0, 1, 2, 3]
+    assert not load(job(4, 8, seq=1)).landed_before
+    assert ids(spark, table) == list(range(8))
+
+
+def test_a_range_that_cuts_through_an_earlier_batch_is_refused_and_named(
+    spark: SparkSession, load: Load, job: Job, table: str
+) -> None:
+    """A data file is replaced as a whole or not at all."""
+    load(job(0, 10))
+    with pytest.raises(SinkMisfit, match="inside|outside"):
+        load(job(5, 15, seq=1))
+    assert ids(spark, table) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("transform", "told"),
+    [
+        ("no_offset", "drops the origin column _kafka_offset"),
+        ("text_offset", "makes _kafka_offset a string, it is a bigint"),
+        ("moved", "orders 0 10"),
+        ("nowhere", "null 0 0"),
+        ("raising", "KeyError"),
+        ("misnamed", "nothing"),
+        ("nothing", "returns NoneType"),
+        ("constant", "no function constant"),
+    ],
+)
+def test_a_transform_that_breaks_its_contract_commits_nothing(
+    spark: SparkSession, load: Load, job: Job, table: str, transform: str, told: str
+) -> None:
+    """Lost or changed origins, exceptions and wrong answers are each told by name, and the table stays as it was."""
+    load(job(0, 5))
+    commits = snapshots(spark, table)
+    with pytest.raises(TransformError, match=told) as caught:
+        load(job(5, 10, seq=1, transform=f"shapes:{transform}"))
+    assert caught.value.fix
+    assert snapshots(spark, table) == commits
+    spark.sql(f"DROP TABLE {table}")
+
+
+def test_a_new_column_is_refused_with_the_statement_that_adds_it(
+    spark: SparkSession, load: Load, job: Job, table: str
+) -> None:
+    """Nothing is altered behind the user's back; after the ALTER TABLE of the message both transforms fit."""
+    load(job(0, 5))
+    with pytest.raises(SinkMisfit, match="no column extra") as caught:
+        load(job(5, 10, seq=1, transform="shapes:widened"))
+    statement = caught.value.fix.removeprefix("Run ").split(", then")[0]
+    spark.sql(statement)
+    load(job(5, 10, seq=1, transform="shapes:widened"))
+    load(job(10, 15, seq=2))
+    assert [row["extra"] for row in spark.table(table).orderBy("id").select("extra").collect()] == [None] * 5 + [1.5] * 5 + [
+        None
+    ] * 5
+
+
+def test_a_column_of_another_type_is_refused_by_name(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """Spark would cast in silence; the table's types are kept."""
+    load(job(0, 5))
+    with pytest.raises(SinkMisfit, match="id is int there and string here"):
+        load(job(5, 10, seq=1, transform="shapes:typed_otherwise"))
+
+
+def test_a_load_without_offsets_is_refused(load: Load, job: Job) -> None:
+    """Empty batches are the caller's to skip."""
+    with pytest.raises(RequestError, match="no offsets"):
+        load(job(5, 5))
+
+
+def test_a_write_that_leaves_no_receipt_is_told(load: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that cannot be found again is not believed."""
+    load(job(0, 5))
+    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "replace", lambda *_: None)
+    monkeypatch.setattr(tidegate.spark.load.Observation, "get", {"rows": 0})
+    with pytest.raises(ReceiptMissing) as caught:
+        load(job(5, 10, seq=1))
+    assert caught.value.retryable
+
+
+def test_an_error_names_batch_and_table(load: Load, job: Job, table: str) -> None:
+    """Whatever fails in Spark leaves as one of ours, with the original as its cause."""
+    bad = LoadJob("orders", 3, "r", job(0, 5).ranges, "shapes:plain", "nowhere.tests.t", {})
+    with pytest.raises(TidegateError) as caught:
+        load(bad)
+    assert caught.value.fields["seq"] == 3
+    assert caught.value.__cause__ is not None

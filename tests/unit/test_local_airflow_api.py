@@ -1,0 +1,159 @@
+"""The REST client, against a scripted server; the real one answers in the integration tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tidegate.errors import PlatformError
+from tidegate.local import AirflowApi
+
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+def api(answer: Answer) -> AirflowApi:
+    """A client whose server gives tokens, and `answer` to everything else."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(201, json={"access_token": "t"}) if request.url.path == "/auth/token" else answer(request)
+
+    return AirflowApi("http://airflow", "admin", "p", transport=httpx.MockTransport(handle))
+
+
+def test_a_refusal_carries_the_servers_own_words() -> None:
+    """Detail, status, and the path that was asked."""
+    with api(lambda _: httpx.Response(404, json={"detail": "The Dag `x` was not found"})) as client:
+        with pytest.raises(
+            PlatformError, match=r"refused GET /api/v2/dags/x: The Dag `x` was not found \(HTTP 404\)"
+        ) as caught:
+            client.get("/dags/x")
+        assert caught.value.fields["status"] == 404
+        assert client.find("/dags/x") is None
+
+
+def test_a_body_that_does_not_fit_is_told_by_field() -> None:
+    """FastAPI's list of faults becomes a sentence."""
+    fault = {"loc": ["body", "slots"], "msg": "must be positive"}
+    with (
+        api(lambda _: httpx.Response(422, json={"detail": [fault]})) as client,
+        pytest.raises(PlatformError, match="body.slots: must be"),
+    ):
+        client.post("/pools", {})
+
+
+def test_an_answer_without_detail_is_told_as_it_is() -> None:
+    """A proxy's page, or nothing."""
+    with (
+        api(lambda _: httpx.Response(502, text="<html>Bad")) as client,
+        pytest.raises(PlatformError, match=r"<html>Bad \(HTTP 502\)"),
+    ):
+        client.get("/dags")
+
+
+def test_a_server_that_does_not_answer_is_one_error_with_a_fix() -> None:
+    """No httpx error gets out."""
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    with api(refuse) as client, pytest.raises(PlatformError, match="does not answer.*refused.*tidegate up"):
+        client.get("/dags")
+
+
+def test_an_expired_token_is_renewed_once() -> None:
+    """The first 401 means a new login, the second is an answer."""
+    answers = [httpx.Response(401, json={"detail": "expired"}), httpx.Response(200, json={"dag_id": "x"})]
+    with api(lambda _: answers.pop(0)) as client:
+        assert client.get("/dags/x") == {"dag_id": "x"}
+    with api(lambda _: httpx.Response(401, json={"detail": "no"})) as client, pytest.raises(PlatformError, match="401"):
+        client.get("/dags/x")
+
+
+def test_all_pages_are_read() -> None:
+    """250 of them in pages of 100."""
+
+    def page(request: httpx.Request) -> httpx.Response:
+        offset, limit = int(request.url.params["offset"]), int(request.url.params["limit"])
+        rows = [{"dag_id": str(i)} for i in range(offset, min(250, offset + limit))]
+        return httpx.Response(200, json={"dags": rows, "total_entries": 250})
+
+    with api(page) as client:
+        assert [dag["dag_id"] for dag in client.dags()] == [str(i) for i in range(250)]
+
+
+def test_names_are_quoted_in_paths() -> None:
+    """Run ids and keys are whatever a user types."""
+    with api(lambda request: httpx.Response(200, json={"path": request.url.raw_path.decode()})) as client:
+        assert client.dag_run("d", "a/b ?#%+é")["path"] == "/api/v2/dags/d/dagRuns/a%2Fb%20%3F%23%25%2B%C3%A9"
+
+
+@pytest.mark.parametrize(("stored", "read"), [('{"rows": 1}', {"rows": 1}), ("plain", "plain"), (3, 3)])
+def test_an_xcom_is_decoded_where_it_is_json(stored: Any, read: Any) -> None:
+    """Airflow gives the stored text."""
+    with api(lambda _: httpx.Response(200, json={"value": stored})) as client:
+        assert client.xcom("d", "r", "t") == read
+
+
+def test_a_missing_xcom_is_none() -> None:
+    """A task that left nothing is not an error."""
+    with api(lambda _: httpx.Response(404, json={"detail": "not found"})) as client:
+        assert client.xcom("d", "r", "t", "k") is None
+
+
+def test_a_log_reads_as_lines() -> None:
+    """Events, with what they carry of an error."""
+    content = [{"event": "one"}, {"event": "two", "error_detail": [{"exc_type": "ValueError"}]}]
+    with api(lambda _: httpx.Response(200, json={"content": content})) as client:
+        assert client.task_log("d", "r", "t") == 'one\ntwo\n[{"exc_type": "ValueError"}]'
+
+
+def test_a_missing_dag_is_explained_by_the_import_errors() -> None:
+    """The usual reason stands in the message."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/importErrors"):
+            errors = [{"filename": "dags/x.py", "stack_trace": "Traceback\nNameError: y\n"}]
+            return httpx.Response(200, json={"import_errors": errors, "total_entries": 1})
+        return httpx.Response(404, json={"detail": "not found"})
+
+    with api(answer) as client, pytest.raises(PlatformError, match=r"no DAG x .*dags/x.py: NameError: y"):
+        client.wait_dag("x", timeout_s=0)
+
+
+def test_a_run_that_does_not_end_is_an_error() -> None:
+    """It tells the state it is in."""
+    with (
+        api(lambda _: httpx.Response(200, json={"state": "queued"})) as client,
+        pytest.raises(PlatformError, match="still queued"),
+    ):
+        client.wait_run("d", "r", timeout_s=0)
+
+
+@pytest.mark.parametrize(
+    ("current", "sent"),
+    [
+        (None, "POST"),
+        ({"conn_type": "kafka", "host": None, "port": None, "extra": '{"a":1}', "description": "ours"}, None),
+        ({"conn_type": "kafka", "host": None, "port": None, "extra": '{"a": 2}', "description": "ours"}, "PATCH"),
+        ({"conn_type": "kafka", "host": None, "port": None, "extra": '{"a": 2}', "description": "mine now"}, None),
+    ],
+)
+def test_a_connection_is_followed_while_it_is_ours(current: dict[str, Any] | None, sent: str | None) -> None:
+    """Made when missing, changed when ours differs, left alone when somebody took it over."""
+    changes: list[tuple[str, Any]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method != "GET":
+            changes.append((request.method, json.loads(request.content)["extra"]))
+            return httpx.Response(200, json={})
+        if current is None:
+            return httpx.Response(404, json={"detail": "not found"})
+        return httpx.Response(200, json={"connection_id": "kafka_default", **current})
+
+    with api(answer) as client:
+        client.sync_connection("kafka_default", {"conn_type": "kafka", "extra": '{"a": 1}'}, mark="ours")
+    assert changes == ([(sent, '{"a": 1}')] if sent else [])

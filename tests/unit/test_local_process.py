@@ -1,0 +1,230 @@
+"""A supervised server, on small Python programs that stand in for brokers and JVMs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tidegate.errors import PlatformError
+from tidegate.local.process import ProcessId, Server, last_meaningful_line, members, wait_until
+
+READY_THEN_SLEEP = "import pathlib, time; pathlib.Path('ready').touch(); time.sleep(60)"
+DIES = "import sys; print('starting'); print('FATAL: the disk is full'); print('bye'); sys.exit(3)"
+IGNORES_SIGTERM = (
+    "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);pathlib.Path('ready').touch(); time.sleep(60)"
+)
+HAS_A_CHILD = (
+    "import os, pathlib, subprocess, sys, time;"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], process_group=0);"
+    "pathlib.Path('child').write_text(str(child.pid)); pathlib.Path('ready').touch(); time.sleep(60)"
+)
+
+
+def server(tmp_path: Path, program: str, timeout_s: float = 10.0) -> Server:
+    """A server that is healthy as soon as its program has made the file `ready`."""
+    return Server(
+        name="sample",
+        argv=[sys.executable, "-c", program],
+        env=dict(os.environ),
+        cwd=tmp_path,
+        log=tmp_path / "logs" / "sample.log",
+        pid_file=tmp_path / "run" / "sample.pid",
+        health=lambda _started: (tmp_path / "ready").exists(),
+        start_timeout_s=timeout_s,
+    )
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Server]:
+    """A started server, stopped afterwards."""
+    made = server(tmp_path, READY_THEN_SLEEP)
+    made.start()
+    yield made
+    made.stop()
+
+
+def is_gone(pid: int) -> bool:
+    """Whether nothing lives under the pid; a zombie does not live."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_server_that_was_never_started_is_stopped(tmp_path: Path) -> None:
+    """No pid file, no server."""
+    made = server(tmp_path, READY_THEN_SLEEP)
+    assert made.state == "stopped"
+    assert made.pid is None
+
+
+def test_a_started_server_runs_and_a_stopped_one_is_gone(running: Server) -> None:
+    """Start, look, stop, look."""
+    pid = running.pid
+    assert running.state == "running"
+    assert pid is not None
+    running.stop()
+    assert running.state == "stopped"
+    assert is_gone(pid)
+
+
+def test_a_second_start_of_a_running_server_changes_nothing(running: Server) -> None:
+    """The same process afterwards."""
+    pid = running.pid
+    running.start()
+    assert running.pid == pid
+
+
+def test_a_killed_server_is_crashed_and_starts_again(running: Server) -> None:
+    """kill -9 is seen, and mended by start."""
+    pid = running.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: running.state == "crashed", 5.0)
+    running.start()
+    assert running.state == "running"
+    assert running.pid != pid
+
+
+def test_a_reused_pid_is_never_taken_for_ours(tmp_path: Path) -> None:
+    """A pid file with our own pid but another create time names a process that is gone, and nobody is signalled."""
+    made = server(tmp_path, READY_THEN_SLEEP)
+    made.pid_file.parent.mkdir(parents=True)
+    ours = ProcessId.of(os.getpid())
+    made.pid_file.write_text(json.dumps({"pid": ours.pid, "create_time": ours.create_time - 3600}))
+    assert made.state == "crashed"
+    assert members(ProcessId(ours.pid, ours.create_time - 3600)) == []
+    made.stop()
+    assert made.state == "stopped"
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"pid": 1}', '"1"', '{"pid": "x", "create_time": 1}'])
+def test_half_a_pid_file_names_nobody(tmp_path: Path, text: str) -> None:
+    """A crash while writing leaves nothing to believe."""
+    path = tmp_path / "sample.pid"
+    path.write_text(text)
+    assert ProcessId.read(path) is None
+
+
+def test_a_pid_file_reads_back_as_written(tmp_path: Path) -> None:
+    """Written whole, read whole."""
+    identity = ProcessId.of(os.getpid())
+    identity.write(tmp_path / "run" / "sample.pid")
+    assert ProcessId.read(tmp_path / "run" / "sample.pid") == identity
+    assert identity.process() is not None
+
+
+def test_a_server_that_dies_while_starting_tells_its_last_meaningful_line(tmp_path: Path) -> None:
+    """The error names the log and what the log says."""
+    made = server(tmp_path, DIES)
+    with pytest.raises(PlatformError, match="ended while starting: FATAL: the disk is full") as caught:
+        made.start()
+    assert str(made.log) in str(caught.value)
+    assert made.state == "crashed"
+
+
+def test_a_server_that_does_not_answer_in_time_is_an_error(tmp_path: Path) -> None:
+    """Alive is not healthy."""
+    made = server(tmp_path, "import time; time.sleep(60)", timeout_s=0.3)
+    with pytest.raises(PlatformError, match="did not answer within"):
+        made.start()
+    assert made.state == "unhealthy"
+    made.stop()
+
+
+def test_a_missing_program_is_an_error(tmp_path: Path) -> None:
+    """Nothing to execute gives our error, not Python's."""
+    made = server(tmp_path, "")
+    broken = Server(**{**vars(made), "argv": [str(tmp_path / "nothing")]})
+    with pytest.raises(PlatformError, match="sample cannot be started"):
+        broken.start()
+
+
+def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the grace comes SIGKILL."""
+    monkeypatch.setattr("tidegate.local.process.STOP_GRACE_S", 0.3)
+    made = server(tmp_path, IGNORES_SIGTERM)
+    made.start()
+    pid = made.pid
+    assert pid is not None
+    made.stop()
+    assert is_gone(pid)
+
+
+@pytest.mark.parametrize("killed_before", [False, True])
+def test_stop_ends_what_a_server_started_even_when_it_died_first(tmp_path: Path, killed_before: bool) -> None:  # noqa: FBT001
+    """A child in a process group of its own goes too, and so does one whose parent is dead."""
+    made = server(tmp_path, HAS_A_CHILD)
+    made.start()
+    child = int((tmp_path / "child").read_text())
+    pid = made.pid
+    assert pid is not None
+    if killed_before:
+        os.kill(pid, signal.SIGKILL)
+        assert wait_until(lambda: made.state == "crashed", 5.0)
+        assert not is_gone(child)
+    made.stop()
+    assert is_gone(child)
+
+
+def test_a_hung_server_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is past its start timeout and gives no healthy answer is started anew."""
+    monkeypatch.setattr("tidegate.local.process.HUNG_AFTER_S", 0.1)
+    made = server(tmp_path, READY_THEN_SLEEP, timeout_s=2.0)
+    made.start()
+    pid = made.pid
+    (tmp_path / "ready").unlink()
+    assert wait_until(lambda: time.time() - ProcessId.of(pid or 0).create_time > made.start_timeout_s, 5.0)
+    made.start()
+    assert made.state == "running"
+    assert made.pid != pid
+    made.stop()
+
+
+def test_a_server_outlives_whoever_started_it(tmp_path: Path) -> None:
+    """Another process starts it and ends; we find it by its pid file."""
+    starter = (
+        "import sys; sys.path[:0] = [sys.argv[1]]; from pathlib import Path; import test_local_process as t;"
+        "t.server(Path(sys.argv[2]), t.READY_THEN_SLEEP).start()"
+    )
+    subprocess.run([sys.executable, "-c", starter, str(Path(__file__).parent), str(tmp_path)], check=True)
+    made = server(tmp_path, READY_THEN_SLEEP)
+    assert made.state == "running"
+    made.stop()
+    assert made.state == "stopped"
+
+
+def test_a_log_holds_one_start_and_the_one_before_is_kept(tmp_path: Path) -> None:
+    """The second start moves the first log aside."""
+    made = server(tmp_path, DIES)
+    for _ in range(2):
+        with pytest.raises(PlatformError):
+            made.start()
+    assert made.log.read_text().count("FATAL") == 1
+    assert made.log.with_name("sample.log.1").read_text().count("FATAL") == 1
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("", "its log is empty"),
+        ("a\nb\n\n", "b"),
+        ("ERROR no space left\n  at x.Error(Y.java)\nshutting down\n", "ERROR no space left"),
+        (
+            "java.net.BindException: Address already in use\n\tat sun.nio.Exception\n",
+            "java.net.BindException: Address already in use",
+        ),
+    ],
+)
+def test_the_last_meaningful_line_names_the_error(log: str, line: str) -> None:
+    """An error beats what comes after it, and a stack trace is not one."""
+    assert last_meaningful_line(log) == line
