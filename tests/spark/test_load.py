@@ -81,9 +81,7 @@ def test_loads_of_different_ranges_leave_both(spark: SparkSession, load: Load, j
     assert ids(spark, table) == list(range(25))
 
 
-def test_a_redo_with_another_transform_leaves_exactly_its_rows(
-    spark: SparkSession, load: Load, job: Job, table: str
-) -> None:
+def test_a_redo_with_another_transform_leaves_exactly_its_rows(spark: SparkSession, load: Load, job: Job, table: str) -> None:
     """Fewer rows than before, then more: nothing of the earlier transform stays, its neighbours do."""
     load(job(0, 4))
     load(job(4, 8, seq=1))
@@ -102,9 +100,7 @@ def test_another_version_of_the_transform_is_another_load(spark: SparkSession, l
     assert ids(spark, table) == [1, 3]
 
 
-def test_a_receipt_that_does_not_cover_the_range_does_not_count(
-    spark: SparkSession, load: Load, job: Job, table: str
-) -> None:
+def test_a_receipt_that_does_not_cover_the_range_does_not_count(spark: SparkSession, load: Load, job: Job, table: str) -> None:
     """The same batch number with a longer range is written, over the whole files it holds."""
     load(job(0, 4))
     assert not load(job(0, 8)).landed_before
@@ -136,8 +132,8 @@ def test_a_range_that_cuts_through_an_earlier_batch_is_refused_and_named(
     [
         ("no_offset", "drops the origin column _kafka_offset"),
         ("text_offset", "makes _kafka_offset a string, it is a bigint"),
-        ("moved", "orders 0 10"),
-        ("nowhere", "null 0 0"),
+        ("moved", "orders-0 at offset 10"),
+        ("nowhere", "null-0 at offset 5"),
         ("raising", "KeyError"),
         ("misnamed", "nothing"),
         ("nothing", "returns NoneType"),
@@ -157,9 +153,7 @@ def test_a_transform_that_breaks_its_contract_commits_nothing(
     spark.sql(f"DROP TABLE {table}")
 
 
-def test_a_new_column_is_refused_with_the_statement_that_adds_it(
-    spark: SparkSession, load: Load, job: Job, table: str
-) -> None:
+def test_a_new_column_is_refused_with_the_statement_that_adds_it(spark: SparkSession, load: Load, job: Job, table: str) -> None:
     """Nothing is altered behind the user's back; after the ALTER TABLE of the message both transforms fit."""
     load(job(0, 5))
     with pytest.raises(SinkMisfit, match="no column extra") as caught:

@@ -40,7 +40,7 @@ def test_a_body_that_does_not_fit_is_told_by_field() -> None:
     fault = {"loc": ["body", "slots"], "msg": "must be positive"}
     with (
         api(lambda _: httpx.Response(422, json={"detail": [fault]})) as client,
-        pytest.raises(PlatformError, match="body.slots: must be"),
+        pytest.raises(PlatformError, match="slots: must be"),
     ):
         client.post("/pools", {})
 
@@ -60,7 +60,7 @@ def test_a_server_that_does_not_answer_is_one_error_with_a_fix() -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
-    with api(refuse) as client, pytest.raises(PlatformError, match="does not answer.*refused.*tidegate up"):
+    with api(refuse) as client, pytest.raises(PlatformError, match=r"does not answer.*refused.*tidegate up"):
         client.get("/dags")
 
 

@@ -108,7 +108,7 @@ def test_a_failed_resolution_leaves_no_folder_and_tells_the_gist(no_java: Path, 
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(no_java / "java"))
     monkeypatch.setenv("TIDEGATE_CACHE_DIR", str(no_java / "cache"))
-    with pytest.raises(PlatformError, match="org.x#lib;1.0: not found"):
+    with pytest.raises(PlatformError, match=r"org\.x#lib;1\.0: not found"):
         jars.ensure_jars()
     assert not jars.locate_jars().spark.parent.exists()
     assert [path.suffix for path in (no_java / "cache" / "jars").iterdir()] == [".log"]

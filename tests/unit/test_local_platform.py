@@ -30,7 +30,7 @@ def test_a_platform_that_was_never_started_is_stopped_and_touches_nothing(tmp_pa
 @pytest.mark.parametrize("attribute", ["bootstrap_servers", "spark_remote", "airflow_url", "airflow_login"])
 def test_addresses_of_a_platform_that_was_never_started_are_an_error(tmp_path: Path, attribute: str) -> None:
     """It says how to start it."""
-    with pytest.raises(PlatformError, match="was never started.*tidegate up"):
+    with pytest.raises(PlatformError, match=r"was never started.*tidegate up"):
         getattr(Platform(tmp_path, tmp_path), attribute)
 
 
@@ -72,7 +72,7 @@ def test_a_damaged_platform_file_is_an_error(tmp_path: Path) -> None:
 
 def test_unknown_parts_and_ports_are_refused(tmp_path: Path) -> None:
     """And the known ones are listed."""
-    with pytest.raises(PlatformError, match="no part 'flink'.*kafka, spark, airflow"):
+    with pytest.raises(PlatformError, match=r"no part 'flink'.*kafka, spark, airflow"):
         Platform(tmp_path, tmp_path).up(["flink"])
     with pytest.raises(PlatformError, match="no port 'flink'"):
         Platform(tmp_path, tmp_path, ports={"flink": 1})
@@ -81,9 +81,9 @@ def test_unknown_parts_and_ports_are_refused(tmp_path: Path) -> None:
 def test_a_second_up_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is held by one at a time, and freed afterwards."""
     monkeypatch.setattr("tidegate.local.platform.LOCK_TIMEOUT_S", 0.0)
-    with Platform(tmp_path, tmp_path)._lock():
-        with pytest.raises(PlatformError, match="Another `tidegate up`"), Platform(tmp_path, tmp_path)._lock():
-            pytest.fail("two held the lock")
+    first, second = Platform(tmp_path, tmp_path), Platform(tmp_path, tmp_path)
+    with first._lock(), pytest.raises(PlatformError, match="Another `tidegate up`"), second._lock():
+        pytest.fail("two held the lock")
     with Platform(tmp_path, tmp_path)._lock():
         pass
 

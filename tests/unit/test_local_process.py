@@ -85,7 +85,7 @@ def test_a_second_start_of_a_running_server_changes_nothing(running: Server) -> 
 
 
 def test_a_killed_server_is_crashed_and_starts_again(running: Server) -> None:
-    """kill -9 is seen, and mended by start."""
+    """A kill -9 is seen, and mended by start."""
     pid = running.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)

@@ -75,7 +75,7 @@ class ApiStore(StateStore):
 
     def keys(self, prefix: str) -> list[str]:
         """Every key that starts with `prefix`."""
-        return self._api.variable_keys(prefix)
+        return sorted(self._api.variables(prefix))
 
     def get(self, key: str) -> str:
         """The text of a listed key."""

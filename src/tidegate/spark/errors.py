@@ -50,7 +50,7 @@ def _rule(pattern: str, error: type[TidegateError], message: str, fix: str) -> R
 
 RULES = (
     _rule(
-        re.escape(ORIGIN_BROKEN) + r"[^\n\"']*",
+        re.escape(ORIGIN_BROKEN) + r" (\S+ at offset \w+)",
         TransformError,
         "the transform made a row whose origin columns are not those of a record of this range",
         "Carry the origin columns of each record through the transform unchanged",
@@ -89,7 +89,7 @@ RULES = (
         "Compare the range with the topic's earliest and latest offsets before you plan again",
     ),
     _rule(
-        r"org\.apache\.kafka\.common\.errors\.(TimeoutException|DisconnectException|NetworkException)"
+        r"org\.apache\.kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException)"
         r"|Timed out waiting for a node assignment|No resolvable bootstrap urls|Failed to construct kafka consumer"
         r"|Timeout of \d+ms expired before|Failed to create new KafkaAdminClient",
         BrokerUnavailable,
@@ -105,7 +105,7 @@ RULES = (
     _rule(
         r"UncheckedSQLException|java\.sql\.SQL\w*Exception|SQLiteException|SQLITE_BUSY|RESTException|ServiceFailureException"
         r"|ServiceUnavailableException|Failed to connect to: jdbc|Cannot initialize JDBC catalog|Failed to refresh the table"
-        r"|RuntimeIOException|NotFoundException: (Location|File) does not exist|CommitFailedException",
+        r"|RuntimeIOException|NotFoundException: (?:Location|File) does not exist|CommitFailedException",
         SinkUnavailable,
         "the catalog or the storage of the table does not answer",
         f"Start it, or correct spark.sql.catalog.* where Spark runs; {_LOOKED_UP}",
@@ -168,7 +168,7 @@ def translate(error: Exception, **fields: Any) -> TidegateError:
     for rule in RULES:
         found = rule.pattern.search(text)
         if found:
-            detail = found.group(0)[:300] if rule.error is TransformError else first_line(text)
+            detail = found.group(1) if found.re.groups and found.group(1) else first_line(text)
             return rule.error(f"{rule.message} ({detail})", fix=rule.fix, **fields)
     return SparkJobFailed(
         f"the Spark job failed: {first_line(text)}", fix="See the cause in this task's log and in the Spark UI", **fields

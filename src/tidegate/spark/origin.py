@@ -38,8 +38,9 @@ def inside(ranges: Sequence[OffsetRange]) -> Column:
 
 def guard_origin(rows: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
     """The same rows; a row whose origin is null or outside the ranges fails the job when it is written."""
-    origin = F.concat_ws(" ", *(F.coalesce(F.col(name).cast("string"), F.lit("null")) for name in ORIGIN))
-    broken = F.raise_error(F.concat(F.lit(f"{ORIGIN_BROKEN} "), origin)).cast("long")
+    topic, partition, offset = (F.coalesce(F.col(name).cast("string"), F.lit("null")) for name in ORIGIN)
+    told = F.concat(F.lit(f"{ORIGIN_BROKEN} "), topic, F.lit("-"), partition, F.lit(" at offset "), offset)
+    broken = F.raise_error(told).cast("long")
     return rows.withColumn("_kafka_offset", F.when(inside(ranges), F.col("_kafka_offset")).otherwise(broken))
 
 

@@ -1,0 +1,137 @@
+"""Laws of the DAGs that the pipeline files become."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from airflow.dag_processing.dagbag import DagBag
+from airflow.dag_processing.processor import _serialize_dags
+from airflow.sdk import RetryAction
+
+from tidegate.airflow.retries import RetryWhatCanHeal
+from tidegate.config import Pipeline
+from tidegate.errors import BrokerUnavailable, TopicNotFound
+from tidegate.pipelines import load_pipelines
+
+REPO = Path(__file__).parents[2]
+BROKEN = "source: {topics: [a]}\nlimits: {max_records: lots}\ntransform: m:f\nsink: {table: lake.a.b}\n"
+
+
+def parse(dags: Path) -> tuple[DagBag, dict[str, Any], dict[str, str]]:
+    """The bag, the serialized DAGs and the import errors, as Airflow's DAG processor makes them."""
+    bag = DagBag(dags, bundle_path=dags, bundle_name="dags")
+    serialized, errors = _serialize_dags(bag, structlog.get_logger())
+    return bag, {dag.data["dag"]["dag_id"]: dag.data["dag"] for dag in serialized}, {**bag.import_errors, **errors}
+
+
+@pytest.fixture
+def dags(tmp_path: Path) -> Path:
+    """A copy of this repo's DAG folder."""
+    return Path(shutil.copytree(REPO / "dags", tmp_path / "dags", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def test_every_pipeline_parses_with_no_connection_defined(dags: Path) -> None:
+    """As many DAGs as pipeline files, and no import error."""
+    bag, serialized, errors = parse(dags)
+    assert errors == {}
+    assert set(bag.dags) == set(serialized) == {f.stem for f in (REPO / "dags" / "pipelines").glob("*.yaml")}
+
+
+def test_a_dag_is_plan_then_load_then_commit_and_one_run_at_a_time(dags: Path) -> None:
+    """Catch-up would plan runs of the past, parallel runs would race for the cursor."""
+    dag = parse(dags)[0].dags["flights"]
+    assert [t.task_id for t in dag.topological_sort()] == ["plan", "load", "commit"]
+    assert dag.get_task("load").upstream_task_ids == {"plan"}
+    assert dag.get_task("commit").upstream_task_ids == {"load"}
+    assert (dag.max_active_runs, dag.catchup) == (1, False)
+    assert dag.get_task("load").pool == "tidegate_lake_demo_flights"
+    assert "max_records: 100000" in (dag.doc_md or "")
+
+
+def test_schedules_of_all_kinds_become_timetables(dags: Path) -> None:
+    """Cron, continuous, none."""
+    text = (dags / "pipelines" / "flights.yaml").read_text()
+    for name, schedule in {"cron": "'*/5 * * * *'", "endless": "'@continuous'"}.items():
+        (dags / "pipelines" / f"{name}.yaml").write_text(f"{text}schedule: {schedule}\n")
+    _, serialized, errors = parse(dags)
+    assert errors == {}
+    kinds = {name: dag["timetable"]["__type"].rsplit(".", 1)[1] for name, dag in serialized.items()}
+    assert kinds == {"flights": "NullTimetable", "cron": "CronTriggerTimetable", "endless": "ContinuousTimetable"}
+
+
+def test_a_broken_pipeline_is_an_import_error_of_its_own_file_and_leaves_the_others(dags: Path) -> None:
+    """Airflow stops every DAG of a file that has an error, so the error must not be the DAG file's."""
+    (dags / "pipelines" / "broken.yaml").write_text(BROKEN)
+    _, serialized, errors = parse(dags)
+    assert set(serialized) == {"flights"}
+    assert errors.keys() == {"pipelines/broken.yaml"}
+    assert (
+        'pipelines/broken.yaml: limits.max_records: expected a positive integer, got "lots"' in errors["pipelines/broken.yaml"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("conf", "valid"),
+    [
+        ({}, True),
+        ({"max_records": 5}, True),
+        ({"until": {"flights": {"0": 10}}}, True),
+        ({"max_records": 0}, False),
+        ({"max_records": "lots"}, False),
+        ({"until": {"flights": {"0": -1}}}, False),
+        ({"until": {"flights": {"x": 1}}}, False),
+        ({"until": 5}, False),
+    ],
+)
+def test_the_trigger_form_refuses_what_cannot_be(dags: Path, conf: dict[str, Any], *, valid: bool) -> None:
+    """Before a run exists."""
+    params = parse(dags)[0].dags["flights"].params
+    for key, value in conf.items():
+        if valid:
+            params[key] = value
+        else:
+            with pytest.raises(ValueError, match=key):
+                params[key] = value
+
+
+def test_retries_follow_the_error() -> None:
+    """What can heal is tried again, ever later; what cannot fails at once; the rest is Airflow's."""
+    policy = RetryWhatCanHeal(10)
+    first, third = (policy.evaluate(BrokerUnavailable("away"), n, 3) for n in (1, 3))
+    assert (first.action, first.retry_delay, third.retry_delay) == (
+        RetryAction.RETRY,
+        timedelta(seconds=10),
+        timedelta(seconds=40),
+    )
+    assert policy.evaluate(BrokerUnavailable("away"), 30, 50).retry_delay == timedelta(minutes=10)
+    assert policy.evaluate(TopicNotFound("gone"), 1, 3).action is RetryAction.FAIL
+    assert policy.evaluate(ValueError("?"), 1, 3).action is RetryAction.DEFAULT
+
+
+def test_plan_and_commit_import_neither_spark_nor_pandas() -> None:
+    """A fresh process parses the DAGs and loads all that plan and commit use."""
+    code = """
+import sys
+sys.path.insert(0, "dags")
+import tidegate_dags
+from tidegate.airflow import operators
+from tidegate.airflow.store import VariableStore
+from tidegate.kafka.brokers import AdminBrokers
+from tidegate.iceberg.history import IcebergHistory, load_table
+from pyiceberg.catalog import load_catalog
+print(sorted({name.split(".")[0] for name in sys.modules} & {"pyspark", "pandas", "py4j", "grpc"}))
+"""
+    found = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
+    assert found.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_dags_of_this_repo_match_their_files() -> None:
+    """The count of DAGs follows from the configuration."""
+    assert all(isinstance(p, Pipeline) for p in load_pipelines(REPO / "dags" / "pipelines").values())

@@ -1,0 +1,96 @@
+"""The whole platform, once for all tests here, in a project folder of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tidegate.local import AirflowApi, Platform
+from tidegate.local.process import wait_until
+
+REPO = Path(__file__).parents[2]
+FLIGHTS: dict[str, Any] = {
+    "source": {"topics": ["flights"]},
+    "limits": {"max_records": 1500},
+    "transform": "transforms.flights:flights",
+    "sink": {"table": "lake.demo.flights"},
+    "retry_delay_s": 1,
+}
+
+
+class Project:
+    """A copy of this repo's DAGs and jobs whose pipelines a test may change."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for folder in ("dags", "spark_jobs", "plugins"):
+            if (REPO / folder).exists():
+                shutil.copytree(REPO / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        self.write("flights")
+
+    def write(self, name: str, **changes: Any) -> None:
+        """Write a pipeline like `flights`, changed."""
+        (self.root / "dags" / "pipelines" / f"{name}.yaml").write_text(yaml.safe_dump({**FLIGHTS, **changes}))
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The project folder."""
+    return Project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="session")
+def platform(project: Project) -> Iterator[Platform]:
+    """Kafka, Spark Connect and Airflow, stopped by their pid files whatever happens."""
+    made = Platform(project.root / ".tidegate", project.root)
+    try:
+        made.up()
+        made.sync_pools({"tidegate_lake_demo_flights": 4})
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture
+def api(platform: Platform) -> Iterator[AirflowApi]:
+    """Airflow's REST API."""
+    with platform.api() as client:
+        yield client
+
+
+class Runs:
+    """Triggers runs of one pipeline and tells how they ended."""
+
+    def __init__(self, api: AirflowApi, dag_id: str) -> None:
+        self.api, self.dag_id = api, dag_id
+        api.wait_dag(dag_id)
+        api.unpause(dag_id)
+
+    def run(self, **conf: Any) -> dict[str, Any]:
+        """One run to its end; its tasks' states are under `tasks`."""
+        run_id = self.api.trigger(self.dag_id, conf)
+        return self.ended(run_id)
+
+    def ended(self, run_id: str) -> dict[str, Any]:
+        """The run, once it ended."""
+        run = self.api.wait_run(self.dag_id, run_id, timeout_s=180)
+        tasks = self.api.task_instances(self.dag_id, run_id)
+        return {**run, "tasks": {t["task_id"]: t["state"] for t in tasks}}
+
+    def log(self, run: dict[str, Any], task_id: str) -> str:
+        """The log of the last try of a task."""
+        tries = {t["task_id"]: t["try_number"] for t in self.api.task_instances(self.dag_id, run["dag_run_id"])}
+        return self.api.task_log(self.dag_id, run["dag_run_id"], task_id, tries[task_id])
+
+    def wait_task(self, run_id: str, task_id: str, *states: str) -> None:
+        """Wait until a task of the run is in one of the states."""
+
+        def is_there() -> bool:
+            return any(t["task_id"] == task_id and t["state"] in states for t in self.api.task_instances(self.dag_id, run_id))
+
+        assert wait_until(is_there, 60, poll_s=0.05)

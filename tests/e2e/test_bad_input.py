@@ -1,0 +1,143 @@
+"""What goes wrong outside: each ends in one named error, the saved range stays, and the next run takes it up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import Project, Runs
+
+from tidegate.local import AirflowApi, Platform
+from tidegate.local.flights import create_topic, produce, read_flights
+
+CONNECTIONS = {
+    "kafka_away": {"conn_type": "kafka", "extra": json.dumps({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 3000})},
+    "spark_away": {"conn_type": "spark_connect", "host": "127.0.0.1", "port": 1},
+    "not_spark": {"conn_type": "http", "host": "127.0.0.1"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pipelines(project: Project, platform: Platform) -> None:
+    """One pipeline for each way to go wrong, all parsed in one go."""
+    kafka = {"bootstrap.servers": platform.bootstrap_servers}
+    create_topic(kafka, "small", 2)
+    produce(kafka, read_flights(200), topic="small")
+    small = {"source": {"topics": ["small"]}, "limits": {}, "retries": 0}
+    for name, changes in {
+        "broker_away": {"source": {"topics": ["small"], "connection": "kafka_away"}},
+        "no_connection": {"source": {"topics": ["small"], "connection": "kafka_unknown"}},
+        "no_topic": {"source": {"topics": ["nowhere"]}},
+        "other_connection": {"spark": {"connection": "not_spark"}},
+        "no_transform": {"transform": "transforms.flights:none"},
+        "spark_gone": {"spark": {"connection": "spark_away"}},
+        "submitted": {"spark": {"connection": "spark_default"}},
+        "lost": {},
+    }.items():
+        project.write(name, **{**small, "sink": {"table": f"lake.bad.{name}"}, **changes})
+    with platform.api() as api:
+        for connection_id, connection in CONNECTIONS.items():
+            api.sync_connection(connection_id, connection, mark="of a test")
+    platform.sync_pools({f"tidegate_lake_bad_{file.stem}": 1 for file in (project.root / "dags/pipelines").glob("*.yaml")})
+
+
+def ranges_of(api: AirflowApi, pipeline: str) -> list[str]:
+    return [key for key in api.variables(f"tidegate.{pipeline}.") if ".range." in key]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "words"),
+    [
+        ("broker_away", "BrokerUnavailable: no Kafka broker answers at 127.0.0.1:1"),
+        ("no_connection", "ConfigError: Airflow has no connection kafka_unknown"),
+        ("no_topic", "TopicNotFound: topic nowhere does not exist"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_saves_nothing(api: AirflowApi, pipeline: str, words: str) -> None:
+    """The error says what to do."""
+    runs = Runs(api, pipeline)
+    run = runs.run()
+    assert run["tasks"]["plan"] == "failed"
+    name, message = words.split(": ")
+    log = runs.log(run, "plan")
+    assert name in log
+    assert message in log
+    assert ranges_of(api, pipeline) == []
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "words"),
+    [
+        ("other_connection", "ConfigError: connection not_spark is of type http"),
+        ("no_transform", "TransformError: "),
+    ],
+)
+def test_a_load_that_cannot_start_leaves_its_range_saved(api: AirflowApi, pipeline: str, words: str) -> None:
+    """Nothing moved: the range waits for the next run."""
+    runs = Runs(api, pipeline)
+    run = runs.run()
+    assert run["tasks"] == {"plan": "success", "load": "failed", "commit": "upstream_failed"}
+    for part in words.split(": "):
+        assert part in runs.log(run, "load")
+    assert len(ranges_of(api, pipeline)) == 1
+    assert api.variables(f"tidegate.{pipeline}.cursor") == {}
+
+
+def test_a_range_whose_load_found_no_spark_is_taken_up_by_the_next_run(api: AirflowApi, platform: Platform) -> None:
+    """The connection is repaired in between; the range is the same."""
+    runs = Runs(api, "spark_gone")
+    failed = runs.run()
+    assert failed["tasks"]["load"] == "failed"
+    assert "SparkUnavailable" in runs.log(failed, "load")
+    host, port = platform.spark_remote.removeprefix("sc://").split(":")
+    api.sync_connection("spark_away", {"conn_type": "spark_connect", "host": host, "port": int(port)}, mark="of a test")
+    repaired = runs.run()
+    assert repaired["state"] == "success"
+    assert f"adopted from run {failed['dag_run_id']}" in runs.log(repaired, "plan")
+    plans = [api.xcom("spark_gone", r["dag_run_id"], "plan") for r in (failed, repaired)]
+    assert plans[0]["ranges"] == plans[1]["ranges"]
+    assert api.xcom("spark_gone", repaired["dag_run_id"], "load")["receipt"]["rows"] == 200
+
+
+def test_a_connection_of_type_spark_runs_the_same_job_through_spark_submit(api: AirflowApi) -> None:
+    """The plan goes by file, the receipt comes back by file."""
+    runs = Runs(api, "submitted")
+    run = runs.run()
+    assert run["state"] == "success", runs.log(run, "load")
+    assert api.xcom("submitted", run["dag_run_id"], "load")["receipt"]["rows"] == 200
+
+
+def test_a_lost_cursor_stops_the_pipeline_and_names_the_repair(api: AirflowApi) -> None:
+    """The table has receipts: beginning again would hide what happened."""
+    runs = Runs(api, "lost")
+    assert runs.run()["state"] == "success"
+    for key in api.variables("tidegate.lost."):
+        api.delete_variable(key)
+    run = runs.run()
+    log = runs.log(run, "plan")
+    assert run["tasks"]["plan"] == "failed"
+    assert "CursorLost" in log
+    assert "tidegate ledger rebuild lost" in log
+    assert api.variables("tidegate.lost.") == {}
+
+
+def test_a_cursor_edited_by_hand_is_refused_with_its_key(api: AirflowApi) -> None:
+    """Not believed, not overwritten."""
+    runs = Runs(api, "spark_gone")
+    key = "tidegate.spark_gone.cursor"
+    edited = json.dumps({**json.loads(api.variable(key)), "body": {"seq": 0}})
+    api.set_variable(key, edited)
+    run = runs.run()
+    log = runs.log(run, "plan")
+    assert run["tasks"]["plan"] == "failed"
+    assert "StateCorrupt" in log
+    assert "the checksum does not fit" in log
+    assert json.loads(api.variable(key)) == json.loads(edited)
+
+
+def test_a_trigger_that_asks_for_what_cannot_be_names_the_valid_bounds(api: AirflowApi) -> None:
+    """`until` beyond the log."""
+    runs = Runs(api, "flights")
+    run = runs.run(until={"flights": {"0": 10**9}})
+    assert run["tasks"]["plan"] == "failed"
+    assert "cannot end at 1000000000" in runs.log(run, "plan")

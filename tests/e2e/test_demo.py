@@ -1,0 +1,98 @@
+"""The demo, as a user runs it, and after the Spark server was killed in the middle of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from conftest import Project, Runs
+
+from tidegate.iceberg.history import load_table
+from tidegate.local import AirflowApi, Platform
+from tidegate.local.process import wait_until
+
+TIDEGATE = Path(sys.executable).parent / "tidegate"
+
+
+def tidegate(project: Project, *words: str) -> subprocess.Popen[str]:
+    """Start a command in the project's folder."""
+    return subprocess.Popen(
+        [TIDEGATE, *words], cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a command printed as JSON, once it ended well."""
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err + out
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_the_demo_loads_every_record_once_and_a_second_demo_adds_to_it(project: Project, platform: Platform) -> None:
+    """Four thousand flights in runs of fifteen hundred, each with its own saved range; then a thousand more."""
+    first = answer(tidegate(project, "demo", "--records", "4000", "--json"))
+    assert first["produced"] == 4000
+    assert [r["seq"] for r in first["runs"]] == [1, 2, 3]
+    assert all(r["state"] == "success" and r["seconds"] > 0 for r in first["runs"])
+    assert all(set(r["task_seconds"]) == {"plan", "load", "commit"} for r in first["runs"])
+    assert (first["verdict"]["holds"], first["verdict"]["records"], first["verdict"]["rows"]) == (True, 4000, 4000)
+    second = answer(tidegate(project, "demo", "--records", "1000", "--json"))
+    assert [r["seq"] for r in second["runs"]] == [4]
+    assert (second["verdict"]["holds"], second["verdict"]["rows"]) == (True, 5000)
+
+
+def test_every_commit_of_the_table_carries_its_receipt(project: Project, platform: Platform, monkeypatch) -> None:  # noqa: ANN001
+    """Seen from outside Spark: one snapshot a batch, with the range in its summary."""
+    for name, value in platform.environment().items():
+        if name.startswith("PYICEBERG"):
+            monkeypatch.setenv(name, value)
+    table = load_table("lake.demo.flights")
+    assert table is not None
+    summaries = [s.summary.additional_properties for s in table.metadata.snapshots if s.summary is not None]
+    receipts = [s for s in summaries if "tidegate.seq" in s]
+    assert [s["tidegate.seq"] for s in receipts] == ["1", "2", "3", "4"]
+    assert all(json.loads(s["tidegate.ranges"])["flights"] for s in receipts)
+
+
+def test_a_spark_server_killed_during_the_second_load_costs_a_retry_and_no_record(
+    project: Project, platform: Platform, api: AirflowApi
+) -> None:
+    """`kill -9`, `tidegate up`, and the demo that was waiting ends with the verdict that holds."""
+    before = {r["dag_run_id"] for r in api.dag_runs("flights")}
+    demo = tidegate(project, "demo", "--records", "4000", "--json")
+
+    def second_run() -> list[str]:
+        return [r["dag_run_id"] for r in api.dag_runs("flights") if r["dag_run_id"] not in before][1:2]
+
+    assert wait_until(lambda: bool(second_run()), 120, poll_s=0.1)
+    Runs(api, "flights").wait_task(second_run()[0], "load", "running")
+    killed = next(s.pid for s in platform.status() if s.name == "spark")
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    repair = tidegate(project, "up")
+    assert repair.communicate(timeout=120) is not None
+    assert repair.returncode == 0
+    found = answer(demo)
+    assert found["verdict"]["holds"]
+    assert (found["verdict"]["records"], found["verdict"]["rows"]) == (9000, 9000)
+    assert all(r["state"] == "success" for r in found["runs"])
+
+
+def test_a_run_cleared_long_afterwards_loads_its_own_range_again(platform: Platform, api: AirflowApi, project: Project) -> None:
+    """The table is the same, and the cursor does not move."""
+    runs = Runs(api, "flights")
+    first = api.dag_runs("flights")[0]["dag_run_id"]
+    cursor = api.variable("tidegate.flights.cursor")
+    api.clear("flights", first)
+    again = runs.ended(first)
+    assert again["tasks"] == {"plan": "success", "load": "success", "commit": "success"}
+    assert "loading it again" in runs.log(again, "plan")
+    assert "was committed before" in runs.log(again, "commit")
+    assert api.variable("tidegate.flights.cursor") == cursor
+    assert answer(tidegate(project, "demo", "--records", "0", "--json"))["verdict"]["holds"]

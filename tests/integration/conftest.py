@@ -1,0 +1,21 @@
+"""One real broker and one real Spark Connect server for all tests here; no test may stop them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidegate.local import Platform
+
+
+@pytest.fixture(scope="session")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """Kafka and Spark Connect in a temporary folder, stopped by their pid files whatever happens."""
+    made = Platform(tmp_path_factory.mktemp("platform"), Path(__file__).parents[2])
+    try:
+        made.up(("kafka", "spark"))
+        yield made
+    finally:
+        made.down()

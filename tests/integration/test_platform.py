@@ -1,0 +1,264 @@
+"""The embedded platform for real: a broker, a Spark Connect server and Airflow, killed and mended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyiceberg.catalog import load_catalog
+
+from tidegate.errors import PlatformError
+from tidegate.local import Platform, ServerStatus, sockets
+from tidegate.local.process import ProcessId, members, wait_until
+
+DAG = '''
+from airflow.sdk import dag, task
+
+@dag(schedule=None)
+def sample():
+    """One task that sees what the platform gives it."""
+
+    @task
+    def look() -> dict:
+        import os
+        from airflow.sdk import Connection
+
+        print("looking around")
+        return {
+            "catalog": os.environ["PYICEBERG_CATALOG__LAKE__URI"],
+            "kafka": Connection.get("kafka_default").extra_dejson,
+            "spark": Connection.get("spark_connect_default").port,
+        }
+
+    look()
+
+sample()
+'''
+
+MakePlatform = Callable[..., Platform]
+
+
+@pytest.fixture(scope="module")
+def make_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakePlatform]:
+    """Makes platforms that a test may break; all of them are stopped afterwards."""
+    made: list[Platform] = []
+
+    def make(*, project: Path | None = None) -> Platform:
+        folder = tmp_path_factory.mktemp("breakable")
+        made.append(Platform(folder / "state", project or folder))
+        return made[-1]
+
+    yield make
+    for platform in made:
+        platform.down()
+
+
+def server(platform: Platform, name: str) -> ServerStatus:
+    """One line of its status."""
+    return next(server for server in platform.status() if server.name == name)
+
+
+def kill(platform: Platform, name: str) -> None:
+    """SIGKILL to one server, and wait until it is gone."""
+    pid = server(platform, name).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: server(platform, name).state == "crashed", 10.0)
+
+
+def processes(platform: Platform) -> list[psutil.Process]:
+    """All that lives of a platform, found by its pid files."""
+    pids = [server.pid for server in platform.status() if server.pid is not None]
+    return [process for pid in pids for process in members(ProcessId.of(pid))]
+
+
+def produce(platform: Platform, topic: str, values: list[bytes]) -> None:
+    """Make the topic if needed and produce to its only partition, in order."""
+    admin = AdminClient({"bootstrap.servers": platform.bootstrap_servers})
+    if topic not in admin.list_topics(timeout=10).topics:
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": platform.bootstrap_servers, "acks": "all"})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+
+
+def consume(platform: Platform, topic: str, count: int) -> list[bytes | None]:
+    """The first records of the topic."""
+    consumer = Consumer({"bootstrap.servers": platform.bootstrap_servers, "group.id": "tests", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found: list[bytes | None] = []
+        while len(found) < count:
+            batch = consumer.consume(count - len(found), timeout=20.0)
+            assert batch, f"only {len(found)} of {count} records"
+            found.extend(record.value() for record in batch)
+        return found
+    finally:
+        consumer.close()
+
+
+def connect(platform: Platform) -> Any:
+    """A new session on the platform's Spark Connect server."""
+    from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - two seconds that not every test needs
+
+    return SparkSession.builder.remote(platform.spark_remote).create()
+
+
+def test_a_second_up_changes_nothing(platform: Platform) -> None:
+    """The same processes on the same ports."""
+    before = platform.status()
+    platform.up(("kafka", "spark"))
+    assert platform.status() == before
+    assert {s.name: s.state for s in before if s.pid} == {"kafka": "running", "spark": "running"}
+
+
+def test_nothing_listens_beyond_the_loopback(platform: Platform) -> None:
+    """Every listening socket of every server."""
+    listening = [
+        connection
+        for process in processes(platform)
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert listening
+    assert {connection.laddr.ip.removeprefix("::ffff:") for connection in listening} == {sockets.LOOPBACK}
+
+
+def test_a_topic_that_nobody_created_does_not_appear(platform: Platform) -> None:
+    """Asking for it is not creating it."""
+    admin = AdminClient({"bootstrap.servers": platform.bootstrap_servers})
+    assert admin.list_topics("never_created", timeout=10).topics["never_created"].error is not None
+    assert "never_created" not in admin.list_topics(timeout=10).topics
+
+
+def test_spark_writes_what_kafka_holds_and_pyiceberg_reads_it(platform: Platform) -> None:
+    """Broker, Connect server and catalog fit together."""
+    produce(platform, "fits", [b"a", b"b", b"c"])
+    spark = connect(platform)
+    try:
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.platform")
+        records = (
+            spark.read.format("kafka")
+            .option("kafka.bootstrap.servers", platform.bootstrap_servers)
+            .option("assign", '{"fits":[0]}')
+            .option("startingOffsets", '{"fits":{"0":0}}')
+            .option("endingOffsets", '{"fits":{"0":3}}')
+            .load()
+        )
+        records.selectExpr("offset", "CAST(value AS STRING) AS value").writeTo("lake.platform.fits").create()
+        assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    finally:
+        spark.stop()
+    catalog = load_catalog("lake", **platform.catalog_properties)
+    rows = catalog.load_table("platform.fits").scan().to_arrow().sort_by("offset").to_pylist()
+    assert rows == [{"offset": 0, "value": "a"}, {"offset": 1, "value": "b"}, {"offset": 2, "value": "c"}]
+    catalog.engine.dispose()
+
+
+def test_a_killed_spark_server_comes_back_alone_and_finds_its_tables(make_platform: MakePlatform) -> None:
+    """The catalog and the warehouse are files."""
+    platform = make_platform()
+    platform.up(("spark",))
+    first = server(platform, "spark")
+    spark = connect(platform)
+    spark.sql("CREATE TABLE lake.platform.kept AS SELECT 1 AS one")
+    kill(platform, "spark")
+    platform.up(("spark",))
+    second = server(platform, "spark")
+    assert second.state == "running"
+    assert second.port == first.port
+    assert second.pid != first.pid
+    assert server(platform, "kafka").state == "stopped"
+    spark = connect(platform)
+    assert spark.table("lake.platform.kept").collect()[0].one == 1
+    spark.stop()
+
+
+def test_a_killed_broker_comes_back_on_its_port_with_its_data(make_platform: MakePlatform) -> None:
+    """What was acknowledged before kill -9 is read after it, and more can be produced."""
+    platform = make_platform()
+    platform.up(("kafka",))
+    before = platform.bootstrap_servers
+    values = [str(i).encode() for i in range(1000)]
+    produce(platform, "kept", values[:900])
+    kill(platform, "kafka")
+    platform.up(("kafka",))
+    assert platform.bootstrap_servers == before
+    produce(platform, "kept", values[900:])
+    assert consume(platform, "kept", 1000) == values
+
+
+def test_a_taken_port_is_named_and_the_rest_of_the_platform_is_left_alone(make_platform: MakePlatform) -> None:
+    """A stranger sits down on the port while the broker is down."""
+    platform = make_platform()
+    platform.up(("kafka",))
+    port = server(platform, "kafka").port
+    platform.down()
+    with socket.create_server((sockets.LOOPBACK, port)), pytest.raises(PlatformError, match=rf"Port {port}.*taken by"):
+        platform.up(("kafka",))
+    assert server(platform, "kafka").state == "stopped"
+
+
+def test_down_leaves_no_process_and_a_second_down_is_harmless(make_platform: MakePlatform) -> None:
+    """Nothing that belonged to a server lives on; its data does."""
+    platform = make_platform()
+    platform.up(("kafka",))
+    produce(platform, "kept", [b"x"])
+    lived = processes(platform)
+    assert lived
+    platform.down()
+    assert not [process for process in lived if process.is_running()]
+    platform.down()
+    platform.up(("kafka",))
+    assert consume(platform, "kept", 1) == [b"x"]
+
+
+def test_airflow_runs_a_task_that_finds_the_platform(make_platform: MakePlatform, tmp_path: Path) -> None:
+    """A DAG of the project, triggered through REST, sees the connections and PyIceberg's catalog; then nothing is left."""
+    (tmp_path / "dags").mkdir()
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "dags" / "sample.py").write_text(DAG)
+    platform = make_platform(project=tmp_path)
+    platform.up(("airflow",))
+    platform.sync_pools({"tidegate.lake": 2})
+    platform.sync_pools({"tidegate.lake": 5})
+    with platform.api() as api:
+        assert api.get("/pools/tidegate.lake")["slots"] == 2
+        api.wait_dag("sample", timeout_s=60)
+        api.unpause("sample")
+        run_id = api.trigger("sample", {"any": 1})
+        assert api.wait_run("sample", run_id, timeout_s=90)["state"] == "success", api.task_log("sample", run_id, "look")
+        assert api.xcom("sample", run_id, "look") == {
+            "catalog": platform.catalog_properties["uri"],
+            "kafka": {"bootstrap.servers": platform.bootstrap_servers},
+            "spark": int(platform.spark_remote.rsplit(":", 1)[1]),
+        }
+        assert "looking around" in api.task_log("sample", run_id, "look")
+        assert [task["state"] for task in api.task_instances("sample", run_id)] == ["success"]
+        assert api.import_errors() == []
+
+        key = "tidegate.sample.range.0000000001.a/b ?#%+ c"
+        api.set_variable(key, '{"b": 1}', "first")
+        api.set_variable(key, '{"b": 2}', "second")
+        assert api.variable(key) == '{"b": 2}'
+        assert api.variables("tidegate.sample.") == {key: '{"b": 2}'}
+        api.delete_variable(key)
+        assert api.variables("tidegate.sample.") == {}
+
+    kill(platform, "airflow-scheduler")
+    before = {s.name: s.pid for s in platform.status()}
+    platform.up(("airflow",))
+    after = {s.name: s.pid for s in platform.status()}
+    assert {name for name in after if after[name] != before[name]} == {"airflow-scheduler"}
+    lived = processes(platform)
+    platform.down()
+    assert not [process for process in lived if process.is_running()]
