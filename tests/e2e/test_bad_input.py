@@ -137,7 +137,7 @@ def test_a_cursor_edited_by_hand_is_refused_with_its_key(api: AirflowApi) -> Non
 
 def test_a_trigger_that_asks_for_what_cannot_be_names_the_valid_bounds(api: AirflowApi) -> None:
     """`until` beyond the log."""
-    runs = Runs(api, "flights")
-    run = runs.run(until={"flights": {"0": 10**9}})
+    runs = Runs(api, "submitted")
+    run = runs.run(until={"small": {"0": 10**9}})
     assert run["tasks"]["plan"] == "failed"
     assert "cannot end at 1000000000" in runs.log(run, "plan")

@@ -172,6 +172,7 @@ def test_a_killed_spark_server_comes_back_alone_and_finds_its_tables(make_platfo
     spark = connect(platform)
     spark.sql("CREATE TABLE lake.platform.kept AS SELECT 1 AS one")
     kill(platform, "spark")
+    spark.client.close()  # at exit, a client that is open asks its dead server for ten minutes
     platform.up(("spark",))
     second = server(platform, "spark")
     assert second.state == "running"

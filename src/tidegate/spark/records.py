@@ -31,7 +31,7 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value") -> DataFram
     fits = outer["_misfit"].isNull() & (outer["end"] == 1) & (F.size(outer["record"]) == 1) & record.isNotNull()
     broken = ~F.coalesce(fits, F.lit(False))
     # Only broken records are looked at twice: the branches of a CASE are evaluated when they are reached.
-    is_one_value = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
+    is_one_value = F.json_array_length(F.concat(F.lit("["), text, F.lit(",0]"))) == 2
     reason = (
         F.when(value.isNull(), F.lit("no value (a tombstone)"))
         .when(~readable, F.lit("not UTF-8; _raw is base64"))
@@ -54,4 +54,4 @@ def _misfits(text: Column, record: Column) -> Column:
     known = F.json_object_keys(F.to_json(record, {"ignoreNullFields": "false"}))
     filled = F.json_object_keys(F.to_json(record))
     names = F.array_join(F.array_except(F.array_intersect(given, known), filled), ", ")
-    return F.when(names == "", F.lit("a nested field")).otherwise(names)
+    return F.coalesce(F.nullif(names, F.lit("")), F.lit("a nested field"))

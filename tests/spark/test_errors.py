@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tidegate.errors import (
+    BrokerUnavailable,
+    KafkaAuthFailed,
+    OffsetsOutOfRange,
+    SinkFull,
+    SinkMisfit,
+    SinkUnavailable,
+    SparkAuthFailed,
+    SparkJobFailed,
+    SparkUnavailable,
+    StateCorrupt,
+    TidegateError,
+    TopicNotFound,
+    TransformError,
+)
+from tidegate.spark.errors import first_line, translate, translated
+
+
+class Remote(Exception):  # noqa: N818 - stands for any of pyspark's
+    """An exception as Spark Connect raises them: a message, a JVM trace and a gRPC status."""
+
+    def __init__(self, message: str, trace: str = "", status: str = "INTERNAL") -> None:
+        super().__init__(message)
+        self.trace = trace
+        self.status = status
+
+    def getStackTrace(self) -> str:  # noqa: N802 - pyspark's name
+        """The JVM's trace."""
+        return self.trace
+
+    def getGrpcStatusCode(self) -> Any:  # noqa: N802 - pyspark's name
+        """The gRPC status, which has a name."""
+        return type("Status", (), {"name": self.status})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[USER_RAISED_EXCEPTION] tidegate: a row left the range: orders-0 at offset 7 SQLSTATE: P0001", TransformError),
+        ("Caused by: java.io.IOException: No space left on device", SinkFull),
+        ("Cannot delete file where some, but not all, rows match filter ref(name=x): a.parquet", SinkMisfit),
+        ("Caused by: org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed", KafkaAuthFailed),
+        ("Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", KafkaAuthFailed),
+        ("Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not", TopicNotFound),
+        ("org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position", OffsetsOutOfRange),
+        ("KafkaIllegalStateException: Some data may have been lost because they are not available", OffsetsOutOfRange),
+        ("Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", BrokerUnavailable),
+        ("org.apache.kafka.common.KafkaException: Failed to create new KafkaAdminClient", BrokerUnavailable),
+        ("org.apache.iceberg.exceptions.CommitStateUnknownException: read timed out", SinkUnavailable),
+        ("org.apache.iceberg.jdbc.UncheckedSQLException: Failed to connect to: jdbc:postgresql:x", SinkUnavailable),
+        ("Job 7 cancelled because SparkContext was shut down", SparkUnavailable),
+        ("[INVALID_HANDLE.SESSION_CHANGED] The handle is invalid", SparkUnavailable),
+        ("[OPERATION_CANCELED] Operation has been canceled", SparkJobFailed),
+        ("java.lang.OutOfMemoryError: Java heap space", SparkJobFailed),
+    ],
+)
+def test_each_failure_has_its_error_with_a_fix(text: str, expected: type[TidegateError]) -> None:
+    """By the message alone or by the trace behind it; what failed is quoted."""
+    for error in (Remote(text), Remote("Job aborted due to stage failure", trace=f"SparkException\n\tat x\n{text}\n\tat y")):
+        found = translate(error, table="lake.a.b")
+        assert type(found) is expected
+        assert found.fix
+        assert found.fields == {"table": "lake.a.b"}
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("UNAVAILABLE", SparkUnavailable),
+        ("DEADLINE_EXCEEDED", SparkUnavailable),
+        ("UNAUTHENTICATED", SparkAuthFailed),
+        ("PERMISSION_DENIED", SparkAuthFailed),
+    ],
+)
+def test_what_grpc_says_of_the_server_comes_first(status: str, expected: type[TidegateError]) -> None:
+    """A status of the connection is no failure of the job, whatever the text."""
+    assert type(translate(Remote("No space left on device", status=status))) is expected
+
+
+def test_an_unknown_failure_tells_its_deepest_cause() -> None:
+    """Not Spark's wrapping, and no package names."""
+    trace = "org.apache.spark.SparkException: Writing job aborted\n\tat a\nCaused by: java.lang.ArithmeticException: / by zero\n\tat b"
+    assert "ArithmeticException: / by zero" in str(translate(Remote("Writing job aborted", trace=trace)))
+    assert first_line(trace) == "ArithmeticException: / by zero"
+    assert first_line("") == "no message"
+
+
+def test_our_own_errors_pass_and_others_keep_their_cause() -> None:
+    """Translated once, and only what is not ours."""
+    own, other = StateCorrupt("x"), Remote("y")
+    with pytest.raises(StateCorrupt) as kept, translated(seq=1):
+        raise own
+    assert kept.value is own
+    with pytest.raises(SparkJobFailed) as made, translated(seq=1):
+        raise other
+    assert made.value.__cause__ is other

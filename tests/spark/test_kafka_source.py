@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tidegate.errors import RequestError
+from tidegate.ranges import OffsetRange
+from tidegate.spark.kafka_source import read_ranges
+
+
+class Reader:
+    """Records the options that a read is made with."""
+
+    def __init__(self) -> None:
+        self.read = self
+        self.given: dict[str, str] = {}
+
+    def format(self, _name: str) -> Reader:
+        """Itself."""
+        return self
+
+    def options(self, **options: str) -> Reader:
+        """Itself."""
+        self.given = options
+        return self
+
+    def load(self) -> Any:
+        """Something with a select."""
+        return type("Records", (), {"select": lambda *_: None})()
+
+
+def options(ranges: list[OffsetRange], **given: str) -> dict[str, str]:
+    reader = Reader()
+    read_ranges(reader, ranges, given)  # type: ignore[arg-type]
+    return reader.given
+
+
+@pytest.mark.usefixtures("spark")
+def test_exactly_the_ranges_are_assigned() -> None:
+    """Explicit bounds of every partition; an empty range is left out, and no -1 or -2 can get in."""
+    found = options([OffsetRange("b", 1, 5, 9), OffsetRange("a", 0, 0, 3), OffsetRange("a", 1, 4, 4)])
+    assert json.loads(found["assign"]) == {"a": [0], "b": [1]}
+    assert json.loads(found["startingOffsets"]) == {"a": {"0": 0}, "b": {"1": 5}}
+    assert json.loads(found["endingOffsets"]) == {"a": {"0": 3}, "b": {"1": 9}}
+    assert found["failOnDataLoss"] == "true"
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_connection_beats_our_defaults_and_the_plan_beats_the_connection() -> None:
+    """Timeouts are the user's to set, what is read is not."""
+    found = options(
+        [OffsetRange("a", 0, 0, 3)], **{"kafka.max.poll.records": "7", "failOnDataLoss": "false", "kafka.client.id": "x"}
+    )
+    assert found["kafka.max.poll.records"] == "7"
+    assert found["kafka.client.id"] == "x"
+    assert found["failOnDataLoss"] == "true"
+    assert int(found["kafka.default.api.timeout.ms"]) < 60_000
+
+
+@pytest.mark.parametrize(
+    "ranges", [[], [OffsetRange("a", 0, 3, 3)], [OffsetRange("a", 0, 0, 3), OffsetRange("a", 0, 5, 8)]]
+)
+def test_nothing_to_read_or_two_ranges_in_a_partition_are_refused(spark: SparkSession, ranges: list[OffsetRange]) -> None:
+    """Spark's source takes one range a partition, and an empty batch is the caller's to skip."""
+    with pytest.raises(RequestError):
+        read_ranges(spark, ranges, {})

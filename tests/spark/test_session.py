@@ -1,0 +1,91 @@
+"""Servers that are not there, or that refuse: nothing here needs a Spark server."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from tidegate.errors import RequestError, SparkAuthFailed, SparkUnavailable
+from tidegate.spark.session import CONNECT_MODE, connect, interrupt
+
+
+@pytest.fixture
+def refusing_server() -> Iterator[str]:
+    """A gRPC server that refuses every call as unauthenticated."""
+
+    class Refuse(grpc.GenericRpcHandler):
+        """Answers any method."""
+
+        def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+            """Refuses."""
+
+            def refuse(_request: bytes, context: grpc.ServicerContext) -> bytes:
+                context.abort(grpc.StatusCode.UNAUTHENTICATED, "token")
+                return b""
+
+            return grpc.unary_unary_rpc_method_handler(refuse)
+
+    server = grpc.server(ThreadPoolExecutor(max_workers=1), handlers=[Refuse()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"sc://127.0.0.1:{port}"
+    server.stop(grace=None).wait()
+
+
+def test_a_server_that_is_away_is_told_within_ten_seconds() -> None:
+    """pyspark alone would try for many minutes."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        started = time.monotonic()
+        with pytest.raises(SparkUnavailable) as caught, connect(f"sc://127.0.0.1:{held.getsockname()[1]}", name="t"):
+            pytest.fail("there is no server")
+    assert time.monotonic() - started < 10
+    assert caught.value.retryable
+
+
+def test_a_server_that_refuses_is_told_at_once(refusing_server: str) -> None:
+    """Wrong credentials are not retried."""
+    started = time.monotonic()
+    with pytest.raises(SparkAuthFailed), connect(refusing_server, name="t"):
+        pytest.fail("refused")
+    assert time.monotonic() - started < 5
+
+
+def test_a_url_of_another_kind_is_refused_without_telling_it() -> None:
+    """A URL may hold a token."""
+    with pytest.raises(RequestError) as caught, connect("http://h:1/;token=hush", name="t"):
+        pytest.fail("no such URL")
+    assert "hush" not in str(caught.value)
+
+
+def test_the_process_is_left_as_it_was(refusing_server: str) -> None:
+    """pyspark's switch to Connect is on only while a session is open."""
+    assert CONNECT_MODE not in os.environ
+    with pytest.raises(SparkAuthFailed), connect(refusing_server, name="t"):
+        pytest.fail("refused")
+    assert CONNECT_MODE not in os.environ
+
+
+def test_an_interrupt_returns_in_time_and_never_raises() -> None:
+    """It is called while a task is being killed."""
+
+    class Stuck:
+        """A session whose server does not answer."""
+
+        def interruptAll(self) -> None:  # noqa: N802 - pyspark's name
+            """Blocks."""
+            released.wait(30)
+            raise ConnectionError
+
+    released = threading.Event()
+    started = time.monotonic()
+    interrupt(Stuck(), timeout_s=0.2)  # type: ignore[arg-type]
+    assert time.monotonic() - started < 5
+    released.set()
