@@ -60,9 +60,7 @@ def test_the_connection_beats_our_defaults_and_the_plan_beats_the_connection() -
     assert int(found["kafka.default.api.timeout.ms"]) < 60_000
 
 
-@pytest.mark.parametrize(
-    "ranges", [[], [OffsetRange("a", 0, 3, 3)], [OffsetRange("a", 0, 0, 3), OffsetRange("a", 0, 5, 8)]]
-)
+@pytest.mark.parametrize("ranges", [[], [OffsetRange("a", 0, 3, 3)], [OffsetRange("a", 0, 0, 3), OffsetRange("a", 0, 5, 8)]])
 def test_nothing_to_read_or_two_ranges_in_a_partition_are_refused(spark: SparkSession, ranges: list[OffsetRange]) -> None:
     """Spark's source takes one range a partition, and an empty batch is the caller's to skip."""
     with pytest.raises(RequestError):

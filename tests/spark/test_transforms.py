@@ -45,7 +45,9 @@ def test_a_declared_version_is_taken(folder: Path) -> None:
     assert find_transform("shaping.declared:same", folder).identity == "shaping.declared:same@2.1"
 
 
-def test_a_module_of_the_same_name_in_another_folder_is_not_taken(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_module_of_the_same_name_in_another_folder_is_not_taken(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """The folder asked for decides, whatever was imported before."""
     find_transform("shaping.plain:same", folder)
     other = tmp_path_factory.mktemp("other")

@@ -6,6 +6,7 @@ offset of all partitions, both at the same time.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NoReturn
@@ -23,10 +24,16 @@ UNREACHABLE = {
     ck.KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
     ck.KafkaError._RESOLVE,  # noqa: SLF001
     ck.KafkaError.REQUEST_TIMED_OUT,
-    ck.KafkaError.LEADER_NOT_AVAILABLE,
-    ck.KafkaError.NOT_LEADER_FOR_PARTITION,
     ck.KafkaError.BROKER_NOT_AVAILABLE,
 }
+MOVING = {
+    ck.KafkaError.LEADER_NOT_AVAILABLE,
+    ck.KafkaError.NOT_LEADER_FOR_PARTITION,
+    ck.KafkaError.REPLICA_NOT_AVAILABLE,
+    ck.KafkaError.FENCED_LEADER_EPOCH,
+    ck.KafkaError.UNKNOWN_LEADER_EPOCH,
+}
+"""A partition whose leader changes: the next metadata tells where it went."""
 REFUSED = {
     ck.KafkaError._AUTHENTICATION,  # noqa: SLF001
     ck.KafkaError._SSL,  # noqa: SLF001
@@ -38,6 +45,13 @@ REFUSED = {
 
 
 OFFSET_SPECS = (admin.OffsetSpec.earliest(), admin.OffsetSpec.latest())  # type: ignore[attr-defined, no-untyped-call]
+
+
+LEADER_WAIT_S = 0.2
+
+
+class _LeaderMoving(Exception):
+    """A partition of the topic in `args` has no leader right now."""
 
 
 class AdminBrokers:
@@ -71,6 +85,20 @@ class AdminBrokers:
             BrokerUnavailable: no broker, or no leader of a partition, answered in time.
             KafkaAuthFailed: the credentials are refused, or do not allow to describe a topic.
         """
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._read(topics)
+            except _LeaderMoving as error:
+                if time.monotonic() > deadline:
+                    raise BrokerUnavailable(
+                        f"topic {error} has had a partition without a leader for {self._timeout_s:g} s",
+                        fix="See the broker's log; the task tries again",
+                        servers=self._servers,
+                    ) from error
+            time.sleep(LEADER_WAIT_S)
+
+    def _read(self, topics: Sequence[str]) -> Watermarks:
         partitions: list[ck.TopicPartition] = []
         ids: dict[str, str] = {}
         described = self._admin.describe_topics(ck.TopicCollection(list(topics)), request_timeout=self._timeout_s)
@@ -108,6 +136,8 @@ class AdminBrokers:
                 fix="Correct the user, password or certificate in the Airflow connection, and what they are allowed to do",
                 servers=self._servers,
             ) from cause
+        if error.code() in MOVING:
+            raise _LeaderMoving(topic) from cause
         if error.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicNotFound(
                 f"topic {topic} does not exist on {self._servers}",

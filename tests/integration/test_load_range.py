@@ -1,0 +1,222 @@
+"""Loads on a real broker: through a warm Spark Connect server and through spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
+
+from tidegate.errors import BrokerUnavailable, OffsetsOutOfRange, SparkJobFailed, TidegateError, TopicNotFound
+from tidegate.jobs import LoadJob, LoadResult
+from tidegate.local import Platform
+from tidegate.ranges import OffsetRange
+from tidegate.receipts import Observed
+from tidegate.spark.load import load_range
+from tidegate.spark.session import connect, interrupt
+
+SPARK_JOBS = Path(__file__).parents[2] / "spark_jobs"
+SECRET = "hush-hush-4711"  # noqa: S105 - not one
+FLIGHT = {"year": 2013, "month": 1, "carrier": "UA", "flight": 1545, "dep_time": None, "time_hour": "2013-01-01T10:00:00Z"}
+VALUES: list[bytes | None] = [json.dumps({**FLIGHT, "flight": n}).encode() for n in range(100)]
+VALUES[50], VALUES[51] = b'{"flight": "abc"}', None
+
+pytestmark = [
+    # PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def topic(platform: Platform) -> str:
+    """A topic of two partitions with 100 records each: record 50 does not fit, record 51 is a tombstone."""
+    name = f"flights-{uuid.uuid4().hex[:8]}"
+    settings = {"bootstrap.servers": platform.bootstrap_servers}
+    admin = AdminClient(settings)
+    admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1)])[name].result(30)
+    producer = Producer(settings)
+    for partition in (0, 1):
+        for value in VALUES:
+            producer.produce(name, value=value, partition=partition)
+    assert producer.flush(30) == 0
+    return name
+
+
+@pytest.fixture
+def job(platform: Platform, topic: str) -> LoadJob:
+    """Offsets [0, 60) of both partitions into a table of its own."""
+    ranges = (OffsetRange(topic, 0, 0, 60), OffsetRange(topic, 1, 0, 60))
+    options = {"kafka.bootstrap.servers": platform.bootstrap_servers, "kafka.ssl.key.password": SECRET}
+    return LoadJob("flights", 0, "r/1", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
+
+
+def load(platform: Platform, job: LoadJob, spark_jobs: Path = SPARK_JOBS) -> LoadResult:
+    with connect(platform.spark_remote, name="tests") as spark:
+        return load_range(spark, job, spark_jobs=spark_jobs)
+
+
+def rows(platform: Platform, job: LoadJob) -> list[dict[str, object]]:
+    """The table as PyIceberg reads it, without Spark, in the order of origin."""
+    catalog = load_catalog("lake", **platform.catalog_properties)
+    found = catalog.load_table(job.table.removeprefix("lake.")).scan().to_arrow().to_pylist()
+    return sorted(found, key=lambda row: (row["_kafka_partition"], row["_kafka_offset"]))
+
+
+def origins(platform: Platform, job: LoadJob) -> list[tuple[object, object]]:
+    return [(row["_kafka_partition"], row["_kafka_offset"]) for row in rows(platform, job)]
+
+
+def test_a_load_lands_every_record_of_its_range_once(platform: Platform, job: LoadJob) -> None:
+    """Also the one that does not fit and the tombstone, each with its reason."""
+    result = load(platform, job)
+    assert result.observed == Observed(records=120, rows=120)
+    assert result.receipt.covers(job.ranges)
+    found = rows(platform, job)
+    assert [(r["_kafka_partition"], r["_kafka_offset"]) for r in found] == [(p, o) for p in (0, 1) for o in range(60)]
+    assert {r["_kafka_topic"] for r in found} == {job.ranges[0].topic}
+    assert [r["flight"] for r in found[:3]] == [0, 1, 2]
+    broken = [r for r in found if r["_error"] is not None]
+    assert [(r["_raw"], r["_error"]) for r in broken[:2]] == [
+        ('{"flight": "abc"}', "does not fit: flight"),
+        (None, "no value (a tombstone)"),
+    ]
+    assert len(broken) == 4
+
+
+def test_a_batch_is_loaded_once_a_redo_replaces_and_the_next_adds(platform: Platform, job: LoadJob) -> None:
+    """Three ways to load again, one copy of each record."""
+    first = load(platform, job)
+    assert load(platform, job).landed_before
+    again = load(platform, replace(job, redo=True))
+    assert again.receipt.snapshot != first.receipt.snapshot
+    following = tuple(OffsetRange(r.topic, r.partition, 60, 100) for r in job.ranges)
+    load(platform, replace(job, seq=1, ranges=following))
+    assert origins(platform, job) == [(p, o) for p in (0, 1) for o in range(100)]
+
+
+def test_loads_that_create_the_table_at_once_both_land(platform: Platform, job: LoadJob) -> None:
+    """Whoever is second finds the table and writes into it."""
+    jobs = [replace(job, seq=n, ranges=(r,)) for n, r in enumerate(job.ranges)]
+    # The outer session keeps pyspark's switch to Connect on while the threads come and go.
+    with connect(platform.spark_remote, name="tests"), ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda one: load(platform, one), jobs))
+    assert len(origins(platform, job)) == 120
+
+
+def test_offsets_that_the_log_does_not_hold_are_named(platform: Platform, job: LoadJob, topic: str) -> None:
+    """Neither a short read nor a wait of minutes, and nothing is committed."""
+    started = time.monotonic()
+    with pytest.raises(OffsetsOutOfRange):
+        load(platform, replace(job, ranges=(OffsetRange(topic, 0, 90, 200),)))
+    assert time.monotonic() - started < 60
+    assert rows(platform, job) == []
+
+
+def test_a_topic_that_is_not_there_is_named(platform: Platform, job: LoadJob) -> None:
+    """Told as such, in bounded time."""
+    started = time.monotonic()
+    with pytest.raises(TopicNotFound):
+        load(platform, replace(job, ranges=(OffsetRange("no-such-topic", 0, 0, 10),)))
+    assert time.monotonic() - started < 60
+
+
+def test_a_broker_that_is_away_is_told_within_a_minute(platform: Platform, job: LoadJob) -> None:
+    """Spark's and Kafka's defaults wait for several."""
+    started = time.monotonic()
+    with pytest.raises(BrokerUnavailable):
+        load(platform, replace(job, kafka_options={"kafka.bootstrap.servers": "127.0.0.1:9"}))
+    assert time.monotonic() - started < 60
+
+
+def test_an_interrupted_load_ends_at_once(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
+    """A killed task does not leave its job running on the server."""
+    (tmp_path / "slow.py").write_text(
+        "from pyspark.sql import functions as F\n"
+        "def slow(records):\n"
+        "    nap = F.java_method(F.lit('java.lang.Thread'), F.lit('sleep'), F.lit(500).cast('long'))\n"
+        "    return records.withColumn('nap', nap)\n"
+    )
+    with connect(platform.spark_remote, name="tests") as spark:
+        timer = threading.Timer(4, interrupt, [spark])
+        timer.start()
+        started = time.monotonic()
+        with pytest.raises(SparkJobFailed, match="interrupted"):
+            load_range(spark, replace(job, transform="slow:slow"), spark_jobs=tmp_path)
+        assert time.monotonic() - started < 20
+        timer.join()
+
+
+def test_a_transform_may_use_python_functions(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
+    """Spark's workers get the code of the module, whose folder they do not have."""
+    (tmp_path / "shouting.py").write_text(
+        "from pyspark.sql import functions as F\n"
+        "def shout(text):\n"
+        "    return mark(text)\n"
+        "def mark(text):\n"
+        "    return str(text) + '!'\n"
+        "def loud(records):\n"
+        "    return records.withColumn('loud', F.udf(shout)('_kafka_offset'))\n"
+    )
+    load(platform, replace(job, transform="shouting:loud"), tmp_path)
+    assert rows(platform, job)[7]["loud"] == "7!"
+
+
+def submit(platform: Platform, job_file: Path, result_file: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **platform.environment()}
+    spark_submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
+    command = [spark_submit, SPARK_JOBS / "load_range.py", "--job", job_file, "--result", result_file]
+    return subprocess.run(
+        [str(word) for word in command], env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
+
+
+def test_spark_submit_does_the_same_and_tells_no_secret(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
+    """One order, two ways: the second finds what the first landed; the answer is the owner's only."""
+    job_file, result_file = tmp_path / "job.json", tmp_path / "result.json"
+    job_file.write_text(json.dumps(job.to_json()))
+    done = submit(platform, job_file, result_file)
+    assert done.returncode == 0, done.stderr
+    assert "120 records read, 120 rows written" in done.stdout
+    assert SECRET not in done.stdout + done.stderr + result_file.read_text()
+    assert stat.S_IMODE(result_file.stat().st_mode) == 0o600
+    result = LoadResult.from_json(json.loads(result_file.read_text()))
+    assert result.observed == Observed(records=120, rows=120)
+    assert load(platform, job).receipt == result.receipt
+    assert origins(platform, job) == [(p, o) for p in (0, 1) for o in range(60)]
+
+
+def test_spark_submit_answers_with_the_error_of_a_load_that_fails(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
+    """The same error as through Spark Connect, by file, and exit code 1."""
+    job_file, result_file = tmp_path / "job.json", tmp_path / "result.json"
+    job_file.write_text(json.dumps(replace(job, transform="transforms.absent:absent").to_json()))
+    done = submit(platform, job_file, result_file)
+    assert done.returncode == 1
+    answer = TidegateError.from_dict(json.loads(result_file.read_text())["error"])
+    assert type(answer).__name__ == "TransformError"
+    assert "no module transforms.absent" in str(answer)
+    assert "Traceback" not in done.stdout
+    assert [file.name for file in tmp_path.iterdir() if file.suffix == ".tmp"] == []
+
+
+def test_sessions_do_not_share_settings(platform: Platform) -> None:
+    """A load gets a session of its own."""
+
+    def zone(spark: SparkSession) -> str | None:
+        return spark.conf.get("spark.sql.session.timeZone")
+
+    with connect(platform.spark_remote, name="a") as one, connect(platform.spark_remote, name="b") as other:
+        one.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        assert zone(one) != zone(other)
