@@ -1,10 +1,11 @@
 """Health checks of the containers; exit code 0 when what is asked is well.
 
-    health.py http URL                  anything answers with 200
-    health.py airflow URL COMPONENT     the API server at URL has had a heartbeat of the component lately; it knows
-                                        metadatabase, scheduler, dag_processor and triggerer
-    health.py spark-connect PORT        a gRPC server answers on the port of this container
+health.py http URL                  anything answers with 200
+health.py airflow URL COMPONENT     the API server at URL has had a heartbeat of the component lately; it knows
+                                    metadatabase, scheduler, dag_processor and triggerer
+health.py spark-connect PORT        a gRPC server answers on the port of this container
 """
+# ruff: noqa: INP001 - copied into the image or run by itself, never imported as a package
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The image of PostgreSQL runs this once, when its volume is new: the Iceberg catalog's own database, and an owner for it.
 set -euo pipefail
-: "${LAKE_DB_PASSWORD:?the password of the catalog's database}"
+: "${LAKE_DB_PASSWORD:?is not set}"
 
 psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --set password="$LAKE_DB_PASSWORD" --username "$POSTGRES_USER" --dbname postgres <<'SQL'
 create role lake login password :'password';

@@ -1,1 +1,1 @@
-"""The pipelines' transforms: `DataFrame -> DataFrame` functions, which `dags/pipelines/*.yaml` name as `transforms.module:function`."""
+"""The pipelines' transforms: `DataFrame -> DataFrame` functions, named as `transforms.module:function` by a pipeline's YAML."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import socket
@@ -172,7 +173,8 @@ def test_a_killed_spark_server_comes_back_alone_and_finds_its_tables(make_platfo
     spark = connect(platform)
     spark.sql("CREATE TABLE lake.platform.kept AS SELECT 1 AS one")
     kill(platform, "spark")
-    spark.client.close()  # at exit, a client that is open asks its dead server for ten minutes
+    # at exit, pyspark asks for ten minutes even a server that is dead
+    atexit.unregister(spark.client._cleanup_ml_cache)
     platform.up(("spark",))
     second = server(platform, "spark")
     assert second.state == "running"

@@ -22,7 +22,7 @@ from tidegate.errors import (
 from tidegate.spark.errors import first_line, translate, translated
 
 
-class Remote(Exception):  # noqa: N818 - stands for any of pyspark's
+class Remote(Exception):
     """An exception as Spark Connect raises them: a message, a JVM trace and a gRPC status."""
 
     def __init__(self, message: str, trace: str = "", status: str = "INTERNAL") -> None:
@@ -85,7 +85,8 @@ def test_what_grpc_says_of_the_server_comes_first(status: str, expected: type[Ti
 
 def test_an_unknown_failure_tells_its_deepest_cause() -> None:
     """Not Spark's wrapping, and no package names."""
-    trace = "org.apache.spark.SparkException: Writing job aborted\n\tat a\nCaused by: java.lang.ArithmeticException: / by zero\n\tat b"
+    wrapped = "org.apache.spark.SparkException: Writing job aborted\n\tat a\n"
+    trace = f"{wrapped}Caused by: java.lang.ArithmeticException: / by zero\n\tat b"
     assert "ArithmeticException: / by zero" in str(translate(Remote("Writing job aborted", trace=trace)))
     assert first_line(trace) == "ArithmeticException: / by zero"
     assert first_line("") == "no message"

@@ -40,7 +40,7 @@ def refusing_server() -> Iterator[str]:
 
 
 def test_a_server_that_is_away_is_told_within_ten_seconds() -> None:
-    """pyspark alone would try for many minutes."""
+    """Left alone, pyspark would try for many minutes."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         started = time.monotonic()
@@ -66,7 +66,7 @@ def test_a_url_of_another_kind_is_refused_without_telling_it() -> None:
 
 
 def test_the_process_is_left_as_it_was(refusing_server: str) -> None:
-    """pyspark's switch to Connect is on only while a session is open."""
+    """The switch of pyspark to Connect is on only while a session is open."""
     assert CONNECT_MODE not in os.environ
     with pytest.raises(SparkAuthFailed), connect(refusing_server, name="t"):
         pytest.fail("refused")

@@ -1,4 +1,4 @@
-"""Laws of sharing a cap."""
+"""Laws of rates and shares."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.errors import RequestError
+from tidegate.errors import RequestError, StateCorrupt
 from tidegate.ranges import TopicPartition
-from tidegate.rates import share_limit
+from tidegate.rates import PidRateEstimator, PidState, max_messages_per_partition, share_limit
 
 A, B, C = (TopicPartition("t", p) for p in range(3))
 
@@ -48,3 +48,113 @@ def test_refused_counts(sizes: dict[TopicPartition, int], limit: int) -> None:
     """Counts are whole numbers from 0."""
     with pytest.raises(RequestError):
         share_limit(sizes, limit)
+
+
+@pytest.mark.parametrize(
+    ("lags", "rate", "maximum", "minimum", "interval_s", "expected"),
+    [
+        ({A: 100, B: 300}, 40.0, 0, 1, 2.0, {A: 20, B: 60}),
+        ({A: 100, B: 300}, 40.0, 20, 1, 2.0, {A: 20, B: 40}),  # the maximum of each partition
+        ({A: 100, B: 300}, None, 20, 1, 0.5, {A: 10, B: 10}),  # no rate: the maximum alone
+        ({A: 100, B: 300}, 0.0, 20, 1, 1.0, {A: 20, B: 20}),  # 0 is like none
+        ({A: 100, B: 300}, None, 0, 5, 1.0, None),  # nothing limits
+        ({A: 0, B: 0}, 10.0, 20, 5, 1.0, None),  # a rate, and no lag anywhere
+        ({A: 0, B: 10}, 10.0, 0, 3, 1.0, {A: 3, B: 10}),  # every partition is in the answer
+        ({A: 1, B: 999}, 100.0, 0, 1, 1.0, {A: 1, B: 99}),  # 0.1 is cut to 0, then the minimum
+        ({A: 10}, 10.0, 2, 50, 1.0, {A: 50}),  # the minimum beats the maximum
+        ({A: 2**62, B: 2**62, C: 0}, 8.0, 0, 0, 1.0, {A: 4, B: 4, C: 0}),
+        ({}, 10.0, 10, 1, 1.0, None),
+    ],
+)
+def test_limits_by_rate_follow_the_examples(
+    lags: dict[TopicPartition, int],
+    rate: float | None,
+    maximum: int,
+    minimum: int,
+    interval_s: float,
+    expected: dict[TopicPartition, int] | None,
+) -> None:
+    """As Spark's direct stream computes them."""
+    found = max_messages_per_partition(
+        lags, rate=rate, max_rate_per_partition=maximum, min_rate_per_partition=minimum, interval_s=interval_s
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lags": {A: -1}},
+        {"rate": -1.0},
+        {"rate": float("nan")},
+        {"max_rate_per_partition": -1},
+        {"min_rate_per_partition": 1.5},
+        {"interval_s": -1},
+    ],
+)
+def test_refused_rates(change: dict[str, object]) -> None:
+    """Negative, fractional and endless numbers."""
+    arguments = {
+        "lags": {A: 1},
+        "rate": 1.0,
+        "max_rate_per_partition": 1,
+        "min_rate_per_partition": 1,
+        "interval_s": 1.0,
+        **change,
+    }
+    with pytest.raises(RequestError):
+        max_messages_per_partition(arguments.pop("lags"), **arguments)  # type: ignore[arg-type]
+
+
+def test_the_first_valid_call_measures_and_the_next_ones_correct() -> None:
+    """The measured speed is kept as it is, also below the minimum."""
+    pid = PidRateEstimator(1000, 1.0, 0.0, 0.0, 100.0)
+    assert pid.compute(0, 10, 1000, 0) is None
+    assert pid.state == PidState(first_run=False, latest_time_ms=0, latest_rate=10.0, latest_error=0.0)
+    assert pid.compute(1000, 5000, 1000, 0) == 5000.0
+    assert pid.compute(time_ms=2000, elements=50, processing_delay_ms=1000, scheduling_delay_ms=0) == 100.0
+
+
+@pytest.mark.parametrize("call", [(0, 5, 5, 0), (-1, 5, 5, 0), (10, 0, 5, 0), (10, -1, 5, 0), (10, 5, 0, 0), (10, 5, -1, 0)])
+def test_a_skipped_call_changes_nothing(call: tuple[int, int, int, int]) -> None:
+    """Old times, no elements, no work."""
+    pid = PidRateEstimator(1000)
+    pid.compute(0, 100, 100, 0)
+    before = pid.state
+    assert pid.compute(*call) is None
+    assert pid.state == before
+
+
+def test_the_three_terms_divide_by_what_spark_divides_by() -> None:
+    """The integral by the batch interval, the derivative by elapsed seconds."""
+    pid = PidRateEstimator(batch_interval_ms=2000, proportional=0.5, integral=0.25, derivative=0.1, min_rate=1)
+    pid.compute(1000, 1000, 1000, 0)
+    # measured 600, error 400, piled up 500 * 600 / 2000 = 150, change (400 - 0) / 4
+    assert pid.compute(5000, 600, 1000, 500) == pytest.approx(1000 - 0.5 * 400 - 0.25 * 150 - 0.1 * 100)
+
+
+def test_an_estimator_goes_on_from_exported_state() -> None:
+    """Across processes, by JSON."""
+    one = PidRateEstimator(1000)
+    one.compute(0, 100, 100, 0)
+    two = PidRateEstimator(1000, state=PidState.from_json(one.state.to_json()))
+    assert one.compute(1000, 90, 100, 10) == two.compute(1000, 90, 100, 10)
+    with pytest.raises(StateCorrupt):
+        PidState.from_json({"colour": 1})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"batch_interval_ms": 0},
+        {"proportional": -1},
+        {"integral": -1},
+        {"derivative": -1},
+        {"min_rate": 0},
+        {"min_rate": float("inf")},
+    ],
+)
+def test_an_estimator_refuses_nonsense(arguments: dict[str, float]) -> None:
+    """Gains from 0, interval and minimum above 0."""
+    with pytest.raises(RequestError):
+        PidRateEstimator(**{"batch_interval_ms": 1000, **arguments})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -116,6 +117,8 @@ class _PatienceState(RetryPolicyState):
 
 def _close(session: ConnectSession) -> None:
     """Release the session on the server, or give up at once where the server is gone."""
+    # pyspark asks a server that is gone once more when the process ends, for ten minutes
+    atexit.unregister(session.client._cleanup_ml_cache)  # noqa: SLF001
     session.client.set_retry_policies([])
     with suppress(Exception):
         session.stop()
