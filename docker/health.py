@@ -5,7 +5,6 @@ health.py airflow URL COMPONENT     the API server at URL has had a heartbeat of
                                     metadatabase, scheduler, dag_processor and triggerer
 health.py spark-connect PORT        a gRPC server answers on the port of this container
 """
-# ruff: noqa: INP001 - copied into the image or run by itself, never imported as a package
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@
 
 Standard library only. A `.env` that is there is never touched: its secrets belong to the volumes.
 """
-# ruff: noqa: INP001 - copied into the image or run by itself, never imported as a package
 
 from __future__ import annotations
 

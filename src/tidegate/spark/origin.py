@@ -6,7 +6,7 @@ The same condition says which rows a load replaces and which rows it may write, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -41,7 +41,30 @@ def guard_origin(rows: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
     topic, partition, offset = (F.coalesce(F.col(name).cast("string"), F.lit("null")) for name in ORIGIN)
     told = F.concat(F.lit(f"{ORIGIN_BROKEN} "), topic, F.lit("-"), partition, F.lit(" at offset "), offset)
     broken = F.raise_error(told).cast("long")
-    return rows.withColumn("_kafka_offset", F.when(inside(ranges), F.col("_kafka_offset")).otherwise(broken))
+    return rows.withColumn("_kafka_offset", F.when(_listed(ranges), F.col("_kafka_offset")).otherwise(broken))
+
+
+def _listed(ranges: Sequence[OffsetRange]) -> Column:
+    """The condition of `inside`, as a look-up of each row's bounds by its partition.
+
+    Bounds in arrays are data to the generated code, where bounds in comparisons are part of its text: so the code of one batch
+    fits the next, and is compiled once. It also stays one look-up a row, however many partitions there are.
+    """
+    tables: dict[str, dict[int, OffsetRange]] = {}
+    for r in ranges:
+        tables.setdefault(r.topic, {})[r.partition] = r
+    partition, offset = F.col("_kafka_partition"), F.col("_kafka_offset")
+    found = F.lit(False)
+    for topic, table in sorted(tables.items()):
+        bounds = [table.get(p) for p in range(max(table) + 1)]
+        from_offset = F.get(_longs(0 if r is None else r.from_offset for r in bounds), partition)
+        until_offset = F.get(_longs(0 if r is None else r.until_offset for r in bounds), partition)
+        found |= (F.col("_kafka_topic") == topic) & (offset >= from_offset) & (offset < until_offset)
+    return found
+
+
+def _longs(numbers: Iterable[int]) -> Column:
+    return F.array(*(F.lit(number) for number in numbers)).cast("array<long>")
 
 
 def check_origin_columns(schema: StructType, transform: str) -> None:
