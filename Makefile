@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.synced
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help venv jars check test test-unit test-spark test-dags test-integration test-e2e demo up down schema docs clean
+.PHONY: help venv jars check test test-unit test-spark test-dags test-integration test-e2e bench demo up down schema docs clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -49,6 +49,9 @@ test-integration: jars ## a real broker and a real Spark Connect server
 
 test-e2e: jars ## the whole demo on a few thousand records
 	$(PYTEST) tests/e2e
+
+bench: jars ## figures; nothing here passes or fails by time
+	$(BIN)/python tests/bench/run_overhead.py
 
 demo: jars ## the main job, end to end, on the embedded platform
 	$(BIN)/tidegate demo
