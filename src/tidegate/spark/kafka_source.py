@@ -18,7 +18,7 @@ from tidegate.ranges import OffsetRange, from_offsets, offsets_to_json, until_of
 DEFAULTS = {
     # 500, Kafka's own default, costs a tenth of the throughput on loopback and more over a network.
     "kafka.max.poll.records": "10000",
-    # All records of a range are in the log already, so no fetch has to wait for more. At the end of the log it would: the client
+    # All records of a range are in the log already, so no fetch has to wait. At the end of the log it would: the client
     # prefetches what comes after the range, and Spark's next request queues behind that for half a second, in every task.
     "kafka.fetch.max.wait.ms": "10",
     # A broker that is away fails the job within a minute; Spark's and Kafka's defaults wait several.
