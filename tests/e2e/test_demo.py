@@ -47,6 +47,17 @@ def test_the_demo_loads_every_record_once_and_a_second_demo_adds_to_it(project: 
     assert (second["verdict"]["holds"], second["verdict"]["rows"]) == (True, 5000)
 
 
+def test_the_queries_that_the_demo_prints_answer(project: Project, platform: Platform) -> None:
+    """PyIceberg and DuckDB, word for word."""
+    out, _ = tidegate(project, "demo", "--records", "0").communicate(timeout=300)
+    assert f"Airflow: {platform.airflow_url}  user admin  password" in out
+    code = "\n".join(line[2:] for line in out.splitlines() if line.startswith("  ")) + ".show()\n"
+    assert "import duckdb" in code
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "count_star()" in done.stdout
+
+
 def test_every_commit_of_the_table_carries_its_receipt(project: Project, platform: Platform, monkeypatch) -> None:  # noqa: ANN001
     """Seen from outside Spark: one snapshot a batch, with the range in its summary."""
     for name, value in platform.environment().items():

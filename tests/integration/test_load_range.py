@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
-from tidegate.errors import BrokerUnavailable, OffsetsOutOfRange, SparkJobFailed, TidegateError, TopicNotFound
+from tidegate.errors import BrokerUnavailable, OffsetsOutOfRange, SinkFull, SparkJobFailed, TidegateError, TopicNotFound
 from tidegate.jobs import LoadJob, LoadResult
 from tidegate.local import Platform
 from tidegate.ranges import OffsetRange
@@ -220,3 +221,35 @@ def test_sessions_do_not_share_settings(platform: Platform) -> None:
     with connect(platform.spark_remote, name="a") as one, connect(platform.spark_remote, name="b") as other:
         one.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
         assert zone(one) != zone(other)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of two megabytes; skipped where mounting is not permitted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_full_disk_is_named_nothing_is_committed_and_the_next_try_succeeds(
+    platform: Platform, job: LoadJob, topic: str, small_disk: Path
+) -> None:
+    """The range waits until there is space again."""
+    load(platform, job)
+    with connect(platform.spark_remote, name="tests") as spark:
+        spark.sql(f"ALTER TABLE {job.table} SET TBLPROPERTIES ('write.data.path' = '{small_disk.as_uri()}')")
+    second = replace(job, seq=1, ranges=(OffsetRange(topic, 0, 60, 100),))
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(2 * 1024 * 1024))
+    with pytest.raises(SinkFull, match="space"):
+        load(platform, second)
+    assert len(rows(platform, job)) == 120
+    filler.unlink()
+    assert load(platform, second).receipt.rows == 40
+    assert len(rows(platform, job)) == 160

@@ -91,6 +91,7 @@ def produce(
         "linger.ms": 50,
         "compression.type": "lz4",
         "enable.idempotence": True,
+        "log_level": 3,
         "queue.buffering.max.messages": 500_000,
     }
     producer = ck.Producer(conf)
