@@ -10,19 +10,22 @@ the next batch adopts it. Nothing here knows Airflow, Kafka's client or Spark.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, cast
 
-from tidegate.commit import apply, commit_of
-from tidegate.config import Pipeline
+from tidegate.commit import apply, commit_of, requirement_of
+from tidegate.config import Pipeline, Source, Start, StartOffsets
 from tidegate.cursor import Cursor
-from tidegate.errors import CommitConflict, CursorLost, StateCorrupt
+from tidegate.errors import CommitConflict, CursorLost, RequestError, StateCorrupt, TopicNotFound, WatermarksUnstable
 from tidegate.ledger import Ledger, Listing
-from tidegate.planning import RangePolicy, SavedRange, Skip, plan_next
+from tidegate.planning import Accepted, RangePolicy, SavedRange, Skip, Watermarks, expired_ranges, plan_next
 from tidegate.ports import Brokers, SinkHistory, StateStore
-from tidegate.ranges import TopicPartition, from_offsets
+from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import Receipt
+
+WATERMARK_READS = 3
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,17 @@ class Planned:
 
 
 def plan_batch(
-    pipeline: Pipeline, run_id: str, request: Request, *, store: StateStore, brokers: Brokers, sink: SinkHistory, now_ms: int
+    pipeline: Pipeline,
+    run_id: str,
+    request: Request,
+    *,
+    store: StateStore,
+    brokers: Brokers,
+    sink: SinkHistory,
+    now_ms: int,
+    save: bool = True,
 ) -> Planned | Skip:
-    """The range that this run reads, saved; or why there is none.
+    """The range that this run reads, saved; or why there is none. With `save=False` nothing is written: a dry run.
 
     Raises:
         StateError: the schedule cannot be read or believed (`CursorLost` where it must be rebuilt).
@@ -62,29 +73,122 @@ def plan_batch(
         return Planned(ledger.saved_range(own.key), own.key, "own", committed=own.seq <= cursor.seq)
     pending = _pending(ledger, listing, cursor)
     if pending is not None:
-        adopted = replace(pending, run_id=run_id, adopted_from=pending.run_id)
-        return Planned(adopted, ledger.save_range(adopted), "adopted")
+        saved, origin = replace(pending, run_id=run_id, adopted_from=pending.run_id), "adopted"
+    else:
+        found = _new_range(pipeline, run_id, request, cursor, ledger.accepted(listing, cursor.seq + 1), brokers, now_ms)
+        if isinstance(found, Skip):
+            return found
+        saved, origin = found, "planned"
+    key = ledger.save_range(saved) if save else ledger.range_key(saved.seq, saved.run_id)
+    return Planned(saved, key, cast("Literal['planned', 'adopted']", origin))
+
+
+def _new_range(
+    pipeline: Pipeline,
+    run_id: str,
+    request: Request,
+    cursor: Cursor,
+    accepted: Accepted | None,
+    brokers: Brokers,
+    now_ms: int,
+) -> SavedRange | Skip:
+    watermarks = read_watermarks(pipeline.source, cursor, brokers)
+    limits = pipeline.limits
     policy = RangePolicy(
-        start=pipeline.source.start,
-        max_records=request.max_records if request.max_records is not None else pipeline.limits.max_records,
+        on_deleted=pipeline.source.on_deleted,
         until=request.until,
+        max_rate_per_partition=limits.max_rate_per_partition,
+        min_rate_per_partition=limits.min_rate_per_partition,
+        max_bytes=limits.max_bytes,
+        record_bytes=cursor.record_bytes,
+        max_records=request.max_records if request.max_records is not None else limits.max_records,
+        min_records=limits.min_records,
+        max_delay_s=limits.max_delay_s,
+        accepted=accepted,
+        **_start(pipeline.source.start, cursor, watermarks, brokers),
     )
-    watermarks = brokers.watermarks(pipeline.source.topics)
-    plan = plan_next(cursor, watermarks, policy, interval_s=0, now_ms=now_ms)
+    plan = plan_next(cursor, watermarks, policy, interval_s=limits.interval_s, now_ms=now_ms)
     if plan.skip is not None:
         return plan.skip
     planned_topics = {r.topic for r in plan.ranges}
-    saved = SavedRange(
+    in_force = ("max_records", "max_rate_per_partition", "max_bytes", "min_records", "max_delay_s")
+    return SavedRange(
         pipeline=pipeline.name,
         seq=cursor.seq + 1,
         run_id=run_id,
         ranges=plan.ranges,
         decisions=plan.decisions,
         topic_ids={topic: topic_id for topic, topic_id in watermarks.topic_ids.items() if topic in planned_topics},
-        limits={} if policy.max_records is None else {"max_records": policy.max_records},
+        limits={name: getattr(policy, name) for name in in_force if getattr(policy, name) is not None},
         planned_at_ms=now_ms,
+        jumped=plan.jumped,
+        retired=plan.retired,
     )
-    return Planned(saved, ledger.save_range(saved), "planned")
+
+
+def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Watermarks:
+    """The watermarks of every partition that the source names now.
+
+    A log end below the cursor is read again before it is believed: a new leader may not know its end yet.
+
+    Raises:
+        TopicNotFound: a topic is missing, and the cursor knows none of it.
+        KafkaError: the brokers cannot tell; `WatermarksUnstable` where the log end is below the cursor, and moving.
+    """
+    topics = _topics(source, cursor, brokers)
+    ends: list[Mapping[TopicPartition, int]] = []
+    for _ in range(WATERMARK_READS):
+        asked = brokers.watermarks(topics, isolation_level=source.isolation_level) if topics else Watermarks({}, {})
+        watermarks = _assigned(source, asked)
+        ends.append({tp: end for tp, end in watermarks.latest.items() if end < cursor.offsets.get(tp, 0)})
+        if not ends[-1] or any(
+            watermarks.topic_ids.get(t) != i for t, i in cursor.topic_ids.items() if t in watermarks.topic_ids
+        ):
+            return watermarks
+    if any(before != ends[-1] for before in ends):
+        raise WatermarksUnstable(
+            f"the log ends of {', '.join(map(str, sorted(ends[-1])))} are below the cursor of {cursor.pipeline}, and moving",
+            fix="Nothing was planned; a broker is recovering, and the task tries again",
+        )
+    return watermarks
+
+
+def _topics(source: Source, cursor: Cursor, brokers: Brokers) -> list[str]:
+    if source.pattern is not None:
+        found = brokers.match_topics(source.pattern, source.exclude)
+        if not found and not cursor.offsets:
+            raise TopicNotFound(f"no topic matches {source.pattern}", fix="Create one, or correct `source.pattern`")
+        return found
+    named = list(source.topics if source.topics is not None else source.assign or ())
+    if source.on_deleted == "stop" or not cursor.offsets:
+        return named
+    # asking for a topic that is gone is an error; to retire it, it has to be left out
+    return brokers.match_topics("|".join(map(re.escape, named)))
+
+
+def _assigned(source: Source, watermarks: Watermarks) -> Watermarks:
+    if source.assign is None:
+        return watermarks
+    wanted = {TopicPartition(topic, partition) for topic, numbers in source.assign.items() for partition in numbers}
+    return Watermarks(
+        {tp: offset for tp, offset in watermarks.earliest.items() if tp in wanted},
+        {tp: offset for tp, offset in watermarks.latest.items() if tp in wanted},
+        watermarks.topic_ids,
+    )
+
+
+def _start(start: Start, cursor: Cursor, watermarks: Watermarks, brokers: Brokers) -> dict[str, Any]:
+    """The policy's start, as offsets where it is not a word. Only a first run resolves it: later it has no meaning."""
+    if isinstance(start, str):
+        return {"start": start}
+    if isinstance(start, StartOffsets):
+        return {"start": start.offsets, "start_reason": "offsets"}
+    if cursor.seq or cursor.offsets:
+        return {}
+    found = brokers.offsets_at(dict.fromkeys(watermarks.latest, start.timestamp_ms))
+    # a record between the two answers may lie beyond the log end that was read first
+    resolved = {tp: end if found[tp] is None else min(end, found[tp] or 0) for tp, end in watermarks.latest.items()}
+    return {"start": resolved, "start_reason": "timestamp"}
 
 
 def _cursor(ledger: Ledger, listing: Listing, pipeline: Pipeline, sink: SinkHistory) -> Cursor:
@@ -114,8 +218,7 @@ def _pending(ledger: Ledger, listing: Listing, cursor: Cursor) -> SavedRange | N
     if not candidates:
         return None
     first = min(candidates, key=lambda s: (s.planned_at_ms, s.run_id))
-    starts = from_offsets(first.ranges)
-    if any(cursor.offsets.get(tp, offset) != offset for tp, offset in starts.items()):
+    if not requirement_of(first).holds_for(cursor):
         raise CommitConflict(
             f"the range of batch {first.seq} saved by run {first.run_id} does not start at the cursor",
             fix=f"Delete the Variable {ledger.range_key(first.seq, first.run_id)}: the next run plans it anew",
@@ -123,8 +226,10 @@ def _pending(ledger: Ledger, listing: Listing, cursor: Cursor) -> SavedRange | N
     return first
 
 
-def commit_batch(pipeline: Pipeline, key: str, receipt: Receipt | None, *, store: StateStore) -> tuple[SavedRange, bool]:
-    """Move the cursor past the saved range at `key`; returns it, and whether the cursor moved now (False: it had before).
+def commit_batch(
+    pipeline: Pipeline, key: str, receipt: Receipt | None, *, store: StateStore, record_bytes: float | None = None
+) -> tuple[SavedRange, Cursor, bool]:
+    """Move the cursor past the saved range at `key`; returns the range, the cursor, and whether it moved now (not before).
 
     Raises:
         StateError: the schedule cannot be read or believed; `CommitConflict` where the cursor is elsewhere.
@@ -134,9 +239,62 @@ def commit_batch(pipeline: Pipeline, key: str, receipt: Receipt | None, *, store
     listing = ledger.listing()
     saved = ledger.saved_range(key)
     cursor = ledger.cursor() if listing.has_cursor else Cursor(pipeline.name)
-    after = apply(cursor, commit_of(saved, receipt))
+    after = apply(cursor, commit_of(saved, receipt, record_bytes=record_bytes))
     if after is cursor:
-        return saved, False
+        return saved, cursor, False
     ledger.save_cursor(after)
     ledger.prune(listing, committed=after.seq, keep=pipeline.keep_ranges)
-    return saved, True
+    return saved, after, True
+
+
+def accept_loss(pipeline: Pipeline, *, store: StateStore, brokers: Brokers, sink: SinkHistory) -> Accepted:
+    """Record that the next batch may go on after what retention has deleted by now; no other batch, and no later loss.
+
+    Raises:
+        RequestError: nothing is lost.
+        StateError, KafkaError: as `plan_batch`.
+    """
+    ledger = Ledger(store, pipeline.name)
+    listing = ledger.listing()
+    cursor = _cursor(ledger, listing, pipeline, sink)
+    lost = expired_ranges(cursor, read_watermarks(pipeline.source, cursor, brokers))
+    if not lost:
+        raise RequestError(f"{pipeline.name} has lost nothing: every offset after its cursor is retained")
+    return _accept(ledger, listing, cursor, loss=lost)
+
+
+def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, brokers: Brokers, sink: SinkHistory) -> Accepted:
+    """Record that the next batch may start `topic` anew, under the id that it has now.
+
+    The new topic's records have the origins of the old one's: loading them replaces the old rows with the same offsets.
+
+    Raises:
+        RequestError: the topic is not the pipeline's, or has not been created again.
+        StateError, KafkaError: as `plan_batch`.
+    """
+    ledger = Ledger(store, pipeline.name)
+    listing = ledger.listing()
+    cursor = _cursor(ledger, listing, pipeline, sink)
+    if topic not in cursor.topic_ids:
+        raise RequestError(
+            f"{pipeline.name} has read no topic {topic}",
+            fix=f"It has read {', '.join(sorted(cursor.topic_ids)) or 'nothing yet'}",
+        )
+    found = brokers.watermarks([topic], isolation_level=pipeline.source.isolation_level).topic_ids[topic]
+    if found == cursor.topic_ids[topic]:
+        raise RequestError(f"topic {topic} is the one that {pipeline.name} has read: it was not created again")
+    return _accept(ledger, listing, cursor, recreated={topic: found})
+
+
+def _accept(
+    ledger: Ledger,
+    listing: Listing,
+    cursor: Cursor,
+    *,
+    loss: tuple[OffsetRange, ...] | None = None,
+    recreated: Mapping[str, str] | None = None,
+) -> Accepted:
+    before = ledger.accepted(listing, cursor.seq + 1) or Accepted(cursor.seq + 1)
+    accepted = Accepted(before.seq, before.loss if loss is None else loss, {**before.recreated, **(recreated or {})})
+    ledger.save_accepted(accepted)
+    return accepted

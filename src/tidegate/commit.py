@@ -49,6 +49,9 @@ class AdvanceCursor:
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     receipt: Mapping[str, Any] | None = None
+    retired: frozenset[TopicPartition] = frozenset()
+    fired_at_ms: int | None = None
+    record_bytes: float | None = None
 
     def happened_in(self, cursor: Cursor) -> bool:
         """Whether the cursor has this update behind it."""
@@ -63,24 +66,42 @@ class Commit:
     update: AdvanceCursor
 
 
-def commit_of(saved: SavedRange, receipt: Receipt | None) -> Commit:
+def commit_of(saved: SavedRange, receipt: Receipt | None, *, record_bytes: float | None = None) -> Commit:
     """The commit of a saved range whose load left `receipt`; None where there was nothing to load.
+
+    Args:
+        saved: what was planned.
+        receipt: what the sink holds of it.
+        record_bytes: mean size of the records, where the load observed it.
 
     Raises:
         ReceiptMismatch: the receipt is another batch's, or does not cover the range.
     """
     if saved.to_load:
         _check_receipt(saved, receipt)
+    summary = None
+    if receipt is not None:  # without its ranges, which would double the cursor's size
+        summary = {name: value for name, value in receipt.to_json().items() if name != "ranges"}
+    return Commit(
+        requirement_of(saved),
+        AdvanceCursor(
+            saved.seq,
+            until_offsets(saved.ranges),
+            saved.topic_ids,
+            summary,
+            frozenset(saved.retired),
+            saved.planned_at_ms,
+            record_bytes,
+        ),
+    )
+
+
+def requirement_of(saved: SavedRange) -> RequireCursorAt:
+    """Where the cursor was when this range was planned."""
     known = {d.topic_partition for d in saved.decisions if d.from_reason == "cursor"}
     starts = from_offsets(saved.ranges)
-    return Commit(
-        RequireCursorAt(
-            saved.seq - 1,
-            {tp: offset for tp, offset in starts.items() if tp in known},
-            frozenset(tp for tp in starts if tp not in known),
-        ),
-        AdvanceCursor(saved.seq, until_offsets(saved.ranges), saved.topic_ids, None if receipt is None else receipt.to_json()),
-    )
+    offsets = {tp: offset for tp, offset in starts.items() if tp in known} | dict(saved.jumped)
+    return RequireCursorAt(saved.seq - 1, offsets, frozenset(starts.keys() - offsets.keys()))
 
 
 def _check_receipt(saved: SavedRange, receipt: Receipt | None) -> None:
@@ -103,12 +124,16 @@ def apply(cursor: Cursor, commit: Commit) -> Cursor:
     """
     if commit.requirement.holds_for(cursor):
         update = commit.update
+        offsets = {tp: offset for tp, offset in {**cursor.offsets, **update.offsets}.items() if tp not in update.retired}
+        topics = {tp.topic for tp in offsets}
         return replace(
             cursor,
             seq=update.seq,
-            offsets={**cursor.offsets, **update.offsets},
-            topic_ids={**cursor.topic_ids, **update.topic_ids},
+            offsets=offsets,
+            topic_ids={t: topic_id for t, topic_id in {**cursor.topic_ids, **update.topic_ids}.items() if t in topics},
             receipt=update.receipt if update.receipt is not None else cursor.receipt,
+            fired_at_ms=update.fired_at_ms if update.fired_at_ms is not None else cursor.fired_at_ms,
+            record_bytes=update.record_bytes if update.record_bytes is not None else cursor.record_bytes,
         )
     if commit.update.happened_in(cursor):
         return cursor

@@ -15,12 +15,30 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field
-from typing import Any, Literal, TypeVar, cast
+from datetime import UTC, date, datetime
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
-from tidegate.errors import ConfigError
+from tidegate.errors import ConfigError, TidegateError
+from tidegate.ranges import TopicPartition, offsets_from_json
 
-Name = str
-Start = Literal["earliest", "latest"]
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
+
+
+@dataclass(frozen=True)
+class StartTime:
+    """A start that is not an offset yet: the first record at or after a time (epoch ms)."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class StartOffsets:
+    """A start at explicit offsets; partitions that are not named start at their earliest."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+Start = Literal["earliest", "latest"] | StartTime | StartOffsets
 
 # Airflow masks the value of a Variable whose key contains one of these, and a pipeline's name is part of its keys.
 MASKED_WORDS = (
@@ -103,7 +121,120 @@ TOPICS = Rule(
     {"type": "array", "items": {"type": "string", "pattern": f"^{TOPIC.pattern}$"}, "minItems": 1, "uniqueItems": True},
     tuple,
 )
-START = Rule('"earliest" or "latest"', lambda v: v in ("earliest", "latest"), {"enum": ["earliest", "latest"]})
+
+
+def _start(value: Any) -> Start | None:
+    """The start that a YAML value means, or None."""
+    if value in ("earliest", "latest"):
+        return cast("Start", value)
+    if not isinstance(value, Mapping) or len(value) != 1:
+        return None
+    (kind, what), *_ = value.items()
+    try:
+        if kind == "timestamp":
+            return StartTime(_epoch_ms(what))
+        if kind == "offsets":
+            return StartOffsets(offsets_from_json(what))
+    except (ValueError, TypeError, AttributeError, TidegateError):
+        return None
+    return None
+
+
+def _epoch_ms(value: Any) -> int:
+    if _whole(value) and value >= 0:
+        return int(value)
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
+    if isinstance(value, date):
+        return int(datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp() * 1000)
+    raise TypeError(value)
+
+
+def _is_regex(value: Any) -> bool:
+    if not isinstance(value, str) or not value:
+        return False
+    try:
+        re.compile(value)
+    except re.error:
+        return False
+    return True
+
+
+def _is_assignment(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and bool(value)
+        and all(isinstance(topic, str) and TOPIC.fullmatch(topic) for topic in value)
+        and all(
+            isinstance(n, list) and n and all(_whole(p) and p >= 0 for p in n) and len(set(n)) == len(n) for n in value.values()
+        )
+    )
+
+
+START = Rule(
+    '"earliest", "latest", {timestamp: 2013-01-01T00:00:00Z} or {offsets: {orders: {"0": 1000}}}',
+    lambda v: _start(v) is not None,
+    {
+        "oneOf": [
+            {"enum": ["earliest", "latest"]},
+            {
+                "type": "object",
+                "required": ["timestamp"],
+                "additionalProperties": False,
+                "properties": {"timestamp": {"type": ["string", "integer"]}},
+            },
+            {
+                "type": "object",
+                "required": ["offsets"],
+                "additionalProperties": False,
+                "properties": {
+                    "offsets": {
+                        "type": "object",
+                        "additionalProperties": {
+                            "type": "object",
+                            "additionalProperties": {"type": "integer", "minimum": 0},
+                        },
+                    }
+                },
+            },
+        ]
+    },
+    _start,
+)
+PATTERN = Rule("a regular expression", _is_regex, {"type": "string", "minLength": 1, "format": "regex"})
+PATTERNS = Rule(
+    "a list of regular expressions",
+    lambda v: isinstance(v, list) and all(map(_is_regex, v)),
+    {"type": "array", "items": {"type": "string", "minLength": 1, "format": "regex"}},
+    tuple,
+)
+ASSIGN = Rule(
+    "partitions by topic, such as {orders: [0, 3]}",
+    _is_assignment,
+    {
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": {"pattern": f"^{TOPIC.pattern}$"},
+        "additionalProperties": {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 0},
+            "minItems": 1,
+            "uniqueItems": True,
+        },
+    },
+    lambda v: {topic: tuple(sorted(numbers)) for topic, numbers in v.items()},
+)
+ISOLATION = Rule(
+    '"read_committed" or "read_uncommitted"',
+    lambda v: v in ("read_committed", "read_uncommitted"),
+    {"enum": ["read_committed", "read_uncommitted"]},
+)
+ON_DELETED = Rule('"stop" or "retire"', lambda v: v in ("stop", "retire"), {"enum": ["stop", "retire"]})
+FLAG = Rule("true or false", lambda v: isinstance(v, bool), {"type": "boolean"})
+
+
 TABLE_NAME = Rule(
     'catalog.namespace.table, such as "lake.demo.flights"', _matches(TABLE), {"type": "string", "pattern": f"^{TABLE.pattern}$"}
 )
@@ -136,20 +267,76 @@ def section(kind: type, doc: str, *, required: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the records come from."""
+    """Where the records come from: exactly one of `topics`, `pattern` and `assign`."""
 
-    topics: tuple[str, ...] = setting(TOPICS, "topics to read; one pipeline reads each partition once")
+    topics: tuple[str, ...] | None = setting(TOPICS, "topics to read, with all their partitions", None)
+    pattern: str | None = setting(PATTERN, "topics whose whole name matches, also those that appear later", None)
+    exclude: tuple[str, ...] = setting(PATTERNS, "topics that the pattern must not take", ())
+    assign: Mapping[str, tuple[int, ...]] | None = setting(ASSIGN, "these partitions and no others", None)
     connection: str = setting(CONNECTION, "Airflow connection of the brokers (librdkafka names in its extra)", "kafka_default")
-    start: Start = setting(START, "where the first run of the pipeline starts", "earliest")
+    start: Start = setting(
+        START, "where the first run starts; partitions that appear later start at their earliest", "earliest"
+    )
+    isolation_level: IsolationLevel = setting(
+        ISOLATION, "whether a run ends before open transactions, and leaves aborted records out", "read_committed"
+    )
+    on_deleted: Literal["stop", "retire"] = setting(ON_DELETED, "what to do when a partition or topic is gone", "stop")
+    contiguous: bool = setting(
+        FLAG, "the topics have no gaps (neither compacted nor transactional): a load must read every offset", False
+    )
+
+    SCHEMA: ClassVar[Mapping[str, Any]] = {
+        "oneOf": [{"required": [name]} for name in ("topics", "pattern", "assign")],
+        "dependentRequired": {"exclude": ["pattern"]},
+    }
+
+    def __str__(self) -> str:
+        """What is read, in short."""
+        if self.assign is not None:
+            return ", ".join(f"{topic}{list(numbers)}" for topic, numbers in self.assign.items())
+        return ", ".join(self.topics) if self.topics is not None else f"/{self.pattern}/"
+
+    def faults(self) -> list[tuple[str, str]]:
+        """What is wrong between settings: the setting, and a sentence."""
+        named = [name for name in ("topics", "pattern", "assign") if getattr(self, name) is not None]
+        found = []
+        if len(named) != 1:
+            found.append(
+                (named[1] if named else "topics", f"expected exactly one of topics, pattern and assign, got {len(named)}")
+            )
+        if self.exclude and self.pattern is None:
+            found.append(("exclude", "goes with pattern, and there is none"))
+        return found
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one run takes."""
+    """How much one run takes, and when a run is worth while."""
 
     max_records: int | None = setting(
         POSITIVE, "records of one run, shared out by lag; without it a run takes all there is", None
     )
+    min_records: int | None = setting(POSITIVE, "runs are skipped until so many records wait", None)
+    max_delay_s: float | None = setting(SECONDS, "seconds after which a run no longer waits for min_records", None)
+    max_rate_per_partition: int | None = setting(POSITIVE, "records/s of each partition, times interval_s", None)
+    min_rate_per_partition: int = setting(POSITIVE, "records of each partition in a run, whatever the maximum says", 1)
+    interval_s: float = setting(SECONDS, "seconds that a rate is multiplied with: the time between runs", 60)
+    max_bytes: int | None = setting(POSITIVE, "bytes of one run, by the mean size of the records of the last one", None)
+
+    SCHEMA: ClassVar[Mapping[str, Any]] = {"dependentRequired": {"max_delay_s": ["min_records"]}}
+
+    def faults(self) -> list[tuple[str, str]]:
+        """What is wrong between settings: the setting, and a sentence."""
+        alone = self.max_delay_s is not None and self.min_records is None
+        return [("max_delay_s", "goes with min_records, and there is none")] if alone else []
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a run is cut into Spark tasks, so that a large partition does not keep one core busy alone."""
+
+    min_partitions: int | None = setting(POSITIVE, "about so many tasks at least", None)
+    max_records_per_partition: int | None = setting(POSITIVE, "offsets of one task at most", None)
 
 
 @dataclass(frozen=True)
@@ -186,6 +373,8 @@ class Pipeline:
     schedule: str | None = setting(SCHEDULE, "when runs start; without it only by hand", None)
     tags: tuple[str, ...] = setting(TEXTS, "tags in the Airflow UI, beside `tidegate`", ())
     limits: Limits = section(Limits, "how much one run takes")
+    split: Split = section(Split, "how a run is cut into Spark tasks")
+    group: str | None = setting(TEXT, "consumer group that lag tools see; tidegate-<pipeline> by default", None)
     spark: Spark = section(Spark, "what runs the jobs")
     retries: int = setting(COUNT, "tries after the first, where an error says that trying again can help", 3)
     retry_delay_s: float = setting(SECONDS, "seconds before the first retry; doubled with each further one", 10)
@@ -195,6 +384,11 @@ class Pipeline:
     def pool(self) -> str:
         """The Airflow pool that the loads of this pipeline's sink share."""
         return self.sink.pool or f"tidegate_{self.sink.table.replace('.', '_')}"
+
+    @property
+    def consumer_group(self) -> str:
+        """The consumer group under which the brokers know how far the pipeline has come."""
+        return self.group or f"tidegate-{self.name}"
 
 
 T = TypeVar("T")
@@ -259,7 +453,11 @@ def _section(kind: type[T], settings: Mapping[Any, Any], path: str, file: str, f
             faults.append(f"{file}: {path}{name}: expected {rule.expected}, got {_shown(value)}")
             continue
         values[name] = None if nothing else rule.convert(value)
-    return kind(**values) if len(faults) == before else None
+    if len(faults) > before:
+        return None
+    made = kind(**values)
+    faults.extend(f"{file}: {path}{name}: {fault}" for name, fault in getattr(made, "faults", list)())
+    return made if len(faults) == before else None
 
 
 def _shown(value: object) -> str:
@@ -290,7 +488,8 @@ def _section_schema(kind: type) -> dict[str, Any]:
                 properties[known.name]["default"] = list(known.default) if isinstance(known.default, tuple) else known.default
         if known.default is MISSING and known.default_factory is MISSING:
             required.append(known.name)
-    return {"type": "object", "additionalProperties": False, "properties": properties, "required": sorted(required)}
+    between = getattr(kind, "SCHEMA", {})
+    return {"type": "object", "additionalProperties": False, "properties": properties, "required": sorted(required), **between}
 
 
 def _or_null(known: dataclasses.Field[Any]) -> dict[str, Any]:

@@ -18,7 +18,11 @@ REPAIR = "Run `tidegate ledger rebuild {pipeline}` to restore the cursor from th
 
 @dataclass(frozen=True)
 class Cursor:
-    """`topic_ids` are the ids (KIP-516) of the topics the offsets belong to; `receipt` is the last commit's, JSON-ready."""
+    """`topic_ids` are the ids (KIP-516) of the topics the offsets belong to.
+
+    Of the last batch, `receipt` tells its commit (JSON-ready), `fired_at_ms` when it was planned (epoch ms), `record_bytes` the
+    mean size of its records.
+    """
 
     pipeline: str
     seq: int = 0
@@ -26,6 +30,8 @@ class Cursor:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     rate_state: Mapping[str, Any] = field(default_factory=dict)
     receipt: Mapping[str, Any] | None = None
+    fired_at_ms: int | None = None
+    record_bytes: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.seq, bool) or not isinstance(self.seq, int) or self.seq < 0:
@@ -47,6 +53,8 @@ class Cursor:
             "topic_ids": dict(self.topic_ids),
             "rate_state": dict(self.rate_state),
             "receipt": None if self.receipt is None else dict(self.receipt),
+            "fired_at_ms": self.fired_at_ms,
+            "record_bytes": self.record_bytes,
         }
 
     @staticmethod
@@ -64,6 +72,8 @@ class Cursor:
                 dict(value["topic_ids"]),
                 dict(value["rate_state"]),
                 value["receipt"],
+                value["fired_at_ms"],
+                value["record_bytes"],
             )
         except StateCorrupt:
             raise

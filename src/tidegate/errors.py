@@ -7,7 +7,8 @@
     ├── KafkaError
     │   ├── BrokerUnavailable      no broker answers                                   (retryable)
     │   ├── KafkaAuthFailed        the broker refuses the credentials
-    │   └── TopicNotFound          a topic of the pipeline does not exist
+    │   ├── TopicNotFound          a topic of the pipeline does not exist
+    │   └── WatermarksUnstable     the log's ends go up and down right now             (retryable)
     ├── StateError
     │   ├── StateUnavailable       the store of Variables does not answer              (retryable)
     │   ├── StateCorrupt           a saved value is not what was written
@@ -101,6 +102,12 @@ class KafkaAuthFailed(KafkaError):
 
 class TopicNotFound(KafkaError):
     """A topic named by the pipeline does not exist."""
+
+
+class WatermarksUnstable(KafkaError):
+    """The log's ends differ between two reads; a broker is recovering."""
+
+    retryable = True
 
 
 class StateError(TidegateError):

@@ -14,6 +14,33 @@ from tidegate.errors import RequestError, StateCorrupt
 from tidegate.ranges import OffsetRange, ranges_from_json, ranges_to_json
 from tidegate.receipts import Observed, Receipt
 
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+"""Kafka's own words: without or with the records of transactions that are open or were aborted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How Spark cuts the ranges into tasks, so that one large partition does not keep one core busy alone.
+
+    `min_partitions` is about how many tasks there shall be at least, `max_records_per_partition` the most offsets of one task;
+    None leaves the limit out. What comes of them is Spark's arithmetic, the same as `tidegate.splitting.split_ranges`.
+
+    Raises:
+        RequestError: a limit is not a whole number of at least 1.
+    """
+
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, limit in self.to_json().items():
+            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+                raise RequestError(f"split.{name}: expected a whole number of at least 1, got {limit!r}")
+
+    def to_json(self) -> dict[str, int | None]:
+        """JSON-ready."""
+        return {"min_partitions": self.min_partitions, "max_records_per_partition": self.max_records_per_partition}
+
 
 @dataclass(frozen=True, slots=True)
 class LoadJob:
@@ -23,6 +50,14 @@ class LoadJob:
     `repr` leaves them out and a file that holds them is readable by its owner only.
     `transform` is `module:function`, importable from the folder `spark_jobs`.
     `redo` asks for a write even where the sink already holds this batch's receipt (somebody cleared the task on purpose).
+    `split` cuts large partitions into several Spark tasks; without it each partition is one task.
+    `isolation_level` is one of `ISOLATION_LEVELS`; the ranges must end where such a reader can come (the last stable offset,
+    or the high watermark). It beats the level in `kafka_options`.
+    `contiguous` declares that the topics have no gaps (no transactions, no compaction): the load then fails unless it read as
+    many records as the ranges have offsets.
+
+    Raises:
+        RequestError: the isolation level is none of Kafka's.
     """
 
     pipeline: str
@@ -33,6 +68,16 @@ class LoadJob:
     table: str
     kafka_options: Mapping[str, str] = field(repr=False)
     redo: bool = False
+    split: Split | None = None
+    isolation_level: str = "read_committed"
+    contiguous: bool = False
+
+    def __post_init__(self) -> None:
+        if self.isolation_level not in ISOLATION_LEVELS:
+            raise RequestError(
+                f"isolation_level: {self.isolation_level!r} is not one of {', '.join(ISOLATION_LEVELS)}",
+                fix="Use read_committed unless records of aborted transactions are wanted",
+            )
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready; holds the secrets of `kafka_options`."""
@@ -45,16 +90,20 @@ class LoadJob:
             "table": self.table,
             "kafka_options": dict(self.kafka_options),
             "redo": self.redo,
+            "split": None if self.split is None else self.split.to_json(),
+            "isolation_level": self.isolation_level,
+            "contiguous": self.contiguous,
         }
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> LoadJob:
-        """The inverse of `to_json`.
+        """The inverse of `to_json`; an order of an older version, without the later fields, gets their defaults.
 
         Raises:
             StateCorrupt: the value is not what `to_json` makes.
         """
         try:
+            split = value.get("split")
             return LoadJob(
                 value["pipeline"],
                 value["seq"],
@@ -64,6 +113,9 @@ class LoadJob:
                 value["table"],
                 value["kafka_options"],
                 value["redo"],
+                None if split is None else Split(**split),
+                value.get("isolation_level", "read_committed"),
+                value.get("contiguous", False),
             )
         except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
             raise StateCorrupt(
@@ -100,7 +152,7 @@ class LoadResult:
             StateCorrupt: the value is not what `to_json` makes.
         """
         try:
-            observed = Observed(value["observed"]["records"], value["observed"]["rows"])
+            observed = Observed.from_json(value["observed"])
             return LoadResult(Receipt.from_json(value["receipt"]), observed, value["seconds"], value["landed_before"])
-        except (KeyError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
             raise StateCorrupt(f"a load's answer cannot be read ({error!r})", fix="Clear the run's load task") from error

@@ -2,6 +2,7 @@
 
     tidegate.<pipeline>.cursor
     tidegate.<pipeline>.range.<seq, 10 digits>.<run key>
+    tidegate.<pipeline>.accepted.<seq, 10 digits>           what an operator accepted for that batch, and no other
 
 A run key is a readable part of the run id and 12 hex digits of its SHA-256: run ids are whatever a user types, keys have to
 survive URLs, logs that mask words, and stores that compare without regard to case. The true run id is in the value.
@@ -19,10 +20,11 @@ from tidegate.codec import decode, encode
 from tidegate.config import MASKED_WORDS
 from tidegate.cursor import REPAIR, Cursor
 from tidegate.errors import StateCorrupt
-from tidegate.planning import SavedRange
+from tidegate.planning import Accepted, SavedRange
 from tidegate.ports import StateStore
 
 RANGE_KEY = re.compile(r"range\.(?P<seq>\d{10})\.(?P<run>.+)")
+ACCEPTED_KEY = re.compile(r"accepted\.(?P<seq>\d{10})")
 
 
 def run_key(run_id: str) -> str:
@@ -48,6 +50,7 @@ class Listing:
 
     has_cursor: bool
     ranges: tuple[RangeKey, ...]
+    accepted: tuple[int, ...] = ()
 
     def of_run(self, run_id: str) -> RangeKey | None:
         """The saved range of a DAG run."""
@@ -83,6 +86,7 @@ class Ledger:
             StateUnavailable: the listing failed.
         """
         ranges = []
+        accepted = []
         has_cursor = False
         for key in self._store.keys(self._prefix):
             rest = key.removeprefix(self._prefix)
@@ -90,7 +94,9 @@ class Ledger:
                 has_cursor = True
             elif found := RANGE_KEY.fullmatch(rest):
                 ranges.append(RangeKey(int(found["seq"]), found["run"], key))
-        return Listing(has_cursor, tuple(sorted(ranges)))
+            elif found := ACCEPTED_KEY.fullmatch(rest):
+                accepted.append(int(found["seq"]))
+        return Listing(has_cursor, tuple(sorted(ranges)), tuple(sorted(accepted)))
 
     def cursor(self) -> Cursor:
         """The saved cursor; ask `listing` first whether there is one.
@@ -127,6 +133,34 @@ class Ledger:
         key = self.range_key(saved.seq, saved.run_id)
         self._store.put(
             key, encode("range", saved.to_json()), f"Tidegate: batch {saved.seq} of {self.pipeline}, run {saved.run_id}"[:500]
+        )
+        return key
+
+    def accepted_key(self, seq: int) -> str:
+        """The key of what an operator accepted for batch `seq`."""
+        return f"{self._prefix}accepted.{seq:010d}"
+
+    def accepted(self, listing: Listing, seq: int) -> Accepted | None:
+        """What an operator accepted for batch `seq`; None where the listing has nothing of it.
+
+        Raises:
+            StateUnavailable: it cannot be read.
+            StateCorrupt: it is not what was written.
+        """
+        if seq not in listing.accepted:
+            return None
+        key = self.accepted_key(seq)
+        repair = f"Delete the Variable {key} and accept again"
+        found = Accepted.from_json(decode("accepted", self._store.get(key), key=key, repair=repair))
+        if found.seq != seq:
+            raise StateCorrupt(f"{key}: holds what was accepted for batch {found.seq}", fix=repair, key=key)
+        return found
+
+    def save_accepted(self, accepted: Accepted) -> str:
+        """Write what an operator accepts; returns its key. Raises StateUnavailable."""
+        key = self.accepted_key(accepted.seq)
+        self._store.put(
+            key, encode("accepted", accepted.to_json()), f"Tidegate: accepted for batch {accepted.seq} of {self.pipeline}"
         )
         return key
 

@@ -21,11 +21,23 @@ from tidegate.errors import (
     TidegateError,
     TopicRecreated,
 )
-from tidegate.ranges import OffsetRange, TopicPartition, ranges_from_json, ranges_to_json, total_count
-from tidegate.rates import share_limit
+from tidegate.ranges import (
+    OffsetRange,
+    TopicPartition,
+    covers,
+    offsets_from_json,
+    offsets_to_json,
+    ranges_from_json,
+    ranges_to_json,
+    total_count,
+)
+from tidegate.rates import max_messages_per_partition, share_limit
 
-FromReason = Literal["cursor", "earliest", "latest", "new partition"]
-UntilReason = Literal["log end", "max_records", "until"]
+FromReason = Literal["cursor", "earliest", "latest", "timestamp", "offsets", "new partition", "accepted loss", "recreated"]
+UntilReason = Literal["log end", "until", "max_rate_per_partition", "max_bytes", "max_records"]
+
+PROBE_RECORDS = 10_000
+"""Records of a batch whose size in bytes is limited before any record's size was observed."""
 
 
 @dataclass(frozen=True)
@@ -45,24 +57,73 @@ class Watermarks:
 
 
 @dataclass(frozen=True)
-class RangePolicy:
-    """What a pipeline and a trigger ask of a plan.
+class Accepted:
+    """What an operator has accepted for one batch, the one with sequence number `seq`, and for no other.
 
-    `start`: where a pipeline without a cursor begins. `max_records`: of the whole batch, shared by lag (`share_limit`).
-    `until`: exclusive ends that a trigger asked for, each of a partition; partitions it does not name are not read.
+    `loss` are ranges that retention deleted unread; `recreated` are topics with the id under which they are to start anew.
     """
 
-    start: Literal["earliest", "latest"] = "earliest"
-    max_records: int | None = None
+    seq: int
+    loss: tuple[OffsetRange, ...] = ()
+    recreated: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {"seq": self.seq, "loss": ranges_to_json(self.loss), "recreated": dict(self.recreated)}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Accepted:
+        """The inverse of `to_json`.
+
+        Raises:
+            StateCorrupt: the value is not what `to_json` makes.
+        """
+        try:
+            return Accepted(value["seq"], ranges_from_json(value["loss"]), dict(value["recreated"]))
+        except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
+            raise StateCorrupt(
+                f"an acceptance has the wrong shape ({error!r})", fix="Delete the Variable and accept again"
+            ) from error
+
+
+@dataclass(frozen=True)
+class RangePolicy:
+    """What a pipeline, a trigger and an operator ask of a plan. Absent limits do not limit.
+
+    Args:
+        start: where a pipeline without a cursor begins: a word, or the resolved offset of each partition (others: earliest).
+        start_reason: where resolved offsets came from.
+        on_deleted: what to do when a partition of the cursor is gone: stop, or retire it from the cursor.
+        until: exclusive ends that a trigger asked for; partitions it does not name are not read.
+        max_rate_per_partition: records/s, times the interval. min_rate_per_partition: records of a batch; beats the maximum.
+        max_bytes: of the batch, by `record_bytes`, the mean size observed; before one is known, a batch probes.
+        max_records: of the batch, shared by lag (`share_limit`).
+        min_records: no batch before so many wait, or `max_delay_s` seconds have passed since the last one.
+        accepted: what an operator accepted for this batch.
+    """
+
+    start: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest"
+    start_reason: Literal["timestamp", "offsets"] = "offsets"
+    on_deleted: Literal["stop", "retire"] = "stop"
     until: Mapping[TopicPartition, int] | None = None
+    max_rate_per_partition: int | None = None
+    min_rate_per_partition: int = 1
+    max_bytes: int | None = None
+    record_bytes: float | None = None
+    max_records: int | None = None
+    min_records: int | None = None
+    max_delay_s: float | None = None
+    accepted: Accepted | None = None
 
     def __post_init__(self) -> None:
-        if self.start not in ("earliest", "latest"):
-            raise ConfigError(f'a start is "earliest" or "latest", not {self.start!r}')
-        if self.max_records is not None and (
-            isinstance(self.max_records, bool) or not isinstance(self.max_records, int) or self.max_records < 1
-        ):
-            raise RequestError(f"max_records: expected a positive integer, got {self.max_records!r}")
+        if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
+            raise ConfigError(f'a start is "earliest", "latest" or offsets, not {self.start!r}')
+        if self.on_deleted not in ("stop", "retire"):
+            raise ConfigError(f'on_deleted is "stop" or "retire", not {self.on_deleted!r}')
+        for name in ("max_rate_per_partition", "max_bytes", "max_records", "min_records"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise RequestError(f"{name}: expected a positive integer, got {value!r}")
 
 
 @dataclass(frozen=True, order=True)
@@ -83,14 +144,17 @@ class Skip:
 
 @dataclass(frozen=True)
 class Plan:
-    """The ranges of one batch, sorted, with a decision for each; or a skip, and then no ranges.
+    """The ranges of one batch, sorted, with a decision for each; or a skip, and then nothing else.
 
-    A range may be empty where a partition is met for the first time: committing it fixes the partition's position.
+    A range may be empty where it moves or fixes a partition's position. `jumped` are the positions of the cursor that a range
+    does not start at (accepted loss, recreated topics); `retired` are partitions that leave the cursor.
     """
 
     ranges: tuple[OffsetRange, ...]
     decisions: tuple[Decision, ...]
     skip: Skip | None = None
+    jumped: Mapping[TopicPartition, int] = field(default_factory=dict)
+    retired: tuple[TopicPartition, ...] = ()
 
     @property
     def count(self) -> int:
@@ -103,70 +167,97 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
 
     Args:
         cursor: how far the pipeline has come; `Cursor(pipeline)` for one that never ran.
-        watermarks: of every partition of the pipeline's topics.
+        watermarks: of every partition that the pipeline reads.
         policy: limits and requests.
         interval_s: seconds between runs, for limits given as a rate.
         now_ms: the time, epoch ms, for limits that depend on it.
 
     Raises:
         OffsetsOutOfRange: the cursor and the log do not fit (a subclass says how); never read around.
-        RequestError: `policy.until` names an unknown partition, or an offset outside what can be read.
+        RequestError: `policy.until` or the start names an unknown partition, or an offset outside what can be read.
     """
-    del interval_s, now_ms  # no limit by rate or by time yet
-    _check_log(cursor, watermarks)
-    first_run = cursor.seq == 0 and not cursor.offsets
-    starts = {tp: _start(tp, cursor, watermarks, policy, first_run=first_run) for tp in sorted(watermarks.latest)}
-    ends, until_reasons = _ends({tp: offset for tp, (offset, _) in starts.items()}, watermarks, policy)
+    recreated = _recreated(cursor, watermarks, policy)
+    retired = _retired(cursor, watermarks, policy, recreated)
+    expired = _expired(cursor, watermarks, policy, recreated)
+    _check_not_beyond(cursor, watermarks, recreated)
+    starts = _starts(cursor, watermarks, policy, recreated=recreated, expired=expired)
+    from_offsets = {tp: offset for tp, (offset, _) in starts.items()}
+    jumped = {tp: cursor.offsets[tp] for tp, (_, reason) in starts.items() if reason != "cursor" and tp in cursor.offsets}
+    waiting = sum(watermarks.latest[tp] - offset for tp, offset in from_offsets.items())
+    if not (jumped or retired) and (skip := _too_early(waiting, cursor, policy, now_ms)) is not None:
+        return Plan((), (), skip)
 
+    ends, until_reasons = _ends(from_offsets, watermarks, policy, interval_s)
     ranges: list[OffsetRange] = []
     decisions: list[Decision] = []
     for tp, (from_offset, from_reason) in starts.items():
-        if ends[tp] > from_offset or tp not in cursor.offsets:
+        if ends[tp] > from_offset or from_reason != "cursor":
             ranges.append(OffsetRange(tp.topic, tp.partition, from_offset, ends[tp]))
             decisions.append(Decision(tp, from_reason, until_reasons[tp]))
-    if not ranges:
-        return Plan(
-            (),
-            (),
-            Skip(
-                "nothing new: the cursor is at the end of the log"
-                if not policy.until
-                else "the cursor is at the `until` asked for"
-            ),
-        )
-    return Plan(tuple(ranges), tuple(decisions))
+    if not ranges and not retired:
+        end = "the end of the log" if policy.until is None else "the `until` asked for"
+        return Plan((), (), Skip(f"nothing new: the cursor is at {end}"))
+    return Plan(tuple(ranges), tuple(decisions), jumped=jumped, retired=retired)
 
 
-def _check_log(cursor: Cursor, watermarks: Watermarks) -> None:
-    for topic, topic_id in cursor.topic_ids.items():
-        found = watermarks.topic_ids.get(topic)
-        if found is not None and found != topic_id:
+def _recreated(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy) -> frozenset[str]:
+    accepted = policy.accepted.recreated if policy.accepted else {}
+    found = {topic: watermarks.topic_ids.get(topic, old) for topic, old in cursor.topic_ids.items()}
+    for topic, topic_id in found.items():
+        if topic_id not in (cursor.topic_ids[topic], accepted.get(topic)):
             raise TopicRecreated(
-                f"topic {topic} was deleted and created again: its id is {found}, the cursor's {topic_id}",
-                fix=f"Its offsets mean other records. To start anew, remove the Variables of {cursor.pipeline} and its table",
+                f"topic {topic} was deleted and created again: its id is {topic_id}, the cursor's {cursor.topic_ids[topic]}",
+                fix=f"Its offsets mean other records. To start anew, run `tidegate accept recreated {cursor.pipeline} {topic}`",
                 topic=topic,
+                topic_id=topic_id,
             )
+    return frozenset(topic for topic, topic_id in found.items() if topic_id != cursor.topic_ids[topic])
+
+
+def _retired(
+    cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, recreated: frozenset[str]
+) -> tuple[TopicPartition, ...]:
     gone = sorted(tp for tp in cursor.offsets if tp not in watermarks.latest)
-    if gone:
+    stopping = [tp for tp in gone if tp.topic not in recreated]
+    if stopping and policy.on_deleted == "stop":
         raise PartitionsDeleted(
-            f"the topic no longer has {_listed(gone)}, which the cursor of {cursor.pipeline} reads",
-            fix="Restore the topic, or remove it from the pipeline's `source.topics`",
-            partitions=_listed(gone),
+            f"{_listed(stopping)} is gone, which the cursor of {cursor.pipeline} reads",
+            fix="Restore the topic, or let `source.on_deleted: retire` drop what is gone from the cursor",
+            partitions=_listed(stopping),
         )
-    expired = {
-        tp: (offset, watermarks.earliest[tp])
-        for tp, offset in sorted(cursor.offsets.items())
-        if offset < watermarks.earliest[tp]
-    }
-    if expired:
-        lost = ", ".join(f"{tp} [{a}, {b}) = {b - a} records" for tp, (a, b) in expired.items())
+    return tuple(gone)
+
+
+def _expired(
+    cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, recreated: frozenset[str]
+) -> frozenset[TopicPartition]:
+    lost = expired_ranges(cursor, watermarks, recreated)
+    accepted = policy.accepted.loss if policy.accepted else ()
+    open_loss = [r for r in lost if not covers(accepted, [r])]
+    if open_loss:
+        told = ", ".join(f"{r} = {r.count} offsets" for r in open_loss)
         raise OffsetsExpired(
-            f"retention deleted records before {cursor.pipeline} read them: {lost}",
-            fix="Nothing was skipped. Raise the topic's retention, then decide how to go on",
-            lost=lost,
+            f"retention deleted records before {cursor.pipeline} read them: {told}",
+            fix=f"Nothing was skipped. To record the loss and go on, run `tidegate accept loss {cursor.pipeline}`",
+            lost=told,
         )
+    return frozenset(r.topic_partition for r in lost)
+
+
+def expired_ranges(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[str] = frozenset()) -> tuple[OffsetRange, ...]:
+    """What the cursor has not read and the log no longer holds, by partition."""
+    return tuple(
+        OffsetRange(tp.topic, tp.partition, offset, watermarks.earliest[tp])
+        for tp, offset in sorted(cursor.offsets.items())
+        if tp.topic not in recreated and tp in watermarks.earliest and offset < watermarks.earliest[tp]
+    )
+
+
+def _check_not_beyond(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[str]) -> None:
     beyond = {
-        tp: (offset, watermarks.latest[tp]) for tp, offset in sorted(cursor.offsets.items()) if offset > watermarks.latest[tp]
+        tp: (offset, watermarks.latest[tp])
+        for tp, offset in sorted(cursor.offsets.items())
+        if tp.topic not in recreated and tp in watermarks.latest and offset > watermarks.latest[tp]
     }
     if beyond:
         where = ", ".join(f"{tp} at {a}, log end {b}" for tp, (a, b) in beyond.items())
@@ -177,42 +268,97 @@ def _check_log(cursor: Cursor, watermarks: Watermarks) -> None:
         )
 
 
-def _start(
-    tp: TopicPartition, cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, first_run: bool
-) -> tuple[int, FromReason]:
-    if tp in cursor.offsets:
-        return cursor.offsets[tp], "cursor"
-    if not first_run:  # a partition that appears later has records nobody has read, wherever the pipeline itself began
-        return watermarks.earliest[tp], "new partition"
-    return (watermarks.earliest[tp], "earliest") if policy.start == "earliest" else (watermarks.latest[tp], "latest")
+def _starts(
+    cursor: Cursor,
+    watermarks: Watermarks,
+    policy: RangePolicy,
+    *,
+    recreated: frozenset[str],
+    expired: frozenset[TopicPartition],
+) -> dict[TopicPartition, tuple[int, FromReason]]:
+    first_run = cursor.seq == 0 and not cursor.offsets
+    if first_run and not isinstance(policy.start, str):
+        _check_offsets("start", policy.start, watermarks.earliest, watermarks)
+
+    def start_of(tp: TopicPartition) -> tuple[int, FromReason]:
+        if tp.topic in recreated:
+            return watermarks.earliest[tp], "recreated"
+        if tp in expired:
+            return watermarks.earliest[tp], "accepted loss"
+        if tp in cursor.offsets:
+            return cursor.offsets[tp], "cursor"
+        if first_run:
+            return _first(tp, watermarks, policy)
+        return watermarks.earliest[tp], "new partition"  # new to everyone, wherever the pipeline itself began
+
+    return {tp: start_of(tp) for tp in sorted(watermarks.latest)}
+
+
+def _first(tp: TopicPartition, watermarks: Watermarks, policy: RangePolicy) -> tuple[int, FromReason]:
+    if policy.start == "earliest":
+        return watermarks.earliest[tp], "earliest"
+    if policy.start == "latest":
+        return watermarks.latest[tp], "latest"
+    if isinstance(policy.start, Mapping) and tp in policy.start:
+        return policy.start[tp], policy.start_reason
+    return watermarks.earliest[tp], "earliest"
+
+
+def _too_early(waiting: int, cursor: Cursor, policy: RangePolicy, now_ms: int) -> Skip | None:
+    if policy.min_records is None or policy.until is not None or waiting >= policy.min_records or cursor.fired_at_ms is None:
+        return None
+    passed_s = (now_ms - cursor.fired_at_ms) / 1000
+    if policy.max_delay_s is not None and passed_s >= policy.max_delay_s:
+        return None
+    wait = "" if policy.max_delay_s is None else f", and {passed_s:.0f} s of max_delay_s {policy.max_delay_s:g} have passed"
+    return Skip(f"{waiting} records wait, min_records is {policy.min_records}{wait}")
 
 
 def _ends(
-    starts: Mapping[TopicPartition, int], watermarks: Watermarks, policy: RangePolicy
+    starts: Mapping[TopicPartition, int], watermarks: Watermarks, policy: RangePolicy, interval_s: float
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, UntilReason]]:
     ends = {tp: watermarks.latest[tp] for tp in starts}
     reasons: dict[TopicPartition, UntilReason] = dict.fromkeys(starts, "log end")
     if policy.until is not None:
-        _check_until(policy.until, starts, watermarks)
+        _check_offsets("until", policy.until, starts, watermarks)
         for tp in starts:
             ends[tp], reasons[tp] = policy.until.get(tp, starts[tp]), "until"
+
+    def cap(most: Mapping[TopicPartition, int], reason: UntilReason) -> None:
+        for tp, count in most.items():
+            if starts[tp] + count < ends[tp]:
+                ends[tp], reasons[tp] = starts[tp] + count, reason
+
+    def lags() -> dict[TopicPartition, int]:
+        return {tp: ends[tp] - starts[tp] for tp in starts}
+
+    if policy.max_rate_per_partition is not None:
+        most = max_messages_per_partition(
+            lags(),
+            rate=None,
+            max_rate_per_partition=policy.max_rate_per_partition,
+            min_rate_per_partition=policy.min_rate_per_partition,
+            interval_s=interval_s,
+        )
+        cap(most or {}, "max_rate_per_partition")
+    if policy.max_bytes is not None:
+        records = PROBE_RECORDS if not policy.record_bytes else max(1, int(policy.max_bytes / policy.record_bytes))
+        cap(share_limit(lags(), records), "max_bytes")
     if policy.max_records is not None:
-        lags = {tp: ends[tp] - starts[tp] for tp in starts}
-        if sum(lags.values()) > policy.max_records:
-            for tp, share in share_limit(lags, policy.max_records).items():
-                if share < lags[tp]:
-                    ends[tp], reasons[tp] = starts[tp] + share, "max_records"
+        cap(share_limit(lags(), policy.max_records), "max_records")
     return ends, reasons
 
 
-def _check_until(until: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], watermarks: Watermarks) -> None:
-    for tp, offset in sorted(until.items()):
-        if tp not in starts:
-            raise RequestError(f"until: {tp} is not a partition of this pipeline", fix=f"It reads {_listed(sorted(starts))}")
-        if not starts[tp] <= offset <= watermarks.latest[tp]:
+def _check_offsets(
+    name: str, asked: Mapping[TopicPartition, int], lowest: Mapping[TopicPartition, int], watermarks: Watermarks
+) -> None:
+    for tp, offset in sorted(asked.items()):
+        if tp not in lowest:
+            raise RequestError(f"{name}: {tp} is not a partition of this pipeline", fix=f"It reads {_listed(sorted(lowest))}")
+        if not lowest[tp] <= offset <= watermarks.latest[tp]:
             raise RequestError(
-                f"until: {tp} cannot end at {offset}",
-                fix=f"Give an offset from {starts[tp]} (the next to read) to {watermarks.latest[tp]} (the end of the log)",
+                f"{name}: {tp} cannot be at {offset}",
+                fix=f"Give an offset from {lowest[tp]} to {watermarks.latest[tp]} (the end of the log)",
                 partition=str(tp),
             )
 
@@ -226,7 +372,8 @@ def _listed(partitions: list[TopicPartition]) -> str:
 class SavedRange:
     """The plan of one DAG run, made durable before any work: written once, never changed.
 
-    `limits` are the limits in force when it was planned; `adopted_from` is the run whose uncommitted range this run took over.
+    `limits` are the limits in force when it was planned; `jumped` and `retired` as in `Plan`; `adopted_from` is the run whose
+    uncommitted range this run took over.
     """
 
     pipeline: str
@@ -237,6 +384,8 @@ class SavedRange:
     topic_ids: Mapping[str, str]
     limits: Mapping[str, Any]
     planned_at_ms: int
+    jumped: Mapping[TopicPartition, int] = field(default_factory=dict)
+    retired: tuple[TopicPartition, ...] = ()
     adopted_from: str | None = None
 
     @property
@@ -259,6 +408,8 @@ class SavedRange:
             "topic_ids": dict(self.topic_ids),
             "limits": dict(self.limits),
             "planned_at_ms": self.planned_at_ms,
+            "jumped": offsets_to_json(self.jumped),
+            "retired": [[tp.topic, tp.partition] for tp in self.retired],
             "adopted_from": self.adopted_from,
         }
 
@@ -285,6 +436,8 @@ class SavedRange:
                 topic_ids=dict(value["topic_ids"]),
                 limits=dict(value["limits"]),
                 planned_at_ms=value["planned_at_ms"],
+                jumped=offsets_from_json(value["jumped"]),
+                retired=tuple(TopicPartition(topic, partition) for topic, partition in value["retired"]),
                 adopted_from=value["adopted_from"],
             )
         except (KeyError, ValueError, TypeError, AttributeError, TidegateError) as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
 
 from tidegate.planning import Watermarks
+from tidegate.ranges import TopicPartition
 from tidegate.receipts import Receipt
+
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
 
 class StateStore(Protocol):
@@ -28,8 +31,14 @@ class StateStore(Protocol):
 class Brokers(Protocol):
     """What Kafka holds."""
 
-    def watermarks(self, topics: Sequence[str]) -> Watermarks:
-        """Of every partition of the topics. Raises KafkaError: a subclass says why."""
+    def watermarks(self, topics: Sequence[str], *, isolation_level: IsolationLevel = "read_uncommitted") -> Watermarks:
+        """Of every partition of the topics; read_committed ends at the last stable offset. Raises KafkaError."""
+
+    def match_topics(self, pattern: str, exclude: Sequence[str] = ()) -> list[str]:
+        """Topics whose whole name matches the pattern and none of `exclude`, sorted. Raises KafkaError, ConfigError."""
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset at or after each time (epoch ms); None where no record is that late. Raises KafkaError."""
 
 
 class SinkHistory(Protocol):

@@ -9,12 +9,12 @@ receipt, where it is judged before the cursor moves.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.errors import RequestError, StateCorrupt
-from tidegate.ranges import OffsetRange, covers, ranges_from_json, ranges_to_json
+from tidegate.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
 
 PREFIX = "tidegate."
 
@@ -126,14 +126,57 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What one Spark job saw while it wrote: records read from Kafka, and rows written.
+    """What one load saw. Offsets are positions, not a row count: a log with transactions or compaction holds fewer records.
 
-    `records` is None where nothing was read by this call (the commit had landed before).
+    `records` were read from Kafka, and `bytes` is the length of their keys and values together; `rows` were written. Each is
+    None where this call read and wrote nothing (the commit had landed before).
+    `first_last` is the first and the last offset (both inclusive) of each partition's rows in the commit; a partition without a
+    row is not in it, and offsets between may be missing. It comes from the sink's own account of the files that the commit
+    added, not from counting on the way: that costs no time a record, however many partitions there are, and it is there as well
+    for a commit whose answer was lost. It speaks of rows, so records that the transform dropped do not show. None where the
+    sink keeps no such bounds.
     """
 
     records: int | None
     rows: int | None
+    bytes: int | None = None
+    first_last: Mapping[TopicPartition, tuple[int, int]] | None = None
 
-    def to_json(self) -> dict[str, int | None]:
-        """JSON-ready."""
-        return {"records": self.records, "rows": self.rows}
+    @property
+    def record_bytes(self) -> float | None:
+        """Mean length of a record's key and value; None where nothing was read."""
+        return self.bytes / self.records if self.bytes is not None and self.records else None
+
+    def outside(self, ranges: Iterable[OffsetRange]) -> list[str]:
+        """What lies outside the ranges, each told in a few words; empty when every seen offset is where it should be."""
+        allowed = {r.topic_partition: r for r in ranges}
+        told = []
+        for where, (first, last) in sorted((self.first_last or {}).items()):
+            r = allowed.get(where)
+            if r is None:
+                told.append(f"{where} was not asked for")
+            elif first < r.from_offset or last >= r.until_offset:
+                told.append(f"{r} holds offsets {first} to {last}")
+        return told
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready; bounds as `{topic: {partition: [first, last]}}`, sorted."""
+        bounds: dict[str, dict[str, list[int]]] | None = None
+        if self.first_last is not None:
+            bounds = {}
+            for where, (first, last) in sorted(self.first_last.items()):
+                bounds.setdefault(where.topic, {})[str(where.partition)] = [first, last]
+        return {"records": self.records, "rows": self.rows, "bytes": self.bytes, "first_last": bounds}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Observed:
+        """The inverse of `to_json`; what an older version wrote has neither bytes nor bounds.
+
+        Raises:
+            RequestError, KeyError, ValueError, TypeError, AttributeError: the value has another shape.
+        """
+        bounds = value.get("first_last")
+        found = (
+            None if bounds is None else {r.topic_partition: (r.from_offset, r.until_offset) for r in ranges_from_json(bounds)}
+        )
+        return Observed(value["records"], value["rows"], value.get("bytes"), found)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import confluent_kafka as ck
+import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tidegate.errors import BrokerUnavailable, KafkaAuthFailed, KafkaError, TopicNotFound
+from tidegate.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, KafkaError, TopicNotFound
 from tidegate.kafka.brokers import AdminBrokers
+from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets
 from tidegate.kafka.settings import for_planning
 from tidegate.local import Platform, broker, jars, sockets
@@ -30,12 +34,17 @@ def make_topic(kafka: dict[str, str], name: str, partitions: int, **config: str)
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result()
 
 
-def write(kafka: dict[str, str], topic: str, partition: int, count: int) -> None:
-    """Records without meaning."""
+def write(kafka: dict[str, str], topic: str, partition: int, count: int, *, times: Sequence[int] = ()) -> None:
+    """Records without meaning; `times` are their timestamps, epoch ms."""
     producer = ck.Producer(dict(kafka))
     for n in range(count):
-        producer.produce(topic, str(n).encode(), partition=partition)
+        producer.produce(topic, str(n).encode(), partition=partition, timestamp=times[n] if times else 0)
     assert producer.flush(30) == 0
+
+
+def threads() -> int:
+    """Threads of this process, librdkafka's among them."""
+    return len(psutil.Process().threads())
 
 
 def test_watermarks_are_the_logs_bounds_and_the_topics_ids(kafka: dict[str, str]) -> None:
@@ -100,6 +109,107 @@ def test_the_log_holds_committed_records_only_and_shows_its_gaps(kafka: dict[str
     assert list(found[TopicPartition("gaps", 0)]) == [0, 1, 2, 7, 8, 9, 10]
     assert list(found[TopicPartition("gaps", 1)]) == []
     assert counted[-1] == 7
+
+
+def test_an_open_transaction_holds_back_the_end_of_read_committed_only(kafka: dict[str, str]) -> None:
+    """The last stable offset stays where the transaction began, until it ends."""
+    make_topic(kafka, "stable", 1)
+    write(kafka, "stable", 0, 5)
+    tp, brokers = TopicPartition("stable", 0), AdminBrokers(kafka)
+    producer = ck.Producer({**kafka, "transactional.id": "stable"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("stable", b"x", partition=0)
+    assert producer.flush(30) == 0
+    assert brokers.watermarks(["stable"]).latest == {tp: 6}
+    assert brokers.watermarks(["stable"], isolation_level="read_committed").latest == {tp: 5}
+    producer.commit_transaction(30)
+    deadline = time.monotonic() + 30  # the marker is written by the coordinator, after the commit was answered
+    while brokers.watermarks(["stable"], isolation_level="read_committed").latest != {tp: 7}:
+        assert time.monotonic() < deadline
+    assert brokers.watermarks(["stable"]).latest == {tp: 7}
+
+
+def test_a_topic_named_twice_counts_once_and_no_topic_gives_nothing(kafka: dict[str, str]) -> None:
+    """The brokers would refuse both."""
+    make_topic(kafka, "twice", 1)
+    assert AdminBrokers(kafka).watermarks(["twice", "twice"]).latest == {TopicPartition("twice", 0): 0}
+    assert AdminBrokers(kafka).watermarks([]).latest == {}
+
+
+def test_a_pattern_matches_whole_names_and_never_kafkas_own_topics(kafka: dict[str, str]) -> None:
+    """What `exclude` matches is left out; nothing at all is a legal answer."""
+    for name in ("match.eu", "match.us", "match.us.dead", "rematch.eu"):
+        make_topic(kafka, name, 1)
+    commit_offsets(kafka, "makes-the-internal-topic", {TopicPartition("match.eu", 0): 0})
+    brokers = AdminBrokers(kafka)
+    assert brokers.match_topics(r"match\..*") == ["match.eu", "match.us", "match.us.dead"]
+    assert brokers.match_topics(r"match\..*", [r".*\.dead", "match"]) == ["match.eu", "match.us"]
+    assert brokers.match_topics("match") == []
+    found = brokers.match_topics(".*")
+    assert {"match.eu", "rematch.eu"} <= set(found)
+    assert not [name for name in found if name.startswith("__")]
+
+
+@pytest.mark.parametrize(("pattern", "exclude", "field"), [("(", [], "pattern"), ("a", ["b", "["], "exclude")])
+def test_a_pattern_that_does_not_compile_is_named(kafka: dict[str, str], pattern: str, exclude: list[str], field: str) -> None:
+    """Before any broker is asked."""
+    with pytest.raises(ConfigError, match=rf"^{field}: .* is not a regular expression"):
+        AdminBrokers(kafka).match_topics(pattern, exclude)
+
+
+def test_a_time_is_the_first_offset_at_or_after_it(kafka: dict[str, str]) -> None:
+    """In offset order, though timestamps may go back; None where the log has no such record."""
+    make_topic(kafka, "times", 3)
+    now = time.time_ns() // 1_000_000
+    write(kafka, "times", 0, 4, times=[now, now + 10, now + 5, now + 20])
+    write(kafka, "times", 1, 1, times=[now])
+    t0, t1, t2 = (TopicPartition("times", n) for n in range(3))
+    brokers = AdminBrokers(kafka)
+    assert brokers.offsets_at({t0: 0, t1: now, t2: now}) == {t0: 0, t1: 0, t2: None}
+    assert brokers.offsets_at({t0: now + 1, t1: now + 1}) == {t0: 1, t1: None}
+    assert brokers.offsets_at({t0: now + 11}) == {t0: 3}
+    assert brokers.offsets_at({}) == {}
+
+
+@pytest.mark.parametrize(("topic", "partition", "named"), [("never-made", 0, "never-made"), ("times-one", 7, "times-one-7")])
+def test_a_time_in_a_partition_that_is_not_there_names_it(
+    kafka: dict[str, str], topic: str, partition: int, named: str
+) -> None:
+    """A topic that is missing, and a partition that is."""
+    if "times-one" not in AdminBrokers(kafka).match_topics("times-one"):
+        make_topic(kafka, "times-one", 1)
+    with pytest.raises(TopicNotFound, match=named):
+        AdminBrokers(kafka).offsets_at({TopicPartition("times-one", 0): 0, TopicPartition(topic, partition): 0})
+
+
+def test_many_partitions_cost_little_of_this_process(kafka: dict[str, str]) -> None:
+    """Ten thousand in a second of CPU, librdkafka's decoding included: here 300, with room for a busy machine."""
+    make_topic(kafka, "wide", 300)
+    brokers, deadline = AdminBrokers(kafka), time.monotonic() + 60
+    while not brokers.match_topics("wide"):  # the broker makes the folders of new partitions one after the other
+        assert time.monotonic() < deadline
+    before = time.process_time()
+    assert len(brokers.watermarks(["wide"]).latest) == 300
+    assert time.process_time() - before < 300 / 10_000 * 5
+
+
+def test_threads_end_with_the_object_also_after_an_error(kafka: dict[str, str]) -> None:
+    """At once: no ring of references waits for the garbage collector."""
+    make_topic(kafka, "thread", 1)
+    gc.collect()
+    gc.disable()
+    try:
+        before = threads()
+        for _ in range(2):
+            AdminBrokers(kafka).watermarks(["thread"])
+            with pytest.raises(TopicNotFound):
+                AdminBrokers(kafka).watermarks(["no-thread"])
+            with pytest.raises(BrokerUnavailable):
+                AdminBrokers({"bootstrap.servers": f"127.0.0.1:{sockets.choose_port([])}"}, timeout_s=0.2).match_topics(".*")
+        assert threads() <= before
+    finally:
+        gc.enable()
 
 
 @pytest.fixture

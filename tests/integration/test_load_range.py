@@ -80,10 +80,16 @@ def origins(platform: Platform, job: LoadJob) -> list[tuple[object, object]]:
     return [(row["_kafka_partition"], row["_kafka_offset"]) for row in rows(platform, job)]
 
 
+def seen(job: LoadJob) -> Observed:
+    """What a load of `job` observes: every record of two partitions."""
+    lengths = 2 * sum(len(value or b"") for value in VALUES[:60])
+    return Observed(120, 120, lengths, {r.topic_partition: (0, 59) for r in job.ranges})
+
+
 def test_a_load_lands_every_record_of_its_range_once(platform: Platform, job: LoadJob) -> None:
     """Also the one that does not fit and the tombstone, each with its reason."""
     result = load(platform, job)
-    assert result.observed == Observed(records=120, rows=120)
+    assert result.observed == seen(job)
     assert result.receipt.covers(job.ranges)
     found = rows(platform, job)
     assert [(r["_kafka_partition"], r["_kafka_offset"]) for r in found] == [(p, o) for p in (0, 1) for o in range(60)]
@@ -194,7 +200,7 @@ def test_spark_submit_does_the_same_and_tells_no_secret(platform: Platform, job:
     assert SECRET not in done.stdout + done.stderr + result_file.read_text()
     assert stat.S_IMODE(result_file.stat().st_mode) == 0o600
     result = LoadResult.from_json(json.loads(result_file.read_text()))
-    assert result.observed == Observed(records=120, rows=120)
+    assert result.observed == seen(job)
     assert load(platform, job).receipt == result.receipt
     assert origins(platform, job) == [(p, o) for p in (0, 1) for o in range(60)]
 

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidegate.errors import RequestError
+from tidegate.jobs import Split
 from tidegate.ranges import OffsetRange
 from tidegate.spark.kafka_source import read_ranges
 
@@ -32,9 +33,9 @@ class Reader:
         return type("Records", (), {"select": lambda *_: None})()
 
 
-def options(ranges: list[OffsetRange], **given: str) -> dict[str, str]:
+def options(ranges: list[OffsetRange], plan: dict[str, Any] | None = None, **given: str) -> dict[str, str]:
     reader = Reader()
-    read_ranges(reader, ranges, given)  # type: ignore[arg-type]
+    read_ranges(reader, ranges, given, **(plan or {}))  # type: ignore[arg-type]
     return reader.given
 
 
@@ -58,6 +59,19 @@ def test_the_connection_beats_our_defaults_and_the_plan_beats_the_connection() -
     assert found["kafka.client.id"] == "x"
     assert found["failOnDataLoss"] == "true"
     assert int(found["kafka.default.api.timeout.ms"]) < 60_000
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_split_and_the_isolation_level_are_the_plans() -> None:
+    """Spark's own options, only where a limit is set; the level beats the connection's."""
+    ranges = [OffsetRange("a", 0, 0, 3)]
+    plain = options(ranges, **{"kafka.isolation.level": "read_uncommitted"})
+    assert plain["kafka.isolation.level"] == "read_committed"
+    assert not {"minPartitions", "maxRecordsPerPartition"} & set(plain)
+    found = options(ranges, {"split": Split(4, 1000), "isolation_level": "read_uncommitted"})
+    assert (found["minPartitions"], found["maxRecordsPerPartition"]) == ("4", "1000")
+    assert found["kafka.isolation.level"] == "read_uncommitted"
+    assert "minPartitions" not in options(ranges, {"split": Split(max_records_per_partition=5)})
 
 
 @pytest.mark.parametrize("ranges", [[], [OffsetRange("a", 0, 3, 3)], [OffsetRange("a", 0, 0, 3), OffsetRange("a", 0, 5, 8)]])

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import tidegate.spark.load
-from tidegate.errors import ReceiptMissing, RequestError, SinkMisfit, TidegateError, TransformError
+from tidegate.errors import ReceiptMismatch, ReceiptMissing, RequestError, SinkMisfit, TidegateError, TransformError
 from tidegate.jobs import LoadJob, LoadResult
-from tidegate.ranges import OffsetRange
+from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import Observed
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]
+PARTITION = TopicPartition("orders", 0)
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def load(
     """`load_range` on a topic of 30 records, whose ids are their offsets, held in memory."""
     topic = records([b'{"id": %d}' % offset for offset in range(30)])
 
-    def read(_spark: SparkSession, ranges: tuple[OffsetRange, ...], _options: object) -> DataFrame:
+    def read(_spark: SparkSession, ranges: tuple[OffsetRange, ...], _options: object, **_plan: object) -> DataFrame:
         (only,) = ranges
         return topic.where(f"_kafka_offset >= {only.from_offset} AND _kafka_offset < {only.until_offset}")
 
@@ -46,7 +48,7 @@ def test_a_load_leaves_the_rows_of_its_range_and_a_receipt(spark: SparkSession, 
     """The first load creates the table and its answer says what is in it."""
     result = load(job(0, 10))
     assert ids(spark, table) == list(range(10))
-    assert result.observed == Observed(records=10, rows=10)
+    assert result.observed == Observed(records=10, rows=10, bytes=10 * len(b'k{"id": 0}'), first_last={PARTITION: (0, 9)})
     assert result.receipt.rows == 10
     assert result.receipt.load.ranges == (OffsetRange("orders", 0, 0, 10),)
     assert result.receipt.load.transform.startswith("shapes:plain@")
@@ -61,7 +63,7 @@ def test_a_landed_batch_is_found_and_not_written_again(spark: SparkSession, load
     again = load(job(0, 10))
     assert again.landed_before
     assert again.receipt == first.receipt
-    assert again.observed == Observed(None, None)
+    assert again.observed == Observed(None, None, None, first.observed.first_last)
     assert snapshots(spark, table) == commits
 
 
@@ -86,7 +88,8 @@ def test_a_redo_with_another_transform_leaves_exactly_its_rows(spark: SparkSessi
     load(job(0, 4))
     load(job(4, 8, seq=1))
     result = load(job(0, 4, transform="shapes:odd", redo=True))
-    assert result.observed == Observed(records=4, rows=2)
+    assert (result.observed.records, result.observed.rows) == (4, 2)
+    assert result.observed.first_last == {PARTITION: (1, 3)}
     assert ids(spark, table) == [1, 3, 4, 5, 6, 7]
     load(job(0, 4, transform="shapes:doubled", redo=True))
     assert ids(spark, table) == [0, 1, 2, 3, 4, 5, 6, 7, 1000, 1001, 1002, 1003]
@@ -184,10 +187,62 @@ def test_a_write_that_leaves_no_receipt_is_told(load: Load, job: Job, monkeypatc
     """A commit that cannot be found again is not believed."""
     load(job(0, 5))
     monkeypatch.setattr(tidegate.spark.load.IcebergTable, "replace", lambda *_: None)
-    monkeypatch.setattr(tidegate.spark.load.Observation, "get", {"rows": 0})
+    monkeypatch.setattr(tidegate.spark.load.Observation, "get", {"rows": 0, "bytes": 0})
     with pytest.raises(ReceiptMissing) as caught:
         load(job(5, 10, seq=1))
     assert caught.value.retryable
+
+
+def test_a_topic_that_is_said_to_be_contiguous_has_every_offset(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """The log ends at 30: a range beyond it is short, and told with what was expected and seen. The retry is not fooled."""
+    assert load(replace(job(0, 10), contiguous=True)).observed.records == 10
+    again = load(replace(job(0, 10), contiguous=True))
+    assert again.landed_before
+    assert again.observed.records == 10
+    short = replace(job(20, 40, seq=1), contiguous=True)
+    for _ in range(2):
+        with pytest.raises(ReceiptMismatch, match=r"20 offsets.*10 records.*orders-0 \[20, 40\): rows from 20 to 29") as caught:
+            load(short)
+        assert (caught.value.fields["expected"], caught.value.fields["seen"]) == (20, 10)
+    assert load(replace(short, contiguous=False)).landed_before
+
+
+def test_a_range_without_a_record_leaves_an_empty_commit_with_its_receipt(
+    spark: SparkSession, load: Load, job: Job, table: str
+) -> None:
+    """Offsets of control records or compacted keys only: loaded, and nothing is there."""
+    load(job(0, 10))
+    result = load(job(50, 60, seq=1))
+    assert result.observed == Observed(records=0, rows=0, bytes=0, first_last={})
+    assert result.receipt.rows == 0
+    again = load(job(50, 60, seq=1))
+    assert again.landed_before
+    assert again.observed.first_last == {}
+    assert ids(spark, table) == list(range(10))
+
+
+def test_bounds_are_those_of_the_receipts_own_commit(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """Whatever was added later, and also once manifests were merged."""
+    load(job(0, 3))
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('commit.manifest.min-count-to-merge' = '2')")
+    for seq in range(1, 5):
+        found = load(job(seq * 3, seq * 3 + 3, seq=seq)).observed.first_last
+        assert found == {PARTITION: (seq * 3, seq * 3 + 2)}
+    assert load(job(3, 6, seq=1)).observed.first_last == {PARTITION: (3, 5)}
+
+
+def test_a_table_without_bounds_has_none(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """Somebody switched the metrics off: the load is judged by the rest."""
+    load(job(0, 3))
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.metadata.metrics.column._kafka_offset' = 'none')")
+    assert load(job(3, 6, seq=1)).observed == Observed(3, 3, 30, None)
+
+
+def test_a_commit_with_offsets_outside_its_ranges_is_refused(load: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever let them in."""
+    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "offsets_of", lambda *_: {PARTITION: (0, 5)})
+    with pytest.raises(ReceiptMismatch, match=r"orders-0 \[0, 5\) holds offsets 0 to 5"):
+        load(job(0, 5))
 
 
 def test_an_error_names_batch_and_table(load: Load, job: Job, table: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.errors import StateUnavailable
+from tidegate.errors import StateUnavailable, TopicNotFound
 from tidegate.planning import Watermarks
 from tidegate.ranges import TopicPartition
 from tidegate.receipts import Receipt
@@ -49,12 +50,30 @@ class FakeBrokers:
 
     latest: dict[TopicPartition, int]
     earliest: dict[TopicPartition, int] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    next_reads: list[dict[TopicPartition, int]] = field(default_factory=list)
     asked: int = 0
+    isolation_level: str = ""
 
-    def watermarks(self, topics: Sequence[str]) -> Watermarks:
+    def watermarks(self, topics: Sequence[str], *, isolation_level: str = "read_uncommitted") -> Watermarks:
         self.asked += 1
+        self.isolation_level = isolation_level
+        if self.next_reads:
+            self.latest = self.next_reads.pop(0)
         here = {tp: end for tp, end in self.latest.items() if tp.topic in topics}
-        return Watermarks({tp: self.earliest.get(tp, 0) for tp in here}, here, dict.fromkeys(topics, "id"))
+        missing = set(topics) - {tp.topic for tp in here}
+        if missing:
+            raise TopicNotFound(f"topic {min(missing)} does not exist")
+        return Watermarks(
+            {tp: self.earliest.get(tp, 0) for tp in here}, here, {topic: self.ids.get(topic, "id") for topic in topics}
+        )
+
+    def match_topics(self, pattern: str, exclude: Sequence[str] = ()) -> list[str]:
+        topics = {tp.topic for tp in self.latest}
+        return sorted(t for t in topics if re.fullmatch(pattern, t) and not any(re.fullmatch(e, t) for e in exclude))
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return {tp: time_ms if time_ms < self.latest[tp] else None for tp, time_ms in times.items()}
 
 
 @dataclass

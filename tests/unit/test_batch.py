@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from fakes import FakeBrokers, FakeHistory, MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.batch import Planned, Request, commit_batch, plan_batch
+from tidegate.batch import Planned, Request, accept_loss, accept_recreated, commit_batch, plan_batch
 from tidegate.codec import encode
-from tidegate.config import Limits, Pipeline, Sink, Source
+from tidegate.config import Limits, Pipeline, Sink, Source, StartOffsets, StartTime
 from tidegate.cursor import Cursor
-from tidegate.errors import CommitConflict, CursorLost, StateCorrupt, StateUnavailable
+from tidegate.errors import (
+    CommitConflict,
+    CursorBeyondLog,
+    CursorLost,
+    OffsetsExpired,
+    RequestError,
+    StateCorrupt,
+    StateUnavailable,
+    TopicNotFound,
+    TopicRecreated,
+    WatermarksUnstable,
+)
 from tidegate.ledger import Ledger, run_key
-from tidegate.planning import SavedRange, Skip
+from tidegate.planning import Accepted, SavedRange, Skip
 from tidegate.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.receipts import LoadId, Receipt
 
@@ -50,7 +62,7 @@ class World:
         return found
 
     def commit(self, planned: Planned) -> bool:
-        return commit_batch(self.pipeline, planned.key, receipt_of(planned.saved), store=self.store)[1]
+        return commit_batch(self.pipeline, planned.key, receipt_of(planned.saved), store=self.store)[2]
 
     def run(self, run_id: str) -> Planned:
         planned = self.planned(run_id)
@@ -79,7 +91,8 @@ def test_runs_follow_each_other_until_nothing_lags() -> None:
     ranges = [world.run(f"run{n}").saved.ranges[0] for n in range(3)]
     assert [(r.from_offset, r.until_offset) for r in ranges] == [(0, 10), (10, 20), (20, 25)]
     assert isinstance(world.plan("run4"), Skip)
-    assert world.cursor == Cursor("p", 3, {P0: 25}, {"t": "id"}, {}, world.cursor.receipt)
+    assert (world.cursor.seq, world.cursor.offsets, world.cursor.topic_ids) == (3, {P0: 25}, {"t": "id"})
+    assert world.cursor.fired_at_ms == 3
 
 
 def test_an_uncommitted_range_is_adopted_and_never_planned_again() -> None:
@@ -233,3 +246,144 @@ def test_run_ids_that_look_alike_have_different_keys() -> None:
     """Case, blanks and signs are told apart also where the store compares loosely."""
     ids = ["manual__A", "manual__a", "manual a", "manual/a", "manual?a", "manual#a", "manual%a", "manual+a", "my_token_run", ""]
     assert len({run_key(i).lower() for i in ids}) == len(ids)
+
+
+Q0 = TopicPartition("q", 0)
+
+
+def source(**settings: Any) -> Pipeline:
+    return Pipeline("p", Source(**settings), "m:f", Sink("lake.a.b"))
+
+
+def test_a_pattern_takes_new_topics_from_their_beginning_in_the_run_that_first_sees_them() -> None:
+    """And leaves out what is excluded."""
+    world = World(pipeline=source(pattern="[a-z]", exclude=("x",)), brokers=FakeBrokers({P0: 5, TopicPartition("x", 0): 9}))
+    assert world.run("run1").saved.ranges == (OffsetRange("t", 0, 0, 5),)
+    world.brokers.latest[Q0] = 3
+    assert world.run("run2").saved.ranges == (OffsetRange("q", 0, 0, 3),)
+    assert world.cursor.topic_ids == {"t": "id", "q": "id"}
+
+
+def test_a_pattern_that_matches_nothing_is_named_by_a_first_run() -> None:
+    """Rather than committing an empty beginning."""
+    with pytest.raises(TopicNotFound, match="no topic matches"):
+        World(pipeline=source(pattern="z")).plan("run1")
+
+
+def test_an_assignment_reads_these_partitions_and_no_others() -> None:
+    """Of several topics."""
+    world = World(
+        pipeline=source(assign={"t": (1,), "q": (0,)}), brokers=FakeBrokers({P0: 5, TopicPartition("t", 1): 6, Q0: 7})
+    )
+    assert [str(r) for r in world.run("run1").saved.ranges] == ["q-0 [0, 7)", "t-1 [0, 6)"]
+
+
+def test_a_deleted_topic_stops_the_pipeline_or_is_retired() -> None:
+    """As the source says."""
+    for on_deleted in ("stop", "retire"):
+        world = World(pipeline=source(topics=("t", "q"), on_deleted=on_deleted), brokers=FakeBrokers({P0: 5, Q0: 7}))
+        world.run("run1")
+        del world.brokers.latest[Q0]
+        if on_deleted == "stop":
+            with pytest.raises(TopicNotFound, match="q"):
+                world.plan("run2")
+        else:
+            assert world.run("run2").saved.retired == (Q0,)
+            assert (world.cursor.offsets, world.cursor.topic_ids) == ({P0: 5}, {"t": "id"})
+            assert isinstance(world.plan("run3"), Skip)
+
+
+def test_a_start_by_time_is_resolved_once_by_the_first_run_and_saved_as_numbers() -> None:
+    """Where no record is that late, it is the log's end."""
+    world = World(pipeline=source(topics=("t", "q"), start=StartTime(4)), brokers=FakeBrokers({P0: 9, Q0: 3}))
+    first = world.run("run1").saved
+    assert [str(r) for r in first.ranges] == ["q-0 [3, 3)", "t-0 [4, 9)"]
+    assert {d.from_reason for d in first.decisions} == {"timestamp"}
+    world.brokers.latest[Q0] = 6
+    assert [str(r) for r in world.run("run2").saved.ranges] == ["q-0 [3, 6)"]
+
+
+def test_a_start_at_offsets_is_taken_as_it_is() -> None:
+    """By the first run."""
+    world = World(pipeline=source(topics=("t",), start=StartOffsets({P0: 20})))
+    assert [str(r) for r in world.run("run1").saved.ranges] == ["t-0 [20, 25)"]
+
+
+def test_a_log_end_below_the_cursor_is_read_again_before_it_is_believed() -> None:
+    """A recovering broker that comes back, one that goes on moving, and a truncated log."""
+    world = World()
+    for n in range(3):
+        world.run(f"run{n}")
+    world.brokers.next_reads = [{P0: 20}, {P0: 27}]
+    assert [str(r) for r in world.run("run3").saved.ranges] == ["t-0 [25, 27)"]
+    world.brokers.next_reads = [{P0: 20}, {P0: 21}, {P0: 22}]
+    with pytest.raises(WatermarksUnstable) as caught:
+        world.plan("run4")
+    assert caught.value.retryable
+    world.brokers.next_reads = [{P0: 20}, {P0: 20}, {P0: 20}]
+    with pytest.raises(CursorBeyondLog):
+        world.plan("run5")
+
+
+def test_an_accepted_loss_lets_the_next_batch_go_on_and_is_recorded() -> None:
+    """Nothing lost, nothing to accept."""
+    world = World()
+    world.run("run1")
+    ports = {"store": world.store, "brokers": world.brokers, "sink": world.sink}
+    with pytest.raises(RequestError, match="lost nothing"):
+        accept_loss(PIPELINE, **ports)
+    world.brokers.earliest[P0] = 15
+    with pytest.raises(OffsetsExpired, match="accept loss p"):
+        world.plan("run2")
+    assert accept_loss(PIPELINE, **ports).loss == (OffsetRange("t", 0, 10, 15),)
+    saved = world.run("run3").saved
+    assert [str(r) for r in saved.ranges] == ["t-0 [15, 25)"]
+    assert saved.jumped == {P0: 10}
+    assert world.cursor.offsets == {P0: 25}
+
+
+def test_an_accepted_recreation_lets_the_topic_start_anew() -> None:
+    """Only a topic of the pipeline, only one that was created again, and kept beside an accepted loss."""
+    world = World()
+    world.run("run1")
+    ports = {"store": world.store, "brokers": world.brokers, "sink": world.sink}
+    with pytest.raises(RequestError, match="has read no topic q"):
+        accept_recreated(PIPELINE, "q", **ports)
+    with pytest.raises(RequestError, match="not created again"):
+        accept_recreated(PIPELINE, "t", **ports)
+    world.brokers.ids["t"], world.brokers.latest[P0] = "new", 4
+    with pytest.raises(TopicRecreated, match="accept recreated p t"):
+        world.plan("run2")
+    assert accept_recreated(PIPELINE, "t", **ports).recreated == {"t": "new"}
+    assert [str(r) for r in world.run("run3").saved.ranges] == ["t-0 [0, 4)"]
+    assert (world.cursor.offsets, world.cursor.topic_ids) == ({P0: 4}, {"t": "new"})
+
+
+def test_an_acceptance_under_another_batchs_key_is_refused() -> None:
+    """A copied Variable."""
+    world = World()
+    world.run("run1")
+    world.store.values["tidegate.p.accepted.0000000002"] = encode("accepted", Accepted(9).to_json())
+    with pytest.raises(StateCorrupt, match="accepted for batch 9"):
+        world.plan("run2")
+
+
+def test_a_dry_run_plans_the_same_and_writes_nothing() -> None:
+    """Also where there is a range to adopt."""
+    world = World()
+    before = dict(world.store.values)
+    ports = {"store": world.store, "brokers": world.brokers, "sink": world.sink}
+    dry = plan_batch(PIPELINE, "dry-run", Request(), **ports, now_ms=1, save=False)
+    assert isinstance(dry, Planned)
+    assert world.store.values == before
+    assert dry.saved.ranges == world.planned("run1").saved.ranges
+
+
+def test_the_size_of_records_is_kept_for_limits_in_bytes() -> None:
+    """The cursor carries it from one load to the next plan."""
+    pipeline = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(max_bytes=1000))
+    world = World(pipeline=pipeline)
+    planned = world.planned("run1")
+    commit_batch(pipeline, planned.key, receipt_of(planned.saved), store=world.store, record_bytes=200.0)
+    world.brokers.latest[P0] = 1000
+    assert [str(r) for r in world.run("run2").saved.ranges] == ["t-0 [25, 30)"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import jsonschema
@@ -11,9 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.config import Limits, Pipeline, Sink, Source, json_schema, parse_pipeline
+from tidegate.config import Limits, Pipeline, Sink, Source, StartOffsets, StartTime, json_schema, parse_pipeline
 from tidegate.errors import ConfigError
 from tidegate.pipelines import load_pipeline, load_pipelines
+from tidegate.ranges import TopicPartition
 
 MINIMAL = {"source": {"topics": ["orders"]}, "transform": "transforms.orders:rows", "sink": {"table": "lake.shop.orders"}}
 REPO = Path(__file__).parents[2]
@@ -40,14 +42,29 @@ def test_a_fault_names_file_setting_expectation_and_value() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"source": {}}, "source.topics: required"),
+        ({"source": {}}, "exactly one of topics, pattern and assign, got 0"),
         ({"source": {"topics": []}}, "list of different topic names"),
         ({"source": {"topics": ["a", "a"]}}, "list of different topic names"),
         ({"source": {"topics": ["a b"]}}, "list of different topic names"),
         ({"source": {"topics": "a"}}, "list of different topic names"),
-        ({"source": {"topics": ["a"], "start": "now"}}, '"earliest" or "latest"'),
+        ({"source": {"topics": ["a"], "start": "now"}}, 'expected "earliest", "latest", {timestamp'),
         ({"source": {"topics": ["a"], "connection": " "}}, "id of an Airflow connection"),
         ({"source": "a"}, "source: expected a mapping"),
+        ({"source": {"topics": ["a"], "pattern": "b"}}, "exactly one of topics, pattern and assign, got 2"),
+        ({"source": {"topics": ["a"], "exclude": ["b"]}}, "exclude: goes with pattern"),
+        ({"source": {"pattern": 5}}, "a regular expression"),
+        ({"source": {"pattern": ""}}, "a regular expression"),
+        ({"source": {"assign": {"a": []}}}, "partitions by topic"),
+        ({"source": {"assign": {"a": [-1]}}}, "partitions by topic"),
+        ({"source": {"assign": {"a": [1, 1]}}}, "partitions by topic"),
+        ({"source": {"topics": ["a"], "start": {"timestamp": []}}}, "timestamp: 2013"),
+        ({"source": {"topics": ["a"], "start": {"offsets": {"a": {"0": -1}}}}}, "timestamp: 2013"),
+        ({"source": {"topics": ["a"], "start": {"when": 1}}}, "timestamp: 2013"),
+        ({"source": {"topics": ["a"], "isolation_level": "none"}}, "read_committed"),
+        ({"source": {"topics": ["a"], "on_deleted": "skip"}}, '"stop" or "retire"'),
+        ({"source": {"topics": ["a"], "contiguous": "yes"}}, "true or false"),
+        ({"limits": {"max_delay_s": 5}}, "goes with min_records"),
+        ({"split": {"min_partitions": 0}}, "positive integer"),
         ({"limits": {"max_record": 5}}, "did you mean max_records"),
         ({"zzz": 1}, "zzz: not a setting here"),
         ({"limits": {"max_records": True}}, "positive integer"),
@@ -71,6 +88,39 @@ def test_every_setting_refuses_what_it_cannot_take(change: dict[str, object], wo
     assert words in str(caught.value)
     if not {"schedule", "pool"} & {*change, *change.get("sink", {})} and "connection" not in str(change):
         assert not jsonschema.Draft202012Validator(json_schema()).is_valid(settings)
+
+
+@pytest.mark.parametrize("pattern", ["(", "*"])
+def test_a_pattern_that_does_not_compile_is_refused(pattern: str) -> None:
+    """Before a broker is asked for its topics."""
+    with pytest.raises(ConfigError, match="a regular expression"):
+        parse({**MINIMAL, "source": {"pattern": pattern}})
+
+
+@pytest.mark.parametrize(
+    ("start", "meaning"),
+    [
+        ("latest", "latest"),
+        ({"timestamp": 1357034400000}, StartTime(1357034400000)),
+        ({"timestamp": "2013-01-01T10:00:00Z"}, StartTime(1357034400000)),
+        ({"timestamp": "2013-01-01T10:00:00"}, StartTime(1357034400000)),
+        ({"timestamp": datetime(2013, 1, 1, 11, tzinfo=timezone(timedelta(hours=1)))}, StartTime(1357034400000)),
+        ({"timestamp": date(2013, 1, 1)}, StartTime(1356998400000)),
+        ({"offsets": {"orders": {"0": 5}}}, StartOffsets({TopicPartition("orders", 0): 5})),
+    ],
+)
+def test_starts_of_all_kinds_are_read_and_none_of_them_is_an_offset_yet(start: object, meaning: object) -> None:
+    """Words, times (UTC where no zone is given) and offsets, each its own type."""
+    assert parse({**MINIMAL, "source": {"topics": ["orders"], "start": start}}).source.start == meaning
+
+
+def test_sources_tell_what_they_read() -> None:
+    """Topics, a pattern, partitions."""
+    assert str(parse(MINIMAL).source) == "orders"
+    assert str(parse({**MINIMAL, "source": {"pattern": "o.*", "exclude": ["ox"]}}).source) == "/o.*/"
+    assigned = parse({**MINIMAL, "source": {"assign": {"orders": [3, 0]}}})
+    assert str(assigned.source) == "orders[0, 3]"
+    assert assigned.consumer_group == "tidegate-orders"
 
 
 @pytest.mark.parametrize("schedule", [None, "@continuous", "@daily", "*/5 * * * *", "0 6 * * MON-FRI"])

@@ -17,7 +17,7 @@ from tidegate.errors import (
     StateCorrupt,
     TopicRecreated,
 )
-from tidegate.planning import Decision, RangePolicy, SavedRange, Watermarks, plan_next
+from tidegate.planning import Accepted, Decision, RangePolicy, SavedRange, Watermarks, plan_next
 from tidegate.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.receipts import LoadId, Receipt
 
@@ -100,7 +100,7 @@ def test_an_until_outside_the_valid_bounds_names_them(until: dict[TopicPartition
 
 def test_expired_offsets_stop_the_plan_and_name_what_is_lost() -> None:
     """Never a silent jump."""
-    with pytest.raises(OffsetsExpired, match=r"t-1 \[3, 8\) = 5 records") as caught:
+    with pytest.raises(OffsetsExpired, match=r"t-1 \[3, 8\) = 5 offsets") as caught:
         plan(Cursor("p", 1, {P0: 4, P1: 3}), watermarks((4, 9), (8, 9)))
     assert "t-0" not in str(caught.value)
 
@@ -128,7 +128,17 @@ def test_a_recreated_topic_stops_the_plan_even_where_the_offset_is_valid() -> No
     assert plan(cursor, watermarks((0, 9), topic_id="old")).ranges
 
 
-@pytest.mark.parametrize("arguments", [{"start": "now"}, {"max_records": 0}, {"max_records": True}, {"max_records": 1.5}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"start": "now"},
+        {"on_deleted": "skip"},
+        {"max_bytes": 0},
+        {"max_records": 0},
+        {"max_records": True},
+        {"max_records": 1.5},
+    ],
+)
 def test_a_policy_refuses_nonsense(arguments: dict[str, object]) -> None:
     """Before anything is asked of a broker."""
     with pytest.raises((ConfigError, RequestError)):
@@ -146,7 +156,9 @@ def test_watermarks_refuse_nonsense() -> None:
 def test_a_saved_range_is_read_back_and_names_the_ranges_to_load() -> None:
     """Decisions survive their grouping."""
     planned = plan(Cursor("p"), watermarks((0, 300), (0, 100), (4, 4)), max_records=40)
-    saved = SavedRange("p", 1, "run", planned.ranges, planned.decisions, {"t": "id"}, {"max_records": 40}, 5, "other")
+    saved = SavedRange(
+        "p", 1, "run", planned.ranges, planned.decisions, {"t": "id"}, {"max_records": 40}, 5, {P0: 1}, (P2,), "other"
+    )
     assert SavedRange.from_json(saved.to_json()) == saved
     assert total_count(saved.to_load) == total_count(saved.ranges)
     assert len(saved.to_load) == 2
@@ -178,3 +190,117 @@ def test_every_offset_is_planned_exactly_once_and_in_order(data: st.DataObject) 
     for tp, ranges in read.items():
         assert [r.from_offset for r in ranges] == [0, *(r.until_offset for r in ranges[:-1])]
         assert ranges[-1].until_offset == cursor.offsets[tp] <= log[tp]
+
+
+def test_a_start_at_offsets_names_its_reason_and_its_valid_bounds() -> None:
+    """Partitions it does not name start at their earliest."""
+    found = plan(Cursor("p"), watermarks((0, 9), (2, 9)), start={P0: 4}, start_reason="timestamp")
+    assert [(r.from_offset, d.from_reason) for r, d in zip(found.ranges, found.decisions, strict=True)] == [
+        (4, "timestamp"),
+        (2, "earliest"),
+    ]
+    with pytest.raises(RequestError, match="from 2 to 9"):
+        plan(Cursor("p"), watermarks((0, 9), (2, 9)), start={P1: 1})
+    with pytest.raises(RequestError, match="not a partition"):
+        plan(Cursor("p"), watermarks((0, 9)), start={P2: 1})
+
+
+def test_a_deleted_partition_is_retired_where_the_pipeline_says_so() -> None:
+    """Alone, or beside what there is to read."""
+    cursor = Cursor("p", 1, {P0: 9, P1: 1}, {"t": "id"})
+    alone = plan(cursor, watermarks((0, 9)), on_deleted="retire")
+    assert (alone.ranges, alone.retired, alone.skip) == ((), (P1,), None)
+    beside = plan(cursor, watermarks((0, 12)), on_deleted="retire")
+    assert (beside.ranges, beside.retired) == ((OffsetRange("t", 0, 9, 12),), (P1,))
+    saved = SavedRange("p", 2, "r", beside.ranges, beside.decisions, {"t": "id"}, {}, 7, beside.jumped, beside.retired)
+    receipt = Receipt(LoadId("p", 2, "r", beside.ranges, "v", "a"), 1, 1, 1)
+    assert apply(cursor, commit_of(saved, receipt)).offsets == {P0: 12}
+
+
+def test_an_accepted_loss_starts_at_what_is_retained_and_is_valid_for_no_later_loss() -> None:
+    """Never for more partitions than were accepted."""
+    cursor = Cursor("p", 1, {P0: 4, P1: 3}, {"t": "id"})
+    marks = watermarks((6, 9), (0, 9))
+    accepted = Accepted(2, loss=(OffsetRange("t", 0, 4, 6),))
+    found = plan(cursor, marks, accepted=accepted)
+    assert found.ranges == (OffsetRange("t", 0, 6, 9), OffsetRange("t", 1, 3, 9))
+    assert found.decisions[0].from_reason == "accepted loss"
+    assert found.jumped == {P0: 4}
+    with pytest.raises(OffsetsExpired, match=r"t-0 \[4, 7\)"):
+        plan(cursor, watermarks((7, 9), (0, 9)), accepted=accepted)
+    with pytest.raises(OffsetsExpired, match="accept loss p"):
+        plan(cursor, watermarks((6, 9), (5, 9)), accepted=accepted)
+    saved = SavedRange("p", 2, "r", found.ranges, found.decisions, {"t": "id"}, {}, 7, found.jumped)
+    receipt = Receipt(LoadId("p", 2, "r", found.ranges, "v", "a"), 1, 1, 1)
+    assert apply(cursor, commit_of(saved, receipt)).offsets == {P0: 9, P1: 9}
+
+
+def test_an_accepted_recreation_starts_the_topic_anew_under_its_new_id_only() -> None:
+    """Also where the offsets look alike, and partitions that it no longer has are retired."""
+    cursor = Cursor("p", 1, {P0: 0, P1: 7}, {"t": "old"})
+    accepted = Accepted(2, recreated={"t": "new"})
+    found = plan(cursor, watermarks((0, 5), topic_id="new"), accepted=accepted)
+    assert found.ranges == (OffsetRange("t", 0, 0, 5),)
+    assert found.decisions == (Decision(P0, "recreated", "log end"),)
+    assert (found.jumped, found.retired) == ({P0: 0}, (P1,))
+    with pytest.raises(TopicRecreated, match="accept recreated p t"):
+        plan(cursor, watermarks((0, 5), topic_id="newer"), accepted=accepted)
+    saved = SavedRange("p", 2, "r", found.ranges, found.decisions, {"t": "new"}, {}, 7, found.jumped, found.retired)
+    receipt = Receipt(LoadId("p", 2, "r", found.ranges, "v", "a"), 1, 1, 1)
+    after = apply(cursor, commit_of(saved, receipt))
+    assert (after.offsets, after.topic_ids) == ({P0: 5}, {"t": "new"})
+
+
+def test_an_acceptance_is_read_back() -> None:
+    """Writing and reading is the identity."""
+    accepted = Accepted(4, (OffsetRange("t", 0, 4, 6),), {"t": "new"})
+    assert Accepted.from_json(accepted.to_json()) == accepted
+    with pytest.raises(StateCorrupt):
+        Accepted.from_json({})
+
+
+def test_the_tightest_limit_is_named_for_each_partition() -> None:
+    """Rates, bytes and records cut one after the other."""
+    marks = watermarks((0, 1000), (0, 100))
+    by_rate = plan_next(Cursor("p"), marks, RangePolicy(max_rate_per_partition=20), interval_s=10, now_ms=0)
+    assert [(r.count, d.until_reason) for r, d in zip(by_rate.ranges, by_rate.decisions, strict=True)] == [
+        (200, "max_rate_per_partition"),
+        (100, "log end"),
+    ]
+    at_least = plan_next(
+        Cursor("p"), marks, RangePolicy(max_rate_per_partition=1, min_rate_per_partition=50), interval_s=1, now_ms=0
+    )
+    assert [r.count for r in at_least.ranges] == [50, 50]
+    by_bytes = plan(Cursor("p"), marks, max_bytes=11_000, record_bytes=100.0)
+    assert [(r.count, d.until_reason) for r, d in zip(by_bytes.ranges, by_bytes.decisions, strict=True)] == [
+        (100, "max_bytes"),
+        (10, "max_bytes"),
+    ]
+    assert [d.until_reason for d in plan(Cursor("p"), marks, max_bytes=1_000_000, max_records=110).decisions] == [
+        "max_records"
+    ] * 2
+
+
+def test_a_limit_in_bytes_probes_before_a_size_is_known() -> None:
+    """One batch of at most ten thousand records tells it."""
+    assert plan(Cursor("p"), watermarks((0, 10**6)), max_bytes=10**9).count == 10_000
+
+
+@pytest.mark.parametrize(
+    ("fired_at_ms", "policy", "skipped"),
+    [
+        (0, {"min_records": 10}, True),
+        (0, {"min_records": 5}, False),
+        (None, {"min_records": 10}, False),  # never fired: nothing to wait for
+        (0, {"min_records": 10, "max_delay_s": 50}, True),
+        (0, {"min_records": 10, "max_delay_s": 40}, False),
+        (0, {"min_records": 10, "until": {P0: 6}}, False),  # somebody asked
+    ],
+)
+def test_a_run_waits_for_records_or_for_its_delay(fired_at_ms: int | None, policy: dict[str, object], *, skipped: bool) -> None:
+    """The last firing time is kept with the cursor, so it holds across processes."""
+    cursor = Cursor("p", 1, {P0: 4}, fired_at_ms=fired_at_ms)
+    found = plan_next(cursor, watermarks((0, 9)), RangePolicy(**policy), interval_s=0, now_ms=40_000)  # type: ignore[arg-type]
+    assert (found.skip is not None) == skipped
+    if found.skip is not None:
+        assert "5 records wait" in found.skip.reason

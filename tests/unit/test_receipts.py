@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from tidegate.errors import StateCorrupt
-from tidegate.jobs import LoadJob, LoadResult
-from tidegate.ranges import OffsetRange
+from tidegate.errors import RequestError, StateCorrupt
+from tidegate.jobs import LoadJob, LoadResult, Split
+from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import LoadId, Observed, Receipt
 
 RANGES = (OffsetRange("t", 0, 10, 20), OffsetRange("t", 1, 0, 5))
@@ -50,10 +51,57 @@ JOB = LoadJob("p", 1, "r", RANGES, "transforms.x:f", "lake.a.b", {"kafka.sasl.ja
 
 def test_json_brings_orders_and_answers_back() -> None:
     """What crosses a file is the same on the other side."""
-    result = LoadResult(RECEIPT, Observed(15, 15), {"write": 0.5})
-    assert LoadResult.from_json(json.loads(json.dumps(result.to_json()))) == result
-    assert LoadJob.from_json(json.loads(json.dumps(JOB.to_json()))) == JOB
+    bounds = {TopicPartition("t", 0): (10, 19), TopicPartition("t", 1): (3, 3), TopicPartition("u", 10): (0, 2**62)}
+    for observed in (Observed(15, 15, 2**40, bounds), Observed(15, 15, 0, {}), Observed(None, None)):
+        result = LoadResult(RECEIPT, observed, {"write": 0.5})
+        assert LoadResult.from_json(json.loads(json.dumps(result.to_json()))) == result
+    full = replace(JOB, redo=True, split=Split(4), isolation_level="read_uncommitted", contiguous=True)
+    for job in (JOB, full):
+        assert LoadJob.from_json(json.loads(json.dumps(job.to_json()))) == job
     assert Receipt.from_json(RECEIPT.to_json()) == RECEIPT
+
+
+def test_what_an_older_version_wrote_is_read_with_defaults() -> None:
+    """Orders and answers without the later fields stay readable."""
+    order = JOB.to_json()
+    for later in ("split", "isolation_level", "contiguous"):
+        del order[later]
+    assert LoadJob.from_json(order) == JOB
+    answer = LoadResult(RECEIPT, Observed(15, 15, 7, {}), {}).to_json()
+    answer["observed"] = {"records": 15, "rows": 15}
+    assert LoadResult.from_json(answer).observed == Observed(15, 15)
+
+
+@pytest.mark.parametrize("limits", [{"min_partitions": 0}, {"max_records_per_partition": -1}, {"min_partitions": True}])
+def test_a_split_is_by_whole_positive_numbers(limits: dict[str, int]) -> None:
+    """Nonsense is refused where it is made, and in a file."""
+    with pytest.raises(RequestError, match="whole number"):
+        Split(**limits)
+    with pytest.raises(StateCorrupt):
+        LoadJob.from_json({**JOB.to_json(), "split": limits})
+
+
+@pytest.mark.parametrize("level", ["", "READ_COMMITTED", "none"])
+def test_an_isolation_level_is_one_of_kafkas(level: str) -> None:
+    """Spark would fail inside its tasks only."""
+    with pytest.raises(RequestError, match="read_committed, read_uncommitted"):
+        replace(JOB, isolation_level=level)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ({}, []),
+        ({TopicPartition("t", 0): (10, 19), TopicPartition("t", 1): (4, 4)}, []),
+        ({TopicPartition("t", 0): (9, 19)}, ["t-0 [10, 20) holds offsets 9 to 19"]),
+        ({TopicPartition("t", 1): (0, 5)}, ["t-1 [0, 5) holds offsets 0 to 5"]),
+        ({TopicPartition("t", 2): (0, 0)}, ["t-2 was not asked for"]),
+    ],
+)
+def test_seen_offsets_lie_in_their_ranges_or_are_told(bounds: dict[TopicPartition, tuple[int, int]], told: list[str]) -> None:
+    """Gaps and empty partitions are fine; one offset outside is not."""
+    assert Observed(1, 1, 1, bounds).outside(RANGES) == told
+    assert Observed(1, 1).outside(RANGES) == []
 
 
 def test_an_orders_secrets_are_not_in_its_repr() -> None:

@@ -65,7 +65,8 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
 
 def _params(pipeline: Pipeline) -> dict[str, Param]:
     usual = pipeline.limits.max_records
-    example = {topic: {"0": 1000} for topic in pipeline.source.topics[:1]}
+    topics = pipeline.source.topics or tuple(pipeline.source.assign or ("orders",))
+    example = {topics[0]: {"0": 1000}}
     return {
         "max_records": Param(
             None,
@@ -90,12 +91,11 @@ def _params(pipeline: Pipeline) -> dict[str, Param]:
 
 
 def _docs(pipeline: Pipeline, source: str) -> str:
-    topics = ", ".join(f"`{topic}`" for topic in pipeline.source.topics)
     return f"""\
 ### {pipeline.name}
 {pipeline.description}
 
-Reads {topics} and replaces, in `{pipeline.sink.table}`, the rows that came from each run's range, by `{pipeline.transform}`.
+Reads `{pipeline.source}`. Replaces, in `{pipeline.sink.table}`, the rows that came from each run's range, by `{pipeline.transform}`.
 
 | task | what it does | when it is cleared |
 |---|---|---|

@@ -27,9 +27,10 @@ from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.store import VariableStore
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
 from tidegate.config import Pipeline
+from tidegate.cursor import Cursor
 from tidegate.errors import ConfigError, RequestError, SparkJobFailed, TidegateError
 from tidegate.iceberg.history import IcebergHistory
-from tidegate.jobs import LoadJob, LoadResult
+from tidegate.jobs import LoadJob, LoadResult, Split
 from tidegate.kafka.settings import for_planning, for_spark
 from tidegate.ledger import Ledger
 from tidegate.planning import Skip
@@ -100,6 +101,10 @@ class PlanOperator(BaseOperator):
         for r in saved.ranges:
             why = reasons[r.topic_partition]
             self.log.info("  %s: %d offsets, from: %s, until: %s", r, r.count, why.from_reason, why.until_reason)
+        for tp, offset in saved.jumped.items():
+            self.log.warning("  %s: the cursor leaves offset %d, as accepted", tp, offset)
+        if saved.retired:
+            self.log.warning("  retired, since they are gone: %s", ", ".join(map(str, saved.retired)))
 
 
 def _request(params: Mapping[str, Any]) -> Request:
@@ -162,6 +167,9 @@ class LoadOperator(SparkSubmitOperator):
             table=self.pipeline.sink.table,
             kafka_options=for_spark(extra, connection=source.connection, client_id=f"tidegate-{self.pipeline.name}-load"),
             redo=bool(plan["redo"]),
+            split=Split(self.pipeline.split.min_partitions, self.pipeline.split.max_records_per_partition),
+            isolation_level=source.isolation_level,
+            contiguous=source.contiguous,
         )
         connection = get_connection(
             self.pipeline.spark.connection, expected="spark_connect (a warm server) or spark (spark-submit)"
@@ -261,8 +269,15 @@ class CommitOperator(BaseOperator):
             raise RequestError("this run has no plan to commit", fix="Clear the run's plan task")
         loaded = context["ti"].xcom_pull(task_ids="load")
         result = LoadResult.from_json(loaded) if loaded else None
-        saved, moved = commit_batch(self.pipeline, plan["key"], result.receipt if result else None, store=VariableStore())
+        saved, cursor, moved = commit_batch(
+            self.pipeline,
+            plan["key"],
+            result.receipt if result else None,
+            store=VariableStore(),
+            record_bytes=result.observed.record_bytes if result else None,
+        )
         self.log.info("batch %d of %s: %s", saved.seq, saved.pipeline, "committed" if moved else "was committed before")
+        self._tell_brokers(cursor)
         event: dict[str, Any] = {
             "pipeline": saved.pipeline,
             "seq": saved.seq,
@@ -272,3 +287,15 @@ class CommitOperator(BaseOperator):
         for outlet in self.outlets:
             context["outlet_events"][outlet].extra = event
         return {"seq": saved.seq, "moved": moved}
+
+    def _tell_brokers(self, cursor: Cursor) -> None:
+        """Commit the consumer group's offsets for the sake of lag tools; the cursor is the truth, so a failure is a warning."""
+        from tidegate.kafka.groups import commit_offsets  # noqa: PLC0415 - parsing the DAG needs no Kafka client
+
+        source, group = self.pipeline.source, self.pipeline.consumer_group
+        try:
+            extra = extra_of(get_connection(source.connection, expected="a Kafka connection"))
+            settings = for_planning(extra, connection=source.connection, client_id=f"tidegate-{self.pipeline.name}-commit")
+            commit_offsets(settings, group, cursor.offsets)
+        except TidegateError as error:
+            self.log.warning("consumer group %s does not show this commit: %s", group, error)

@@ -1,4 +1,4 @@
-"""Watermarks and topic ids, by Kafka's admin protocol: no consumer, no group, no committed position.
+"""Topics, watermarks and offsets by time, by Kafka's admin protocol: no consumer, no group, no committed position.
 
 `describe_topics` gives partitions and topic ids (KIP-516), then `list_offsets` is asked for the earliest and the latest
 offset of all partitions, both at the same time.
@@ -6,112 +6,125 @@ offset of all partitions, both at the same time.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka import admin
 
-from tidegate.errors import BrokerUnavailable, KafkaAuthFailed, KafkaError, TopicNotFound
+from tidegate.errors import BrokerUnavailable, ConfigError, TopicNotFound
+from tidegate.kafka.client import Admin, LeaderMoving
 from tidegate.planning import Watermarks
 from tidegate.ranges import TopicPartition
 
-UNREACHABLE = {
-    ck.KafkaError._TIMED_OUT,  # noqa: SLF001 - librdkafka's local error codes are named with an underscore
-    ck.KafkaError._TRANSPORT,  # noqa: SLF001
-    ck.KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-    ck.KafkaError._RESOLVE,  # noqa: SLF001
-    ck.KafkaError.REQUEST_TIMED_OUT,
-    ck.KafkaError.BROKER_NOT_AVAILABLE,
-}
-MOVING = {
-    ck.KafkaError.LEADER_NOT_AVAILABLE,
-    ck.KafkaError.NOT_LEADER_FOR_PARTITION,
-    ck.KafkaError.REPLICA_NOT_AVAILABLE,
-    ck.KafkaError.FENCED_LEADER_EPOCH,
-    ck.KafkaError.UNKNOWN_LEADER_EPOCH,
-}
-"""A partition whose leader changes: the next metadata tells where it went."""
-REFUSED = {
-    ck.KafkaError._AUTHENTICATION,  # noqa: SLF001
-    ck.KafkaError._SSL,  # noqa: SLF001
-    ck.KafkaError.SASL_AUTHENTICATION_FAILED,
-    ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    ck.KafkaError.GROUP_AUTHORIZATION_FAILED,
-}
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
-
-OFFSET_SPECS = (admin.OffsetSpec.earliest(), admin.OffsetSpec.latest())  # type: ignore[attr-defined, no-untyped-call]
-
-
+EARLIEST = admin.OffsetSpec.earliest()  # type: ignore[attr-defined, no-untyped-call]
+LATEST = admin.OffsetSpec.latest()  # type: ignore[attr-defined, no-untyped-call]
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+"""Kafka knows its own topics by these names too (`org.apache.kafka.common.internals.Topic`)."""
 LEADER_WAIT_S = 0.2
+UNKNOWN_WAIT_S = 1.0
+"""A broker learns of a new topic a moment after the controller has said that it exists."""
 
-
-class _LeaderMoving(Exception):
-    """A partition of the topic in `args` has no leader right now."""
+T = TypeVar("T")
 
 
 class AdminBrokers:
     """The `Brokers` port over one librdkafka admin client. Threads of the client end with the object.
 
     Args:
-        settings: librdkafka's configuration (`tidegate.kafka.settings.for_planning`).
-        timeout_s: how long each request may take before the broker counts as unavailable.
+        settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
+        timeout_s: seconds that each request may take before the broker counts as unavailable.
     """
 
     def __init__(self, settings: Mapping[str, str], *, timeout_s: float = 15.0) -> None:
-        self._servers = settings.get("bootstrap.servers", settings.get("metadata.broker.list", ""))
+        self._admin = Admin(settings, timeout_s=timeout_s)
         self._timeout_s = timeout_s
-        self._client_errors: list[ck.KafkaError] = []
-        # librdkafka reports a refused login only through this callback, while every request just times out
-        conf: dict[str, Any] = {**settings, "error_cb": self._client_errors.append}
-        conf.setdefault("log_level", 2)
-        try:
-            self._admin = admin.AdminClient(conf)
-        except ck.KafkaException as error:
-            raise KafkaError(
-                f"the Kafka connection's settings are refused: {error.args[0].str()}",
-                fix="Correct the connection's extra; its names are librdkafka's",
-            ) from error
 
-    def watermarks(self, topics: Sequence[str]) -> Watermarks:
+    def watermarks(self, topics: Sequence[str], *, isolation_level: IsolationLevel = "read_uncommitted") -> Watermarks:
         """Earliest and latest offsets of every partition of `topics`, and the topics' ids.
+
+        Args:
+            topics: their names; a name given twice counts once.
+            isolation_level: with `read_committed` the latest offset is the last stable one, which an open transaction holds
+                back; with `read_uncommitted` it is the high watermark.
 
         Raises:
             TopicNotFound: a topic does not exist.
             BrokerUnavailable: no broker, or no leader of a partition, answered in time.
             KafkaAuthFailed: the credentials are refused, or do not allow to describe a topic.
         """
-        deadline = time.monotonic() + self._timeout_s
+        level = ck.IsolationLevel[isolation_level.upper()]
+        return self._until_led(lambda: self._watermarks(topics, level))
+
+    def match_topics(self, pattern: str, exclude: Sequence[str] = ()) -> list[str]:
+        """The cluster's topics whose whole name matches `pattern` and no pattern of `exclude`, sorted; maybe none.
+
+        Kafka's internal topics never match.
+
+        Raises:
+            ConfigError: a pattern is not a regular expression.
+            BrokerUnavailable: no broker answered in time.
+            KafkaAuthFailed: the credentials are refused.
+        """
+        wanted, unwanted = _regex(pattern, "pattern"), [_regex(text, "exclude") for text in exclude]
+        names = [name for name in self._until_led(self._names) if name not in INTERNAL_TOPICS and wanted.fullmatch(name)]
+        return sorted(name for name in names if not any(regex.fullmatch(name) for regex in unwanted))
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset of each partition whose record has a timestamp of at least `times` (epoch ms).
+
+        None where the log holds no such record. Timestamps need not be in order in a log: the first in offset order counts.
+
+        Raises:
+            TopicNotFound: a topic, or a partition of it, does not exist.
+            BrokerUnavailable: no broker, or no leader of a partition, answered in time.
+            KafkaAuthFailed: the credentials are refused, or do not allow to describe a topic.
+        """
+        return self._until_led(lambda: self._offsets_at(times)) if times else {}
+
+    def _until_led(self, ask: Callable[[], T]) -> T:
+        started = time.monotonic()
         while True:
             try:
-                return self._read(topics)
-            except _LeaderMoving as error:
-                if time.monotonic() > deadline:
+                return ask()
+            except TopicNotFound:
+                if time.monotonic() > started + UNKNOWN_WAIT_S:
+                    raise
+            except LeaderMoving as error:
+                if time.monotonic() > started + self._timeout_s:
                     raise BrokerUnavailable(
                         f"topic {error} has had a partition without a leader for {self._timeout_s:g} s",
                         fix="See the broker's log; the task tries again",
-                        servers=self._servers,
+                        servers=self._admin.servers,
                     ) from error
             time.sleep(LEADER_WAIT_S)
 
-    def _read(self, topics: Sequence[str]) -> Watermarks:
+    def _names(self) -> list[str]:
+        try:
+            return list(self._admin.client.list_topics(timeout=self._timeout_s).topics)
+        except ck.KafkaException as error:
+            found: ck.KafkaError = error.args[0]
+        return self._admin.fail(found, "*")
+
+    def _watermarks(self, topics: Sequence[str], level: ck.IsolationLevel) -> Watermarks:
         partitions: list[ck.TopicPartition] = []
         ids: dict[str, str] = {}
-        described = self._admin.describe_topics(ck.TopicCollection(list(topics)), request_timeout=self._timeout_s)
-        for topic, future in described.items():
-            description = self._answer(future, topic)
+        for topic, description in self._describe(topics).items():
             ids[topic] = str(description.topic_id)
             partitions += [ck.TopicPartition(topic, p.id) for p in description.partitions]
         asked = [
-            self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=self._timeout_s) for spec in OFFSET_SPECS
+            self._admin.client.list_offsets(
+                dict.fromkeys(partitions, spec), isolation_level=level, request_timeout=self._timeout_s
+            )
+            for spec in (EARLIEST, LATEST)
         ]
         earliest, latest = (
             {
-                TopicPartition(tp.topic, tp.partition): int(self._answer(future, tp.topic).offset)
+                TopicPartition(tp.topic, tp.partition): int(self._admin.answer(future, tp.topic).offset)
                 for tp, future in answers.items()
             }
             for answers in asked
@@ -119,35 +132,41 @@ class AdminBrokers:
         # the two requests run side by side: retention may move past an end that was read just before
         return Watermarks(earliest, {tp: max(end, earliest[tp]) for tp, end in latest.items()}, ids)
 
-    def _answer(self, future: Future[Any], topic: str) -> Any:
-        try:
-            return future.result(timeout=self._timeout_s + 5)
-        except ck.KafkaException as error:
-            self._raise(error.args[0], topic, error)
-        except TimeoutError as error:
-            self._raise(ck.KafkaError(ck.KafkaError._TIMED_OUT), topic, error)  # noqa: SLF001
-
-    def _raise(self, error: ck.KafkaError, topic: str, cause: Exception) -> NoReturn:
-        self._admin.poll(0)
-        refused = next((e for e in [error, *self._client_errors] if e.code() in REFUSED), None)
-        if refused is not None:
-            raise KafkaAuthFailed(
-                f"the Kafka broker {self._servers} refuses the connection's credentials: {refused.str()}",
-                fix="Correct the user, password or certificate in the Airflow connection, and what they are allowed to do",
-                servers=self._servers,
-            ) from cause
-        if error.code() in MOVING:
-            raise _LeaderMoving(topic) from cause
-        if error.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+    def _offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        # list_offsets tells an unknown topic and a leader that moves apart in no way: ask about the topics first
+        described = self._describe(tp.topic for tp in times)
+        known = {TopicPartition(topic, p.id) for topic, about in described.items() for p in about.partitions}
+        unknown = sorted(times.keys() - known)
+        if unknown:
             raise TopicNotFound(
-                f"topic {topic} does not exist on {self._servers}",
-                fix="Create it, or correct `source.topics` in the pipeline's file",
-                topic=topic,
-            ) from cause
-        if error.code() in UNREACHABLE:
-            raise BrokerUnavailable(
-                f"no Kafka broker answers at {self._servers} ({error.str()})",
-                fix="Start the broker, or correct `bootstrap.servers` in the Airflow connection",
-                servers=self._servers,
-            ) from cause
-        raise KafkaError(f"Kafka at {self._servers} answers: {error.str()}", fix="See the broker's log", topic=topic) from cause
+                f"there is no partition {', '.join(map(str, unknown[:10]))} on {self._admin.servers}",
+                fix="Correct the partitions in the pipeline's file",
+                topic=unknown[0].topic,
+            )
+        asked = {
+            ck.TopicPartition(tp.topic, tp.partition): admin.OffsetSpec.for_timestamp(at)  # type: ignore[attr-defined]
+            for tp, at in times.items()
+        }
+        found = {
+            TopicPartition(tp.topic, tp.partition): int(self._admin.answer(future, tp.topic).offset)
+            for tp, future in self._admin.client.list_offsets(asked, request_timeout=self._timeout_s).items()
+        }
+        return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
+
+    def _describe(self, topics: Iterable[str]) -> dict[str, Any]:
+        names = list(dict.fromkeys(topics))
+        if not names:
+            return {}
+        asked = self._admin.client.describe_topics(ck.TopicCollection(names), request_timeout=self._timeout_s)
+        return {topic: self._admin.answer(future, topic) for topic, future in asked.items()}
+
+
+def _regex(text: str, field: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ConfigError(
+            f"{field}: {text!r} is not a regular expression: {error}",
+            fix=r'Write one that matches whole topic names, for example "orders\\..*"',
+            field=field,
+        ) from error

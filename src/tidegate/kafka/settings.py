@@ -142,3 +142,19 @@ def _pem(path: str, name: str, connection: str) -> str:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+SECRET_WORDS = ("password", "passphrase", "secret", "private.key", "key.pem", "keystore.key", "jaas", "sasl.oauthbearer.config")
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a setting (of either client) must never be shown."""
+    return any(word in name for word in SECRET_WORDS)
+
+
+def redact(text: str, settings: Mapping[str, str]) -> str:
+    """The text with the value of every secret setting replaced by stars."""
+    secrets = {value for name, value in settings.items() if is_secret(name) and value}
+    for value in sorted(secrets, key=len, reverse=True):
+        text = text.replace(value, "***")
+    return text

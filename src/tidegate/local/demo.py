@@ -7,7 +7,6 @@ verdict: librdkafka reads the topic, PyIceberg the table; every (partition, offs
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,9 +22,9 @@ from tidegate.ledger import Ledger
 from tidegate.local import flights
 from tidegate.local.airflow_api import AirflowApi
 from tidegate.local.platform import Platform
+from tidegate.local.remote import ApiStore
 from tidegate.oracle import Verdict, judge
 from tidegate.planning import Watermarks
-from tidegate.ports import StateStore
 from tidegate.ranges import OffsetRange, ranges_from_json
 
 PIPELINE = "flights"
@@ -65,29 +64,6 @@ class Run:
             "seconds": round(self.seconds, 2),
             "task_seconds": {task: round(s, 2) for task, s in self.task_seconds.items()},
         }
-
-
-class ApiStore(StateStore):
-    """Reads Variables through Airflow's REST API: what the CLI sees from outside."""
-
-    def __init__(self, api: AirflowApi) -> None:
-        self._api = api
-
-    def keys(self, prefix: str) -> list[str]:
-        """Every key that starts with `prefix`."""
-        return sorted(self._api.variables(prefix))
-
-    def get(self, key: str) -> str:
-        """The text of a listed key."""
-        return self._api.variable(key)
-
-    def put(self, key: str, value: str, description: str) -> None:
-        """Write one key."""
-        self._api.set_variable(key, value, description)
-
-    def delete(self, key: str) -> None:
-        """Remove one key."""
-        self._api.delete_variable(key)
 
 
 class Demo:
@@ -143,9 +119,7 @@ class Demo:
 
     def verdict(self) -> Verdict:
         """Compare log and table, record by record."""
-        os.environ.update(
-            {name: value for name, value in self._platform.environment().items() if name.startswith("PYICEBERG_")}
-        )
+        use_catalog(self._platform)
         marks = self._watermarks()
         total = sum(marks.latest[tp] - marks.earliest[tp] for tp in marks.latest)
         log = read_offsets(self._kafka, marks, progress=lambda done: self._progress("reading the log", done, total))

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from tidegate.errors import ReceiptMismatch, ReceiptMissing, SinkMisfit
-from tidegate.ranges import OffsetRange
+from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import PREFIX, LoadId, Receipt
 from tidegate.spark.errors import condition_of
 from tidegate.spark.origin import ORIGIN, inside
@@ -38,7 +38,7 @@ from tidegate.spark.origin import ORIGIN, inside
 TABLE_PROPERTIES = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
-    # A task reads one Kafka partition, so it writes one file: no shuffle, no sort.
+    # A task reads one Kafka partition, or a piece of one, so it writes one file of one partition: no shuffle, no sort.
     "write.distribution-mode": "none",
     "write.spark.fanout.enabled": "true",
     # Bounds of text columns are cut to 16 characters by default; replacing a range relies on exact ones.
@@ -49,6 +49,8 @@ TABLE_PROPERTIES = {
     "history.expire.min-snapshots-to-keep": "1000",
     "commit.retry.num-retries": "10",
 }
+ADDED = 1
+"""Iceberg's status of a manifest entry whose file was added by the commit that wrote the manifest."""
 NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 
 
@@ -146,6 +148,31 @@ class IcebergTable:
         for key, value in load.to_properties().items():
             writer = writer.option(f"snapshot-property.{key}", value)
         writer.overwrite(inside(ranges))
+
+    def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
+        """The first and last offset (both inclusive) of each partition in the receipt's own commit. One round trip.
+
+        Read from the manifests: which files the commit added, and the bounds of the origin columns in each. No data file is
+        opened, so it costs as much for a million rows as for one. None where the table does not keep those bounds in full, or a
+        file mixes partitions (a table that somebody else made); without rows there are none to keep, and the answer is empty.
+        """
+        entries = self.spark.read.option("versionAsOf", str(receipt.snapshot)).table(f"{self.name}.entries")
+        bounds = [
+            F.col("readable_metrics")[column][f"{side}_bound"].alias(f"{side}{column}")
+            for column in ORIGIN
+            for side in ("lower", "upper")
+        ]
+        # A commit that merges manifests carries over older files; each entry names the commit that added its file.
+        added = entries.where((F.col("snapshot_id") == receipt.snapshot) & (F.col("status") == ADDED))
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for file in added.select(*bounds).collect():
+            topic, last_topic, partition, last_partition, first, last = bounds_of_file = tuple(file)
+            if None in bounds_of_file or topic != last_topic or partition != last_partition:
+                return None
+            where = TopicPartition(topic, partition)
+            before = found.get(where, (first, last))
+            found[where] = (min(first, before[0]), max(last, before[1]))
+        return found
 
     def _receipts(self, wanted: Mapping[str, str]) -> list[Receipt]:
         """Receipts with these properties, oldest first, of every snapshot there is. One round trip, no shuffle, no join."""

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.errors import RequestError
+from tidegate.jobs import Split
 from tidegate.ranges import OffsetRange, from_offsets, offsets_to_json, until_offsets
 
 DEFAULTS = {
@@ -30,10 +31,25 @@ DEFAULTS = {
 """Used where the connection says nothing."""
 
 
-def read_ranges(spark: SparkSession, ranges: Sequence[OffsetRange], kafka_options: Mapping[str, str]) -> DataFrame:
+def read_ranges(
+    spark: SparkSession,
+    ranges: Sequence[OffsetRange],
+    kafka_options: Mapping[str, str],
+    *,
+    split: Split | None = None,
+    isolation_level: str = "read_committed",
+) -> DataFrame:
     """The records of the ranges: `key`, `value` (binary), `timestamp`, `timestampType` and the origin columns.
 
-    Nothing is read before an action; the action fails when a record of a range is no longer in the log.
+    Nothing is read before an action; the action fails when a range begins before the log or ends behind it. Offsets that hold
+    no record (transaction markers, aborted records under `read_committed`, what compaction removed) are passed over.
+
+    Args:
+        spark: any session with Spark's Kafka source.
+        ranges: one a partition; empty ones are left out.
+        kafka_options: the connection's options; what the plan says beats them.
+        split: one task reads one range, unless this cuts it into several; rows of different tasks keep no order.
+        isolation_level: Kafka's `read_committed` or `read_uncommitted`.
 
     Raises:
         RequestError: two ranges lie in one partition, or there is no offset to read.
@@ -53,7 +69,12 @@ def read_ranges(spark: SparkSession, ranges: Sequence[OffsetRange], kafka_option
         "startingOffsets": json.dumps(offsets_to_json(from_offsets(wanted))),
         "endingOffsets": json.dumps(offsets_to_json(until_offsets(wanted))),
         "failOnDataLoss": "true",
+        "kafka.isolation.level": isolation_level,
     }
+    if split is not None and split.min_partitions is not None:
+        plan["minPartitions"] = str(split.min_partitions)
+    if split is not None and split.max_records_per_partition is not None:
+        plan["maxRecordsPerPartition"] = str(split.max_records_per_partition)
     records = spark.read.format("kafka").options(**{**DEFAULTS, **kafka_options, **plan}).load()
     return records.select(
         "key",

@@ -3,24 +3,24 @@
 lookup    has this batch landed before?        1 round trip in Spark Connect
 prepare   transform, schemas, the table        2, and those that the transform itself makes
 write     read Kafka, guard, replace           1
-receipt   find the commit again                1
+receipt   find the commit again, its offsets   2
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
 from tidegate.errors import ReceiptMismatch, RequestError
 from tidegate.jobs import LoadJob, LoadResult
-from tidegate.ranges import total_count
+from tidegate.ranges import OffsetRange, total_count
 from tidegate.receipts import LoadId, Observed, Receipt
 from tidegate.spark.errors import translated
 from tidegate.spark.iceberg_sink import IcebergTable
@@ -33,11 +33,15 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
     """Replace, in the job's table, the rows of its ranges with what its transform makes of those records.
 
     Where the newest receipt of the batch covers the ranges, by the same transform version, the load has landed before: nothing
-    is read or written (`job.redo` writes all the same).
+    is written (`job.redo` writes all the same).
+
+    A load is judged by position, not by count: the receipt covers every offset of the ranges, Spark read each range to its end
+    (the source fails otherwise), and every offset in the commit lies in its range. Fewer records than offsets are fine, also
+    none at all, unless the job says that its topics are contiguous.
 
     Args:
         spark: a classic or a Spark Connect session with the table's catalog.
-        job: what to load. `observed.records` counts what Spark read, which is less than the offsets where the log has gaps.
+        job: what to load.
         spark_jobs: the folder that the transform is imported from.
 
     Raises:
@@ -45,6 +49,8 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         TransformError: the transform cannot be imported or breaks its contract; nothing is committed.
         OffsetsOutOfRange, KafkaError: the records cannot be read; nothing is committed.
         SinkError: the table cannot take the rows, or holds no receipt that covers the ranges.
+        ReceiptMismatch: what was read or written is not what the receipt says, or a contiguous topic has gaps. The commit is in
+            the table, and stays out of the schedule: the cursor does not move.
         SparkError: the server is away, or the job failed; whether it committed is looked up by the next call.
     """
     if total_count(job.ranges) == 0:
@@ -58,12 +64,19 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         with _timed(seconds, "lookup"):
             exists, landed = table.receipt_of_batch(job.pipeline, job.seq)
         if landed and not job.redo and landed.covers(job.ranges) and landed.load.transform == transform.identity:
-            return LoadResult(landed, Observed(None, None), seconds, landed_before=True)
+            with _timed(seconds, "receipt"):
+                observed = Observed(
+                    # The answer that told the count is lost, and with it the only look at a gap: it is counted once more.
+                    records=_records(spark, job).count() if job.contiguous else None,
+                    rows=None,
+                    first_last=table.offsets_of(landed),
+                )
+                _judge(landed, observed, job)
+            return LoadResult(landed, observed, seconds, landed_before=True)
 
         with _timed(seconds, "prepare"):
             read, written = Observation("tidegate_read"), Observation("tidegate_written")
-            records = read_ranges(spark, job.ranges, job.kafka_options).observe(read, F.count(F.lit(1)).alias("rows"))
-            rows = transform(records)
+            rows = transform(_records(spark, job).observe(read, F.count(F.lit(1)).alias("rows"), _bytes().alias("bytes")))
             schema = _schema(rows, transform)
             check_origin_columns(schema, transform.name)
             if not exists:
@@ -75,9 +88,14 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
             guarded = guard_origin(rows, job.ranges).observe(written, F.count(F.lit(1)).alias("rows"))
             table.replace(guarded, job.ranges, load)
         with _timed(seconds, "receipt"):
-            observed = Observed(records=read.get["rows"], rows=written.get["rows"])
             receipt = table.receipt_of_attempt(load)
-            _check_count(receipt, observed, job)
+            observed = Observed(
+                records=read.get["rows"],
+                rows=written.get["rows"],
+                bytes=read.get["bytes"],
+                first_last=table.offsets_of(receipt),
+            )
+            _judge(receipt, observed, job)
     return LoadResult(receipt, observed, seconds)
 
 
@@ -88,14 +106,52 @@ def _schema(rows: DataFrame, transform: Transform) -> StructType:
         raise transform.broken(error) from error
 
 
-def _check_count(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
-    if observed.rows != receipt.rows:
+def _records(spark: SparkSession, job: LoadJob) -> DataFrame:
+    return read_ranges(spark, job.ranges, job.kafka_options, split=job.split, isolation_level=job.isolation_level)
+
+
+def _bytes() -> Column:
+    """Length of all keys and values; both may be null, and there may be no record at all."""
+    lengths = (F.coalesce(F.length(name), F.lit(0)).cast("long") for name in ("key", "value"))
+    return F.coalesce(F.sum(next(lengths) + next(lengths)), F.lit(0))
+
+
+def _judge(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
+    """Refuse what the commit cannot have made of exactly these ranges; see `load_range`."""
+    where = {"table": job.table, "snapshot": receipt.snapshot}
+    again = "Clear the load task: it replaces the whole range"
+    if observed.rows is not None and observed.rows != receipt.rows:
         raise ReceiptMismatch(
-            f"the job wrote {observed.rows} rows, snapshot {receipt.snapshot} added {receipt.rows}",
-            fix="Clear the load task: it replaces the whole range",
-            table=job.table,
-            snapshot=receipt.snapshot,
+            f"the job wrote {observed.rows} rows, snapshot {receipt.snapshot} added {receipt.rows}", fix=again, **where
         )
+    # The receipt's own ranges: one that landed before may cover more than was asked for now.
+    outside = observed.outside(receipt.load.ranges)
+    if outside:
+        raise ReceiptMismatch(
+            f"snapshot {receipt.snapshot} holds offsets outside the batch's ranges: {_some(outside)}", fix=again, **where
+        )
+    offsets = total_count(job.ranges)
+    if job.contiguous and observed.records != offsets:
+        seen = [f"{r}: {_seen(observed, r)}" for r in sorted(job.ranges) if r.count]
+        raise ReceiptMismatch(
+            f"batch {job.seq} of {job.pipeline} holds {offsets} offsets, and the pipeline says its topics have no gaps, but "
+            f"{observed.records} records were read ({_some(seen)})",
+            fix="Look for transactions or compaction in the topics; where they belong there, do not declare them contiguous",
+            expected=offsets,
+            seen=observed.records,
+            **where,
+        )
+
+
+def _seen(observed: Observed, r: OffsetRange) -> str:
+    if observed.first_last is None:
+        return "bounds not kept by the table"
+    bounds = observed.first_last.get(r.topic_partition)
+    return f"rows from {bounds[0]} to {bounds[1]}" if bounds else "no rows"
+
+
+def _some(told: Sequence[str], most: int = 5) -> str:
+    return "; ".join([*told[:most], *([f"and {len(told) - most} more"] if len(told) > most else [])])
 
 
 @contextmanager

@@ -1,0 +1,147 @@
+"""One librdkafka admin client, its answers, and what its errors mean.
+
+An answer is read with `Future.exception`, never by letting `Future.result` raise: a raised exception keeps the frames that
+keep the futures that keep the exception, and such a ring would keep the client, and its four threads, until the garbage
+collector happens to pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, NoReturn
+
+import confluent_kafka as ck
+from confluent_kafka import admin
+
+from tidegate.errors import BrokerUnavailable, KafkaAuthFailed, KafkaError, TopicNotFound
+from tidegate.kafka.settings import redact
+
+UNREACHABLE = {
+    ck.KafkaError._TIMED_OUT,  # noqa: SLF001 - librdkafka's local error codes are named with an underscore
+    ck.KafkaError._TRANSPORT,  # noqa: SLF001
+    ck.KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    ck.KafkaError._RESOLVE,  # noqa: SLF001
+    ck.KafkaError.REQUEST_TIMED_OUT,
+    ck.KafkaError.BROKER_NOT_AVAILABLE,
+}
+MOVING = {
+    ck.KafkaError._NOENT,  # noqa: SLF001 - what librdkafka says when no partition of a request has a leader
+    ck.KafkaError.LEADER_NOT_AVAILABLE,
+    ck.KafkaError.NOT_LEADER_FOR_PARTITION,
+    ck.KafkaError.REPLICA_NOT_AVAILABLE,
+    ck.KafkaError.FENCED_LEADER_EPOCH,
+    ck.KafkaError.UNKNOWN_LEADER_EPOCH,
+    ck.KafkaError.OFFSET_NOT_AVAILABLE,
+    ck.KafkaError.COORDINATOR_NOT_AVAILABLE,
+    ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    ck.KafkaError.NOT_COORDINATOR,
+}
+"""A partition whose leader, or a group whose coordinator, changes: the next metadata tells where it went."""
+REFUSED = {
+    ck.KafkaError._AUTHENTICATION,  # noqa: SLF001
+    ck.KafkaError._SSL,  # noqa: SLF001
+    ck.KafkaError.SASL_AUTHENTICATION_FAILED,
+    ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    ck.KafkaError.GROUP_AUTHORIZATION_FAILED,
+}
+
+ANSWER_SLACK_S = 5.0
+"""librdkafka keeps a request's timeout itself; only a client that hangs needs this."""
+
+
+class LeaderMoving(Exception):
+    """A partition of the topic, or the coordinator of the group, in `args` is nobody's right now."""
+
+
+class Admin:
+    """An admin client whose faults are Tidegate's errors. The client's threads end with the last reference to it.
+
+    Args:
+        settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
+        timeout_s: seconds that each request may take before the broker counts as unavailable.
+
+    Raises:
+        KafkaError: librdkafka refuses a setting.
+    """
+
+    def __init__(self, settings: Mapping[str, str], *, timeout_s: float) -> None:
+        self.servers = settings.get("bootstrap.servers", settings.get("metadata.broker.list", ""))
+        self.timeout_s = timeout_s
+        self._settings = dict(settings)
+        self._client_errors: list[ck.KafkaError] = []
+        # librdkafka reports a refused login only through this callback, while every request just times out
+        conf: dict[str, Any] = {**settings, "error_cb": self._client_errors.append}
+        conf.setdefault("log_level", 2)
+        try:
+            self.client = admin.AdminClient(conf)
+        except ck.KafkaException as error:
+            raise settings_refused(error, settings) from None  # the cause would tell the value
+
+    def __repr__(self) -> str:
+        return f"Admin({self.servers})"
+
+    def answer(self, future: Future[Any], topic: str) -> Any:
+        """What the broker answers about `topic`.
+
+        Raises:
+            LeaderMoving: a partition of the topic has no leader at the moment.
+            KafkaError: a subclass says what else is wrong.
+        """
+        return self.value(self.wait(future), future, topic)
+
+    def wait(self, future: Future[Any]) -> ck.KafkaError | None:
+        """Wait for an answer; None when it is a value, and then `future.result()` has it."""
+        try:
+            found = future.exception(timeout=self.timeout_s + ANSWER_SLACK_S)
+        except TimeoutError:
+            return ck.KafkaError(ck.KafkaError._TIMED_OUT)  # noqa: SLF001
+        if found is None:
+            return None
+        if isinstance(found, ck.KafkaException):
+            error: ck.KafkaError = found.args[0]
+            return error
+        return ck.KafkaError(ck.KafkaError._FAIL, str(found))  # noqa: SLF001
+
+    def value(self, error: ck.KafkaError | None, future: Future[Any], topic: str) -> Any:
+        """The value of a future that was waited for, unless it is an error."""
+        if error is not None:
+            self.fail(error, topic)
+        return future.result()
+
+    def fail(self, error: ck.KafkaError, topic: str) -> NoReturn:
+        """Raise what librdkafka's error means; see `answer`."""
+        self.client.poll(0)
+        refused = next((e for e in [error, *self._client_errors] if e.code() in REFUSED), None)
+        if refused is not None:
+            raise KafkaAuthFailed(
+                f"the Kafka broker {self.servers} refuses the connection's credentials: "
+                f"{redact(refused.str(), self._settings)}",
+                fix="Correct the user, password or certificate in the Airflow connection, and what they are allowed to do",
+                servers=self.servers,
+            )
+        if error.code() in MOVING:
+            raise LeaderMoving(topic)
+        said = redact(error.str(), self._settings)
+        if error.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise TopicNotFound(
+                f"topic {topic} does not exist on {self.servers}",
+                fix="Create it, or correct `source.topics` in the pipeline's file",
+                topic=topic,
+            )
+        if error.code() in UNREACHABLE:
+            raise BrokerUnavailable(
+                f"no Kafka broker answers at {self.servers} ({said})",
+                fix="Start the broker, or correct `bootstrap.servers` in the Airflow connection",
+                servers=self.servers,
+            )
+        raise KafkaError(f"Kafka at {self.servers} answers: {said}", fix="See the broker's log", topic=topic)
+
+
+def settings_refused(error: ck.KafkaException, settings: Mapping[str, str]) -> KafkaError:
+    """The error of a client that cannot be made, without the value of any secret."""
+    return KafkaError(
+        f"the Kafka connection's settings are refused: {redact(error.args[0].str(), settings)}",
+        fix="Correct the connection's extra; its names are librdkafka's",
+    )

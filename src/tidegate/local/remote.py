@@ -1,0 +1,144 @@
+"""The schedule seen from outside Airflow: what a command needs to plan, to accept and to measure.
+
+Variables and connections come through Airflow's REST API: of the Airflow that `TIDEGATE_AIRFLOW_URL`, `TIDEGATE_AIRFLOW_USER`
+and `TIDEGATE_AIRFLOW_PASSWORD` name, or else of the embedded platform. The API hides a connection's secrets; where there are some,
+the command finds the connection in the environment, as Airflow itself does: `AIRFLOW_CONN_<ID>` with JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+from tidegate.config import Pipeline
+from tidegate.cursor import Cursor
+from tidegate.errors import ConfigError, PlatformError, StateError, StateUnavailable
+from tidegate.iceberg.history import IcebergHistory
+from tidegate.kafka.brokers import AdminBrokers
+from tidegate.kafka.settings import for_planning
+from tidegate.ledger import Ledger
+from tidegate.local.airflow_api import AirflowApi
+from tidegate.local.platform import Platform
+from tidegate.ports import StateStore
+
+URL, USER, PASSWORD = "TIDEGATE_AIRFLOW_URL", "TIDEGATE_AIRFLOW_USER", "TIDEGATE_AIRFLOW_PASSWORD"
+HIDDEN = "***"
+
+
+@contextmanager
+def _state() -> Iterator[None]:
+    try:
+        yield
+    except PlatformError as error:
+        raise StateUnavailable(error.message, fix=error.fix, **error.fields) from error
+
+
+class ApiStore(StateStore):
+    """The `StateStore` port over Airflow's REST API; every failure is a `StateUnavailable`."""
+
+    def __init__(self, api: AirflowApi) -> None:
+        self._api = api
+
+    def keys(self, prefix: str) -> list[str]:
+        """Every key that starts with `prefix`."""
+        with _state():
+            return sorted(self._api.variables(prefix))
+
+    def get(self, key: str) -> str:
+        """The text of a listed key."""
+        with _state():
+            return self._api.variable(key)
+
+    def put(self, key: str, value: str, description: str) -> None:
+        """Write one key."""
+        with _state():
+            self._api.set_variable(key, value, description)
+
+    def delete(self, key: str) -> None:
+        """Remove one key."""
+        with _state():
+            self._api.delete_variable(key)
+
+
+class Remote:
+    """One Airflow from outside, with the brokers and the catalog that its pipelines name."""
+
+    def __init__(self, api: AirflowApi) -> None:
+        self._api = api
+        self.store = ApiStore(api)
+        self.sink = IcebergHistory()
+
+    @staticmethod
+    @contextmanager
+    def connect(platform: Platform) -> Iterator[Remote]:
+        """The Airflow that the environment names, or the platform's."""
+        if URL in os.environ:
+            with AirflowApi(os.environ[URL], os.environ.get(USER, "admin"), os.environ.get(PASSWORD, "")) as api:
+                yield Remote(api)
+            return
+        use_catalog(platform)
+        with platform.api() as api:
+            yield Remote(api)
+
+    def kafka(self, pipeline: Pipeline) -> dict[str, str]:
+        """The planning client's settings of the pipeline's Kafka connection.
+
+        Raises:
+            ConfigError: there is no such connection, or its secrets are hidden.
+        """
+        connection = pipeline.source.connection
+        return for_planning(self._extra(connection), connection=connection, client_id=f"tidegate-{pipeline.name}-cli")
+
+    def brokers(self, pipeline: Pipeline) -> AdminBrokers:
+        """The `Brokers` port of the pipeline."""
+        return AdminBrokers(self.kafka(pipeline))
+
+    def cursor(self, pipeline: Pipeline) -> Cursor:
+        """The pipeline's cursor.
+
+        Raises:
+            StateError: there is none, or it cannot be read or believed.
+        """
+        ledger = Ledger(self.store, pipeline.name)
+        if not ledger.listing().has_cursor:
+            raise StateError(f"pipeline {pipeline.name} has no cursor yet", fix="Run it once")
+        return ledger.cursor()
+
+    def _extra(self, connection: str) -> dict[str, Any]:
+        variable = f"AIRFLOW_CONN_{connection.upper()}"
+        found: Any
+        if variable in os.environ:
+            found, where = _json(os.environ[variable]), variable
+            found = found.get("extra", {}) if isinstance(found, dict) else None
+        else:
+            entry = self._api.find(f"/connections/{quote(connection, safe='')}")
+            if entry is None:
+                raise ConfigError(f"Airflow has no connection {connection}", fix="Add it under Admin > Connections")
+            found, where = entry["extra"] or {}, f"connection {connection}"
+        extra = _json(found) if isinstance(found, str) else found
+        if not isinstance(extra, dict):
+            raise ConfigError(
+                f"the extra of {where} is not a JSON object", fix='Write it like {"bootstrap.servers": "host:9092"}'
+            )
+        if HIDDEN in extra.values():
+            raise ConfigError(
+                f"Airflow's API hides the secrets of connection {connection}",
+                fix=f"Give the connection to this command as JSON in the environment, as {variable}",
+            )
+        return extra
+
+
+def use_catalog(platform: Platform) -> None:
+    """Let PyIceberg find the platform's catalog in this process."""
+    os.environ.update({name: value for name, value in platform.environment().items() if name.startswith("PYICEBERG_")})
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

@@ -1,0 +1,111 @@
+"""Seconds of a load with and without `split`, alternately: one partition of the topic holds 90 % of the records.
+
+    python tests/bench/split_skew.py [--records 2000000] [--rounds 5] [--json]
+
+Broker and Spark Connect (two cores) are an embedded platform in a temporary folder, started and stopped here. Each load goes
+into the same table by `redo`. The bar: the median with split is at least 1.5 times as fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tidegate.jobs import LoadJob, Split
+from tidegate.local import Platform
+from tidegate.ranges import OffsetRange
+from tidegate.spark.load import load_range
+from tidegate.spark.session import connect
+
+REPO = Path(__file__).parents[2]
+TOPIC = "skewed"
+PARTITIONS = 3
+SPLIT = Split(min_partitions=6)
+TRANSFORM = '''
+from tidegate.spark.records import parse_json
+
+def plain(records):
+    """A few typed columns of each record."""
+    return parse_json(records, "id BIGINT, name STRING, amount DOUBLE, at STRING").drop("key", "timestamp", "timestampType")
+'''
+
+
+def fill(bootstrap: str, records: int) -> tuple[OffsetRange, ...]:
+    """Nine tenths of the records into partition 0, the rest evenly into the others; their ranges."""
+    settings = {"bootstrap.servers": bootstrap}
+    admin = AdminClient(settings)  # kept by name: its futures end with it
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+    producer = Producer({**settings, "linger.ms": 50, "batch.size": 1_000_000, "queue.buffering.max.messages": 1_000_000})
+    # the same thousand values over and over, about 140 bytes each: making JSON is not what is measured
+    values = [
+        json.dumps(
+            {"id": n, "name": f"customer-{n:06}", "amount": n / 7, "at": "2026-01-01T10:00:00Z", "note": "x" * 40}
+        ).encode()
+        for n in range(1000)
+    ]
+    small = records // 10 // (PARTITIONS - 1)
+    counts = [records - small * (PARTITIONS - 1), *[small] * (PARTITIONS - 1)]
+    for partition, count in enumerate(counts):
+        for number, value in enumerate(islice(cycle(values), count)):
+            producer.produce(TOPIC, value=value, partition=partition)
+            if number % 10_000 == 0:
+                producer.flush()
+    if producer.flush(60):
+        raise SystemExit("the broker did not take all records")
+    return tuple(OffsetRange(TOPIC, partition, 0, count) for partition, count in enumerate(counts))
+
+
+def measure(records: int, rounds: int, folder: Path) -> dict[str, Any]:
+    """Medians of the whole load, in seconds, without and with split, after one round that warms up."""
+    (folder / "skew.py").write_text(TRANSFORM)
+    platform = Platform(folder / ".tidegate", REPO)
+    found: dict[str, list[float]] = {"whole": [], "split": []}
+    try:
+        platform.up(("kafka", "spark"))
+        ranges = fill(platform.bootstrap_servers, records)
+        options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
+        whole = LoadJob("skew", 0, "bench", ranges, "skew:plain", "lake.bench.skew", options, redo=True)
+        jobs = {"whole": whole, "split": replace(whole, split=SPLIT)}
+        with connect(platform.spark_remote, name="bench") as spark:
+            for turn in range(rounds + 1):
+                for name, job in jobs.items():
+                    started = time.perf_counter()
+                    result = load_range(spark, job, spark_jobs=folder)
+                    seconds = time.perf_counter() - started
+                    if result.receipt.rows != records:
+                        raise SystemExit(f"{name}: {result.receipt.rows} rows of {records} records")
+                    if turn:
+                        found[name].append(seconds)
+                    print(f"round {turn}: {name} {seconds:.2f} s {dict(result.seconds)}", file=sys.stderr)  # noqa: T201
+    finally:
+        platform.down()
+    medians = {name: round(statistics.median(seconds), 2) for name, seconds in found.items()}
+    return {**medians, "ratio": round(medians["whole"] / medians["split"], 2), "records": records, "rounds": rounds}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
+        found = measure(asked.records, asked.rounds, Path(folder))
+    print(json.dumps(found) if asked.json else found)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
