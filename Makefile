@@ -52,6 +52,8 @@ test-e2e: jars ## the whole demo on a few thousand records
 
 bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/python tests/bench/run_overhead.py
+	$(BIN)/python tests/bench/plan_scale.py
+	$(BIN)/python tests/bench/split_skew.py
 
 demo: jars ## the main job, end to end, on the embedded platform
 	$(BIN)/tidegate demo

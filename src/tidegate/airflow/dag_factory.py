@@ -95,7 +95,8 @@ def _docs(pipeline: Pipeline, source: str) -> str:
 ### {pipeline.name}
 {pipeline.description}
 
-Reads `{pipeline.source}`. Replaces, in `{pipeline.sink.table}`, the rows that came from each run's range, by `{pipeline.transform}`.
+Reads `{pipeline.source}`, and replaces in `{pipeline.sink.table}` the rows that came from each run's range, by
+`{pipeline.transform}`.
 
 | task | what it does | when it is cleared |
 |---|---|---|

@@ -41,6 +41,7 @@ class AdminBrokers:
     """
 
     def __init__(self, settings: Mapping[str, str], *, timeout_s: float = 15.0) -> None:
+        self._settings = dict(settings)
         self._admin = Admin(settings, timeout_s=timeout_s)
         self._timeout_s = timeout_s
 
@@ -87,6 +88,15 @@ class AdminBrokers:
         return self._until_led(lambda: self._offsets_at(times)) if times else {}
 
     def _until_led(self, ask: Callable[[], T]) -> T:
+        try:
+            return self._retried(ask)
+        except BaseException:
+            # whoever keeps the error keeps this object: end the client now, and take a new one for the next question
+            self._admin.close()
+            self._admin = Admin(self._settings, timeout_s=self._timeout_s)
+            raise
+
+    def _retried(self, ask: Callable[[], T]) -> T:
         started = time.monotonic()
         while True:
             try:

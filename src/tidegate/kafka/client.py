@@ -1,15 +1,16 @@
 """One librdkafka admin client, its answers, and what its errors mean.
 
-An answer is read with `Future.exception`, never by letting `Future.result` raise: a raised exception keeps the frames that
-keep the futures that keep the exception, and such a ring would keep the client, and its four threads, until the garbage
-collector happens to pass.
+The client must end in the thread that uses it. Left to the garbage collector, it may be ended by the collector running in
+one of the client's own threads, and that kills the process. So an answer is read with `Future.exception`, never by letting
+`Future.result` raise (a raised exception keeps the frames that keep the futures that keep the exception: a ring that only
+the collector frees), and whoever lets an error out closes the client first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import confluent_kafka as ck
 from confluent_kafka import admin
@@ -56,7 +57,7 @@ class LeaderMoving(Exception):
 
 
 class Admin:
-    """An admin client whose faults are Tidegate's errors. The client's threads end with the last reference to it.
+    """An admin client whose faults are Tidegate's errors; a context manager that ends its threads.
 
     Args:
         settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
@@ -78,6 +79,16 @@ class Admin:
             self.client = admin.AdminClient(conf)
         except ck.KafkaException as error:
             raise settings_refused(error, settings) from None  # the cause would tell the value
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the client and its threads, here and now. Harmless when it has ended."""
+        self.client.__exit__(None, None, None)
 
     def __repr__(self) -> str:
         return f"Admin({self.servers})"

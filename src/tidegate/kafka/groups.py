@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import confluent_kafka as ck
@@ -43,14 +44,10 @@ def commit_offsets(
     if not offsets:
         return
     wanted = [ck.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())]
-    admin = Admin(settings, timeout_s=timeout_s)
-    answers = _answers(
-        admin,
-        group,
-        lambda: admin.client.alter_consumer_group_offsets(
-            [ck.ConsumerGroupTopicPartitions(group, wanted)], request_timeout=timeout_s
-        ),
-    )
+    request = [ck.ConsumerGroupTopicPartitions(group, wanted)]
+    with Admin(settings, timeout_s=timeout_s) as admin:
+        alter = partial(admin.client.alter_consumer_group_offsets, request, request_timeout=timeout_s)
+        answers = _answers(admin, group, alter)
     refused = [(tp, error) for tp, error in answers if error is not None]
     if refused:
         first, error = refused[0]
@@ -73,12 +70,10 @@ def committed_offsets(settings: Mapping[str, str], group: str, *, timeout_s: flo
         KafkaAuthFailed: the credentials are refused, or do not allow to read the group.
         KafkaError: the broker answers something else.
     """
-    admin = Admin(settings, timeout_s=timeout_s)
-    answers = _answers(
-        admin,
-        group,
-        lambda: admin.client.list_consumer_group_offsets([ck.ConsumerGroupTopicPartitions(group)], request_timeout=timeout_s),
-    )
+    request = [ck.ConsumerGroupTopicPartitions(group)]
+    with Admin(settings, timeout_s=timeout_s) as admin:
+        read = partial(admin.client.list_consumer_group_offsets, request, request_timeout=timeout_s)
+        answers = _answers(admin, group, read)
     return {TopicPartition(tp.topic, tp.partition): tp.offset for tp, _ in answers if tp.offset >= 0}
 
 

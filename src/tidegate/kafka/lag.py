@@ -142,22 +142,20 @@ def _retention_ms(settings: Mapping[str, str], topics: Sequence[str], timeout_s:
     """How long each topic keeps a record, ms; topics that keep it for ever are left out, and those that may not be asked."""
     if not topics:
         return {}
-    client = Admin(settings, timeout_s=timeout_s)
-    asked = client.client.describe_configs(
-        [admin.ConfigResource("topic", topic) for topic in topics], request_timeout=timeout_s
-    )
+    resources = [admin.ConfigResource("topic", topic) for topic in topics]  # type: ignore[attr-defined]
     found = {}
-    for resource, future in asked.items():
-        error = client.wait(future)
-        if error is not None and error.code() == ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            continue  # to read a topic's settings takes another right than to read the topic
-        try:
-            config = client.value(error, future, resource.name)
-        except LeaderMoving as moving:
-            raise BrokerUnavailable(f"topic {resource.name} is moving", fix="Try again") from moving
-        kept = int(config["retention.ms"].value)
-        if kept >= 0 and "delete" in config["cleanup.policy"].value.split(","):
-            found[resource.name] = kept
+    with Admin(settings, timeout_s=timeout_s) as client:
+        for resource, future in client.client.describe_configs(resources, request_timeout=timeout_s).items():
+            error = client.wait(future)
+            if error is not None and error.code() == ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                continue  # to read a topic's settings takes another right than to read the topic
+            try:
+                config = client.value(error, future, resource.name)
+            except LeaderMoving as moving:
+                raise BrokerUnavailable(f"topic {resource.name} is moving", fix="Try again") from moving
+            kept = int(config["retention.ms"].value)
+            if kept >= 0 and "delete" in config["cleanup.policy"].value.split(","):
+                found[resource.name] = kept
     return found
 
 

@@ -22,7 +22,7 @@ from tidegate.ledger import Ledger
 from tidegate.local import flights
 from tidegate.local.airflow_api import AirflowApi
 from tidegate.local.platform import Platform
-from tidegate.local.remote import ApiStore
+from tidegate.local.remote import ApiStore, use_catalog
 from tidegate.oracle import Verdict, judge
 from tidegate.planning import Watermarks
 from tidegate.ranges import OffsetRange, ranges_from_json

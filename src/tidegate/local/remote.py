@@ -1,8 +1,8 @@
 """The schedule seen from outside Airflow: what a command needs to plan, to accept and to measure.
 
 Variables and connections come through Airflow's REST API: of the Airflow that `TIDEGATE_AIRFLOW_URL`, `TIDEGATE_AIRFLOW_USER`
-and `TIDEGATE_AIRFLOW_PASSWORD` name, or else of the embedded platform. The API hides a connection's secrets; where there are some,
-the command finds the connection in the environment, as Airflow itself does: `AIRFLOW_CONN_<ID>` with JSON.
+and `TIDEGATE_AIRFLOW_PASSWORD` name, or else of the embedded platform. The API hides a connection's secrets; where there are
+some, the command finds the connection in the environment, as Airflow itself does: `AIRFLOW_CONN_<ID>` with JSON.
 """
 
 from __future__ import annotations

@@ -1,0 +1,145 @@
+"""A topic that changes under a schedule: what the planner decides, seen through Airflow and the command line, in this order."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+from conftest import Project, Runs
+
+from tidegate.kafka.groups import committed_offsets
+from tidegate.local import AirflowApi, Platform
+from tidegate.local.flights import create_topic, produce, read_flights
+from tidegate.local.process import wait_until
+from tidegate.ranges import TopicPartition
+
+TIDEGATE = Path(sys.executable).parent / "tidegate"
+TOPIC = "changing"
+
+
+@pytest.fixture(scope="module")
+def kafka(project: Project, platform: Platform) -> dict[str, str]:
+    """A topic of two partitions, and a pipeline of it; the broker's settings."""
+    settings = {"bootstrap.servers": platform.bootstrap_servers}
+    create_topic(settings, TOPIC, 2)
+    produce(settings, read_flights(300), topic=TOPIC)
+    project.write(
+        TOPIC, source={"pattern": "chang.*"}, limits={"max_records": 200}, retries=0, sink={"table": "lake.bad.changing"}
+    )
+    platform.sync_pools({"tidegate_lake_bad_changing": 1})
+    return settings
+
+
+@pytest.fixture
+def admin(kafka: dict[str, str]) -> AdminClient:
+    """A client that lives as long as the test: its requests end with it."""
+    return AdminClient(dict(kafka))
+
+
+@pytest.fixture
+def runs(api: AirflowApi, kafka: dict[str, str]) -> Runs:
+    return Runs(api, TOPIC)
+
+
+def tidegate(project: Project, *words: str) -> dict[str, Any]:
+    """What a command prints as JSON."""
+    done = subprocess.run(
+        [TIDEGATE, *words, "--json"], cwd=project.root, capture_output=True, text=True, env=dict(os.environ), check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def offsets(api: AirflowApi) -> dict[str, int]:
+    found: dict[str, int] = json.loads(api.variable(f"tidegate.{TOPIC}.cursor"))["body"]["offsets"][TOPIC]
+    return found
+
+
+def test_a_dry_run_tells_what_the_next_run_reads_and_writes_nothing(project: Project, api: AirflowApi, runs: Runs) -> None:
+    """The run then reads exactly that."""
+    dry = tidegate(project, "plan", TOPIC)
+    assert api.variables(f"tidegate.{TOPIC}.") == {}
+    assert sum(until - start for start, until in dry["ranges"][TOPIC].values()) in range(199, 202)
+    assert dry["reasons"].keys() <= {"earliest to max_records", "earliest to log end"}
+    run = runs.run()
+    assert run["state"] == "success", runs.log(run, "load")
+    assert api.xcom(TOPIC, run["dag_run_id"], "plan")["ranges"] == dry["ranges"]
+
+
+def test_lag_is_told_by_the_command_and_by_the_consumer_group(
+    project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs
+) -> None:
+    """Every lag tool sees how far the pipeline is."""
+    behind = tidegate(project, "lag", TOPIC)
+    assert behind["total"]["records_behind"] in range(99, 102)
+    assert behind["total"]["seconds_behind"] > 0
+    assert runs.run()["state"] == "success"
+    assert tidegate(project, "lag", TOPIC)["total"]["records_behind"] == 0
+    group = committed_offsets(kafka, f"tidegate-{TOPIC}")
+    assert group == {TopicPartition(TOPIC, int(p)): offset for p, offset in offsets(api).items()}
+
+
+def test_a_new_partition_is_read_from_its_beginning_by_the_run_that_first_sees_it(
+    api: AirflowApi, kafka: dict[str, str], admin: AdminClient, runs: Runs
+) -> None:
+    """Mid-schedule."""
+    admin.create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result()
+
+    def grown() -> bool:
+        return len(admin.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions) == 3
+
+    assert wait_until(grown, 30, poll_s=0.2)
+    produce(kafka, read_flights(90), topic=TOPIC)
+    run = runs.run()
+    assert run["state"] == "success"
+    assert f"{TOPIC}-2 [0, " in runs.log(run, "plan")
+    assert "new partition" in runs.log(run, "plan")
+    assert set(offsets(api)) == {"0", "1", "2"}
+
+
+def test_what_retention_took_stops_the_schedule_until_somebody_accepts_the_loss(
+    project: Project, api: AirflowApi, kafka: dict[str, str], admin: AdminClient, runs: Runs
+) -> None:
+    """Never silent, and never for more than what is lost."""
+    produce(kafka, read_flights(200), topic=TOPIC)
+    lost = offsets(api)["1"] + 5
+    for future in admin.delete_records([KafkaPartition(TOPIC, 1, lost)]).values():
+        future.result()
+    run = runs.run()
+    log = runs.log(run, "plan")
+    assert run["tasks"]["plan"] == "failed"
+    assert "OffsetsExpired" in log
+    assert f"{TOPIC}-1 [{lost - 5}, {lost}) = 5 offsets" in log
+    assert "tidegate accept loss changing" in log
+    accepted = tidegate(project, "accept", "loss", TOPIC)
+    assert accepted["loss"] == {TOPIC: {"1": [lost - 5, lost]}}
+    again = runs.run()
+    assert again["state"] == "success", runs.log(again, "plan")
+    assert "accepted loss" in runs.log(again, "plan")
+    assert tidegate(project, "lag", TOPIC)["total"]["records_behind"] == 0
+
+
+def test_a_topic_created_again_stops_the_schedule_until_somebody_accepts_it(
+    project: Project, api: AirflowApi, kafka: dict[str, str], admin: AdminClient, runs: Runs
+) -> None:
+    """Also where the old offsets are valid in the new log."""
+    admin.delete_topics([TOPIC])[TOPIC].result()
+    assert wait_until(lambda: create_topic(kafka, TOPIC, 2), 30, poll_s=0.2)
+    produce(kafka, read_flights(1500), topic=TOPIC)
+    run = runs.run()
+    assert run["tasks"]["plan"] == "failed"
+    assert "TopicRecreated" in runs.log(run, "plan")
+    assert set(tidegate(project, "accept", "recreated", TOPIC, TOPIC)["recreated"]) == {TOPIC}
+    again = runs.run(max_records=5000)
+    assert again["state"] == "success", runs.log(again, "plan")
+    assert sum(offsets(api).values()) == 1500
+    assert set(offsets(api)) == {"0", "1"}

@@ -1,0 +1,237 @@
+"""Loads of logs with gaps, on a real broker: transactions, aborted records, compaction, tombstones."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import TopicPartition as Position
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
+
+from tidegate.errors import ReceiptMismatch
+from tidegate.jobs import LoadJob, LoadResult, Split
+from tidegate.local import Platform
+from tidegate.ranges import OffsetRange, TopicPartition
+from tidegate.receipts import Observed
+from tidegate.spark.load import load_range
+from tidegate.spark.session import connect
+
+COMPACTION_TIMEOUT_S = 90.0
+TRANSFORM = '''
+from pyspark.sql import functions as F
+
+def text(records):
+    """Key and value as text."""
+    origin = "_kafka_topic", "_kafka_partition", "_kafka_offset"
+    return records.select(F.col("key").cast("string"), F.col("value").cast("string"), *origin)
+'''
+
+pytestmark = [
+    # PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of transforms, module `gaps`."""
+    folder = tmp_path_factory.mktemp("spark_jobs")
+    (folder / "gaps.py").write_text(TRANSFORM)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def spark(platform: Platform) -> Iterator[SparkSession]:
+    """One session for all loads here."""
+    with connect(platform.spark_remote, name="tests") as session:
+        yield session
+
+
+@pytest.fixture
+def load(spark: SparkSession, spark_jobs: Path) -> Callable[[LoadJob], LoadResult]:
+    """`load_range` in that session."""
+    return lambda job: load_range(spark, job, spark_jobs=spark_jobs)
+
+
+@pytest.fixture
+def make_topic(platform: Platform) -> Callable[..., str]:
+    """Makes topics of one partition, with settings."""
+
+    def make(**config: str) -> str:
+        name = f"gaps-{uuid.uuid4().hex[:8]}"
+        admin = AdminClient({"bootstrap.servers": platform.bootstrap_servers})
+        topic = NewTopic(name, num_partitions=1, replication_factor=1, config=config)
+        admin.create_topics([topic])[name].result(30)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def job(platform: Platform) -> Callable[..., LoadJob]:
+    """Makes jobs of a topic's partition 0, each into a table of its own."""
+
+    def make(topic: str, from_offset: int, until_offset: int, **plan: object) -> LoadJob:
+        ranges = (OffsetRange(topic, 0, from_offset, until_offset),)
+        options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
+        made = LoadJob("gaps", 0, "r", ranges, "gaps:text", f"lake.it.t{uuid.uuid4().hex}", options)
+        return replace(made, **plan)  # type: ignore[arg-type]
+
+    return make
+
+
+def offsets(platform: Platform, job: LoadJob) -> list[int]:
+    """The offsets in the table as PyIceberg reads it, without Spark."""
+    catalog = load_catalog("lake", **platform.catalog_properties)
+    rows = catalog.load_table(job.table.removeprefix("lake.")).scan().to_arrow().to_pylist()
+    return sorted(row["_kafka_offset"] for row in rows)
+
+
+def transaction(platform: Platform, topic: str, records: int, *, commit: bool) -> None:
+    """That many records, then a marker: one offset more."""
+    producer = Producer({"bootstrap.servers": platform.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(records):
+        producer.produce(topic, key=b"k", value=str(number).encode(), partition=0)
+    assert producer.flush(30) == 0
+    if commit:
+        producer.commit_transaction(30)
+    else:
+        producer.abort_transaction(30)
+
+
+@pytest.fixture(scope="module")
+def transactional(platform: Platform) -> str:
+    """Offsets 0-4 committed, 5 a marker, 6-9 aborted, 10 a marker, 11-13 committed, 14 a marker: the log ends at 15."""
+    name = f"transactions-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": platform.bootstrap_servers})
+    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(30)
+    for records, commit in ((5, True), (4, False), (3, True)):
+        transaction(platform, name, records, commit=commit)
+    return name
+
+
+Load = Callable[[LoadJob], LoadResult]
+Job = Callable[..., LoadJob]
+
+
+def test_aborted_records_are_left_out_of_a_committed_read(platform: Platform, load: Load, job: Job, transactional: str) -> None:
+    """Also through several Spark tasks; the whole range counts as loaded, and ends in a marker."""
+    for split in (None, Split(min_partitions=4), Split(max_records_per_partition=2)):
+        asked = job(transactional, 0, 15, split=split)
+        result = load(asked)
+        assert offsets(platform, asked) == [0, 1, 2, 3, 4, 11, 12, 13]
+        assert result.observed == Observed(8, 8, 16, {TopicPartition(transactional, 0): (0, 13)})
+        assert result.receipt.covers(asked.ranges)
+
+
+def test_an_uncommitted_read_loads_aborted_records_too(platform: Platform, load: Load, job: Job, transactional: str) -> None:
+    """Markers are no records all the same."""
+    asked = job(transactional, 0, 15, isolation_level="read_uncommitted")
+    assert load(asked).observed.records == 12
+    assert offsets(platform, asked) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 13]
+
+
+@pytest.mark.parametrize(("from_offset", "until_offset"), [(5, 6), (5, 11), (6, 10), (10, 11), (14, 15)])
+def test_a_range_of_markers_and_aborted_records_lands_empty(
+    platform: Platform, load: Load, job: Job, transactional: str, from_offset: int, until_offset: int
+) -> None:
+    """In the middle and at the end of the log: no record, one commit with a receipt, and quickly."""
+    asked = job(transactional, from_offset, until_offset)
+    started = time.monotonic()
+    result = load(asked)
+    assert time.monotonic() - started < 15
+    assert result.observed == Observed(0, 0, 0, {})
+    assert result.receipt.covers(asked.ranges)
+    assert offsets(platform, asked) == []
+    assert load(asked).receipt == result.receipt
+
+
+def test_ranges_that_cut_through_transactions_meet_without_a_gap(
+    platform: Platform, load: Load, job: Job, transactional: str
+) -> None:
+    """Wherever a plan puts its bounds, each record is loaded once."""
+    first = job(transactional, 0, 3)
+    bounds = (3, 6, 8, 12, 15)
+    load(first)
+    for seq, (from_offset, until_offset) in enumerate(zip(bounds, bounds[1:], strict=False), start=1):
+        load(replace(first, seq=seq, ranges=(OffsetRange(transactional, 0, from_offset, until_offset),)))
+    assert offsets(platform, first) == [0, 1, 2, 3, 4, 11, 12, 13]
+
+
+def test_a_transactional_topic_is_not_contiguous(platform: Platform, load: Load, job: Job, transactional: str) -> None:
+    """Told as what it is, with both numbers, also by the retry that finds the commit; a stretch without gaps is fine."""
+    asked = job(transactional, 0, 15, contiguous=True)
+    for _ in range(2):
+        with pytest.raises(ReceiptMismatch, match=r"15 offsets.*8 records.*rows from 0 to 13"):
+            load(asked)
+    assert load(job(transactional, 0, 5, contiguous=True)).observed.records == 5
+
+
+def remaining(platform: Platform, topic: str, until_offset: int) -> list[tuple[int, bytes | None]]:
+    """Offset and value of each record before `until_offset` that the broker still hands out."""
+    settings = {"bootstrap.servers": platform.bootstrap_servers, "group.id": uuid.uuid4().hex, "enable.auto.commit": False}
+    consumer = Consumer({**settings, "enable.partition.eof": False})
+    found: list[tuple[int, bytes | None]] = []
+    try:
+        consumer.assign([Position(topic, 0, 0)])
+        while True:
+            message = consumer.poll(10)
+            assert message is not None
+            assert message.error() is None
+            if message.offset() >= until_offset:
+                return found
+            found.append((message.offset(), message.value()))
+    finally:
+        consumer.close()
+
+
+def test_a_compacted_topic_with_tombstones_loads_completely(
+    platform: Platform, load: Load, job: Job, make_topic: Callable[..., str]
+) -> None:
+    """Of 60 updates of three keys the broker keeps a few, and a tombstone; the load holds exactly those."""
+    # no delete.retention.ms: the tombstone stays
+    topic = make_topic(
+        **{
+            "cleanup.policy": "compact",
+            "segment.ms": "100",
+            "min.cleanable.dirty.ratio": "0.001",
+            "max.compaction.lag.ms": "100",
+        }
+    )
+    producer = Producer({"bootstrap.servers": platform.bootstrap_servers})
+    for number in range(60):
+        producer.produce(topic, key=f"key-{number % 3}".encode(), value=str(number).encode(), partition=0)
+    producer.produce(topic, key=b"key-0", value=None, partition=0)
+    assert producer.flush(30) == 0
+    deadline = time.monotonic() + COMPACTION_TIMEOUT_S
+    end = 61
+    while len(kept := remaining_before(platform, producer, topic, end)) > 10:
+        if time.monotonic() > deadline:
+            pytest.skip(f"the broker's cleaner did not run within {COMPACTION_TIMEOUT_S:.0f} s")
+        time.sleep(1)
+    asked = job(topic, 0, end)
+    result = load(asked)
+    assert offsets(platform, asked) == [offset for offset, _ in kept]
+    assert (60, None) in kept
+    assert result.observed.records == len(kept)
+    assert result.observed.bytes == sum(len("key-0") + len(value or b"") for _, value in kept)
+    assert result.observed.first_last == {TopicPartition(topic, 0): (kept[0][0], kept[-1][0])}
+    # a stretch that compaction emptied
+    assert load(replace(job(topic, 0, 30), table=f"{asked.table}b")).observed == Observed(0, 0, 0, {})
+
+
+def remaining_before(platform: Platform, producer: Producer, topic: str, until_offset: int) -> list[tuple[int, bytes | None]]:
+    """As `remaining`; first appends a record, since only segments before the active one are cleaned."""
+    producer.produce(topic, key=b"other", value=b"x", partition=0)
+    assert producer.flush(30) == 0
+    return remaining(platform, topic, until_offset)

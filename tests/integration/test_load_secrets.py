@@ -1,0 +1,142 @@
+"""Where a Kafka connection's credentials could show in Spark: plans, the server's UI texts, event logs, both ways of running."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tidegate.jobs import LoadJob
+from tidegate.local import Platform, spark_connect
+from tidegate.local.jars import locate_jars, pyspark_home
+from tidegate.local.sockets import choose_port
+from tidegate.ranges import OffsetRange
+from tidegate.spark.kafka_source import read_ranges
+from tidegate.spark.load import load_range
+from tidegate.spark.session import connect
+
+SECRET = "hush-hush-4711"  # noqa: S105 - not one
+SECRETS = {
+    "kafka.sasl.jaas.config": f'a.b.PlainLoginModule required username="\\u" password="{SECRET}";',
+    "kafka.ssl.keystore.key": f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n{'x' * 3000}\n-----END PRIVATE KEY-----",
+    "kafka.ssl.key.password": SECRET,
+    "kafka.ssl.truststore.password": SECRET,
+    "kafka.sasl.oauthbearer.client.credentials.client.secret": SECRET,
+}
+SPARK_JOBS = Path(__file__).parents[2] / "spark_jobs"
+
+pytestmark = [
+    # gRPC leaves sockets to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@dataclass(frozen=True)
+class Logging:
+    """A Spark Connect server that writes an event log, and nothing of ours in its settings."""
+
+    remote: str
+    conf: Path
+    events: Path
+
+    def told(self) -> str:
+        """All event logs so far."""
+        return "".join(file.read_text() for file in sorted(self.events.rglob("*")) if file.is_file() and file.suffix != ".crc")
+
+
+@pytest.fixture(scope="module")
+def server(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logging]:
+    """Started beside the platform's own, on its catalog, and stopped by its pid file."""
+    folder = tmp_path_factory.mktemp("spark")
+    spark_connect.prepare(folder, platform.state_dir / "lake", locate_jars().spark)
+    events = folder / "events"
+    events.mkdir()
+    settings = {"enabled": "true", "dir": events.as_uri(), "compress": "false", "rolling.enabled": "false"}
+    with (folder / "conf" / "spark-defaults.conf").open("a") as defaults:
+        defaults.write(spark_connect.render_properties({f"spark.eventLog.{key}": value for key, value in settings.items()}))
+    port = choose_port([])
+    made = spark_connect.spark_connect(
+        folder=folder,
+        port=port,
+        spark_home=pyspark_home(),
+        env={**os.environ, **platform.environment(), "SPARK_CONF_DIR": str(folder / "conf")},
+        log=folder / "spark.log",
+        pid_file=folder / "spark.pid",
+    )
+    try:
+        made.start()
+        yield Logging(f"sc://127.0.0.1:{port}", folder / "conf", events)
+        assert SECRET not in made.log.read_text()
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def topic(platform: Platform) -> str:
+    """A topic with 10 records."""
+    name = f"secrets-{uuid.uuid4().hex[:8]}"
+    settings = {"bootstrap.servers": platform.bootstrap_servers}
+    admin = AdminClient(settings)
+    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(30)
+    producer = Producer(settings)
+    for number in range(10):
+        producer.produce(name, value=b'{"flight": %d}' % number)
+    assert producer.flush(30) == 0
+    return name
+
+
+@pytest.fixture
+def job(platform: Platform, topic: str) -> LoadJob:
+    """All of it, with credentials that a broker without security ignores."""
+    ranges = (OffsetRange(topic, 0, 0, 10),)
+    options = {"kafka.bootstrap.servers": platform.bootstrap_servers, **SECRETS}
+    return LoadJob("flights", 0, "r", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
+
+
+def test_no_plan_shows_an_option_of_the_connection(server: Logging, job: LoadJob) -> None:
+    """In none of Spark's ways to explain."""
+    with connect(server.remote, name="tests") as spark:
+        records = read_ranges(spark, job.ranges, job.kafka_options)
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown):
+            for mode in ("simple", "extended", "codegen", "cost", "formatted"):
+                records.explain(mode=mode)
+    assert job.ranges[0].topic in shown.getvalue()
+    assert SECRET not in shown.getvalue()
+
+
+def test_a_connect_servers_event_log_holds_no_secret(server: Logging, job: LoadJob) -> None:
+    """The server keeps the text of each request; our sessions redact it, whatever the server's settings are."""
+    with connect(server.remote, name="tests") as spark:
+        load_range(spark, job, spark_jobs=SPARK_JOBS)
+    told = server.told()
+    assert "redacted" in told
+    assert job.table.rpartition(".")[2] in told
+    assert SECRET not in told
+
+
+def test_a_submitted_jobs_event_log_holds_no_secret(platform: Platform, server: Logging, job: LoadJob, tmp_path: Path) -> None:
+    """Nor its output, nor its answer."""
+    job_file, result_file = tmp_path / "job.json", tmp_path / "result.json"
+    job_file.write_text(json.dumps(job.to_json()))
+    environment = {**os.environ, **platform.environment(), "SPARK_CONF_DIR": str(server.conf)}
+    spark_submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
+    command = [spark_submit, SPARK_JOBS / "load_range.py", "--job", job_file, "--result", result_file]
+    done = subprocess.run(
+        [str(word) for word in command], env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told = server.told()
+    assert "tidegate-flights-0" in told
+    assert SECRET not in done.stdout + done.stderr + result_file.read_text() + told
