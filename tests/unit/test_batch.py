@@ -387,3 +387,33 @@ def test_the_size_of_records_is_kept_for_limits_in_bytes() -> None:
     commit_batch(pipeline, planned.key, receipt_of(planned.saved), store=world.store, record_bytes=200.0)
     world.brokers.latest[P0] = 1000
     assert [str(r) for r in world.run("run2").saved.ranges] == ["t-0 [25, 30)"]
+
+
+@given(st.data())
+def test_over_growth_limits_expansions_and_crashes_each_offset_is_committed_once_and_in_order(data: st.DataObject) -> None:
+    """A run may die after its plan, be called again, be cleared later; the log may grow, and the topic, at any moment."""
+    world = World(brokers=FakeBrokers({P0: data.draw(st.integers(0, 30))}))
+    done: list[Planned] = []
+    committed: dict[TopicPartition, list[OffsetRange]] = {}
+    for n in range(data.draw(st.integers(1, 12))):
+        if data.draw(st.booleans()):
+            world.brokers.latest.setdefault(TopicPartition("t", len(world.brokers.latest)), 0)
+        for tp in world.brokers.latest:
+            world.brokers.latest[tp] += data.draw(st.integers(0, 25))
+        if done and data.draw(st.booleans()):  # somebody clears an old run
+            old = data.draw(st.sampled_from(done))
+            again = world.planned(old.saved.run_id)
+            assert again.saved.ranges == old.saved.ranges
+            assert world.commit(again) is False
+        request = Request(max_records=data.draw(st.none() | st.integers(1, 30)))
+        found = world.plan(f"run{n}", request)
+        if isinstance(found, Skip) or data.draw(st.booleans()):  # nothing to do, or the run dies here
+            continue
+        assert world.commit(found) is True
+        done.append(found)
+        for r in found.saved.ranges:
+            committed.setdefault(r.topic_partition, []).append(r)
+    for tp, ranges in committed.items():
+        assert [r.from_offset for r in ranges] == [0, *(r.until_offset for r in ranges[:-1])]
+        assert ranges[-1].until_offset == world.cursor.offsets[tp] <= world.brokers.latest[tp]
+    assert [p.saved.seq for p in done] == list(range(1, len(done) + 1))
