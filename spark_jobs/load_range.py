@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from tidegate.errors import RequestError, TidegateError
@@ -22,6 +23,7 @@ from tidegate.jobs import LoadJob, LoadResult
 from tidegate.ranges import total_count
 from tidegate.spark.errors import translated
 from tidegate.spark.load import load_range
+from tidegate.spark.redaction import REDACTION, with_ours
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -52,7 +54,11 @@ def run(job: LoadJob) -> LoadResult:
     """
     say(f"batch {job.seq} of {job.pipeline}: {total_count(job.ranges)} offsets to {job.table} by {job.transform}")
     with translated(pipeline=job.pipeline, seq=job.seq, table=job.table):
-        spark = SparkSession.builder.appName(f"tidegate-{job.pipeline}-{job.seq}").getOrCreate()
+        builder = SparkSession.builder.appName(f"tidegate-{job.pipeline}-{job.seq}")
+        submitted = SparkConf()  # the settings of spark-submit and its defaults
+        for key, pattern in REDACTION.items():
+            builder = builder.config(key, with_ours(submitted.get(key), pattern))
+        spark = builder.getOrCreate()
         try:
             return load_range(spark, job, spark_jobs=Path(__file__).resolve().parent)
         finally:

@@ -231,7 +231,7 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
     this = _pipeline(project, pipeline)
     with _remote(project) as remote:
         cursor = remote.cursor(this)
-        found = measure_lag(remote.kafka(this), cursor.offsets, now_ms=_now_ms())
+        found = measure_lag(remote.kafka(this), cursor.offsets, now_ms=_now_ms(), isolation_level=this.source.isolation_level)
     total = total_lag(found)
     if as_json:
         out.print_json(

@@ -92,7 +92,10 @@ def measure(records: int, rounds: int, folder: Path) -> dict[str, Any]:
     finally:
         platform.down()
     medians = {name: round(statistics.median(seconds), 2) for name, seconds in found.items()}
-    return {**medians, "ratio": round(medians["whole"] / medians["split"], 2), "records": records, "rounds": rounds}
+    # what else runs on the machine only adds: the quickest rounds show the two ways by themselves
+    quickest = round(min(found["whole"]) / min(found["split"]), 2)
+    ratio = round(medians["whole"] / medians["split"], 2)
+    return {**medians, "ratio": ratio, "ratio of the quickest": quickest, "records": records, "rounds": rounds}
 
 
 def main() -> None:

@@ -73,6 +73,8 @@ def test_a_dry_run_tells_what_the_next_run_reads_and_writes_nothing(project: Pro
     run = runs.run()
     assert run["state"] == "success", runs.log(run, "load")
     assert api.xcom(TOPIC, run["dag_run_id"], "plan")["ranges"] == dry["ranges"]
+    assert run["note"].startswith(f"batch 1 of {TOPIC}, ")
+    assert "from: earliest" in run["note"]
 
 
 def test_lag_is_told_by_the_command_and_by_the_consumer_group(
@@ -84,8 +86,8 @@ def test_lag_is_told_by_the_command_and_by_the_consumer_group(
     assert behind["total"]["seconds_behind"] > 0
     assert runs.run()["state"] == "success"
     assert tidegate(project, "lag", TOPIC)["total"]["records_behind"] == 0
-    group = committed_offsets(kafka, f"tidegate-{TOPIC}")
-    assert group == {TopicPartition(TOPIC, int(p)): offset for p, offset in offsets(api).items()}
+    cursor = {TopicPartition(TOPIC, int(p)): offset for p, offset in offsets(api).items()}
+    assert committed_offsets(kafka, f"tidegate-{TOPIC}", cursor) == cursor
 
 
 def test_a_new_partition_is_read_from_its_beginning_by_the_run_that_first_sees_it(

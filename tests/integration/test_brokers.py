@@ -189,9 +189,12 @@ def test_many_partitions_cost_little_of_this_process(kafka: dict[str, str]) -> N
     brokers, deadline = AdminBrokers(kafka), time.monotonic() + 60
     while not brokers.match_topics("wide"):  # the broker makes the folders of new partitions one after the other
         assert time.monotonic() < deadline
-    before = time.process_time()
-    assert len(brokers.watermarks(["wide"]).latest) == 300
-    assert time.process_time() - before < 300 / 10_000 * 5
+    spent = []
+    for _ in range(5):
+        before = time.process_time()
+        assert len(brokers.watermarks(["wide"]).latest) == 300
+        spent.append(time.process_time() - before)
+    assert min(spent) < 300 / 10_000 * 5
 
 
 def test_threads_end_with_the_object_also_after_an_error(kafka: dict[str, str]) -> None:

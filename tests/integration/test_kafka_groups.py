@@ -34,12 +34,12 @@ def topic(kafka: dict[str, str], request: pytest.FixtureRequest) -> str:
 def test_a_group_appears_with_its_first_commit_and_moves_with_the_next(kafka: dict[str, str], topic: str) -> None:
     """Forwards and, after a repair, backwards; what a commit does not name stays."""
     p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    assert committed_offsets(kafka, "moves") == {}
+    assert committed_offsets(kafka, "moves", [p0, p1]) == {}
     commit_offsets(kafka, "moves", {p0: 5, p1: 7})
-    assert committed_offsets(kafka, "moves") == {p0: 5, p1: 7}
+    assert committed_offsets(kafka, "moves", [p0, p1]) == {p0: 5, p1: 7}
     commit_offsets(kafka, "moves", {p1: 3})
     commit_offsets(kafka, "moves", {})
-    assert committed_offsets(kafka, "moves") == {p0: 5, p1: 3}
+    assert committed_offsets(kafka, "moves", [p0, p1]) == {p0: 5, p1: 3}
 
 
 def test_a_commit_is_what_any_consumer_of_the_group_sees(kafka: dict[str, str], topic: str) -> None:
@@ -57,7 +57,7 @@ def test_a_partition_that_is_gone_is_named_and_the_others_are_written(kafka: dic
     here = TopicPartition(topic, 0)
     with pytest.raises(KafkaError, match=r"1 of 2 offsets of group part .*gone-0.*Unknown topic"):
         commit_offsets(kafka, "part", {here: 1, TopicPartition("gone", 0): 1})
-    assert committed_offsets(kafka, "part") == {here: 1}
+    assert committed_offsets(kafka, "part", [here]) == {here: 1}
 
 
 @pytest.fixture
@@ -85,3 +85,6 @@ def test_a_broker_that_is_away_is_named_within_the_timeout() -> None:
     settings = {"bootstrap.servers": f"127.0.0.1:{sockets.choose_port([])}"}
     with pytest.raises(BrokerUnavailable, match="no Kafka broker answers"):
         commit_offsets(settings, "g", {TopicPartition("t", 0): 1}, timeout_s=1)
+    with pytest.raises(BrokerUnavailable, match="group g cannot be read"):
+        committed_offsets(settings, "g", [TopicPartition("t", 0)], timeout_s=1)
+    assert committed_offsets(settings, "g", []) == {}

@@ -68,7 +68,7 @@ def test_a_lag_tells_records_seconds_and_the_time_that_is_left(kafka: dict[str, 
         "seconds_behind": 30.0,
         "retention_left_s": 3570.0,
     }
-    assert committed_offsets(kafka, "test-lag") == {}
+    assert committed_offsets(kafka, "test-lag", [p0, p1, p2]) == {}
 
 
 @pytest.mark.parametrize("config", [{"retention.ms": "-1"}, {"cleanup.policy": "compact"}])

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import Observed
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
+from tidegate.splitting import split_ranges
 
 COMPACTION_TIMEOUT_S = 90.0
 TRANSFORM = '''
@@ -163,7 +165,7 @@ def test_ranges_that_cut_through_transactions_meet_without_a_gap(
     first = job(transactional, 0, 3)
     bounds = (3, 6, 8, 12, 15)
     load(first)
-    for seq, (from_offset, until_offset) in enumerate(zip(bounds, bounds[1:], strict=False), start=1):
+    for seq, (from_offset, until_offset) in enumerate(pairwise(bounds), start=1):
         load(replace(first, seq=seq, ranges=(OffsetRange(transactional, 0, from_offset, until_offset),)))
     assert offsets(platform, first) == [0, 1, 2, 3, 4, 11, 12, 13]
 
@@ -175,6 +177,32 @@ def test_a_transactional_topic_is_not_contiguous(platform: Platform, load: Load,
         with pytest.raises(ReceiptMismatch, match=r"15 offsets.*8 records.*rows from 0 to 13"):
             load(asked)
     assert load(job(transactional, 0, 5, contiguous=True)).observed.records == 5
+
+
+def test_a_split_partition_is_several_files_of_that_partition_only(
+    platform: Platform, load: Load, job: Job, make_topic: Callable[..., str]
+) -> None:
+    """Spark cuts as `split_ranges` says; a data file holds one Kafka partition."""
+    topics = [make_topic(), make_topic()]
+    producer = Producer({"bootstrap.servers": platform.bootstrap_servers})
+    for topic, count in zip(topics, (90, 10), strict=True):
+        for number in range(count):
+            producer.produce(topic, value=str(number).encode(), partition=0)
+    assert producer.flush(30) == 0
+    ranges = (OffsetRange(topics[0], 0, 0, 90), OffsetRange(topics[1], 0, 0, 10))
+    for split in (Split(), Split(min_partitions=5), Split(max_records_per_partition=30)):
+        files = len(split_ranges(ranges, **split.to_json()))
+        asked = replace(job(topics[0], 0, 1), ranges=ranges, split=split, contiguous=True)
+        result = load(asked)
+        assert result.observed.first_last == {r.topic_partition: (0, r.until_offset - 1) for r in ranges}
+        assert len(offsets(platform, asked)) == 100
+        table = load_catalog("lake", **platform.catalog_properties).load_table(asked.table.removeprefix("lake."))
+        held = [file["readable_metrics"] for file in table.inspect.files().to_pylist()]
+        assert len(held) == files
+        assert all(file["_kafka_topic"]["lower_bound"] == file["_kafka_topic"]["upper_bound"] for file in held)
+        # a redo replaces all of the pieces, however they were cut
+        load(replace(asked, redo=True, split=None))
+        assert len(offsets(platform, asked)) == 100
 
 
 def remaining(platform: Platform, topic: str, until_offset: int) -> list[tuple[int, bytes | None]]:

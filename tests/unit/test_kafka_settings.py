@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidegate.errors import ConfigError
-from tidegate.kafka.settings import for_planning, for_spark
+from tidegate.kafka.settings import for_planning, for_spark, is_secret, planning_client, redact, spark_client
 
 PLAIN = {"bootstrap.servers": "h:9092"}
 
@@ -58,7 +60,7 @@ def test_pem_files_travel_by_content(tmp_path: Path) -> None:
     """The driver may run where the file is not."""
     ca, cert, key = (tmp_path / name for name in ("ca", "cert", "key"))
     for file in (ca, cert, key):
-        file.write_text(f"PEM {file.name}")
+        file.write_text(f"-----BEGIN PRIVATE KEY----- {file.name}")
     settings = java(
         {
             **PLAIN,
@@ -69,9 +71,9 @@ def test_pem_files_travel_by_content(tmp_path: Path) -> None:
             "ssl.endpoint.identification.algorithm": "none",
         }
     )
-    assert settings["kafka.ssl.truststore.certificates"] == "PEM ca"
-    assert settings["kafka.ssl.keystore.certificate.chain"] == "PEM cert"
-    assert settings["kafka.ssl.keystore.key"] == "PEM key"
+    assert settings["kafka.ssl.truststore.certificates"] == "-----BEGIN PRIVATE KEY----- ca"
+    assert settings["kafka.ssl.keystore.certificate.chain"] == "-----BEGIN PRIVATE KEY----- cert"
+    assert settings["kafka.ssl.keystore.key"] == "-----BEGIN PRIVATE KEY----- key"
     assert settings["kafka.ssl.truststore.type"] == settings["kafka.ssl.keystore.type"] == "PEM"
     assert settings["kafka.ssl.endpoint.identification.algorithm"] == ""
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -88,3 +90,158 @@ def test_settings_of_one_client_only_are_left_out_of_the_other() -> None:
     """And renamed where both have them."""
     settings = java({"metadata.broker.list": "h:1", "socket.timeout.ms": 5000, "statistics.interval.ms": 5})
     assert settings == {"kafka.client.id": "me", "kafka.bootstrap.servers": "h:1", "kafka.request.timeout.ms": "5000"}
+
+
+OIDC = {
+    **PLAIN,
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "me",
+    "sasl.oauthbearer.client.secret": 's"',
+    "sasl.oauthbearer.token.endpoint.url": "https://login/token",
+}
+KEY, LOCKED = "-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----"
+# the beginning of what `openssl pkcs8 -topk8` writes
+MODERN = f"{LOCKED}\nMFwGCSqGSIb3DQEFDTBPMC4G\n-----END ENCRYPTED PRIVATE KEY-----\n"
+
+
+def test_oidc_becomes_a_login_module_a_handler_and_a_token_endpoint() -> None:
+    """Scope and extensions are optional."""
+    settings = java(OIDC)
+    assert settings["kafka.sasl.mechanism"] == "OAUTHBEARER"
+    assert settings["kafka.sasl.oauthbearer.token.endpoint.url"] == "https://login/token"
+    assert settings["kafka.sasl.login.callback.handler.class"].endswith("oauthbearer.OAuthBearerLoginCallbackHandler")
+    assert settings["kafka.sasl.jaas.config"].endswith('OAuthBearerLoginModule required clientId="me" clientSecret="s\\"";')
+    more = {**OIDC, "sasl.oauthbearer.scope": "kafka", "sasl.oauthbearer.extensions": "cluster=lkc,pool=p=1"}
+    assert java(more)["kafka.sasl.jaas.config"].endswith(' scope="kafka" extension_cluster="lkc" extension_pool="p=1";')
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"sasl.oauthbearer.method": "default"}, "method to oidc"),
+        ({"sasl.oauthbearer.client.secret": ""}, r"needs sasl\.oauthbearer\.client\.secret"),
+        ({"sasl.oauthbearer.extensions": "a"}, "list of name=value"),
+        ({"sasl.mechanism": "PLAIN"}, r"sasl\.username and sasl\.password"),
+        ({"ssl.crl.location": "x"}, "revocation"),
+        ({"https.ca.pem": "x"}, "token endpoint"),
+        ({"ssl.key.pem": KEY}, "certificate .* is missing"),
+        ({"ssl.certificate.pem": "c"}, "key .* is missing"),
+        ({"ssl.certificate.pem": "c", "ssl.key.pem": "-----BEGIN RSA PRIVATE KEY-----"}, "openssl pkcs8"),
+        ({"ssl.certificate.pem": "c", "ssl.key.pem": LOCKED}, r"ssl\.key\.password"),
+        ({"ssl.certificate.pem": "c", "ssl.key.pem": MODERN, "ssl.key.password": "p"}, "PBES2, .* Java 17"),
+        ({"ssl.keystore.location": "k", "ssl.certificate.pem": "c", "ssl.key.pem": KEY}, "one of the two"),
+        ({"ssl.key.location": KEY}, r"into ssl\.key\.pem"),
+        ({"client.rack": ["a"]}, "is a list"),
+        ({"client.rack": {"a": 1}}, "is an object"),
+        ({"client.rack": b"a"}, "of another kind"),
+    ],
+)
+def test_what_one_client_would_obey_and_the_other_not_is_refused(change: dict[str, object], named: str) -> None:
+    """Never dropped, never half."""
+    with pytest.raises(ConfigError, match=named):
+        java({**OIDC, **change})
+
+
+def test_keys_travel_inline_encrypted_or_in_a_store() -> None:
+    """The password keeps its name; a key store stays where it is."""
+    pems = {**PLAIN, "ssl.ca.pem": "ca", "ssl.certificate.pem": "c", "ssl.key.pem": f"{LOCKED}\nx", "ssl.key.password": "p"}
+    settings = java(pems)
+    assert settings["kafka.ssl.keystore.key"] == f"{LOCKED}\nx"
+    assert settings["kafka.ssl.key.password"] == "p"
+    assert settings["kafka.ssl.keystore.type"] == settings["kafka.ssl.truststore.type"] == "PEM"
+    store = java({**PLAIN, "ssl.keystore.location": "k.p12", "ssl.keystore.password": "p"})
+    assert store["kafka.ssl.keystore.type"] == "PKCS12"
+    assert store["kafka.ssl.keystore.location"] == "k.p12"
+
+
+def test_a_pem_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    """A DER file is a usual mistake."""
+    (tmp_path / "der").write_bytes(b"\x30\x82\xff")
+    with pytest.raises(ConfigError, match="it is no text"):
+        java({**PLAIN, "ssl.ca.location": str(tmp_path / "der")})
+
+
+def test_the_end_of_a_line_cannot_end_a_password() -> None:
+    """JAAS texts are one line."""
+    extra = {
+        **PLAIN,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "u",
+        "sasl.password": "a\nb\r",
+    }
+    assert java(extra)["kafka.sasl.jaas.config"].endswith('password="a\\nb\\r";')
+
+
+def test_timeouts_and_idle_times_mean_the_same_in_both_clients() -> None:
+    """Java's admin client refuses an API timeout below the request's; "never" is another number."""
+    extra = {**PLAIN, "socket.timeout.ms": 60_000, "connections.max.idle.ms": 0}
+    settings = java(extra)
+    assert settings["kafka.default.api.timeout.ms"] == settings["kafka.request.timeout.ms"] == "60000"
+    assert settings["kafka.connections.max.idle.ms"] == "-1"
+
+
+def test_every_change_is_told_by_name() -> None:
+    """What is left out, renamed or rewritten; nothing else."""
+    extra = {
+        **PLAIN,
+        "group.id": "g",
+        "error_cb": "my.module.fail",
+        "client.rack": None,
+        "statistics.interval.ms": 5,
+        "socket.timeout.ms": 60_000,
+        "connections.max.idle.ms": 0,
+        "ssl.ca.location": "probe",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    planning = planning_client(extra, connection="c", client_id="me")
+    assert [note.split(" ")[0] for note in planning.notes] == ["group.id", "error_cb", "client.rack"]
+    spark = spark_client(extra, connection="c", client_id="me")
+    assert {note.split(" ")[0].split("=")[0].rstrip(":") for note in spark.notes} == {
+        *extra.keys() - PLAIN.keys(),
+        "default.api.timeout.ms",
+    }
+    assert planning_client(PLAIN, connection="c", client_id="me").notes == ()
+    assert spark_client(PLAIN, connection="c", client_id="me").notes == ()
+
+
+SECRETS = st.text(st.characters(codec="utf-8"), min_size=8).map(lambda text: f"§{text}§")
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "sasl.password": SECRETS,
+            "sasl.oauthbearer.client.secret": SECRETS,
+            "ssl.key.pem": SECRETS.map(lambda text: text + LOCKED),
+            "ssl.key.password": SECRETS,
+            "ssl.key.location": SECRETS.map(lambda text: text + KEY),
+        }
+    ),
+    st.sampled_from(["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"]),
+    st.sets(st.sampled_from(["ssl.key.pem", "ssl.key.location", "ssl.key.password", "ssl.certificate.pem", "sasl.username"])),
+)
+def test_no_secret_is_told(secrets: dict[str, str], mechanism: str, left_out: set[str]) -> None:
+    """Not by a note, not by a repr, not by an error."""
+    extra = {**OIDC, "sasl.mechanism": mechanism, "sasl.username": "u", "ssl.certificate.pem": "c", **secrets}
+    extra = {name: value for name, value in extra.items() if name not in left_out}
+    told = []
+    for client in (planning_client, spark_client):
+        try:
+            made = client(extra, connection="c", client_id="me")
+        except ConfigError as error:
+            told += [str(error), repr(error), str(error.to_dict()), str(error.__cause__), str(error.__context__)]
+        else:
+            told += [repr(made), str(made), *made.notes]
+    assert not [text for text in told for value in secrets.values() if value in text or repr(value)[1:-1] in text]
+
+
+def test_secrets_are_told_apart_by_name_and_taken_out_of_texts() -> None:
+    """Of either client's settings."""
+    assert is_secret("kafka.sasl.jaas.config")
+    assert is_secret("ssl.keystore.key")
+    assert not is_secret("ssl.key.location")
+    settings = {"sasl.password": "abc", "ssl.key.password": "abcdef", "sasl.username": "u", "ssl.keystore.password": ""}
+    assert redact("u: abcdef, abc", settings) == "u: ***, ***"

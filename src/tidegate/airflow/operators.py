@@ -14,7 +14,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
+from tidegate.airflow import notes
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.store import VariableStore
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
@@ -31,7 +32,7 @@ from tidegate.cursor import Cursor
 from tidegate.errors import ConfigError, RequestError, SparkJobFailed, TidegateError
 from tidegate.iceberg.history import IcebergHistory
 from tidegate.jobs import LoadJob, LoadResult, Split
-from tidegate.kafka.settings import for_planning, for_spark
+from tidegate.kafka.settings import Translated, planning_client, spark_client
 from tidegate.ledger import Ledger
 from tidegate.planning import Skip
 from tidegate.ranges import TopicPartition, offsets_from_json, ranges_to_json, total_count
@@ -43,6 +44,16 @@ if TYPE_CHECKING:
 
 EXCHANGE_DIR = "TIDEGATE_EXCHANGE_DIR"
 """Environment: the folder through which a plan reaches spark-submit; shared with the driver where that runs elsewhere."""
+
+
+def _kafka(pipeline: Pipeline, purpose: str, client: Callable[..., Translated], log: Any) -> dict[str, str]:
+    """A client's settings, from the pipeline's connection; what was changed on the way is logged (never a secret)."""
+    source = pipeline.source
+    extra = extra_of(get_connection(source.connection, expected="a Kafka connection"))
+    made = client(extra, connection=source.connection, client_id=f"tidegate-{pipeline.name}-{purpose}")
+    for note in made.notes:
+        log.info("connection %s: %s", source.connection, note)
+    return made.settings
 
 
 class PlanOperator(BaseOperator):
@@ -63,9 +74,7 @@ class PlanOperator(BaseOperator):
         """
         from tidegate.kafka.brokers import AdminBrokers  # noqa: PLC0415 - parsing the DAG needs no Kafka client
 
-        source = self.pipeline.source
-        extra = extra_of(get_connection(source.connection, expected="a Kafka connection"))
-        settings = for_planning(extra, connection=source.connection, client_id=f"tidegate-{self.pipeline.name}-plan")
+        settings = _kafka(self.pipeline, "plan", planning_client, self.log)
         planned = plan_batch(
             self.pipeline,
             context["run_id"],
@@ -76,8 +85,9 @@ class PlanOperator(BaseOperator):
             now_ms=time.time_ns() // 1_000_000,
         )
         if isinstance(planned, Skip):
+            context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Nothing to read: {planned.reason}.")
             raise AirflowSkipException(planned.reason)
-        self._log_plan(planned)
+        context["ti"].xcom_push(key=notes.XCOM_KEY, value="\n".join(self._log_plan(planned)))
         saved = planned.saved
         return {
             "key": planned.key,
@@ -88,7 +98,8 @@ class PlanOperator(BaseOperator):
             "ranges": ranges_to_json(saved.ranges),
         }
 
-    def _log_plan(self, planned: Planned) -> None:
+    def _log_plan(self, planned: Planned) -> list[str]:
+        """Log what this run reads and why; returns the same lines."""
         saved = planned.saved
         how = {
             "planned": "planned now",
@@ -96,15 +107,17 @@ class PlanOperator(BaseOperator):
             + ("; committed before: loading it again" if planned.committed else ""),
             "adopted": f"adopted from run {saved.adopted_from}, which did not commit it; this run's own limits are not applied",
         }[planned.origin]
-        self.log.info("batch %d of %s, %d offsets: %s", saved.seq, saved.pipeline, total_count(saved.ranges), how)
+        lines = [f"batch {saved.seq} of {saved.pipeline}, {total_count(saved.ranges)} offsets: {how}"]
         reasons = {d.topic_partition: d for d in saved.decisions}
         for r in saved.ranges:
             why = reasons[r.topic_partition]
-            self.log.info("  %s: %d offsets, from: %s, until: %s", r, r.count, why.from_reason, why.until_reason)
-        for tp, offset in saved.jumped.items():
-            self.log.warning("  %s: the cursor leaves offset %d, as accepted", tp, offset)
+            lines.append(f"{r}: {r.count} offsets, from: {why.from_reason}, until: {why.until_reason}")
+        lines += [f"{tp}: the cursor leaves offset {offset}, as accepted" for tp, offset in saved.jumped.items()]
         if saved.retired:
-            self.log.warning("  retired, since they are gone: %s", ", ".join(map(str, saved.retired)))
+            lines.append(f"retired, since they are gone: {', '.join(map(str, saved.retired))}")
+        for line in lines:
+            self.log.info("%s", line)
+        return lines
 
 
 def _request(params: Mapping[str, Any]) -> Request:
@@ -157,7 +170,6 @@ class LoadOperator(SparkSubmitOperator):
             self.log.info("batch %d holds no offsets: it only fixes where new partitions start", saved.seq)
             return {}
         source = self.pipeline.source
-        extra = extra_of(get_connection(source.connection, expected="a Kafka connection"))
         job = LoadJob(
             pipeline=self.pipeline.name,
             seq=saved.seq,
@@ -165,7 +177,7 @@ class LoadOperator(SparkSubmitOperator):
             ranges=saved.to_load,
             transform=self.pipeline.transform,
             table=self.pipeline.sink.table,
-            kafka_options=for_spark(extra, connection=source.connection, client_id=f"tidegate-{self.pipeline.name}-load"),
+            kafka_options=_kafka(self.pipeline, "load", spark_client, self.log),
             redo=bool(plan["redo"]),
             split=Split(self.pipeline.split.min_partitions, self.pipeline.split.max_records_per_partition),
             isolation_level=source.isolation_level,
@@ -292,10 +304,8 @@ class CommitOperator(BaseOperator):
         """Commit the consumer group's offsets for the sake of lag tools; the cursor is the truth, so a failure is a warning."""
         from tidegate.kafka.groups import commit_offsets  # noqa: PLC0415 - parsing the DAG needs no Kafka client
 
-        source, group = self.pipeline.source, self.pipeline.consumer_group
+        group = self.pipeline.consumer_group
         try:
-            extra = extra_of(get_connection(source.connection, expected="a Kafka connection"))
-            settings = for_planning(extra, connection=source.connection, client_id=f"tidegate-{self.pipeline.name}-commit")
-            commit_offsets(settings, group, cursor.offsets)
+            commit_offsets(_kafka(self.pipeline, "commit", planning_client, self.log), group, cursor.offsets)
         except TidegateError as error:
             self.log.warning("consumer group %s does not show this commit: %s", group, error)

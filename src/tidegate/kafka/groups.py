@@ -7,7 +7,7 @@ written through the admin client, which needs no consumer and no rebalance.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import confluent_kafka as ck
 
 from tidegate.errors import BrokerUnavailable, KafkaError
-from tidegate.kafka.client import Admin, LeaderMoving
+from tidegate.kafka.client import MOVING, UNREACHABLE, Admin, LeaderMoving, settings_refused
+from tidegate.kafka.settings import redact
 from tidegate.ranges import TopicPartition
 
 IN_USE = {ck.KafkaError.UNKNOWN_MEMBER_ID, ck.KafkaError.NON_EMPTY_GROUP, ck.KafkaError.ILLEGAL_GENERATION}
@@ -62,19 +63,51 @@ def commit_offsets(
         )
 
 
-def committed_offsets(settings: Mapping[str, str], group: str, *, timeout_s: float = 10.0) -> dict[TopicPartition, int]:
-    """The committed offsets of a consumer group; empty for a group that never committed.
+def committed_offsets(
+    settings: Mapping[str, str], group: str, partitions: Iterable[TopicPartition], *, timeout_s: float = 10.0
+) -> dict[TopicPartition, int]:
+    """The committed offsets of a consumer group; partitions of which it never committed one are left out.
+
+    The group is not joined. This is not the admin client's request: that one ends the process (a null pointer in
+    librdkafka 2.16's `rd_kafka_handle_OffsetFetch`) when the group's coordinator is just moving.
 
     Raises:
         BrokerUnavailable: no broker, or no coordinator of the group, answered in time.
-        KafkaAuthFailed: the credentials are refused, or do not allow to read the group.
-        KafkaError: the broker answers something else.
+        KafkaError: a setting is refused, or the broker answers something else.
     """
-    request = [ck.ConsumerGroupTopicPartitions(group)]
-    with Admin(settings, timeout_s=timeout_s) as admin:
-        read = partial(admin.client.list_consumer_group_offsets, request, request_timeout=timeout_s)
-        answers = _answers(admin, group, read)
-    return {TopicPartition(tp.topic, tp.partition): tp.offset for tp, _ in answers if tp.offset >= 0}
+    asked = [ck.TopicPartition(tp.topic, tp.partition) for tp in sorted(partitions)]
+    if not asked:
+        return {}
+    try:
+        consumer = ck.Consumer({"log_level": 2, **settings, "group.id": group, "enable.auto.commit": False})
+    except ck.KafkaException as error:
+        raise settings_refused(error, settings) from None  # the cause would tell the value
+    deadline = time.monotonic() + timeout_s
+    try:
+        answers, refused = _committed(consumer, asked, timeout_s)
+        while refused is not None and refused.code() in MOVING and time.monotonic() < deadline:
+            time.sleep(COORDINATOR_WAIT_S)
+            answers, refused = _committed(consumer, asked, timeout_s)
+    finally:
+        consumer.close()
+    if refused is not None:
+        kind = BrokerUnavailable if refused.code() in UNREACHABLE | MOVING else KafkaError
+        raise kind(
+            f"the offsets of group {group} cannot be read: {redact(refused.str(), settings)}",
+            fix="Only lag tools need them; see the broker's log",
+            group=group,
+        )
+    return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in answers if tp.offset >= 0}
+
+
+def _committed(
+    consumer: ck.Consumer, asked: list[ck.TopicPartition], timeout_s: float
+) -> tuple[list[ck.TopicPartition], ck.KafkaError | None]:
+    try:
+        answers = consumer.committed(asked, timeout=timeout_s)
+    except ck.KafkaException as error:
+        return [], error.args[0]
+    return answers, next((tp.error for tp in answers if tp.error is not None), None)
 
 
 def _answers(
@@ -84,7 +117,10 @@ def _answers(
     while True:
         (future,) = ask().values()
         try:
-            return [(tp, tp.error) for tp in admin.answer(future, group).topic_partitions]
+            answers = [(tp, tp.error) for tp in admin.answer(future, group).topic_partitions]
+            if any(error is not None and error.code() in MOVING for _, error in answers):
+                raise LeaderMoving(group)  # noqa: TRY301 - the same as when the whole answer says so
+            return answers  # noqa: TRY300 - same
         except LeaderMoving as moving:
             if time.monotonic() > deadline:
                 raise BrokerUnavailable(

@@ -21,7 +21,7 @@ def read_offsets(
     """The offsets of all committed records between the watermarks, in order, for each partition.
 
     Args:
-        settings: librdkafka's configuration (`tidegate.kafka.settings.for_planning`).
+        settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
         watermarks: what to read; records that arrive later are left out.
         progress: called with the number of records read so far.
 

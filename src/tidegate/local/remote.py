@@ -19,7 +19,7 @@ from tidegate.cursor import Cursor
 from tidegate.errors import ConfigError, PlatformError, StateError, StateUnavailable
 from tidegate.iceberg.history import IcebergHistory
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.kafka.settings import for_planning
+from tidegate.kafka.settings import planning_client
 from tidegate.ledger import Ledger
 from tidegate.local.airflow_api import AirflowApi
 from tidegate.local.platform import Platform
@@ -91,7 +91,9 @@ class Remote:
             ConfigError: there is no such connection, or its secrets are hidden.
         """
         connection = pipeline.source.connection
-        return for_planning(self._extra(connection), connection=connection, client_id=f"tidegate-{pipeline.name}-cli")
+        return planning_client(
+            self._extra(connection), connection=connection, client_id=f"tidegate-{pipeline.name}-cli"
+        ).settings
 
     def brokers(self, pipeline: Pipeline) -> AdminBrokers:
         """The `Brokers` port of the pipeline."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tidegate.local import sockets
 from tidegate.local.process import Server
+from tidegate.spark.redaction import REDACTION
 
 NAME = "spark"
 CATALOG = "lake"
@@ -61,6 +62,7 @@ def spark_defaults(folder: Path, lake: Path, jars: Path) -> dict[str, str]:
         f"{catalog}.warehouse": (lake / "warehouse").as_uri(),
         # a session that caches tables does not see what others commit
         f"{catalog}.cache-enabled": "false",
+        **REDACTION,
     }
 
 

@@ -2,12 +2,14 @@
 
 Where they could show, found by looking (Spark 4.1):
 - Plans and the SQL tab name the source as `KafkaRelation(strategy=…, start=…, end=…)`: no option is in them.
-- A Spark Connect server keeps the text of each request, with every option of every source, as the job's description, in its
-  UI and in the event log. It redacts that text by `spark.sql.redaction.string.regex`, which is empty unless somebody sets it.
-- Whatever prints options or settings by name (`EXPLAIN` of other sources, the environment tab, the event log's first
-  lines) redacts by `spark.redaction.regex`, which by default knows passwords, secrets and tokens, but no JAAS and no PEM key.
+- A Spark Connect server keeps the text of each request, as the job's description, in its UI and in the event log, with the
+  options of sources. It cuts deep requests short, so a load's own write shows none, but a count of records does show them. It
+  redacts that text by the session's `spark.sql.redaction.string.regex`, which is empty unless somebody sets it.
+- What Spark prints by name (settings in the environment tab, options) it redacts by `spark.redaction.regex`, which by default
+  knows passwords, secrets and tokens, but no JAAS and no PEM key.
 
-`connect` and `load_range.py` apply these settings to their own sessions; a server's `spark-defaults.conf` may hold them too.
+`connect` sets the pattern in its own session and `load_range.py` in its own driver, so neither needs the server's or the
+cluster's settings. `REDACTION` is for the `spark-defaults.conf` of a server that others use too.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ REDACTION = {
 """Settings for whoever starts a Spark driver."""
 
 
-def with_ours(theirs: str | None) -> str:
-    """The pattern of a session that redacts what a server's own pattern does, and options of Kafka connections."""
-    if not theirs or OPTION_IN_TEXT in theirs:
-        return theirs or OPTION_IN_TEXT
-    return f"(?:{theirs})|(?:{OPTION_IN_TEXT})"
+def with_ours(theirs: str | None, ours: str) -> str:
+    """A pattern that redacts what either does; `theirs` may be empty, or hold ours already."""
+    if not theirs:
+        return ours
+    return theirs if ours in theirs else f"(?:{theirs})|(?:{ours})"

@@ -17,6 +17,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidegate.errors import RequestError
 from tidegate.spark.errors import translated
+from tidegate.spark.redaction import OPTION_IN_TEXT, STRING_REGEX, with_ours
 
 PATIENCE_S = 4.0
 """Seconds a call keeps trying to reach the server, counted from its first failure."""
@@ -38,6 +39,7 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     """A new session of the server at `remote_url`, closed at the end; sessions of other loads are never reused.
 
     Nothing is shared with the pyspark sessions of this process, but the process may hold no classic session meanwhile.
+    The server redacts the credentials of Kafka connections in what it keeps of the session's requests.
 
     Args:
         remote_url: `sc://host:port`, with parameters after `/;` (`token=…`, `use_ssl=true`, `user_id=…`).
@@ -65,7 +67,8 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
         try:
             # The first call: a server that is away or refuses us says so here, before any work.
             with translated(server=channel.host):
-                session.conf.get("spark.sql.session.timeZone")
+                theirs = session.conf.get(STRING_REGEX, None)
+                session.conf.set(STRING_REGEX, with_ours(theirs, OPTION_IN_TEXT))
             yield cast("SparkSession", session)  # one API, two classes without a common type
         finally:
             _close(session)
