@@ -63,9 +63,9 @@ def environments() -> Iterator[tuple[str, str, str]]:
 
 
 def properties(file: Path) -> dict[str, str]:
-    """A Java properties file without comments."""
+    """A Java properties file without comments; a backslash is written twice there."""
     lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
-    return dict(line.split("=", 1) for line in lines)
+    return {key: value.replace("\\\\", "\\") for key, value in (line.split("=", 1) for line in lines)}
 
 
 def ivy(file: Path) -> dict[str, str]:
