@@ -114,3 +114,10 @@ def test_a_broken_order_or_answer_is_named(read) -> None:  # noqa: ANN001
     """Missing keys are a corrupt state."""
     with pytest.raises(StateCorrupt):
         read({})
+
+
+def test_the_mean_size_of_a_record_is_known_only_where_records_were_read() -> None:
+    """Nothing read, or a commit that had landed before, tells no size."""
+    assert Observed(records=4, rows=4, bytes=100).record_bytes == 25
+    assert Observed(records=0, rows=0, bytes=0).record_bytes is None
+    assert Observed(records=None, rows=None).record_bytes is None
