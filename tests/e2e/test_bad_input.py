@@ -140,4 +140,4 @@ def test_a_trigger_that_asks_for_what_cannot_be_names_the_valid_bounds(api: Airf
     runs = Runs(api, "submitted")
     run = runs.run(until={"small": {"0": 10**9}})
     assert run["tasks"]["plan"] == "failed"
-    assert "cannot end at 1000000000" in runs.log(run, "plan")
+    assert "until: small-0 cannot be at 1000000000" in runs.log(run, "plan")
