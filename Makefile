@@ -33,7 +33,9 @@ check: venv ## lint, format, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check test-unit test-dags test-spark test-integration test-e2e ## everything that has to be green
+test: check jars ## everything that has to be green
+	@# two at a time: each waits for its servers more than it computes
+	$(MAKE) --no-print-directory -j2 --output-sync=target test-e2e test-integration test-spark test-unit test-dags
 
 test-unit: venv ## no JVM, no broker, no Airflow; the pure core to the last branch
 	$(PYTEST) tests/unit --cov --cov-report=term:skip-covered
