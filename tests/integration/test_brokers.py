@@ -17,7 +17,7 @@ from tidegate.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, Kaf
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets
-from tidegate.kafka.settings import for_planning
+from tidegate.kafka.settings import planning_client
 from tidegate.local import Platform, broker, jars, sockets
 from tidegate.ranges import TopicPartition
 
@@ -25,7 +25,7 @@ from tidegate.ranges import TopicPartition
 @pytest.fixture
 def kafka(platform: Platform) -> dict[str, str]:
     """The planning client's settings."""
-    return for_planning({"bootstrap.servers": platform.bootstrap_servers}, connection="c", client_id="test")
+    return planning_client({"bootstrap.servers": platform.bootstrap_servers}, connection="c", client_id="test").settings
 
 
 def make_topic(kafka: dict[str, str], name: str, partitions: int, **config: str) -> None:
@@ -251,7 +251,7 @@ def test_wrong_credentials_are_told_apart_from_a_broker_that_is_away(locked: str
             "sasl.username": "alice",
             "sasl.password": password,
         }
-        return for_planning(extra, connection="c", client_id="test")
+        return planning_client(extra, connection="c", client_id="test").settings
 
     make_topic(login("right"), "mine", 1)
     assert AdminBrokers(login("right")).watermarks(["mine"]).latest == {TopicPartition("mine", 0): 0}

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tidegate.errors import BrokerUnavailable, KafkaError
 from tidegate.kafka.groups import commit_offsets, committed_offsets
-from tidegate.kafka.settings import for_planning
+from tidegate.kafka.settings import planning_client
 from tidegate.local import Platform, sockets
 from tidegate.ranges import TopicPartition
 
@@ -19,7 +19,7 @@ from tidegate.ranges import TopicPartition
 @pytest.fixture
 def kafka(platform: Platform) -> dict[str, str]:
     """The planning client's settings."""
-    return for_planning({"bootstrap.servers": platform.bootstrap_servers}, connection="c", client_id="test")
+    return planning_client({"bootstrap.servers": platform.bootstrap_servers}, connection="c", client_id="test").settings
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pyspark
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from tidegate.kafka.settings import for_spark
+from tidegate.kafka.settings import spark_client
 from tidegate.local import jars
 
 LOGIN = {"security.protocol": "SASL_SSL", "sasl.username": "u", "sasl.password": 'a"\\b\n;='}
@@ -87,7 +87,9 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def take(java: Any, extra: dict[str, object]) -> None:
     """Make a client of the connection; it logs in, fetches tokens and reads keys, and asks no broker."""
     made = java.jvm.java.util.HashMap()
-    for name, value in for_spark({"bootstrap.servers": "127.0.0.1:9", **extra}, connection="c", client_id="t").items():
+    for name, value in spark_client(
+        {"bootstrap.servers": "127.0.0.1:9", **extra}, connection="c", client_id="t"
+    ).settings.items():
         made.put(name.removeprefix("kafka."), value)
     java.jvm.org.apache.kafka.clients.admin.Admin.create(made).close(java.jvm.java.time.Duration.ofMillis(0))
 

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from tidegate.errors import CursorBeyondLog, PartitionsDeleted
 from tidegate.kafka.groups import committed_offsets
 from tidegate.kafka.lag import PartitionLag, TotalLag, measure_lag, total_lag
-from tidegate.kafka.settings import for_planning
+from tidegate.kafka.settings import planning_client
 from tidegate.local import Platform
 from tidegate.ranges import TopicPartition
 
@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def kafka(platform: Platform) -> dict[str, str]:
     """The planning client's settings."""
-    return for_planning({"bootstrap.servers": platform.bootstrap_servers}, connection="c", client_id="test")
+    return planning_client({"bootstrap.servers": platform.bootstrap_servers}, connection="c", client_id="test").settings
 
 
 @pytest.fixture

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import ConfigError
-from tidegate.kafka.settings import for_planning, for_spark, is_secret, planning_client, redact, spark_client
+from tidegate.kafka.settings import is_secret, planning_client, redact, spark_client
 
 PLAIN = {"bootstrap.servers": "h:9092"}
 
 
 def java(extra: dict[str, object]) -> dict[str, str]:
-    return for_spark(extra, connection="c", client_id="me")
+    return spark_client(extra, connection="c", client_id="me").settings
 
 
 def test_a_plain_connection_needs_only_its_servers() -> None:
     """The client id tells who asks."""
-    assert for_planning(PLAIN, connection="c", client_id="me") == {"client.id": "me", "bootstrap.servers": "h:9092"}
+    assert planning_client(PLAIN, connection="c", client_id="me").settings == {"client.id": "me", "bootstrap.servers": "h:9092"}
     assert java(PLAIN) == {"kafka.client.id": "me", "kafka.bootstrap.servers": "h:9092"}
 
 
@@ -28,13 +28,13 @@ def test_a_plain_connection_needs_only_its_servers() -> None:
 def test_a_connection_without_servers_is_refused(extra: dict[str, object]) -> None:
     """With an example of what to write."""
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
-        for_planning(extra, connection="c", client_id="me")
+        planning_client(extra, connection="c", client_id="me")
 
 
 def test_settings_that_would_move_on_by_themselves_are_left_out() -> None:
     """A plan says what is read: no group, no reset, no commit."""
     extra = {**PLAIN, "group.id": "g", "auto.offset.reset": "latest", "enable.auto.commit": True}
-    assert for_planning(extra, connection="c", client_id="me").keys() == {"client.id", "bootstrap.servers"}
+    assert planning_client(extra, connection="c", client_id="me").settings.keys() == {"client.id", "bootstrap.servers"}
 
 
 @pytest.mark.parametrize(

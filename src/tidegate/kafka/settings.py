@@ -208,24 +208,6 @@ def spark_client(extra: Mapping[str, object], *, connection: str, client_id: str
     return Translated({f"kafka.{name}": value for name, value in java.items()}, tuple(notes))
 
 
-def for_planning(extra: Mapping[str, object], *, connection: str, client_id: str) -> dict[str, str]:
-    """The settings of `planning_client`, without the notes.
-
-    Raises:
-        ConfigError: see `planning_client`.
-    """
-    return planning_client(extra, connection=connection, client_id=client_id).settings
-
-
-def for_spark(extra: Mapping[str, object], *, connection: str, client_id: str) -> dict[str, str]:
-    """The settings of `spark_client`, without the notes.
-
-    Raises:
-        ConfigError: see `spark_client`.
-    """
-    return spark_client(extra, connection=connection, client_id=client_id).settings
-
-
 def is_secret(name: str) -> bool:
     """Whether the value of a setting (of either client) must never be shown."""
     return any(word in name for word in SECRET_WORDS)

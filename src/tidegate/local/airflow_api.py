@@ -173,13 +173,7 @@ class AirflowApi:
         """What a task left for others, decoded from JSON where it is JSON; None when it left nothing."""
         path = f"{_run(dag_id, run_id)}/taskInstances/{_part(task_id)}/xcomEntries/{_part(key)}"
         entry = self.find(path, deserialize=False)
-        value = None if entry is None else entry["value"]
-        if not isinstance(value, str):
-            return value
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
+        return None if entry is None else _json_or_text(entry["value"])
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
         """The log of one try of a task, one event a line; an event's error and stack follow it."""
