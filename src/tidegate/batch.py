@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from tidegate.commit import apply, commit_of, requirement_of
 from tidegate.config import Pipeline, Source, Start, StartOffsets
@@ -73,14 +73,13 @@ def plan_batch(
         return Planned(ledger.saved_range(own.key), own.key, "own", committed=own.seq <= cursor.seq)
     pending = _pending(ledger, listing, cursor)
     if pending is not None:
-        saved, origin = replace(pending, run_id=run_id, adopted_from=pending.run_id), "adopted"
+        found: SavedRange | Skip = replace(pending, run_id=run_id, adopted_from=pending.run_id)
     else:
         found = _new_range(pipeline, run_id, request, cursor, ledger.accepted(listing, cursor.seq + 1), brokers, now_ms)
-        if isinstance(found, Skip):
-            return found
-        saved, origin = found, "planned"
-    key = ledger.save_range(saved) if save else ledger.range_key(saved.seq, saved.run_id)
-    return Planned(saved, key, cast("Literal['planned', 'adopted']", origin))
+    if isinstance(found, Skip):
+        return found
+    key = ledger.save_range(found) if save else ledger.range_key(found.seq, found.run_id)
+    return Planned(found, key, "planned" if pending is None else "adopted")
 
 
 def _new_range(
@@ -132,7 +131,7 @@ def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Waterma
     A log end below the cursor is read again before it is believed: a new leader may not know its end yet.
 
     Raises:
-        TopicNotFound: a topic is missing, and the cursor knows none of it.
+        TopicNotFound: a named topic is missing and not to be retired, or a first run's pattern matches none.
         KafkaError: the brokers cannot tell; `WatermarksUnstable` where the log end is below the cursor, and moving.
     """
     topics = _topics(source, cursor, brokers)
@@ -185,9 +184,10 @@ def _start(start: Start, cursor: Cursor, watermarks: Watermarks, brokers: Broker
         return {"start": start.offsets, "start_reason": "offsets"}
     if cursor.seq or cursor.offsets:
         return {}
-    found = brokers.offsets_at(dict.fromkeys(watermarks.latest, start.timestamp_ms))
-    # a record between the two answers may lie beyond the log end that was read first
-    resolved = {tp: end if found[tp] is None else min(end, found[tp] or 0) for tp, end in watermarks.latest.items()}
+    resolved = dict(watermarks.latest)
+    for tp, offset in brokers.offsets_at(dict.fromkeys(watermarks.latest, start.timestamp_ms)).items():
+        if offset is not None:  # a record that came between the two answers lies beyond the log end that was read first
+            resolved[tp] = min(offset, resolved[tp])
     return {"start": resolved, "start_reason": "timestamp"}
 
 

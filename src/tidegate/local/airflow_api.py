@@ -7,7 +7,7 @@ fetched when it is first needed, and again when it expired; nothing is cached.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -140,16 +140,25 @@ class AirflowApi:
         """One run: `state`, `queued_at`, `start_date`, `end_date`, `conf`, ..."""
         return dict(self.get(_run(dag_id, run_id)))
 
-    def wait_run(self, dag_id: str, run_id: str, *, timeout_s: float, poll_s: float = 0.2) -> dict[str, Any]:
-        """The run, once it succeeded or failed.
+    def wait_run(
+        self,
+        dag_id: str,
+        run_id: str,
+        *,
+        timeout_s: float,
+        poll_s: float = 0.2,
+        progress: Callable[[dict[str, Any]], object] = dict,
+    ) -> dict[str, Any]:
+        """The run, once it succeeded or failed; `progress` is called with what each look at it finds.
 
         Raises:
             PlatformError: it did neither in time.
         """
-        run = self.dag_run(dag_id, run_id)
+        run: dict[str, Any] = {}
 
         def is_finished() -> bool:
             run.update(self.dag_run(dag_id, run_id))
+            progress(run)
             return run["state"] in FINISHED
 
         if wait_until(is_finished, timeout_s, poll_s):

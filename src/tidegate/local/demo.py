@@ -7,7 +7,6 @@ verdict: librdkafka reads the topic, PyIceberg the table; every (partition, offs
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -130,18 +129,10 @@ class Demo:
         return AdminBrokers(self._kafka).watermarks([flights.TOPIC])
 
     def _follow(self, run_id: str, lag: int) -> Run:
-        deadline = time.monotonic() + RUN_TIMEOUT_S
-        while True:
-            run = self._api.dag_run(PIPELINE, run_id)
+        def told(run: dict[str, Any]) -> None:
             self._progress(f"run {run_id}: {run['state']}", 0, lag)
-            if run["state"] in ("success", "failed"):
-                return self._row(run)
-            if time.monotonic() > deadline:
-                raise PlatformError(
-                    f"run {run_id} is still {run['state']} after {RUN_TIMEOUT_S:g} s",
-                    fix="See `tidegate status` and the scheduler's log",
-                )
-            time.sleep(POLL_S)
+
+        return self._row(self._api.wait_run(PIPELINE, run_id, timeout_s=RUN_TIMEOUT_S, poll_s=POLL_S, progress=told))
 
     def _row(self, run: dict[str, Any]) -> Run:
         run_id = run["dag_run_id"]
