@@ -12,6 +12,7 @@ from typing import TypeVar
 from airflow.sdk import Variable
 
 from tidegate.errors import StateUnavailable
+from tidegate.failpoints import reach
 
 T = TypeVar("T")
 
@@ -30,7 +31,10 @@ class VariableStore:
 
     def put(self, key: str, value: str, description: str) -> None:
         """Write one key."""
+        kind = key.split(".")[2]  # tidegate.<pipeline>.<kind>...
+        reach(f"before-{kind}")
         self._ask("write", key, lambda: Variable.set(key, value, description=description))
+        reach(f"after-{kind}")
 
     def delete(self, key: str) -> None:
         """Remove one key."""

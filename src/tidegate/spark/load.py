@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
 from tidegate.errors import ReceiptMismatch, RequestError
+from tidegate.failpoints import reach
 from tidegate.jobs import LoadJob, LoadResult
 from tidegate.ranges import OffsetRange, total_count
 from tidegate.receipts import LoadId, Observed, Receipt
@@ -86,7 +87,9 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         load = LoadId(job.pipeline, job.seq, job.run_id, job.ranges, transform.identity, attempt=str(uuid.uuid4()))
         with _timed(seconds, "write"):
             guarded = guard_origin(rows, job.ranges).observe(written, F.count(F.lit(1)).alias("rows"))
+            reach("before-write")
             table.replace(guarded, job.ranges, load)
+            reach("after-write")
         with _timed(seconds, "receipt"):
             receipt = table.receipt_of_attempt(load)
             records, made = read.get["rows"], written.get["rows"]

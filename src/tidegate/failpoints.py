@@ -1,0 +1,67 @@
+"""Places where somebody who tests crashes may end or stop this process: the boundaries of a batch's phases.
+
+    before-range   after-range      a range is saved           (plan)
+    before-write   after-write      the sink's commit          (load; after: the receipt is not handed on yet)
+    before-cursor  after-cursor     the cursor moves           (commit)
+
+Nothing happens unless `TIDEGATE_FAIL_POINTS` names a folder. Then a file in it, named like the point, says what happens to the
+process that gets there first: `kill` (SIGKILL) or `stop` (SIGSTOP). That process takes the file away and leaves
+`<point>.reached` with its pid and its parent's, so that whoever armed the point can do the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+VARIABLE = "TIDEGATE_FAIL_POINTS"
+POINTS = ("before-range", "after-range", "before-write", "after-write", "before-cursor", "after-cursor")
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+
+
+def reach(point: str) -> None:
+    """Do to this process what is armed at `point`; nothing, unless the environment says otherwise."""
+    folder = os.environ.get(VARIABLE)
+    if folder is None:
+        return
+    armed = Path(folder) / point
+    taken = armed.with_suffix(f".{os.getpid()}")
+    try:
+        armed.rename(taken)  # of two processes only one gets it
+    except FileNotFoundError:
+        return
+    action = taken.read_text(encoding="utf-8").strip()
+    taken.write_text(json.dumps({"pid": os.getpid(), "parent": os.getppid(), "action": action}), encoding="utf-8")
+    taken.rename(armed.with_suffix(".reached"))
+    os.kill(os.getpid(), SIGNALS[action])
+
+
+def arm(folder: Path, point: str, action: str) -> None:
+    """Let the next process that reaches `point` be killed or stopped; what was reached there before is forgotten.
+
+    Raises:
+        ValueError: no such point or action.
+    """
+    if point not in POINTS or action not in SIGNALS:
+        raise ValueError(f"no fail point {point!r} with action {action!r}")
+    (folder / f"{point}.reached").unlink(missing_ok=True)
+    waiting = folder / f".{point}"
+    waiting.write_text(action, encoding="utf-8")
+    waiting.rename(folder / point)
+
+
+def disarm(folder: Path) -> None:
+    """Forget every point that nothing has reached."""
+    for point in POINTS:
+        (folder / point).unlink(missing_ok=True)
+
+
+def reached(folder: Path, point: str) -> tuple[int, int] | None:
+    """The pid and the parent's pid of the process that got to `point`; None while it is still armed, or never was."""
+    try:
+        found = json.loads((folder / f"{point}.reached").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return found["pid"], found["parent"]
