@@ -53,6 +53,7 @@ class FakeBrokers:
     ids: dict[str, str] = field(default_factory=dict)
     next_reads: list[dict[TopicPartition, int]] = field(default_factory=list)
     asked: int = 0
+    settled: int = 0
     isolation_level: str = ""
 
     def watermarks(self, topics: Sequence[str], *, isolation_level: str = "read_uncommitted") -> Watermarks:
@@ -72,6 +73,9 @@ class FakeBrokers:
         topics = {tp.topic for tp in self.latest}
         return sorted(t for t in topics if re.fullmatch(pattern, t) and not any(re.fullmatch(e, t) for e in exclude))
 
+    def settle(self) -> None:
+        self.settled += 1
+
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return {tp: time_ms if time_ms < self.latest[tp] else None for tp, time_ms in times.items()}
 
@@ -82,8 +86,9 @@ class FakeHistory:
 
     found: list[Receipt] = field(default_factory=list)
 
-    def has_receipts(self, table: str, pipeline: str) -> bool:
-        return bool(self.receipts(table, pipeline))
+    def reached(self, table: str, pipeline: str) -> tuple[int, int] | None:
+        schedule = (r.load for r in self.receipts(table, pipeline) if r.load.replay is None)
+        return max(((load.generation, load.seq) for load in schedule), default=None)
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         return [r for r in self.found if r.load.pipeline == pipeline]

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from tidegate.commit import apply, commit_of, requirement_of
 from tidegate.config import Pipeline, Source, Start, StartOffsets
-from tidegate.cursor import Cursor
+from tidegate.cursor import REPAIR, Cursor
 from tidegate.errors import CommitConflict, CursorLost, RequestError, StateCorrupt, TopicNotFound, WatermarksUnstable
 from tidegate.ledger import Ledger, Listing
 from tidegate.planning import Accepted, RangePolicy, SavedRange, Skip, Watermarks, expired_ranges, plan_next
@@ -72,10 +72,14 @@ def plan_batch(
     if own is not None:
         return Planned(ledger.saved_range(own.key), own.key, "own", committed=own.seq <= cursor.seq)
     pending = _pending(ledger, listing, cursor)
+    _check_not_passed(ledger, cursor, pending, sink.reached(pipeline.sink.table, pipeline.name))
     if pending is not None:
         found: SavedRange | Skip = replace(pending, run_id=run_id, adopted_from=pending.run_id)
     else:
-        found = _new_range(pipeline, run_id, request, cursor, ledger.accepted(listing, cursor.seq + 1), brokers, now_ms)
+        watermarks = read_watermarks(pipeline.source, cursor, brokers)
+        start = _start(pipeline.source.start, cursor, watermarks, brokers)
+        accepted = ledger.accepted(listing, cursor.seq + 1)
+        found = _new_range(pipeline, run_id, request, cursor, watermarks, start, accepted, now_ms)
     if isinstance(found, Skip):
         return found
     key = ledger.save_range(found) if save else ledger.range_key(found.seq, found.run_id)
@@ -87,11 +91,11 @@ def _new_range(
     run_id: str,
     request: Request,
     cursor: Cursor,
+    watermarks: Watermarks,
+    start: Mapping[str, Any],
     accepted: Accepted | None,
-    brokers: Brokers,
     now_ms: int,
 ) -> SavedRange | Skip:
-    watermarks = read_watermarks(pipeline.source, cursor, brokers)
     limits = pipeline.limits
     policy = RangePolicy(
         on_deleted=pipeline.source.on_deleted,
@@ -104,7 +108,7 @@ def _new_range(
         min_records=limits.min_records,
         max_delay_s=limits.max_delay_s,
         accepted=accepted,
-        **_start(pipeline.source.start, cursor, watermarks, brokers),
+        **start,
     )
     plan = plan_next(cursor, watermarks, policy, interval_s=limits.interval_s, now_ms=now_ms)
     if plan.skip is not None:
@@ -122,13 +126,14 @@ def _new_range(
         planned_at_ms=now_ms,
         jumped=plan.jumped,
         retired=plan.retired,
+        generation=cursor.generation,
     )
 
 
 def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Watermarks:
     """The watermarks of every partition that the source names now.
 
-    A log end below the cursor is read again before it is believed: a new leader may not know its end yet.
+    A log end below the cursor is read again, after a while, before it is believed: a new leader may not know its end yet.
 
     Raises:
         TopicNotFound: a named topic is missing and not to be retired, or a first run's pattern matches none.
@@ -144,6 +149,7 @@ def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Waterma
             watermarks.topic_ids.get(t) != i for t, i in cursor.topic_ids.items() if t in watermarks.topic_ids
         ):
             return watermarks
+        brokers.settle()
     if any(before != ends[-1] for before in ends):
         raise WatermarksUnstable(
             f"the log ends of {', '.join(map(str, sorted(ends[-1])))} are below the cursor of {cursor.pipeline}, and moving",
@@ -195,7 +201,7 @@ def _cursor(ledger: Ledger, listing: Listing, pipeline: Pipeline, sink: SinkHist
     if listing.has_cursor:
         return ledger.cursor()
     later = [r for r in listing.ranges if r.seq > 1]
-    if later or (not listing.ranges and sink.has_receipts(pipeline.sink.table, pipeline.name)):
+    if later or (not listing.ranges and sink.reached(pipeline.sink.table, pipeline.name)):
         found = f"a saved range of batch {later[-1].seq}" if later else f"receipts of it in {pipeline.sink.table}"
         raise CursorLost(
             f"pipeline {pipeline.name} has no cursor ({ledger.cursor_key}), but there is {found}: "
@@ -204,6 +210,18 @@ def _cursor(ledger: Ledger, listing: Listing, pipeline: Pipeline, sink: SinkHist
             key=ledger.cursor_key,
         )
     return Cursor(pipeline.name)
+
+
+def _check_not_passed(ledger: Ledger, cursor: Cursor, pending: SavedRange | None, reached: tuple[int, int] | None) -> None:
+    """The sink's commits are the truth: a cursor that they have passed was written over, or comes from a backup."""
+    last = cursor.seq if pending is None else pending.seq
+    if reached is not None and (reached[0] > cursor.generation or reached[1] > last):
+        raise StateCorrupt(
+            f"{ledger.cursor_key}: the cursor is at batch {cursor.seq} (generation {cursor.generation}), but the table holds "
+            f"batch {reached[1]} (generation {reached[0]}), which no saved range is waiting for",
+            fix=REPAIR.format(pipeline=ledger.pipeline),
+            key=ledger.cursor_key,
+        )
 
 
 def _pending(ledger: Ledger, listing: Listing, cursor: Cursor) -> SavedRange | None:

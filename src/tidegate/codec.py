@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any
 
-from tidegate.errors import StateCorrupt
+from tidegate.errors import StateCorrupt, TidegateError
 
 VERSION = 1
 
@@ -53,6 +54,28 @@ def decode(kind: str, text: str, *, key: str, repair: str) -> dict[str, Any]:
     if not isinstance(value["body"], dict) or value["sha256"] != _checksum(value["body"]):
         raise corrupt("the checksum does not fit: the value was changed after it was written")
     return value["body"]
+
+
+class Shape:
+    """A `with` block that reads a value's fields: whatever the value lacks becomes one `StateCorrupt` with this text.
+
+    Args:
+        fault: what is wrong, for the error; the cause is told behind it.
+        fix: the error's fix.
+    """
+
+    def __init__(self, fault: str, fix: str) -> None:
+        self._fault = fault
+        self._fix = fix
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Raises StateCorrupt: the block met a missing field, or one of another type."""
+        told = isinstance(error, StateCorrupt)
+        if isinstance(error, (KeyError, ValueError, TypeError, AttributeError, TidegateError)) and not told:
+            raise StateCorrupt(f"{self._fault} ({error!r})", fix=self._fix) from error
 
 
 def _checksum(body: Mapping[str, Any]) -> str:

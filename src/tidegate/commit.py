@@ -21,21 +21,26 @@ from tidegate.cursor import Cursor
 from tidegate.errors import CommitConflict, ReceiptMismatch
 from tidegate.planning import SavedRange
 from tidegate.ranges import TopicPartition, from_offsets, offsets_to_json, until_offsets
-from tidegate.receipts import Receipt
+from tidegate.receipts import Receipt, task_properties
 
 
 @dataclass(frozen=True)
 class RequireCursorAt:
-    """The cursor has committed batch `seq`, and stands at `offsets` for these partitions (absent: not met yet)."""
+    """The cursor has committed batch `seq`, and stands at `offsets` for these partitions (absent: not met yet).
+
+    It was not rebuilt since: its `generation` is the one that the range was planned under.
+    """
 
     seq: int
     offsets: Mapping[TopicPartition, int]
     new_partitions: frozenset[TopicPartition] = frozenset()
+    generation: int = 0
 
     def holds_for(self, cursor: Cursor) -> bool:
         """Whether the cursor is there."""
         return (
             cursor.seq == self.seq
+            and cursor.generation == self.generation
             and all(cursor.offsets.get(tp) == offset for tp, offset in self.offsets.items())
             and not any(tp in cursor.offsets for tp in self.new_partitions)
         )
@@ -52,6 +57,7 @@ class AdvanceCursor:
     retired: frozenset[TopicPartition] = frozenset()
     fired_at_ms: int | None = None
     record_bytes: float | None = None
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def happened_in(self, cursor: Cursor) -> bool:
         """Whether the cursor has this update behind it."""
@@ -92,6 +98,7 @@ def commit_of(saved: SavedRange, receipt: Receipt | None, *, record_bytes: float
             frozenset(saved.retired),
             saved.planned_at_ms,
             record_bytes,
+            _begun(saved),
         ),
     )
 
@@ -101,13 +108,19 @@ def requirement_of(saved: SavedRange) -> RequireCursorAt:
     known = {d.topic_partition for d in saved.decisions if d.from_reason == "cursor"}
     starts = from_offsets(saved.ranges)
     offsets = {tp: offset for tp, offset in starts.items() if tp in known} | dict(saved.jumped)
-    return RequireCursorAt(saved.seq - 1, offsets, frozenset(starts.keys() - offsets.keys()))
+    return RequireCursorAt(saved.seq - 1, offsets, frozenset(starts.keys() - offsets.keys()), saved.generation)
+
+
+def _begun(saved: SavedRange) -> dict[TopicPartition, int]:
+    """Where the partitions begin that this range is the first of."""
+    continued = {d.topic_partition for d in saved.decisions if d.from_reason in ("cursor", "accepted loss")}
+    return {tp: offset for tp, offset in from_offsets(saved.ranges).items() if tp not in continued}
 
 
 def _check_receipt(saved: SavedRange, receipt: Receipt | None) -> None:
     if receipt is None:
         raise ReceiptMismatch(f"batch {saved.seq} of {saved.pipeline} has no receipt", fix="Clear the run's load task")
-    if (receipt.load.pipeline, receipt.load.seq) != (saved.pipeline, saved.seq) or not receipt.covers(saved.to_load):
+    if receipt.load.task != task_properties(saved.pipeline, saved.seq) or not receipt.covers(saved.to_load):
         raise ReceiptMismatch(
             f"the receipt of batch {receipt.load.seq} of {receipt.load.pipeline} "
             f"does not cover batch {saved.seq} of {saved.pipeline}",
@@ -134,6 +147,7 @@ def apply(cursor: Cursor, commit: Commit) -> Cursor:
             receipt=update.receipt if update.receipt is not None else cursor.receipt,
             fired_at_ms=update.fired_at_ms if update.fired_at_ms is not None else cursor.fired_at_ms,
             record_bytes=update.record_bytes if update.record_bytes is not None else cursor.record_bytes,
+            starts={tp: offset for tp, offset in {**cursor.starts, **update.starts}.items() if tp in offsets},
         )
     if commit.update.happened_in(cursor):
         return cursor

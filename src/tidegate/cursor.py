@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.errors import StateCorrupt, TidegateError
+from tidegate.codec import Shape
+from tidegate.errors import StateCorrupt
 from tidegate.ranges import TopicPartition, offsets_from_json, offsets_to_json
 
 REPAIR = "Run `tidegate ledger rebuild {pipeline}` to restore the cursor from the table's own history"
@@ -18,8 +19,9 @@ REPAIR = "Run `tidegate ledger rebuild {pipeline}` to restore the cursor from th
 
 @dataclass(frozen=True)
 class Cursor:
-    """`topic_ids` are the ids (KIP-516) of the topics the offsets belong to.
+    """`topic_ids` are the ids (KIP-516) of the topics the offsets belong to, `starts` where each partition was begun.
 
+    `generation` counts how often the cursor was rebuilt: what was saved under an older one is never committed.
     Of the last batch, `receipt` tells its commit (JSON-ready), `fired_at_ms` when it was planned (epoch ms), `record_bytes` the
     mean size of its records.
     """
@@ -32,6 +34,8 @@ class Cursor:
     receipt: Mapping[str, Any] | None = None
     fired_at_ms: int | None = None
     record_bytes: float | None = None
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    generation: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.seq, bool) or not isinstance(self.seq, int) or self.seq < 0:
@@ -55,6 +59,8 @@ class Cursor:
             "receipt": None if self.receipt is None else dict(self.receipt),
             "fired_at_ms": self.fired_at_ms,
             "record_bytes": self.record_bytes,
+            "starts": offsets_to_json(self.starts),
+            "generation": self.generation,
         }
 
     @staticmethod
@@ -64,7 +70,7 @@ class Cursor:
         Raises:
             StateCorrupt: the value is not what `to_json` makes.
         """
-        try:
+        with Shape("a cursor has the wrong shape", REPAIR.format(pipeline=value.get("pipeline", "PIPELINE"))):
             return Cursor(
                 value["pipeline"],
                 value["seq"],
@@ -74,10 +80,6 @@ class Cursor:
                 value["receipt"],
                 value["fired_at_ms"],
                 value["record_bytes"],
+                offsets_from_json(value.get("starts", {})),
+                value.get("generation", 0),
             )
-        except StateCorrupt:
-            raise
-        except (KeyError, ValueError, TypeError, AttributeError, TidegateError) as error:
-            raise StateCorrupt(
-                f"a cursor has the wrong shape ({error!r})", fix=REPAIR.format(pipeline=value.get("pipeline", "PIPELINE"))
-            ) from error

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.errors import RequestError, StateCorrupt
+from tidegate.codec import Shape
+from tidegate.errors import RequestError
 from tidegate.ranges import OffsetRange, ranges_from_json, ranges_to_json
 from tidegate.receipts import Observed, Receipt
 
@@ -55,6 +56,7 @@ class LoadJob:
     or the high watermark). It beats the level in `kafka_options`.
     `contiguous` declares that the topics have no gaps (no transactions, no compaction): the load then fails unless it read as
     many records as the ranges have offsets.
+    `topic_ids`, `generation` and `replay` go into the receipt (`tidegate.receipts.LoadId`).
 
     Raises:
         RequestError: the isolation level is none of Kafka's.
@@ -71,6 +73,9 @@ class LoadJob:
     split: Split | None = None
     isolation_level: str = "read_committed"
     contiguous: bool = False
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 0
+    replay: str | None = None
 
     def __post_init__(self) -> None:
         if self.isolation_level not in ISOLATION_LEVELS:
@@ -93,6 +98,9 @@ class LoadJob:
             "split": None if self.split is None else self.split.to_json(),
             "isolation_level": self.isolation_level,
             "contiguous": self.contiguous,
+            "topic_ids": dict(self.topic_ids),
+            "generation": self.generation,
+            "replay": self.replay,
         }
 
     @staticmethod
@@ -102,7 +110,7 @@ class LoadJob:
         Raises:
             StateCorrupt: the value is not what `to_json` makes.
         """
-        try:
+        with Shape("a load's order cannot be read", "Clear the run's load task to write it anew"):
             split = value.get("split")
             return LoadJob(
                 value["pipeline"],
@@ -116,11 +124,10 @@ class LoadJob:
                 None if split is None else Split(**split),
                 value.get("isolation_level", "read_committed"),
                 value.get("contiguous", False),
+                value.get("topic_ids", {}),
+                value.get("generation", 0),
+                value.get("replay"),
             )
-        except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
-            raise StateCorrupt(
-                f"a load's order cannot be read ({error!r})", fix="Clear the run's load task to write it anew"
-            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +158,6 @@ class LoadResult:
         Raises:
             StateCorrupt: the value is not what `to_json` makes.
         """
-        try:
+        with Shape("a load's answer cannot be read", "Clear the run's load task"):
             observed = Observed.from_json(value["observed"])
             return LoadResult(Receipt.from_json(value["receipt"]), observed, value["seconds"], value["landed_before"])
-        except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
-            raise StateCorrupt(f"a load's answer cannot be read ({error!r})", fix="Clear the run's load task") from error

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tidegate.codec import Shape
 from tidegate.cursor import Cursor
 from tidegate.errors import (
     ConfigError,
@@ -17,8 +18,6 @@ from tidegate.errors import (
     OffsetsExpired,
     PartitionsDeleted,
     RequestError,
-    StateCorrupt,
-    TidegateError,
     TopicRecreated,
 )
 from tidegate.ranges import (
@@ -33,8 +32,10 @@ from tidegate.ranges import (
 )
 from tidegate.rates import max_messages_per_partition, share_limit
 
-FromReason = Literal["cursor", "earliest", "latest", "timestamp", "offsets", "new partition", "accepted loss", "recreated"]
-UntilReason = Literal["log end", "until", "max_rate_per_partition", "max_bytes", "max_records"]
+FromReason = Literal[
+    "cursor", "earliest", "latest", "timestamp", "offsets", "new partition", "accepted loss", "recreated", "rebuilt"
+]
+UntilReason = Literal["log end", "until", "max_rate_per_partition", "max_bytes", "max_records", "rebuilt"]
 
 PROBE_RECORDS = 10_000
 """Records of a batch whose size in bytes is limited before any record's size was observed."""
@@ -78,12 +79,8 @@ class Accepted:
         Raises:
             StateCorrupt: the value is not what `to_json` makes.
         """
-        try:
+        with Shape("an acceptance has the wrong shape", "Delete the Variable and accept again"):
             return Accepted(value["seq"], ranges_from_json(value["loss"]), dict(value["recreated"]))
-        except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
-            raise StateCorrupt(
-                f"an acceptance has the wrong shape ({error!r})", fix="Delete the Variable and accept again"
-            ) from error
 
 
 @dataclass(frozen=True)
@@ -373,7 +370,7 @@ class SavedRange:
     """The plan of one DAG run, made durable before any work: written once, never changed.
 
     `limits` are the limits in force when it was planned; `jumped` and `retired` as in `Plan`; `adopted_from` is the run whose
-    uncommitted range this run took over.
+    uncommitted range this run took over; `generation` is the cursor's.
     """
 
     pipeline: str
@@ -387,6 +384,7 @@ class SavedRange:
     jumped: Mapping[TopicPartition, int] = field(default_factory=dict)
     retired: tuple[TopicPartition, ...] = ()
     adopted_from: str | None = None
+    generation: int = 0
 
     @property
     def to_load(self) -> tuple[OffsetRange, ...]:
@@ -411,6 +409,7 @@ class SavedRange:
             "jumped": offsets_to_json(self.jumped),
             "retired": [[tp.topic, tp.partition] for tp in self.retired],
             "adopted_from": self.adopted_from,
+            "generation": self.generation,
         }
 
     @staticmethod
@@ -420,7 +419,7 @@ class SavedRange:
         Raises:
             StateCorrupt: the value is not what `to_json` makes.
         """
-        try:
+        with Shape("a saved range has the wrong shape", "It is written once by the plan task and never edited"):
             decisions = []
             for reason, topics in value["reasons"].items():
                 from_reason, until_reason = reason.split(" to ")
@@ -439,8 +438,5 @@ class SavedRange:
                 jumped=offsets_from_json(value["jumped"]),
                 retired=tuple(TopicPartition(topic, partition) for topic, partition in value["retired"]),
                 adopted_from=value["adopted_from"],
+                generation=value.get("generation", 0),
             )
-        except (KeyError, ValueError, TypeError, AttributeError, TidegateError) as error:
-            raise StateCorrupt(
-                f"a saved range has the wrong shape ({error!r})", fix="It is written once by the plan task and never edited"
-            ) from error

@@ -40,12 +40,21 @@ class Brokers(Protocol):
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset at or after each time (epoch ms); None where no record is that late. Raises KafkaError."""
 
+    def settle(self) -> None:
+        """Give a recovering broker a moment, before watermarks are read again."""
+
 
 class SinkHistory(Protocol):
     """What a table's own commits say."""
 
-    def has_receipts(self, table: str, pipeline: str) -> bool:
-        """Whether the table holds a load of the pipeline; False when there is no such table. Raises SinkUnavailable."""
+    def reached(self, table: str, pipeline: str) -> tuple[int, int] | None:
+        """Generation and batch of the pipeline's furthest receipt; None without one, or without a table.
+
+        Replays do not count. Raises SinkUnavailable, StateCorrupt.
+        """
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
-        """Every receipt of the pipeline in the table, oldest commit first. Raises SinkUnavailable."""
+        """Every receipt of the pipeline that the table's state stands on, oldest commit first, replays too.
+
+        Raises SinkUnavailable, StateCorrupt.
+        """

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.codec import Shape
 from tidegate.errors import RequestError, StateCorrupt
 from tidegate.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
 
@@ -24,6 +25,8 @@ class LoadId:
     """What a load promises to its sink: whose batch it is, which ranges, by which transform, and which attempt.
 
     `attempt` is unique for each write, so that a commit whose answer was lost can be told from an older one of the same batch.
+    `topic_ids` and `generation` are the saved range's: what a cursor is rebuilt from. `replay` names the replay that the load
+    is a chunk of, and `seq` is the chunk's number then; a replay is no batch of the schedule.
     """
 
     pipeline: str
@@ -32,17 +35,33 @@ class LoadId:
     ranges: tuple[OffsetRange, ...]
     transform: str
     attempt: str
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 0
+    replay: str | None = None
+
+    @property
+    def task(self) -> dict[str, str]:
+        """What every attempt at this batch, or at this chunk of a replay, has in common, as keys and values of a commit."""
+        return task_properties(self.pipeline, self.seq, self.replay)
 
     def to_properties(self) -> dict[str, str]:
         """Key-value strings to be stored in the sink's commit, each key under `tidegate.`."""
         return {
-            f"{PREFIX}pipeline": self.pipeline,
-            f"{PREFIX}seq": str(self.seq),
+            **self.task,
             f"{PREFIX}run-id": self.run_id,
             f"{PREFIX}ranges": json.dumps(ranges_to_json(self.ranges), sort_keys=True, separators=(",", ":")),
             f"{PREFIX}transform": self.transform,
             f"{PREFIX}attempt": self.attempt,
+            f"{PREFIX}topic-ids": json.dumps(dict(self.topic_ids), sort_keys=True, separators=(",", ":")),
+            f"{PREFIX}generation": str(self.generation),
         }
+
+
+def task_properties(pipeline: str, seq: int, replay: str | None = None) -> dict[str, str]:
+    """The properties by which a sink finds the commits of a batch, or of chunk `seq` of a replay."""
+    if replay is None:
+        return {f"{PREFIX}pipeline": pipeline, f"{PREFIX}seq": str(seq)}
+    return {f"{PREFIX}pipeline": pipeline, f"{PREFIX}replay": replay, f"{PREFIX}chunk": str(seq)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +85,18 @@ class Receipt:
         """
         if f"{PREFIX}pipeline" not in properties:
             return None
+        replay = properties.get(f"{PREFIX}replay")
         try:
             load = LoadId(
                 pipeline=properties[f"{PREFIX}pipeline"],
-                seq=int(properties[f"{PREFIX}seq"]),
+                seq=int(properties[f"{PREFIX}{'seq' if replay is None else 'chunk'}"]),
                 run_id=properties[f"{PREFIX}run-id"],
                 ranges=ranges_from_json(json.loads(properties[f"{PREFIX}ranges"])),
                 transform=properties[f"{PREFIX}transform"],
                 attempt=properties[f"{PREFIX}attempt"],
+                topic_ids=dict(json.loads(properties.get(f"{PREFIX}topic-ids", "{}"))),
+                generation=int(properties.get(f"{PREFIX}generation", "0")),
+                replay=replay,
             )
             return Receipt(load, snapshot, committed_at_ms, rows=int(properties.get("added-records", "0")))
         except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
@@ -96,6 +119,9 @@ class Receipt:
             "ranges": ranges_to_json(self.load.ranges),
             "transform": self.load.transform,
             "attempt": self.load.attempt,
+            "topic_ids": dict(self.load.topic_ids),
+            "generation": self.load.generation,
+            "replay": self.load.replay,
             "snapshot": self.snapshot,
             "committed_at_ms": self.committed_at_ms,
             "rows": self.rows,
@@ -108,7 +134,7 @@ class Receipt:
         Raises:
             StateCorrupt: the value is not what `to_json` makes.
         """
-        try:
+        with Shape("a saved receipt cannot be read", "Clear the run's load task to make it anew"):
             load = LoadId(
                 value["pipeline"],
                 value["seq"],
@@ -116,12 +142,11 @@ class Receipt:
                 ranges_from_json(value["ranges"]),
                 value["transform"],
                 value["attempt"],
+                value.get("topic_ids", {}),
+                value.get("generation", 0),
+                value.get("replay"),
             )
             return Receipt(load, value["snapshot"], value["committed_at_ms"], value["rows"])
-        except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
-            raise StateCorrupt(
-                f"a saved receipt cannot be read ({error!r})", fix="Clear the run's load task to make it anew"
-            ) from error
 
 
 @dataclass(frozen=True, slots=True)

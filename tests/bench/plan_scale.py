@@ -45,8 +45,8 @@ class Memory:
     def watermarks(self, topics: object, *, isolation_level: str = "") -> Watermarks:
         return self.marks
 
-    def has_receipts(self, table: str, pipeline: str) -> bool:
-        return False
+    def reached(self, table: str, pipeline: str) -> None:
+        return None
 
 
 def main() -> None:

@@ -316,6 +316,7 @@ def test_a_log_end_below_the_cursor_is_read_again_before_it_is_believed() -> Non
         world.run(f"run{n}")
     world.brokers.next_reads = [{P0: 20}, {P0: 27}]
     assert [str(r) for r in world.run("run3").saved.ranges] == ["t-0 [25, 27)"]
+    assert world.brokers.settled == 1
     world.brokers.next_reads = [{P0: 20}, {P0: 21}, {P0: 22}]
     with pytest.raises(WatermarksUnstable) as caught:
         world.plan("run4")
@@ -417,3 +418,83 @@ def test_over_growth_limits_expansions_and_crashes_each_offset_is_committed_once
         assert [r.from_offset for r in ranges] == [0, *(r.until_offset for r in ranges[:-1])]
         assert ranges[-1].until_offset == world.cursor.offsets[tp] <= world.brokers.latest[tp]
     assert [p.saved.seq for p in done] == list(range(1, len(done) + 1))
+
+
+def landed(world: World, planned: Planned) -> None:
+    """The load's commit is in the sink."""
+    receipt = receipt_of(planned.saved)
+    assert receipt is not None
+    world.sink.found.append(receipt)
+
+
+def test_a_cursor_that_a_zombie_wrote_over_is_caught_up_from_the_saved_range() -> None:
+    """One batch behind: its range is adopted, its load has landed, and nothing is read twice into the table."""
+    world = World()
+    world.run("run1")
+    old = world.store.values["tidegate.p.cursor"]
+    second = world.planned("run2")
+    landed(world, second)
+    world.commit(second)
+    world.store.values["tidegate.p.cursor"] = old
+    again = world.planned("run3")
+    assert (again.origin, again.saved.ranges) == ("adopted", second.saved.ranges)
+    assert world.commit(again) is True
+    assert world.cursor.seq == 2
+
+
+def test_a_cursor_that_the_tables_own_commits_have_passed_is_refused() -> None:
+    """Also where no saved range is left to tell."""
+    world = World()
+    world.run("run1")
+    old = world.store.values["tidegate.p.cursor"]
+    second = world.planned("run2")
+    landed(world, second)
+    world.commit(second)
+    world.store.values["tidegate.p.cursor"] = old
+    del world.store.values[second.key]
+    with pytest.raises(StateCorrupt, match=r"the table holds batch 2 .*ledger rebuild p"):
+        world.plan("run3")
+
+
+def test_a_cursor_from_before_a_rebuild_is_refused() -> None:
+    """The table holds loads of a later generation."""
+    world = World()
+    world.run("run1")
+    world.sink.found.append(Receipt(LoadId("p", 1, "r", (OffsetRange("t", 0, 0, 10),), "v", "a", generation=1), 1, 1, 1))
+    with pytest.raises(StateCorrupt, match="generation 1"):
+        world.plan("run2")
+
+
+def test_a_range_from_before_a_rebuild_is_never_committed() -> None:
+    """A zombie's commit needs the generation that it planned under."""
+    world = World()
+    stale = world.planned("run1")
+    Ledger(world.store, "p").save_cursor(Cursor("p", 0, generation=1))
+    with pytest.raises(CommitConflict):
+        world.commit(stale)
+    assert world.cursor.generation == 1
+
+
+def test_a_replay_in_the_table_says_nothing_of_the_cursor() -> None:
+    """Its chunks are no batches."""
+    world = World()
+    world.run("run1")
+    replayed = LoadId("p", 99, "r", (OffsetRange("t", 0, 0, 10),), "v", "a", generation=0, replay="again")
+    world.sink.found.append(Receipt(replayed, 1, 1, 1))
+    assert world.run("run2").saved.seq == 2
+
+
+def test_where_a_partition_was_begun_is_kept_for_as_long_as_it_is_read() -> None:
+    """Through later batches and an accepted loss; a topic created again begins anew."""
+    world = World(pipeline=source(topics=("t",), start=StartOffsets({P0: 20})))
+    world.run("run1")
+    world.brokers.latest[P0], world.brokers.earliest[P0] = 50, 40
+    ports = {"store": world.store, "brokers": world.brokers, "sink": world.sink}
+    accept_loss(world.pipeline, **ports)
+    world.brokers.latest[TopicPartition("t", 1)] = 5
+    world.run("run2")
+    assert world.cursor.starts == {P0: 20, TopicPartition("t", 1): 0}
+    world.brokers.ids["t"], world.brokers.latest, world.brokers.earliest = "new", {P0: 9}, {P0: 3}
+    accept_recreated(world.pipeline, "t", **ports)
+    world.run("run3")
+    assert world.cursor.starts == {P0: 3}

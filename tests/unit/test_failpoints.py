@@ -42,6 +42,8 @@ def test_an_armed_point_kills_the_first_process_that_reaches_it_and_no_other(tmp
 def test_a_point_may_stop_the_process_until_somebody_lets_it_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGSTOP goes to the process itself."""
     sent: list[tuple[int, int]] = []
+    monkeypatch.delenv(failpoints.VARIABLE, raising=False)
+    failpoints.reach("after-write")
     monkeypatch.setenv(failpoints.VARIABLE, str(tmp_path))
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
     failpoints.arm(tmp_path, "after-write", "stop")

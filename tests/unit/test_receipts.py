@@ -24,6 +24,18 @@ def test_a_receipt_is_read_back_from_a_commits_properties() -> None:
     assert Receipt.from_properties(properties, snapshot=99, committed_at_ms=1) == RECEIPT
 
 
+def test_a_replays_receipt_is_no_batchs() -> None:
+    """The same number names a chunk there."""
+    replayed = replace(LOAD, replay="again", topic_ids={"t": "id"}, generation=2)
+    properties = replayed.to_properties()
+    assert "tidegate.seq" not in properties
+    found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1)
+    assert found is not None
+    assert found.load == replayed
+    assert Receipt.from_json(found.to_json()) == found
+    assert replayed.task != LOAD.task
+
+
 def test_a_strangers_commit_has_no_receipt() -> None:
     """Other writers' snapshots are passed over."""
     assert Receipt.from_properties({"added-records": "3"}, snapshot=1, committed_at_ms=1) is None

@@ -182,6 +182,8 @@ class LoadOperator(SparkSubmitOperator):
             split=Split(self.pipeline.split.min_partitions, self.pipeline.split.max_records_per_partition),
             isolation_level=source.isolation_level,
             contiguous=source.contiguous,
+            topic_ids=saved.topic_ids,
+            generation=saved.generation,
         )
         connection = get_connection(
             self.pipeline.spark.connection, expected="spark_connect (a warm server) or spark (spark-submit)"

@@ -2,48 +2,81 @@
 
 The catalog is PyIceberg's own (`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__<NAME>__*` in the environment), under the name that
 Spark gives it: the first part of `catalog.namespace.table`.
+
+Only ancestors of the table's current state count: a commit that was rolled back holds no rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tidegate.errors import SinkUnavailable
+from tidegate.errors import SinkUnavailable, StateCorrupt
 from tidegate.receipts import PREFIX, Receipt
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
 
 
 class IcebergHistory:
-    """The `SinkHistory` port over PyIceberg. PyIceberg is imported by the first call, not before: it is seldom needed."""
+    """The `SinkHistory` port over PyIceberg, which is slow to import: the first call does it."""
 
-    def has_receipts(self, table: str, pipeline: str) -> bool:
-        """Whether a snapshot of the table is a load of the pipeline; False when there is no such table.
-
-        Raises:
-            SinkUnavailable: the catalog is not configured here, or does not answer.
-        """
-        return bool(self.receipts(table, pipeline))
-
-    def receipts(self, table: str, pipeline: str) -> list[Receipt]:
-        """Every receipt of the pipeline that the table still knows, oldest commit first; none when there is no such table.
+    def reached(self, table: str, pipeline: str) -> tuple[int, int] | None:
+        """Generation and batch of the pipeline's furthest receipt; None without one, or without a table.
 
         Raises:
             SinkUnavailable: the catalog is not configured here, or does not answer.
             StateCorrupt: a receipt is there, but broken.
         """
-        found = load_table(table)
-        if found is None:
-            return []
-        receipts = []
-        for snapshot in sorted(found.metadata.snapshots, key=lambda s: s.sequence_number or 0):
-            summary = {} if snapshot.summary is None else {**snapshot.summary.additional_properties}
-            if summary.get(f"{PREFIX}pipeline") == pipeline:
-                receipt = Receipt.from_properties(summary, snapshot=snapshot.snapshot_id, committed_at_ms=snapshot.timestamp_ms)
-                if receipt is not None:
-                    receipts.append(receipt)
-        return receipts
+        found = []
+        for snapshot, summary in _loads(table, pipeline):
+            if f"{PREFIX}replay" not in summary:
+                try:
+                    found.append((int(summary.get(f"{PREFIX}generation", "0")), int(summary[f"{PREFIX}seq"])))
+                except (KeyError, ValueError) as error:
+                    raise StateCorrupt(
+                        f"snapshot {snapshot.snapshot_id} of {table} carries a receipt that cannot be read ({error!r})",
+                        fix="Look at the snapshot's summary; a receipt is written by a load and never changed afterwards",
+                    ) from error
+        return max(found, default=None)
+
+    def receipts(self, table: str, pipeline: str) -> list[Receipt]:
+        """Every receipt of the pipeline that the table's state stands on, oldest commit first, replays too.
+
+        Raises:
+            SinkUnavailable: the catalog is not configured here, or does not answer.
+            StateCorrupt: a receipt is there, but broken.
+        """
+        read = (
+            Receipt.from_properties(summary, snapshot=snapshot.snapshot_id, committed_at_ms=snapshot.timestamp_ms)
+            for snapshot, summary in _loads(table, pipeline)
+        )
+        return [receipt for receipt in read if receipt is not None][::-1]
+
+
+def _loads(table: str, pipeline: str) -> Iterator[tuple[Snapshot, dict[str, str]]]:
+    """The commits of the pipeline's loads with their properties, newest first."""
+    for snapshot in ancestors(table):
+        summary = {} if snapshot.summary is None else {**snapshot.summary.additional_properties}
+        if summary.get(f"{PREFIX}pipeline") == pipeline:
+            yield snapshot, summary
+
+
+def ancestors(table: str) -> Iterator[Snapshot]:
+    """The commits that the table's current state stands on, newest first, as far as they are kept; none without a table.
+
+    Raises:
+        SinkUnavailable: the catalog is not configured here, or does not answer.
+    """
+    found = load_table(table)
+    if found is None:
+        return
+    snapshot = found.current_snapshot()
+    by_id = {s.snapshot_id: s for s in found.metadata.snapshots}
+    while snapshot is not None:
+        yield snapshot
+        snapshot = by_id.get(snapshot.parent_snapshot_id or -1)
 
 
 def load_table(name: str) -> Table | None:

@@ -27,6 +27,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 """Kafka knows its own topics by these names too (`org.apache.kafka.common.internals.Topic`)."""
 LEADER_WAIT_S = 0.2
 UNKNOWN_WAIT_S = 1.0
+SETTLE_S = 1.0
 """A broker learns of a new topic a moment after the controller has said that it exists."""
 
 T = TypeVar("T")
@@ -86,6 +87,10 @@ class AdminBrokers:
             KafkaAuthFailed: the credentials are refused, or do not allow to describe a topic.
         """
         return self._until_led(lambda: self._offsets_at(times)) if times else {}
+
+    def settle(self) -> None:
+        """Give a recovering broker a moment, before watermarks are read again."""
+        time.sleep(SETTLE_S)
 
     def _until_led(self, ask: Callable[[], T]) -> T:
         try:

@@ -84,7 +84,17 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
                 table.create(schema)
             table.check_fits(schema, transform.name)
 
-        load = LoadId(job.pipeline, job.seq, job.run_id, job.ranges, transform.identity, attempt=str(uuid.uuid4()))
+        load = LoadId(
+            job.pipeline,
+            job.seq,
+            job.run_id,
+            job.ranges,
+            transform.identity,
+            str(uuid.uuid4()),
+            job.topic_ids,
+            job.generation,
+            job.replay,
+        )
         with _timed(seconds, "write"):
             guarded = guard_origin(rows, job.ranges).observe(written, F.count(F.lit(1)).alias("rows"))
             reach("before-write")

@@ -1,0 +1,40 @@
+"""`tidegate ...`: the embedded platform, the demo, checks of pipeline files, and the schedule seen from outside Airflow.
+
+Every command that prints data takes `--json`; exit code 0 only when what was asked holds. Heavy clients are imported by the
+command that needs them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import typer
+
+from tidegate.cli import platform, schedule
+from tidegate.cli.shared import err, out
+from tidegate.errors import TidegateError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=__doc__.splitlines()[0] if __doc__ else None,
+)
+for commands in (platform, schedule):
+    app.add_typer(commands.app)
+
+
+def main() -> None:
+    """Run a command; an error a user can cause is one message and exit code 1, never a traceback."""
+    try:
+        app()
+    except TidegateError as error:
+        if "--json" in sys.argv:
+            out.print_json(json.dumps(error.to_dict()))
+        err.print(f"[red]{type(error).__name__}[/]: ", end="")
+        err.print(str(error), markup=False)
+        raise SystemExit(1) from error
+    except KeyboardInterrupt as error:
+        err.print("stopped")
+        raise SystemExit(130) from error

@@ -1,0 +1,219 @@
+"""The embedded platform, the demo, and checks of pipeline files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from tidegate.cli.shared import HERE, AsJson, Project, err, open_platform, out, show_progress, show_report
+from tidegate.config import Pipeline, json_schema
+from tidegate.errors import ConfigError
+from tidegate.pipelines import load_pipelines
+
+if TYPE_CHECKING:
+    from tidegate.local.demo import Run
+    from tidegate.local.platform import Platform, ServerStatus
+    from tidegate.oracle import Verdict
+
+app = typer.Typer()
+POOL = "Loads into one Tidegate sink at the same time"
+
+
+@app.command()
+def jars() -> None:
+    """Fetch the jars of Spark and of the embedded broker into the cache."""
+    from tidegate.local.jars import ensure_jars  # noqa: PLC0415
+
+    with show_report() as report:
+        found = ensure_jars(report)
+    err.print(f"jars: {found.spark.parent}")
+
+
+@app.command()
+def up(
+    project: Project = HERE,
+    kafka_port: Annotated[int | None, typer.Option(help="port of the broker; free by default")] = None,
+    spark_port: Annotated[int | None, typer.Option(help="port of the Spark Connect server")] = None,
+    airflow_port: Annotated[int | None, typer.Option(help="port of Airflow's UI and API")] = None,
+) -> None:
+    """Start the embedded platform: Kafka, Spark Connect and Airflow. What runs already is left alone."""
+    ports = {"kafka": kafka_port, "spark": spark_port, "airflow": airflow_port}
+    platform = open_platform(project, {name: port for name, port in ports.items() if port is not None})
+    with show_report() as report:
+        _up(platform, project, report)
+    _print_status(platform.status())
+    _print_login(platform)
+
+
+@app.command()
+def down(project: Project = HERE) -> None:
+    """Stop the embedded platform; its data stays."""
+    with show_report() as report:
+        open_platform(project).down(report=report)
+
+
+@app.command()
+def status(project: Project = HERE, *, as_json: AsJson = False) -> None:
+    """Show the platform's servers; exit code 1 unless all run."""
+    servers = open_platform(project).status()
+    if as_json:
+        out.print_json(json.dumps([s.to_dict() for s in servers]))
+    else:
+        _print_status(servers)
+    if any(s.state != "running" for s in servers):
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(
+    project: Project = HERE,
+    *,
+    as_json: AsJson = False,
+    schema: Annotated[bool, typer.Option("--schema", help="print the JSON Schema of pipeline files instead")] = False,
+) -> None:
+    """Validate every pipeline file; exit code 1 when one is not valid."""
+    if schema:
+        sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
+        return
+    folder = project / "dags" / "pipelines"
+    found = load_pipelines(folder)
+    if not found:
+        raise ConfigError(
+            f"no pipeline in {folder}", fix="Write one as <name>.yaml, or name the project's folder with --project"
+        )
+    faults = {file: value for file, value in found.items() if isinstance(value, ConfigError)}
+    if as_json:
+        out.print_json(
+            json.dumps(
+                [{"pipeline": f.stem, "valid": f not in faults, "faults": str(faults.get(f, "")).splitlines()} for f in found]
+            )
+        )
+    else:
+        for file, value in found.items():
+            if isinstance(value, Pipeline):
+                out.print(f"[green]valid[/]  {file.stem}: {value.source} -> {value.sink.table}")
+            else:
+                out.print(f"[red]broken[/] {file.stem}")
+                out.print(str(value), markup=False)
+    if faults:
+        raise typer.Exit(1)
+
+
+@app.command()
+def pools(project: Project = HERE) -> None:
+    """Print the Airflow pools of all sinks, as `airflow pools import` reads them."""
+    found = {name: {"slots": slots, "description": POOL, "include_deferred": False} for name, slots in _pools(project).items()}
+    out.print_json(json.dumps(found))
+
+
+@app.command()
+def demo(
+    project: Project = HERE,
+    records: Annotated[int | None, typer.Option(min=0, help="flights to produce; all of them the first time")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Run the main job end to end: real flights, real runs, and a verdict that does not trust Spark."""
+    from tidegate.local.demo import Demo  # noqa: PLC0415
+
+    platform = open_platform(project)
+    with show_report() as report:
+        _up(platform, project, report)
+    runs = []
+    with platform.api() as api, show_progress() as progress:
+        this = Demo(platform, api, progress)
+        produced = this.produce(records)
+        err.print(f"produced {produced:,} flights")
+        for run in this.runs():
+            runs.append(run)
+            err.print(f"run {run.seq}: {run.state}, {run.rows or 0:,} rows in {run.seconds:.1f} s")
+        verdict = this.verdict()
+    if as_json:
+        out.print_json(json.dumps({"produced": produced, "runs": [r.to_json() for r in runs], "verdict": verdict.to_json()}))
+    else:
+        _print_runs(runs)
+        _print_verdict(verdict)
+        _print_login(platform)
+        _print_queries(platform)
+    if not verdict.holds:
+        raise typer.Exit(1)
+
+
+def _pools(project: Path) -> dict[str, int]:
+    pipelines = [p for p in load_pipelines(project / "dags" / "pipelines").values() if isinstance(p, Pipeline)]
+    return {p.pool: p.sink.slots for p in pipelines}
+
+
+def _up(platform: Platform, project: Path, report: Any) -> None:
+    platform.up(report=report)
+    platform.sync_pools(_pools(project))
+
+
+def _print_status(servers: list[ServerStatus]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("server", "state", "pid", "address", "log"):
+        table.add_column(column)
+    colours = {"running": "green", "stopped": "dim"}
+    for s in servers:
+        state = f"[{colours.get(s.state, 'red')}]{s.state}[/]"
+        table.add_row(s.name, state, str(s.pid or ""), str(s.url or s.port or ""), str(s.log))
+    out.print(table)
+
+
+def _print_login(platform: Platform) -> None:
+    user, password = platform.airflow_login
+    out.print(f"\nAirflow: {platform.airflow_url}  user {user}  password {password}", markup=False)
+
+
+def _print_runs(runs: list[Run]) -> None:
+    if not runs:
+        return
+    table = Table(title="runs", title_justify="left")
+    for column in ("seq", "state", "range of each partition", "rows", "s, queued to success", "s by task"):
+        table.add_column(column, justify="right" if column in ("seq", "rows", "s, queued to success") else "left")
+    for run in runs:
+        tasks = "  ".join(f"{task} {seconds:.1f}" for task, seconds in run.task_seconds.items())
+        ranges = "\n".join(str(r) for r in run.ranges)
+        table.add_row(
+            str(run.seq or ""), run.state, ranges.replace("[", r"\["), f"{run.rows or 0:,}", f"{run.seconds:.1f}", tasks
+        )
+    out.print(table)
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    table = Table(title="verdict (librdkafka read the log, PyIceberg the table)", title_justify="left")
+    for column in ("partition", "records in the log", "rows in the table", "lost", "duplicated", "unknown"):
+        table.add_column(column, justify="left" if column == "partition" else "right")
+    for p in verdict.partitions:
+        counts = (p.records, p.rows, len(p.lost), len(p.duplicated), len(p.unknown))
+        table.add_row(str(p.topic_partition), *(f"{count:,}" for count in counts))
+    out.print(table)
+    if verdict.holds:
+        out.print(f"[green]every one of {verdict.total('records'):,} records is in the table exactly once[/]")
+    else:
+        out.print("[red]the table does not hold every record exactly once[/]")
+
+
+def _print_queries(platform: Platform) -> None:
+    settings = platform.catalog_properties
+    out.print(
+        f"""
+Query the table from Python (PyIceberg):
+
+  from pyiceberg.catalog import load_catalog
+  table = load_catalog("lake", **{json.dumps(dict(settings))}).load_table("demo.flights")
+  table.scan(row_filter="carrier = 'AA'").to_pandas()
+
+and with DuckDB, on the same table:
+
+  import duckdb
+  flights = table.scan().to_arrow()
+  duckdb.sql("select carrier, count(*), avg(dep_delay) from flights group by carrier order by 2 desc")
+""",
+        markup=False,
+    )

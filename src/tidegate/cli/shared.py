@@ -1,0 +1,94 @@
+"""What all commands share: consoles, options, progress, and the way to a project's Airflow, brokers and table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+
+from tidegate.config import Pipeline
+from tidegate.errors import RequestError
+from tidegate.pipelines import load_pipeline
+
+if TYPE_CHECKING:
+    from tidegate.local.platform import Platform
+    from tidegate.local.remote import Remote
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Project = Annotated[Path, typer.Option("--project", help="folder that holds dags/ and spark_jobs/", envvar="TIDEGATE_PROJECT")]
+AsJson = Annotated[bool, typer.Option("--json", help="print data as JSON")]
+Name = Annotated[str, typer.Argument(help="name of the pipeline", metavar="PIPELINE")]
+HERE = Path()
+
+
+def now_ms() -> int:
+    """The time, epoch ms."""
+    return time.time_ns() // 1_000_000
+
+
+def the_pipeline(project: Path, name: str) -> Pipeline:
+    """The pipeline of that name. Raises RequestError where there is none, ConfigError where its file is not valid."""
+    file = project / "dags" / "pipelines" / f"{name}.yaml"
+    if not file.is_file():
+        known = ", ".join(sorted(f.stem for f in file.parent.glob("*.yaml"))) or "none"
+        raise RequestError(f"there is no pipeline {name} in {file.parent}", fix=f"The pipelines are: {known}")
+    return load_pipeline(file)
+
+
+@contextmanager
+def open_remote(project: Path) -> Iterator[Remote]:
+    """The project's Airflow from outside, with brokers and catalog."""
+    from tidegate.local.remote import Remote  # noqa: PLC0415
+
+    with Remote.connect(open_platform(project)) as remote:
+        yield remote
+
+
+def open_platform(project: Path, ports: dict[str, int] | None = None) -> Platform:
+    """The embedded platform of a project's folder; nothing is started."""
+    from tidegate.local.platform import Platform  # noqa: PLC0415
+
+    root = project.resolve()
+    return Platform(root / ".tidegate", root, ports=ports or {})
+
+
+@contextmanager
+def show_report() -> Iterator[Any]:
+    """Phases and their states: a live line on a terminal, plain lines elsewhere."""
+    states: dict[str, str] = {}
+    with err.status("") as line:
+
+        def report(phase: str, state: str) -> None:
+            states[phase] = state
+            if err.is_terminal:
+                line.update("  ".join(f"{p}: {s}" for p, s in states.items()))
+            else:
+                err.print(f"{phase}: {state}", markup=False)
+
+        yield report
+
+
+@contextmanager
+def show_progress() -> Iterator[Any]:
+    """One bar at a time, on stderr."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with RichProgress(*columns, console=err, transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def progress(step: str, done: int, total: int | None) -> None:
+            if step not in tasks:
+                for task in tasks.values():
+                    bars.update(task, visible=False)
+                tasks[step] = bars.add_task(step, total=total)
+            bars.update(tasks[step], completed=done, total=total)
+
+        yield progress
