@@ -232,6 +232,7 @@ ISOLATION = Rule(
     {"enum": ["read_committed", "read_uncommitted"]},
 )
 ON_DELETED = Rule('"stop" or "retire"', lambda v: v in ("stop", "retire"), {"enum": ["stop", "retire"]})
+ROWS = Rule('"one" or "any"', lambda v: v in ("one", "any"), {"enum": ["one", "any"]})
 FLAG = Rule("true or false", lambda v: isinstance(v, bool), {"type": "boolean"})
 
 
@@ -369,6 +370,9 @@ class Pipeline:
     source: Source = section(Source, "where the records come from", required=True)
     transform: str = setting(FUNCTION, "DataFrame -> DataFrame function in spark_jobs")
     sink: Sink = section(Sink, "where the rows go", required=True)
+    rows_per_record: Literal["one", "any"] = setting(
+        ROWS, "rows that the transform makes of a record: one (verify then looks at every offset), or any number", "one"
+    )
     description: str = setting(TEXT, "one sentence, shown in the Airflow UI", "")
     schedule: str | None = setting(SCHEDULE, "when runs start; without it only by hand", None)
     tags: tuple[str, ...] = setting(TEXTS, "tags in the Airflow UI, beside `tidegate`", ())

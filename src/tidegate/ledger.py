@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidegate.codec import decode, encode
@@ -163,6 +164,32 @@ class Ledger:
             key, encode("accepted", accepted.to_json()), f"Tidegate: accepted for batch {accepted.seq} of {self.pipeline}"
         )
         return key
+
+    def replace(self, listing: Listing, cursor: Cursor, ranges: Sequence[SavedRange], *, keep: int) -> list[str]:
+        """Let the schedule be this cursor and its newest `keep` ranges; returns the keys that went.
+
+        The cursor is written first: what is planned by its generation is the only thing that can be committed from then on. A
+        range that is there already stays, since its run owns it; what the cursor has not committed goes.
+
+        Raises:
+            StateUnavailable: the store does not answer; the same call can be made again.
+        """
+        self.save_cursor(cursor)
+        there = {r.key for r in listing.ranges}
+        for saved in ranges[-keep:]:
+            if not any(r.seq == saved.seq and self._is_readable(r.key) for r in listing.ranges):
+                there.discard(self.save_range(saved))
+        gone = sorted(r.key for r in listing.ranges if r.key in there and (r.seq > cursor.seq or not self._is_readable(r.key)))
+        for key in gone:
+            self._store.delete(key)
+        return gone
+
+    def _is_readable(self, key: str) -> bool:
+        try:
+            self.saved_range(key)
+        except StateCorrupt:
+            return False
+        return True
 
     def prune(self, listing: Listing, *, committed: int, keep: int) -> int:
         """Delete the oldest committed ranges until `keep` are left; returns how many went. Raises StateUnavailable."""

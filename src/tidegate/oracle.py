@@ -6,12 +6,17 @@ Pure: positions in, verdict out. Nothing that wrote the table has a say in it; t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.ranges import TopicPartition
+from tidegate.cursor import Cursor
+from tidegate.errors import TopicRecreated
+from tidegate.planning import Watermarks
+from tidegate.ranges import OffsetRange, TopicPartition
+from tidegate.receipts import Receipt
 
 
 @dataclass(frozen=True)
@@ -86,3 +91,145 @@ def judge(log: Mapping[TopicPartition, Iterable[int]], table: Mapping[TopicParti
             )
         )
     return Verdict(tuple(verdicts))
+
+
+@dataclass(frozen=True)
+class Miscount:
+    """A commit whose ranges nothing has replaced since, and which hold another number of rows now than it wrote."""
+
+    receipt: Receipt
+    rows_now: int
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What is true of a pipeline's table.
+
+    `verdict` is about the records that are both committed and still retained. `miscounts` are about all commits, also of
+    records that the log no longer has. `ahead` are rows beyond the cursor that no saved range is waiting to commit.
+    `in_flight` and `before_retention` count rows that cannot be judged: of a batch that is loaded and not committed, and of
+    records that are gone.
+    """
+
+    verdict: Verdict
+    miscounts: tuple[Miscount, ...]
+    ahead: Mapping[TopicPartition, int]
+    in_flight: int
+    before_retention: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether the table is what the schedule says."""
+        return self.verdict.holds and not self.miscounts and not self.ahead
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            **self.verdict.to_json(),
+            "holds": self.holds,
+            "ahead": {str(tp): rows for tp, rows in self.ahead.items()},
+            "in_flight": self.in_flight,
+            "before_retention": self.before_retention,
+            "miscounts": [
+                {
+                    "seq": m.receipt.load.seq,
+                    "replay": m.receipt.load.replay,
+                    "run_id": m.receipt.load.run_id,
+                    "snapshot": m.receipt.snapshot,
+                    "rows_written": m.receipt.rows,
+                    "rows_now": m.rows_now,
+                }
+                for m in self.miscounts
+            ],
+        }
+
+
+def committed_log(cursor: Cursor, watermarks: Watermarks) -> Watermarks:
+    """The part of the log that is committed and still retained: from where each partition was begun to the cursor.
+
+    Raises:
+        TopicRecreated: the log is another topic's now.
+    """
+    for topic, topic_id in cursor.topic_ids.items():
+        if watermarks.topic_ids.get(topic, topic_id) != topic_id:
+            raise TopicRecreated(
+                f"topic {topic} was created again since {cursor.pipeline} read it: its records are not those in the table",
+                fix="What was read of the old topic cannot be verified any more",
+            )
+    bounds = {}
+    for tp, until in cursor.offsets.items():
+        if tp in watermarks.latest:
+            start = max(watermarks.earliest[tp], cursor.starts.get(tp, 0))
+            bounds[tp] = (min(start, until), until)
+    return Watermarks({tp: b[0] for tp, b in bounds.items()}, {tp: b[1] for tp, b in bounds.items()}, watermarks.topic_ids)
+
+
+def verify(
+    committed: Watermarks,
+    log: Mapping[TopicPartition, Iterable[int]],
+    table: Mapping[TopicPartition, Iterable[int]],
+    receipts: Sequence[Receipt],
+    *,
+    in_flight: Iterable[OffsetRange] = (),
+    compacted: frozenset[str] = frozenset(),
+    one_to_one: bool = True,
+) -> Verification:
+    """Recompute what the table has to hold.
+
+    Args:
+        committed: what is committed and retained (`committed_log`); partitions that are not in it are not looked at.
+        log: the offsets of its records.
+        table: the offset of every row.
+        receipts: all of the pipeline, oldest commit first.
+        in_flight: ranges that are saved and not committed.
+        compacted: topics whose log may lose records that the table keeps.
+        one_to_one: whether the transform makes exactly one row of each record; otherwise rows are judged by the
+            commits' counts.
+    """
+    waiting: dict[TopicPartition, list[OffsetRange]] = {}
+    for r in in_flight:
+        waiting.setdefault(r.topic_partition, []).append(r)
+    rows = {tp: sorted(table.get(tp, ())) for tp in committed.latest}
+    inside: dict[TopicPartition, list[int]] = {}
+    ahead: dict[TopicPartition, int] = {}
+    loading = before = 0
+    for tp, offsets in rows.items():
+        start, end = bisect_left(offsets, committed.earliest[tp]), bisect_left(offsets, committed.latest[tp])
+        before += start
+        inside[tp] = offsets[start:end]
+        beyond = offsets[end:]
+        expected = sum(_rows_in(beyond, r) for r in waiting.get(tp, ()))
+        loading += expected
+        if len(beyond) > expected:
+            ahead[tp] = len(beyond) - expected
+    records = {tp: set(log.get(tp, ())) for tp in rows}
+    for tp, offsets in inside.items():
+        if not one_to_one:
+            records[tp] = {offset for offset in offsets if offset in records[tp]}
+            inside[tp] = sorted(set(offsets))
+        if tp.topic in compacted:
+            inside[tp] = [offset for offset in inside[tp] if offset in records[tp]]
+    return Verification(judge(records, inside), tuple(_miscounts(receipts, rows)), ahead, loading, before)
+
+
+def _miscounts(receipts: Sequence[Receipt], rows: Mapping[TopicPartition, Sequence[int]]) -> Iterable[Miscount]:
+    """Commits that nothing has replaced since, not even in part, and whose rows are not there in the number they wrote."""
+    later: dict[TopicPartition, list[OffsetRange]] = {}
+    for receipt in reversed(receipts):
+        ranges = [r for r in receipt.load.ranges if r.count]
+        known = all(r.topic_partition in rows for r in ranges)
+        replaced = any(_share_offsets(r, newer) for r in ranges for newer in later.get(r.topic_partition, ()))
+        for r in ranges:
+            later.setdefault(r.topic_partition, []).append(r)
+        if known and not replaced:
+            now = sum(_rows_in(rows[r.topic_partition], r) for r in ranges)
+            if now != receipt.rows:
+                yield Miscount(receipt, now)
+
+
+def _rows_in(offsets: Sequence[int], r: OffsetRange) -> int:
+    return bisect_left(offsets, r.until_offset) - bisect_left(offsets, r.from_offset)
+
+
+def _share_offsets(one: OffsetRange, other: OffsetRange) -> bool:
+    return one.from_offset < other.until_offset and other.from_offset < one.until_offset

@@ -9,7 +9,8 @@ Only ancestors of the table's current state count: a commit that was rolled back
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import SinkUnavailable, StateCorrupt
 from tidegate.receipts import PREFIX, Receipt
@@ -61,6 +62,23 @@ def _loads(table: str, pipeline: str) -> Iterator[tuple[Snapshot, dict[str, str]
         summary = {} if snapshot.summary is None else {**snapshot.summary.additional_properties}
         if summary.get(f"{PREFIX}pipeline") == pipeline:
             yield snapshot, summary
+
+
+def strangers(table: str) -> list[dict[str, Any]]:
+    """The commits that changed the table's rows and are no load of ours, newest first: `snapshot`, `operation`, `at` (UTC).
+
+    Compaction replaces files without changing rows, and is left out.
+    """
+    from pyiceberg.table.snapshots import Operation  # noqa: PLC0415 - slow to import
+
+    found = []
+    for snapshot in ancestors(table):
+        summary = snapshot.summary
+        if summary is None or summary.operation is Operation.REPLACE or f"{PREFIX}pipeline" in summary.additional_properties:
+            continue
+        at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+        found.append({"snapshot": snapshot.snapshot_id, "operation": summary.operation.value, "at": f"{at:%F %T}"})
+    return found
 
 
 def ancestors(table: str) -> Iterator[Snapshot]:

@@ -8,7 +8,7 @@ the collector frees), and whoever lets an error out closes the client first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NoReturn, Self
 
@@ -148,6 +148,29 @@ class Admin:
                 servers=self.servers,
             )
         raise KafkaError(f"Kafka at {self.servers} answers: {said}", fix="See the broker's log", topic=topic)
+
+
+def topic_configs(settings: Mapping[str, str], topics: Sequence[str], *, timeout_s: float = 15.0) -> dict[str, dict[str, str]]:
+    """The settings of each topic, such as `cleanup.policy`; topics whose settings may not be read are left out.
+
+    Raises:
+        KafkaError: a subclass says what is wrong.
+    """
+    if not topics:
+        return {}
+    resources = [admin.ConfigResource("topic", topic) for topic in topics]  # type: ignore[attr-defined]
+    found = {}
+    with Admin(settings, timeout_s=timeout_s) as client:
+        for resource, future in client.client.describe_configs(resources, request_timeout=timeout_s).items():
+            error = client.wait(future)
+            if error is not None and error.code() == ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                continue  # to read a topic's settings takes another right than to read the topic
+            try:
+                config = client.value(error, future, resource.name)
+            except LeaderMoving as moving:
+                raise BrokerUnavailable(f"topic {resource.name} is moving", fix="Try again") from moving
+            found[resource.name] = {name: entry.value for name, entry in config.items()}
+    return found
 
 
 def settings_refused(error: ck.KafkaException, settings: Mapping[str, str]) -> KafkaError:

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka as ck
-from confluent_kafka import admin
 
 from tidegate.errors import BrokerUnavailable, CursorBeyondLog, KafkaAuthFailed, PartitionsDeleted
 from tidegate.kafka.brokers import AdminBrokers, IsolationLevel
-from tidegate.kafka.client import Admin, LeaderMoving, settings_refused
+from tidegate.kafka.client import settings_refused, topic_configs
 from tidegate.ranges import TopicPartition
 
 POLL_S = 1.0
@@ -140,22 +139,11 @@ def _check(offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition
 
 def _retention_ms(settings: Mapping[str, str], topics: Sequence[str], timeout_s: float) -> dict[str, int]:
     """How long each topic keeps a record, ms; topics that keep it for ever are left out, and those that may not be asked."""
-    if not topics:
-        return {}
-    resources = [admin.ConfigResource("topic", topic) for topic in topics]  # type: ignore[attr-defined]
     found = {}
-    with Admin(settings, timeout_s=timeout_s) as client:
-        for resource, future in client.client.describe_configs(resources, request_timeout=timeout_s).items():
-            error = client.wait(future)
-            if error is not None and error.code() == ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                continue  # to read a topic's settings takes another right than to read the topic
-            try:
-                config = client.value(error, future, resource.name)
-            except LeaderMoving as moving:
-                raise BrokerUnavailable(f"topic {resource.name} is moving", fix="Try again") from moving
-            kept = int(config["retention.ms"].value)
-            if kept >= 0 and "delete" in config["cleanup.policy"].value.split(","):
-                found[resource.name] = kept
+    for topic, config in topic_configs(settings, topics, timeout_s=timeout_s).items():
+        kept = int(config["retention.ms"])
+        if kept >= 0 and "delete" in config["cleanup.policy"].split(","):
+            found[topic] = kept
     return found
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import confluent_kafka as ck
 
 from tidegate.errors import BrokerUnavailable, OffsetsOutOfRange
+from tidegate.kafka.client import topic_configs
 from tidegate.planning import Watermarks
+from tidegate.ports import IsolationLevel
 from tidegate.ranges import TopicPartition
 
 POLL_S = 5.0
@@ -16,13 +18,18 @@ SILENT_POLLS = 6
 
 
 def read_offsets(
-    settings: Mapping[str, str], watermarks: Watermarks, *, progress: Callable[[int], object] = int
+    settings: Mapping[str, str],
+    watermarks: Watermarks,
+    *,
+    isolation_level: IsolationLevel = "read_committed",
+    progress: Callable[[int], object] = int,
 ) -> dict[TopicPartition, array[int]]:
-    """The offsets of all committed records between the watermarks, in order, for each partition.
+    """The offsets of all records between the watermarks, in order, for each partition.
 
     Args:
         settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
         watermarks: what to read; records that arrive later are left out.
+        isolation_level: whether records of open and aborted transactions are left out.
         progress: called with the number of records read so far.
 
     Raises:
@@ -37,7 +44,7 @@ def read_offsets(
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
-        "isolation.level": "read_committed",
+        "isolation.level": isolation_level,
     }
     consumer = ck.Consumer(conf)
     try:
@@ -65,3 +72,13 @@ def read_offsets(
     finally:
         consumer.close()
     return found
+
+
+def compacted_topics(settings: Mapping[str, str], topics: Sequence[str]) -> frozenset[str]:
+    """Those of the topics whose log may lose records that were read before; topics that may not be asked count as such.
+
+    Raises:
+        KafkaError: a subclass says what is wrong.
+    """
+    configs = topic_configs(settings, topics)
+    return frozenset(t for t in topics if t not in configs or "compact" in configs[t]["cleanup.policy"].split(","))

@@ -42,24 +42,30 @@ class ApiStore(StateStore):
 
     def __init__(self, api: AirflowApi) -> None:
         self._api = api
+        self._listed: dict[str, str] = {}
 
     def keys(self, prefix: str) -> list[str]:
         """Every key that starts with `prefix`."""
         with _state():
-            return sorted(self._api.variables(prefix))
+            self._listed = self._api.variables(prefix)
+        return sorted(self._listed)
 
     def get(self, key: str) -> str:
-        """The text of a listed key."""
+        """The text of a listed key, as it was listed: the listing brings the values, a thousand in ten answers."""
+        if key in self._listed:
+            return self._listed[key]
         with _state():
             return self._api.variable(key)
 
     def put(self, key: str, value: str, description: str) -> None:
         """Write one key."""
+        self._listed.pop(key, None)
         with _state():
             self._api.set_variable(key, value, description)
 
     def delete(self, key: str) -> None:
         """Remove one key."""
+        self._listed.pop(key, None)
         with _state():
             self._api.delete_variable(key)
 
@@ -109,6 +115,19 @@ class Remote:
         if not ledger.listing().has_cursor:
             raise StateError(f"pipeline {pipeline.name} has no cursor yet", fix="Run it once")
         return ledger.cursor()
+
+    def triggered_by(self, pipeline: str) -> dict[str, str]:
+        """Who or what started each of the pipeline's runs that Airflow knows: a user's name, else the kind of run."""
+        try:
+            runs = self._api.dag_runs(pipeline)
+        except PlatformError:  # no such DAG (any more)
+            return {}
+        return {run["dag_run_id"]: run.get("triggering_user_name") or run["run_type"] for run in runs}
+
+    def active_runs(self, pipeline: str) -> list[str]:
+        """The pipeline's runs that are queued or running."""
+        runs = [] if self._api.find(f"/dags/{quote(pipeline, safe='')}") is None else self._api.dag_runs(pipeline)
+        return [run["dag_run_id"] for run in runs if run["state"] in ("queued", "running")]
 
     def _extra(self, connection: str) -> dict[str, Any]:
         variable = f"AIRFLOW_CONN_{connection.upper()}"

@@ -1,0 +1,251 @@
+"""What has run: one entry for each batch and each chunk of a replay, from saved ranges and the table's receipts.
+
+And the way back: a cursor and saved ranges, rebuilt from receipts alone, for a schedule whose Variables are gone or wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.cursor import Cursor
+from tidegate.errors import StateError
+from tidegate.lifecycle import State, state_of
+from tidegate.planning import Decision, SavedRange
+from tidegate.ranges import OffsetRange, TopicPartition, ranges_to_json
+from tidegate.receipts import Receipt
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One batch, or one chunk of the replay that `replay` names.
+
+    `run_id` is the run that loaded it, else the one that planned it last; `rows` and `transform` are those of its newest load,
+    `loads` is how many loads the table knows; `seconds` pass from its plan to its first load's
+    commit. None: not known any more.
+    """
+
+    seq: int
+    state: State
+    run_id: str
+    ranges: tuple[OffsetRange, ...]
+    replay: str | None = None
+    rows: int | None = None
+    seconds: float | None = None
+    transform: str | None = None
+    loads: int = 0
+    committed_at_ms: int | None = None
+    adopted_from: str | None = None
+    why: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "seq": self.seq,
+            "replay": self.replay,
+            "state": str(self.state),
+            "run_id": self.run_id,
+            "ranges": ranges_to_json(self.ranges),
+            "rows": self.rows,
+            "seconds": self.seconds,
+            "transform": self.transform,
+            "loads": self.loads,
+            "committed_at_ms": self.committed_at_ms,
+            "adopted_from": self.adopted_from,
+            "why": list(self.why),
+        }
+
+
+def entries(saved: Iterable[SavedRange], receipts: Iterable[Receipt], cursor: Cursor) -> list[Entry]:
+    """The batches in order, and after them the chunks of replays in the order of their commits.
+
+    Args:
+        saved: saved ranges of the pipeline, in any order.
+        receipts: its receipts, oldest commit first.
+        cursor: how far it has come.
+    """
+    plans: dict[int, list[SavedRange]] = {}
+    for plan in saved:
+        plans.setdefault(plan.seq, []).append(plan)
+    loads: dict[tuple[str | None, int], list[Receipt]] = {}
+    for receipt in receipts:
+        loads.setdefault((receipt.load.replay, receipt.load.seq), []).append(receipt)
+    batches = sorted(plans.keys() | {seq for replay, seq in loads if replay is None})
+    found = [_batch(seq, plans.get(seq, []), loads.get((None, seq), []), cursor) for seq in batches]
+    return found + [_loaded(of_chunk, State.LOADED) for (replay, _), of_chunk in loads.items() if replay is not None]
+
+
+def _batch(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], cursor: Cursor) -> Entry:
+    state = state_of(saved=bool(plans), landed=bool(loads), committed=seq <= cursor.seq)
+    if not plans:
+        return _loaded(loads, state)
+    by_run = {plan.run_id: plan for plan in sorted(plans, key=lambda p: (p.adopted_from is not None, p.run_id))}
+    plan = by_run.get(loads[-1].load.run_id) if loads else None
+    plan = plan or next(reversed(by_run.values()))
+    return Entry(
+        seq,
+        state,
+        plan.run_id,
+        plan.ranges,
+        rows=loads[-1].rows if loads else None,
+        seconds=max(0, loads[0].committed_at_ms - plan.planned_at_ms) / 1000 if loads else None,
+        transform=loads[-1].load.transform if loads else None,
+        loads=len(loads),
+        committed_at_ms=loads[-1].committed_at_ms if loads else None,
+        adopted_from=plan.adopted_from,
+        why=tuple(sorted({f"{d.from_reason} to {d.until_reason}" for d in plan.decisions})),
+    )
+
+
+def _loaded(loads: Sequence[Receipt], state: State) -> Entry:
+    newest = loads[-1]
+    return Entry(
+        newest.load.seq,
+        state,
+        newest.load.run_id,
+        newest.load.ranges,
+        replay=newest.load.replay,
+        rows=newest.rows,
+        transform=newest.load.transform,
+        loads=len(loads),
+        committed_at_ms=newest.committed_at_ms,
+    )
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A schedule made of receipts alone: the cursor, the saved ranges of its batches, and what the receipts leave open."""
+
+    cursor: Cursor
+    ranges: tuple[SavedRange, ...]
+    notes: tuple[str, ...] = field(default=())
+
+
+def rebuild(pipeline: str, receipts: Sequence[Receipt], *, generation: int = 0) -> Rebuilt:
+    """The schedule as the table's own commits tell it. Each batch counts as committed, since its rows are there.
+
+    Args:
+        pipeline: its name.
+        receipts: its receipts, oldest commit first; replays are passed over.
+        generation: of the cursor that is there now, if it can be read; the rebuilt one is later than every known one.
+
+    Raises:
+        StateError: the table holds no receipt of a batch.
+    """
+    newest = {receipt.load.seq: receipt for receipt in receipts if receipt.load.replay is None}
+    if not newest:
+        raise StateError(
+            f"the table holds no receipt of {pipeline}: there is nothing to rebuild its cursor from",
+            fix=f"To let it begin anew, delete its Variables (tidegate.{pipeline}.*): rows are replaced, never doubled",
+        )
+    batches = [newest[seq] for seq in sorted(newest)]
+    position = _Position()
+    for receipt in batches:
+        position.follow(receipt)
+    last = batches[-1]
+    generation = max([generation, *(receipt.load.generation for receipt in batches)]) + 1
+    cursor = Cursor(
+        pipeline,
+        last.load.seq,
+        position.offsets,
+        position.topic_ids,
+        receipt={name: value for name, value in last.to_json().items() if name != "ranges"},
+        fired_at_ms=last.committed_at_ms,
+        starts=position.starts,
+        generation=generation,
+    )
+    return Rebuilt(cursor, tuple(_saved(receipt, generation) for receipt in batches), tuple(position.notes))
+
+
+class _Position:
+    """Where the receipts of successive batches lead."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[TopicPartition, int] = {}
+        self.starts: dict[TopicPartition, int] = {}
+        self.topic_ids: dict[str, str] = {}
+        self.notes: list[str] = []
+        self._seq = 0
+
+    def follow(self, receipt: Receipt) -> None:
+        seq = receipt.load.seq
+        if seq > self._seq + 1:
+            self.notes.append(f"batches {self._seq + 1} to {seq - 1} have no receipt: they held no records, or it has expired")
+        self._seq = seq
+        for topic, topic_id in receipt.load.topic_ids.items():
+            if self.topic_ids.get(topic, topic_id) != topic_id:
+                self.notes.append(f"batch {seq}: topic {topic} starts anew with id {topic_id}")
+                self._forget(topic)
+            self.topic_ids[topic] = topic_id
+        for r in receipt.load.ranges:
+            tp = r.topic_partition
+            at = self.offsets.get(tp, r.from_offset)
+            if at != r.from_offset:
+                gap = "lost, or without records" if at < r.from_offset else "loaded twice, the later load counts"
+                self.notes.append(f"batch {seq}: {tp} goes on at {r.from_offset}, not at {at} ({gap})")
+            self.starts.setdefault(tp, r.from_offset)
+            self.offsets[tp] = max(at, r.until_offset)
+
+    def _forget(self, topic: str) -> None:
+        for positions in (self.offsets, self.starts):
+            for tp in [tp for tp in positions if tp.topic == topic]:
+                del positions[tp]
+
+
+def _saved(receipt: Receipt, generation: int) -> SavedRange:
+    load = receipt.load
+    return SavedRange(
+        pipeline=load.pipeline,
+        seq=load.seq,
+        run_id=load.run_id,
+        ranges=load.ranges,
+        decisions=tuple(Decision(r.topic_partition, "rebuilt", "rebuilt") for r in load.ranges),
+        topic_ids=load.topic_ids,
+        limits={},
+        planned_at_ms=receipt.committed_at_ms,
+        generation=generation,
+    )
+
+
+def versions(receipts: Sequence[Receipt]) -> dict[str, list[OffsetRange]]:
+    """Which ranges were loaded last by which version of a transform, each list sorted and disjoint.
+
+    Args:
+        receipts: oldest commit first, replays too.
+    """
+    found: dict[str, list[OffsetRange]] = {}
+    covered: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for receipt in reversed(receipts):
+        for r in receipt.load.ranges:
+            newer = covered.setdefault(r.topic_partition, [])
+            visible = _without((r.from_offset, r.until_offset), newer)
+            found.setdefault(receipt.load.transform, []).extend(
+                OffsetRange(r.topic, r.partition, *bounds) for bounds in visible
+            )
+            covered[r.topic_partition] = _merged([*newer, *visible])
+    return {version: sorted(ranges) for version, ranges in found.items() if ranges}
+
+
+def _without(bounds: tuple[int, int], covered: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What of `bounds` lies outside the covered intervals, which are sorted and disjoint."""
+    start, end = bounds
+    left = []
+    for low, high in covered:
+        if low >= end:
+            break
+        if start < low:
+            left.append((start, low))
+        start = max(start, high)
+    return [*left, (start, end)] if start < end else left
+
+
+def _merged(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same offsets in as few intervals as possible, sorted."""
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(intervals):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    return merged

@@ -1,0 +1,166 @@
+"""Laws of what has run, and of a schedule that is rebuilt from the table's own commits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fakes import FakeBrokers, FakeHistory, MemoryStore
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.batch import Planned, Request, commit_batch, plan_batch
+from tidegate.config import Limits, Pipeline, Sink, Source
+from tidegate.cursor import Cursor
+from tidegate.errors import StateError
+from tidegate.history import entries, rebuild, versions
+from tidegate.ledger import Ledger
+from tidegate.lifecycle import State
+from tidegate.planning import Decision, SavedRange
+from tidegate.ranges import OffsetRange, TopicPartition
+from tidegate.receipts import LoadId, Receipt
+
+P0 = TopicPartition("t", 0)
+
+
+def receipt(seq: int, start: int, until: int, **changes: Any) -> Receipt:
+    load = LoadId("p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), "v1", f"a{seq}", {"t": "id"})
+    return Receipt(replace(load, **changes), 100 + seq, 1000 * seq, until - start)
+
+
+def saved(seq: int, start: int, until: int, **changes: Any) -> SavedRange:
+    made = SavedRange(
+        "p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), (Decision(P0, "cursor", "log end"),), {"t": "id"}, {}, 500
+    )
+    return replace(made, **changes)
+
+
+def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:
+    """From saved ranges, receipts and the cursor; a batch whose Variable was pruned is known from its receipt."""
+    found = entries(
+        [saved(2, 10, 20), saved(3, 20, 30, adopted_from="run0"), saved(3, 20, 30, run_id="run0"), saved(4, 30, 40)],
+        [receipt(1, 0, 10), receipt(2, 10, 20), receipt(3, 20, 30), receipt(2, 10, 20, transform="v2")],
+        Cursor("p", 2),
+    )
+    assert [(e.seq, e.state, e.run_id, e.rows, e.loads) for e in found] == [
+        (1, State.COMMITTED, "run1", 10, 1),
+        (2, State.COMMITTED, "run2", 10, 2),
+        (3, State.LOADED, "run3", 10, 1),
+        (4, State.PLANNED, "run4", None, 0),
+    ]
+    assert [e.seconds for e in found] == [None, 1.5, 2.5, None]
+    assert [e.adopted_from for e in found] == [None, None, "run0", None]
+    assert [e.transform for e in found] == ["v1", "v2", "v1", None]
+    assert found[1].why == ("cursor to log end",)
+    assert found[1].to_json()["state"] == "committed"
+
+
+def test_chunks_of_a_replay_stand_beside_the_batches() -> None:
+    """Under the replay's name."""
+    found = entries(
+        [], [receipt(1, 0, 10), receipt(1, 0, 5, replay="again"), receipt(2, 5, 10, replay="again")], Cursor("p", 1)
+    )
+    assert [(e.replay, e.seq, e.state) for e in found] == [
+        (None, 1, State.COMMITTED),
+        ("again", 1, State.LOADED),
+        ("again", 2, State.LOADED),
+    ]
+
+
+def test_the_version_that_loaded_an_offset_last_is_the_one_that_counts() -> None:
+    """Replays may cut through old batches."""
+    found = versions([receipt(1, 0, 10), receipt(2, 10, 20), receipt(1, 5, 12, replay="r", transform="v2"), receipt(3, 20, 21)])
+    assert found == {
+        "v1": [OffsetRange("t", 0, 0, 5), OffsetRange("t", 0, 12, 20), OffsetRange("t", 0, 20, 21)],
+        "v2": [OffsetRange("t", 0, 5, 12)],
+    }
+    assert versions([receipt(1, 0, 10), receipt(1, 0, 10, transform="v2")]) == {"v2": [OffsetRange("t", 0, 0, 10)]}
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from("abc")), max_size=8))
+def test_versions_share_out_every_offset_that_was_ever_loaded(loads: list[tuple[int, int, str]]) -> None:
+    """To the last load of each."""
+    truth: dict[int, str] = {}
+    for start, count, version in loads:
+        truth.update(dict.fromkeys(range(start, start + count), version))
+    found = versions([receipt(n, start, start + count, transform=v) for n, (start, count, v) in enumerate(loads)])
+    told = [(offset, v) for v, ranges in found.items() for r in ranges for offset in range(r.from_offset, r.until_offset)]
+    assert sorted(told) == sorted(truth.items())
+
+
+def test_a_table_without_receipts_cannot_rebuild_anything() -> None:
+    """A replay alone is no schedule."""
+    with pytest.raises(StateError, match="begin anew"):
+        rebuild("p", [receipt(1, 0, 10, replay="again")])
+
+
+def test_a_rebuilt_cursor_stands_behind_everything_that_the_table_holds() -> None:
+    """By batch, not by the time of the commit: a batch may have been done over."""
+    made = rebuild("p", [receipt(1, 3, 10), receipt(2, 10, 20), receipt(1, 3, 10, attempt="again")], generation=4)
+    assert (made.cursor.seq, made.cursor.offsets, made.cursor.starts) == (2, {P0: 20}, {P0: 3})
+    assert (made.cursor.topic_ids, made.cursor.generation) == ({"t": "id"}, 5)
+    assert made.cursor.receipt is not None
+    assert made.cursor.receipt["snapshot"] == 102
+    assert [(s.seq, s.run_id) for s in made.ranges] == [(1, "run1"), (2, "run2")]
+    assert made.notes == ()
+
+
+def test_what_receipts_leave_open_is_told() -> None:
+    """Batches without a receipt, offsets that were skipped or loaded twice, and topics created again."""
+    made = rebuild("p", [receipt(2, 0, 10), receipt(3, 15, 20), receipt(4, 18, 19), receipt(5, 2, 4, topic_ids={"t": "new"})])
+    assert [note.split(":")[0].split(" have")[0] for note in made.notes] == [
+        "batches 1 to 1",
+        "batch 3",
+        "batch 4",
+        "batch 5",
+    ]
+    assert (made.cursor.offsets, made.cursor.starts, made.cursor.topic_ids) == ({P0: 4}, {P0: 2}, {"t": "new"})
+
+
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
+
+
+@given(st.lists(st.tuples(st.integers(0, 25), st.booleans()), min_size=1, max_size=8))
+def test_a_schedule_rebuilt_after_its_variables_were_lost_goes_on_where_it_was(steps: list[tuple[int, bool]]) -> None:
+    """With all of its history that held records; a range that never reached the table is planned again."""
+    store, sink, brokers = MemoryStore(), FakeHistory(), FakeBrokers({P0: 7})
+    ports: dict[str, Any] = {"store": store, "brokers": brokers, "sink": sink}
+    for n, (growth, dies) in enumerate(steps):
+        brokers.latest[P0] += growth
+        found = plan_batch(PIPELINE, f"run{n}", Request(), **ports, now_ms=n)
+        if isinstance(found, Planned) and not (dies and n):
+            load = LoadId("p", found.saved.seq, f"run{n}", found.saved.to_load, "v", f"a{n}", found.saved.topic_ids)
+            sink.found.append(Receipt(load, n + 1, n, 1))
+            commit_batch(PIPELINE, found.key, sink.found[-1], store=store)
+    before = Ledger(store, "p").cursor()
+    store.values.clear()
+    made = rebuild("p", sink.found)
+    ledger = Ledger(store, "p")
+    ledger.replace(ledger.listing(), made.cursor, made.ranges, keep=1000)
+    after = ledger.cursor()
+    assert (after.seq, after.offsets, after.starts, after.topic_ids) == (
+        before.seq,
+        before.offsets,
+        before.starts,
+        before.topic_ids,
+    )
+    brokers.latest[P0] += 1
+    assert isinstance(plan_batch(PIPELINE, "next", Request(), **ports, now_ms=99), Planned)
+
+
+def test_a_rebuild_keeps_what_runs_own_and_drops_what_was_never_loaded() -> None:
+    """A broken range is written anew, an uncommitted one goes."""
+    store = MemoryStore()
+    ledger = Ledger(store, "p")
+    kept = ledger.save_range(saved(1, 0, 10))
+    broken = ledger.save_range(saved(2, 10, 20))
+    copy = ledger.save_range(saved(2, 10, 20, run_id="other"))
+    pending = ledger.save_range(saved(3, 20, 30))
+    before = store.values[kept]
+    store.values[broken] = store.values[copy] = "{"
+    made = rebuild("p", [receipt(1, 0, 10), receipt(2, 10, 20)])
+    assert ledger.replace(ledger.listing(), made.cursor, made.ranges, keep=1000) == sorted([copy, pending])
+    assert store.values[kept] == before
+    assert ledger.saved_range(broken).decisions[0].from_reason == "rebuilt"
+    assert ledger.cursor() == made.cursor

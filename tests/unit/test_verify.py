@@ -1,0 +1,95 @@
+"""Laws of the verification: what the log holds, what the table holds, and what the commits say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tidegate.cursor import Cursor
+from tidegate.errors import TopicRecreated
+from tidegate.oracle import Verification, committed_log, verify
+from tidegate.planning import Watermarks
+from tidegate.ranges import OffsetRange, TopicPartition
+from tidegate.receipts import LoadId, Receipt
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def receipt(start: int, until: int, rows: int | None = None, replay: str | None = None, topic: str = "t") -> Receipt:
+    load = LoadId("p", 1, "r", (OffsetRange(topic, 0, start, until),), "v", "a", replay=replay)
+    return Receipt(load, 1, 1, until - start if rows is None else rows)
+
+
+def check(rows: list[int], *receipts: Receipt, log: list[int] | None = None, **changes: Any) -> Verification:
+    """A partition whose offsets 10 to 20 are committed and retained."""
+    records = list(range(10, 20)) if log is None else log
+    return verify(Watermarks({P0: 10}, {P0: 20}), {P0: records}, {P0: rows}, receipts, **changes)
+
+
+def test_what_is_verified_is_committed_and_still_retained() -> None:
+    """From where each partition was begun, or where the log begins now, to the cursor."""
+    cursor = Cursor("p", 3, {P0: 20, P1: 5, TopicPartition("gone", 0): 9}, {"t": "id"}, starts={P0: 3, P1: 2})
+    marks = Watermarks({P0: 10, P1: 0}, {P0: 99, P1: 7}, {"t": "id"})
+    found = committed_log(cursor, marks)
+    assert (found.earliest, found.latest) == ({P0: 10, P1: 2}, {P0: 20, P1: 5})
+    expired = committed_log(cursor, Watermarks({P0: 50, P1: 0}, {P0: 99, P1: 7}))
+    assert (expired.earliest[P0], expired.latest[P0]) == (20, 20)
+    with pytest.raises(TopicRecreated):
+        committed_log(cursor, Watermarks({}, {}, {"t": "new"}))
+
+
+def test_a_table_that_holds_every_record_once_is_right() -> None:
+    """Rows whose records the log has lost since are only counted."""
+    found = check([7, 8, *range(10, 20)], receipt(10, 20))
+    assert found.holds
+    assert found.before_retention == 2
+    assert found.to_json()["holds"] is True
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        ([*range(10, 19)], "lost"),
+        ([*range(10, 20), 12], "duplicated"),
+    ],
+)
+def test_a_lost_or_doubled_record_is_found(rows: list[int], fault: str) -> None:
+    """By its offset, and by its commit's count."""
+    found = check(rows, receipt(10, 20))
+    assert not found.holds
+    assert found.verdict.total(fault) == 1
+    assert [m["rows_now"] for m in found.to_json()["miscounts"]] == [len(rows)]
+
+
+def test_a_row_of_no_record_is_found_unless_the_log_is_compacted() -> None:
+    """Of an aborted transaction, for one."""
+    log = [o for o in range(10, 20) if o != 12]
+    assert check([*range(10, 20)], log=log).verdict.total("unknown") == 1
+    assert check([*range(10, 20)], log=log, compacted=frozenset({"t"})).holds
+
+
+def test_rows_beyond_the_cursor_need_a_saved_range_that_waits_for_them() -> None:
+    """A batch that is loaded and not committed is in flight; others are nobody's."""
+    rows = [*range(10, 25)]
+    assert check(rows).ahead == {P0: 5}
+    found = check(rows, in_flight=[OffsetRange("t", 0, 20, 25), OffsetRange("u", 0, 1, 2)])
+    assert found.holds
+    assert found.in_flight == 5
+    assert check([*rows, 30], in_flight=[OffsetRange("t", 0, 20, 25)]).ahead == {P0: 1}
+
+
+def test_rows_that_somebody_deleted_are_missed_also_where_the_log_no_longer_has_the_records() -> None:
+    """By the commit's own count, unless something has replaced a part of it since."""
+    rows = [3, *range(10, 20)]
+    assert [m.rows_now for m in check(rows, receipt(0, 5)).miscounts] == [1]
+    assert check(rows, receipt(0, 5), receipt(2, 4, 1, "again")).holds
+    assert check(rows, receipt(0, 5, topic="other")).holds
+
+
+def test_a_transform_of_any_number_of_rows_is_judged_by_the_commits_counts() -> None:
+    """Dropped and fanned out records are no faults, rows of no record are."""
+    rows = [10, 10, 10, 15]
+    assert check(rows, receipt(10, 20, 4), one_to_one=False).holds
+    assert check([*rows, 15], receipt(10, 20, 4), one_to_one=False).miscounts
+    assert check([*rows, 16], receipt(10, 20, 5), log=[10, 15], one_to_one=False).verdict.total("unknown") == 1
