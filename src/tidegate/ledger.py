@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from tidegate.codec import decode, encode
 from tidegate.config import MASKED_WORDS
@@ -23,6 +24,8 @@ from tidegate.cursor import REPAIR, Cursor
 from tidegate.errors import StateCorrupt
 from tidegate.planning import Accepted, SavedRange
 from tidegate.ports import StateStore
+
+T = TypeVar("T")
 
 RANGE_KEY = re.compile(r"range\.(?P<seq>\d{10})\.(?P<run>.+)")
 ACCEPTED_KEY = re.compile(r"accepted\.(?P<seq>\d{10})")
@@ -107,7 +110,7 @@ class Ledger:
             StateCorrupt: it is not what was written.
         """
         repair = REPAIR.format(pipeline=self.pipeline)
-        cursor = Cursor.from_json(decode("cursor", self._store.get(self.cursor_key), key=self.cursor_key, repair=repair))
+        cursor = self._read("cursor", self.cursor_key, repair, Cursor.from_json)
         if cursor.pipeline != self.pipeline:
             raise StateCorrupt(f"{self.cursor_key}: is the cursor of {cursor.pipeline}", fix=repair, key=self.cursor_key)
         return cursor
@@ -124,7 +127,7 @@ class Ledger:
             StateCorrupt: it is not what was written.
         """
         repair = f"Delete the Variable {key} if its batch is not loaded yet: the next run plans it anew"
-        saved = SavedRange.from_json(decode("range", self._store.get(key), key=key, repair=repair))
+        saved = self._read("range", key, repair, SavedRange.from_json)
         if self.range_key(saved.seq, saved.run_id) != key:
             raise StateCorrupt(f"{key}: holds batch {saved.seq} of {saved.pipeline} by run {saved.run_id}", fix=repair, key=key)
         return saved
@@ -152,7 +155,7 @@ class Ledger:
             return None
         key = self.accepted_key(seq)
         repair = f"Delete the Variable {key} and accept again"
-        found = Accepted.from_json(decode("accepted", self._store.get(key), key=key, repair=repair))
+        found = self._read("accepted", key, repair, Accepted.from_json)
         if found.seq != seq:
             raise StateCorrupt(f"{key}: holds what was accepted for batch {found.seq}", fix=repair, key=key)
         return found
@@ -190,6 +193,14 @@ class Ledger:
         except StateCorrupt:
             return False
         return True
+
+    def _read(self, kind: str, key: str, repair: str, parse: Callable[[dict[str, Any]], T]) -> T:
+        """The value at a key; what is wrong with it names the key and how to repair it."""
+        body = decode(kind, self._store.get(key), key=key, repair=repair)
+        try:
+            return parse(body)
+        except StateCorrupt as error:
+            raise StateCorrupt(f"{key}: {error.message}", fix=repair, key=key) from error
 
     def prune(self, listing: Listing, *, committed: int, keep: int) -> int:
         """Delete the oldest committed ranges until `keep` are left; returns how many went. Raises StateUnavailable."""

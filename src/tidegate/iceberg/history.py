@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 
+CHANGES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
+"""What a commit that changes rows says of itself; making a table leaves a commit without any."""
+
+
 class IcebergHistory:
     """The `SinkHistory` port over PyIceberg, which is slow to import: the first call does it."""
 
@@ -74,7 +78,10 @@ def strangers(table: str) -> list[dict[str, Any]]:
     found = []
     for snapshot in ancestors(table):
         summary = snapshot.summary
-        if summary is None or summary.operation is Operation.REPLACE or f"{PREFIX}pipeline" in summary.additional_properties:
+        if summary is None or summary.operation is Operation.REPLACE:
+            continue
+        told = summary.additional_properties
+        if f"{PREFIX}pipeline" in told or not any(told.get(what, "0") != "0" for what in CHANGES):
             continue
         at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
         found.append({"snapshot": snapshot.snapshot_id, "operation": summary.operation.value, "at": f"{at:%F %T}"})

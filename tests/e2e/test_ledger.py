@@ -1,0 +1,151 @@
+"""The ledger's commands, on the real parts: shown, verified, and rebuilt after the schedule was lost or altered."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Project, Runs
+
+from tidegate.codec import encode
+from tidegate.iceberg.history import load_table
+from tidegate.local import AirflowApi, Platform
+from tidegate.local.flights import create_topic, produce, read_flights
+
+TIDEGATE = Path(sys.executable).parent / "tidegate"
+NAME = "booked"
+TABLE = "lake.bad.booked"
+
+
+def command(project: Project, *words: str, code: int = 0) -> dict[str, Any]:
+    """What a command prints as JSON."""
+    done = subprocess.run(
+        [TIDEGATE, *words, "--json"], cwd=project.root, capture_output=True, text=True, env=dict(os.environ), check=False
+    )
+    assert done.returncode == code, done.stderr + done.stdout
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def kafka(project: Project, platform: Platform) -> dict[str, str]:
+    settings = {"bootstrap.servers": platform.bootstrap_servers}
+    create_topic(settings, NAME, 2)
+    produce(settings, read_flights(300), topic=NAME)
+    project.write(NAME, source={"topics": [NAME]}, limits={"max_records": 120}, retries=0, sink={"table": TABLE})
+    platform.sync_pools({"tidegate_lake_bad_booked": 1})
+    return settings
+
+
+@pytest.fixture
+def runs(api: AirflowApi, kafka: dict[str, str]) -> Runs:
+    return Runs(api, NAME)
+
+
+def test_history_shows_each_batch_and_the_table_holds_what_it_says(project: Project, api: AirflowApi, runs: Runs) -> None:
+    """Who started it, why it read what it read, and how many rows came of it."""
+    for _ in range(3):
+        assert runs.run()["state"] == "success"
+    shown = command(project, "ledger", "show", NAME)
+    assert [(b["seq"], b["state"], b["loads"]) for b in shown["batches"]] == [(n, "committed", 1) for n in (1, 2, 3)]
+    assert sum(b["rows"] for b in shown["batches"]) == 300
+    assert {b["who"] for b in shown["batches"]} == {"admin"}
+    assert shown["batches"][0]["why"] == ["earliest to max_records"]
+    assert len(shown["transforms"]) == 1
+    verified = command(project, "ledger", "verify", NAME)
+    assert (verified["holds"], verified["records"], verified["rows"], verified["other_commits"]) == (True, 300, 300, [])
+
+
+def test_a_schedule_whose_variables_are_all_gone_is_rebuilt_from_the_table(
+    project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs
+) -> None:
+    """The cursor is where it was, old runs can be cleared again, and the schedule goes on."""
+    before = json.loads(api.variable(f"tidegate.{NAME}.cursor"))["body"]
+    for key in api.variables(f"tidegate.{NAME}."):
+        api.delete_variable(key)
+    lost = runs.run()
+    assert "CursorLost" in runs.log(lost, "plan")
+    dry = command(project, "ledger", "rebuild", NAME, "--dry-run")
+    assert (dry["written"], api.variables(f"tidegate.{NAME}.")) == (False, {})
+    command(project, "ledger", "rebuild", NAME)
+    after = json.loads(api.variable(f"tidegate.{NAME}.cursor"))["body"]
+    for same in ("seq", "offsets", "starts", "topic_ids"):
+        assert after[same] == before[same]
+    assert after["generation"] == before["generation"] + 1
+    oldest = api.dag_runs(NAME)[0]["dag_run_id"]
+    api.clear(NAME, oldest)
+    again = runs.ended(oldest)
+    assert again["tasks"] == {"plan": "success", "load": "success", "commit": "success"}
+    assert "loading it again" in runs.log(again, "plan")
+    produce(kafka, read_flights(50), topic=NAME)
+    run = runs.run()
+    assert run["state"] == "success", runs.log(run, "plan")
+    verified = command(project, "ledger", "verify", NAME)
+    assert (verified["holds"], verified["rows"]) == (True, 350)
+
+
+CURSOR = f"tidegate.{NAME}.cursor"
+
+
+def altered(text: str, **changes: Any) -> str:
+    """A cursor with a checksum that fits, as only a program writes it."""
+    body = json.loads(text)["body"]
+    return encode("cursor", {**body, **changes})
+
+
+@pytest.mark.parametrize(
+    ("alter", "told"),
+    [
+        (lambda text: "tide is high", "not JSON"),
+        (lambda text: json.dumps({**json.loads(text), "version": 0}), "older than this library's"),
+        (lambda text: json.dumps({**json.loads(text), "version": 99}), "newer than this library's"),
+        (lambda text: json.dumps({**json.loads(text), "body": {}}), "the checksum does not fit"),
+        (lambda text: text[: len(text) // 2], "not JSON"),
+        (lambda text: altered(text, offsets={NAME: {"0": -5, "1": 1}}), "-5"),
+        (lambda text: altered(text, offsets=[1, 2]), "wrong shape"),
+        (lambda text: altered(text, seq=1), "the cursor is at batch 1"),
+        (lambda text: altered(text, topic_ids={NAME: "AAAAAAAAAAAAAAAAAAAAAA"}), "deleted and created again"),
+    ],
+    ids=["text", "older", "newer", "edited", "cut", "negative", "shape", "gone-back", "other-topic"],
+)
+def test_a_cursor_that_somebody_altered_is_refused_with_the_fault_and_the_repair(
+    project: Project, api: AirflowApi, alter: Any, told: str
+) -> None:
+    """Nothing is planned; a rebuild repairs it."""
+    good = api.variable(CURSOR)
+    ranges = [key for key in api.variables(f"tidegate.{NAME}.") if ".range." in key]
+    api.set_variable(CURSOR, alter(good))
+    refused = command(project, "plan", NAME, code=1)
+    assert told in refused["message"]
+    if refused["error"] != "TopicRecreated":
+        assert f"tidegate.{NAME}." in refused["message"]
+        assert f"ledger rebuild {NAME}" in refused["fix"]
+    assert [key for key in api.variables(f"tidegate.{NAME}.") if ".range." in key] == ranges
+    command(project, "ledger", "rebuild", NAME)
+    body, before = (json.loads(text)["body"] for text in (api.variable(CURSOR), good))
+    assert (body["seq"], body["offsets"], body["topic_ids"]) == (before["seq"], before["offsets"], before["topic_ids"])
+
+
+@pytest.mark.usefixtures("runs")
+def test_rows_that_somebody_deleted_are_found_and_loading_their_batch_again_brings_them_back(
+    project: Project, platform: Platform, api: AirflowApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verify names the batch and the stranger's commit."""
+    for name, value in platform.environment().items():
+        if name.startswith("PYICEBERG"):
+            monkeypatch.setenv(name, value)
+    table = load_table(TABLE)
+    assert table is not None
+    table.delete("_kafka_partition = 0 and _kafka_offset < 3")
+    found = command(project, "ledger", "verify", NAME, code=1)
+    assert (found["lost"], [m["seq"] for m in found["miscounts"]]) == (3, [1])
+    assert [c["operation"] for c in found["other_commits"]] in (["overwrite"], ["delete"])
+    oldest = api.dag_runs(NAME)[0]["dag_run_id"]
+    api.clear(NAME, oldest)
+    assert Runs(api, NAME).ended(oldest)["state"] == "success"
+    assert command(project, "ledger", "verify", NAME)["holds"]
