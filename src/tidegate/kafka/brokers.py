@@ -25,6 +25,8 @@ EARLIEST = admin.OffsetSpec.earliest()  # type: ignore[attr-defined, no-untyped-
 LATEST = admin.OffsetSpec.latest()  # type: ignore[attr-defined, no-untyped-call]
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 """Kafka knows its own topics by these names too (`org.apache.kafka.common.internals.Topic`)."""
+NAMED = 10
+"""Partitions that one message names."""
 LEADER_WAIT_S = 0.2
 UNKNOWN_WAIT_S = 1.0
 SETTLE_S = 1.0
@@ -112,8 +114,8 @@ class AdminBrokers:
             except LeaderMoving as error:
                 if time.monotonic() > started + self._timeout_s:
                     raise BrokerUnavailable(
-                        f"topic {error} has had a partition without a leader for {self._timeout_s:g} s",
-                        fix="See the broker's log; the task tries again",
+                        f"no broker has led {error} for {self._timeout_s:g} s",
+                        fix="Start the broker that holds it, or see its log; the task tries again",
                         servers=self._admin.servers,
                     ) from error
             time.sleep(LEADER_WAIT_S)
@@ -128,9 +130,13 @@ class AdminBrokers:
     def _watermarks(self, topics: Sequence[str], level: ck.IsolationLevel) -> Watermarks:
         partitions: list[ck.TopicPartition] = []
         ids: dict[str, str] = {}
+        leaderless: list[str] = []
         for topic, description in self._describe(topics).items():
             ids[topic] = str(description.topic_id)
             partitions += [ck.TopicPartition(topic, p.id) for p in description.partitions]
+            leaderless += [f"{topic}-{p.id}" for p in description.partitions if p.leader is None or p.leader.id < 0]
+        if leaderless:  # all of them by name; an answer about offsets would tell the topic of one
+            raise LeaderMoving(", ".join(leaderless[:NAMED]) + (" and more" if leaderless[NAMED:] else ""))
         asked = [
             self._admin.client.list_offsets(
                 dict.fromkeys(partitions, spec), isolation_level=level, request_timeout=self._timeout_s
@@ -154,7 +160,7 @@ class AdminBrokers:
         unknown = sorted(times.keys() - known)
         if unknown:
             raise TopicNotFound(
-                f"there is no partition {', '.join(map(str, unknown[:10]))} on {self._admin.servers}",
+                f"there is no partition {', '.join(map(str, unknown[:NAMED]))} on {self._admin.servers}",
                 fix="Correct the partitions in the pipeline's file",
                 topic=unknown[0].topic,
             )

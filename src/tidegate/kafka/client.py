@@ -8,6 +8,7 @@ the collector frees), and whoever lets an error out closes the client first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NoReturn, Self
@@ -47,13 +48,17 @@ REFUSED = {
     ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     ck.KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
+# In TLS 1.3 the broker looks at the client's certificate after the handshake, and librdkafka calls its answer a lost
+# connection. The numbers are TLS's: a certificate is bad, of another kind, revoked, expired, unknown, of an unknown CA,
+# not allowed, or missing.
+CERTIFICATE_REFUSED = re.compile(r"SSL alert number (42|43|44|45|46|48|49|116)\b")
 
 ANSWER_SLACK_S = 5.0
 """librdkafka keeps a request's timeout itself; only a client that hangs needs this."""
 
 
 class LeaderMoving(Exception):
-    """A partition of the topic, or the coordinator of the group, in `args` is nobody's right now."""
+    """The partitions, a partition of the topic, or the coordinator of the group in `args`: nobody's right now."""
 
 
 class Admin:
@@ -124,7 +129,7 @@ class Admin:
     def fail(self, error: ck.KafkaError, topic: str) -> NoReturn:
         """Raise what librdkafka's error means; see `answer`."""
         self.client.poll(0)
-        refused = next((e for e in [error, *self._client_errors] if e.code() in REFUSED), None)
+        refused = next((e for e in [error, *self._client_errors] if _is_refusal(e)), None)
         if refused is not None:
             raise KafkaAuthFailed(
                 f"the Kafka broker {self.servers} refuses the connection's credentials: "
@@ -171,6 +176,10 @@ def topic_configs(settings: Mapping[str, str], topics: Sequence[str], *, timeout
                 raise BrokerUnavailable(f"topic {resource.name} is moving", fix="Try again") from moving
             found[resource.name] = {name: entry.value for name, entry in config.items()}
     return found
+
+
+def _is_refusal(error: ck.KafkaError) -> bool:
+    return error.code() in REFUSED or bool(CERTIFICATE_REFUSED.search(error.str()))
 
 
 def settings_refused(error: ck.KafkaException, settings: Mapping[str, str]) -> KafkaError:

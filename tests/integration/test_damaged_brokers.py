@@ -1,0 +1,105 @@
+"""What a plan says when a cluster has lost a log's end, or is without one of its brokers; on brokers of its own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from fakes import FakeHistory, MemoryStore
+from private_broker import PrivateBroker, new_broker, new_member, running
+
+from tidegate.batch import Planned, Request, commit_batch, plan_batch
+from tidegate.config import Pipeline, Sink, Source
+from tidegate.errors import BrokerUnavailable, CursorBeyondLog
+from tidegate.kafka.brokers import AdminBrokers
+from tidegate.receipts import LoadId, Receipt
+
+TOPIC = "orders"
+PIPELINE = Pipeline("p", Source(topics=(TOPIC,)), "m:f", Sink("lake.a.b"))
+TIMEOUT_S = 3.0
+
+
+def create(broker: PrivateBroker, **where: Any) -> None:
+    """The topic."""
+    admin = AdminClient({"bootstrap.servers": broker.address()})
+    admin.create_topics([NewTopic(TOPIC, **where)])[TOPIC].result(30)
+
+
+def write(broker: PrivateBroker, count: int, partition: int = 0) -> None:
+    producer = ck.Producer({"bootstrap.servers": broker.address()})
+    for _ in range(count):
+        producer.produce(TOPIC, b"x", partition=partition)
+    assert producer.flush(30) == 0
+
+
+class Schedule:
+    """One pipeline of the topic; what it saved is in `store`."""
+
+    def __init__(self, broker: PrivateBroker) -> None:
+        self.store = MemoryStore()
+        settings = {"bootstrap.servers": broker.address(), "client.id": "test"}
+        self.ports: dict[str, Any] = {
+            "store": self.store,
+            "brokers": AdminBrokers(settings, timeout_s=TIMEOUT_S),
+            "sink": FakeHistory(),
+        }
+
+    def plan(self, run_id: str) -> Planned:
+        planned = plan_batch(PIPELINE, run_id, Request(), **self.ports, now_ms=1)
+        assert isinstance(planned, Planned)
+        return planned
+
+    def run(self, run_id: str) -> list[str]:
+        """Plan, take it for loaded, commit; what it read."""
+        planned = self.plan(run_id)
+        saved = planned.saved
+        receipt = Receipt(LoadId("p", saved.seq, saved.run_id, saved.to_load, "v", "a"), 1, 1, 1)
+        commit_batch(PIPELINE, planned.key, receipt, store=self.store)
+        return [str(r) for r in saved.ranges]
+
+
+def test_a_log_that_came_back_shorter_stops_the_schedule(tmp_path: Path) -> None:
+    """The same topic by its id, from an older copy of its files: the cursor is beyond its end, and nothing is saved."""
+    broker = new_broker(tmp_path / "kafka")
+    log, copy = tmp_path / "kafka" / "data" / f"{TOPIC}-0", tmp_path / "copy"
+    with running(broker):
+        create(broker, num_partitions=2, replication_factor=1)
+        write(broker, 5)
+    shutil.copytree(log, copy)
+    with running(broker):
+        write(broker, 7)
+        schedule = Schedule(broker)
+        assert schedule.run("r1") == [f"{TOPIC}-0 [0, 12)", f"{TOPIC}-1 [0, 0)"]
+        before = schedule.ports["brokers"].watermarks([TOPIC])
+    shutil.rmtree(log)
+    copy.rename(log)
+    with running(broker):
+        after = schedule.ports["brokers"].watermarks([TOPIC])
+        assert after.topic_ids == before.topic_ids
+        saved = dict(schedule.store.values)
+        with pytest.raises(CursorBeyondLog, match=f"{TOPIC}-0 at 12, log end 5"):
+            schedule.plan("r2")
+        assert schedule.store.values == saved
+
+
+def test_a_partition_without_a_leader_is_named_and_read_after_its_broker_came_back(tmp_path: Path) -> None:
+    """Tried again by the task, after the client's time; nothing is saved until the whole topic can be planned."""
+    first = new_broker(tmp_path / "first")
+    second = new_member(first, tmp_path / "second", node_id=2)
+    with running(first, second):
+        create(first, num_partitions=2, replica_assignment=[[1], [2]])
+        for partition in (0, 1):
+            write(first, 3, partition)
+        schedule = Schedule(first)
+        second.server.stop()
+        with pytest.raises(BrokerUnavailable, match=f"no broker has led {TOPIC}-1 for {TIMEOUT_S:g} s") as caught:
+            schedule.plan("r1")
+        assert caught.value.retryable
+        assert schedule.store.values == {}
+        second.server.start()
+        assert schedule.run("r1") == [f"{TOPIC}-0 [0, 3)", f"{TOPIC}-1 [0, 3)"]
