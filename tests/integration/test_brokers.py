@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import confluent_kafka as ck
 import psutil
@@ -13,12 +12,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tidegate.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, KafkaError, TopicNotFound
+from tidegate.errors import BrokerUnavailable, ConfigError, KafkaError, TopicNotFound
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets
 from tidegate.kafka.settings import planning_client
-from tidegate.local import Platform, broker, jars, sockets
+from tidegate.local import Platform, sockets
 from tidegate.ranges import TopicPartition
 
 
@@ -213,48 +212,3 @@ def test_threads_end_with_the_object_also_after_an_error(kafka: dict[str, str]) 
         assert threads() <= before
     finally:
         gc.enable()
-
-
-@pytest.fixture
-def locked(tmp_path: Path) -> Iterator[str]:
-    """A broker of its own with a SASL listener; its address."""
-    port, controller, sasl = (sockets.choose_port([]) for _ in range(3))
-    found, java, env = jars.ensure_jars(lambda *_: None), jars.find_java(), {}
-    folder = tmp_path / "kafka"
-    broker.prepare(folder, port, controller, java, found.kafka, env)
-    listeners = f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}"
-    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="b" password="b" user_alice="right";'
-    with (folder / "server.properties").open("a") as properties:
-        properties.write(
-            f"listeners={listeners}\nadvertised.listeners={listeners}\nsasl.enabled.mechanisms=PLAIN\n"
-            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT\n"
-            f"listener.name.sasl_plaintext.plain.sasl.jaas.config={login}\n"
-        )
-    server = broker.broker(
-        folder=folder, port=port, java=java, jars=found.kafka, env=env, log=tmp_path / "log", pid_file=tmp_path / "pid"
-    )
-    try:
-        server.start()
-        yield f"127.0.0.1:{sasl}"
-    finally:
-        server.stop()
-
-
-def test_wrong_credentials_are_told_apart_from_a_broker_that_is_away(locked: str) -> None:
-    """The right ones are taken, the wrong ones named; the password is not told."""
-
-    def login(password: str) -> dict[str, str]:
-        extra = {
-            "bootstrap.servers": locked,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "alice",
-            "sasl.password": password,
-        }
-        return planning_client(extra, connection="c", client_id="test").settings
-
-    make_topic(login("right"), "mine", 1)
-    assert AdminBrokers(login("right")).watermarks(["mine"]).latest == {TopicPartition("mine", 0): 0}
-    with pytest.raises(KafkaAuthFailed, match="refuses the connection's credentials") as caught:
-        AdminBrokers(login("hunter2"), timeout_s=5).watermarks(["mine"])
-    assert "hunter2" not in str(caught.value)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import http.server
 import json
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +13,13 @@ from typing import Any
 import pyspark
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from token_endpoint import token_endpoint
 
 from tidegate.kafka.settings import spark_client
 from tidegate.local import jars
 
 LOGIN = {"security.protocol": "SASL_SSL", "sasl.username": "u", "sasl.password": 'a"\\b\n;='}
+TOKEN_SECRET = 's"'  # noqa: S105 - of this test's own endpoint
 
 
 @pytest.fixture(scope="module")
@@ -45,32 +45,18 @@ def java() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def token_endpoint() -> Iterator[str]:
-    """Gives a token to everybody; its address."""
+def token_url() -> Iterator[str]:
+    """Where `me` gets a token that this client takes; it has to have three parts, whatever they are signed with."""
 
     def part(value: dict[str, object]) -> str:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
-    class Endpoint(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            now = int(time.time())
-            token = f"{part({'alg': 'none'})}.{part({'sub': 'me', 'iat': now, 'exp': now + 600, 'scope': 'x'})}.c2ln"
-            body = json.dumps({"access_token": token, "token_type": "bearer", "expires_in": 600}).encode()
-            self.rfile.read(int(self.headers.get("content-length", 0)))
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def make() -> str:
+        now = int(time.time())
+        return f"{part({'alg': 'none'})}.{part({'sub': 'me', 'iat': now, 'exp': now + 600, 'scope': 'x'})}.c2ln"
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name it has there
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/token"
-        server.shutdown()
-        thread.join()
+    with token_endpoint(make, client="me", secret=TOKEN_SECRET) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -100,10 +86,10 @@ def test_the_java_client_takes_a_login_whatever_its_password_holds(java: Any, me
     take(java, {**LOGIN, "sasl.mechanism": mechanism, "socket.timeout.ms": 90_000})
 
 
-def test_the_java_client_fetches_its_token(java: Any, token_endpoint: str) -> None:
+def test_the_java_client_fetches_its_token(java: Any, token_url: str) -> None:
     """Making the client logs in: no token, no client."""
     extra = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.scope": "x"}
-    names = {"client.id": "me", "client.secret": 's"', "token.endpoint.url": token_endpoint}
+    names = {"client.id": "me", "client.secret": TOKEN_SECRET, "token.endpoint.url": token_url}
     take(java, {**LOGIN, **extra, **{f"sasl.oauthbearer.{name}": value for name, value in names.items()}})
 
 

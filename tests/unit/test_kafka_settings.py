@@ -117,10 +117,33 @@ def test_oidc_becomes_a_login_module_a_handler_and_a_token_endpoint() -> None:
     assert java(more)["kafka.sasl.jaas.config"].endswith(' scope="kafka" extension_cluster="lkc" extension_pool="p=1";')
 
 
+def test_an_unsecured_token_becomes_the_login_modules_claims() -> None:
+    """For brokers on trial: principal, scope, life and extensions, under the names that the claims are given."""
+    extra = {**PLAIN, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    extra = {**extra, "enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=me"}
+    assert java(extra)["kafka.sasl.jaas.config"].endswith(
+        'OAuthBearerLoginModule required unsecuredLoginPrincipalClaimName="sub" unsecuredLoginScopeClaimName="scope"'
+        ' unsecuredLoginStringClaim_sub="me";'
+    )
+    assert "kafka.sasl.login.callback.handler.class" not in java(extra)
+    more = "scope=a,b principal=me principalClaimName=who scopeClaimName=may lifeSeconds=60 extension_x=1"
+    assert java({**extra, "sasl.oauthbearer.config": more})["kafka.sasl.jaas.config"].endswith(
+        'unsecuredLoginPrincipalClaimName="who" unsecuredLoginScopeClaimName="may" unsecuredLoginListClaim_may=",a,b"'
+        ' unsecuredLoginStringClaim_who="me" unsecuredLoginLifetimeSeconds="60" unsecuredLoginExtension_x="1";'
+    )
+
+
+UNSECURED = {"sasl.oauthbearer.method": "default", "enable.sasl.oauthbearer.unsecure.jwt": True}
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
         ({"sasl.oauthbearer.method": "default"}, "method to oidc"),
+        ({**UNSECURED}, "no principal.*principal=NAME"),
+        ({**UNSECURED, "sasl.oauthbearer.config": "principal="}, "no principal"),
+        ({**UNSECURED, "sasl.oauthbearer.config": "principal=a role=b"}, "what is unknown"),
+        ({**UNSECURED, "sasl.oauthbearer.config": "principal=a extension_x1=b"}, "what is unknown"),
         ({"sasl.oauthbearer.client.secret": ""}, r"needs sasl\.oauthbearer\.client\.secret"),
         ({"sasl.oauthbearer.extensions": "a"}, "list of name=value"),
         ({"sasl.mechanism": "PLAIN"}, r"sasl\.username and sasl\.password"),

@@ -86,6 +86,8 @@ TRANSLATED_APART = {
     "sasl.username",
     "sasl.password",
     "sasl.oauthbearer.method",
+    "sasl.oauthbearer.config",
+    "enable.sasl.oauthbearer.unsecure.jwt",
     "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.token.endpoint.url",
@@ -285,7 +287,7 @@ def _sasl(rdkafka: Mapping[str, str], java: Mapping[str, str], connection: str, 
             f"sasl.mechanism {mechanism} cannot be translated for the Java client", f"Use one of {known}", connection
         )
     if mechanism == "OAUTHBEARER":
-        found = _oidc(rdkafka, connection)
+        found = _token(rdkafka, connection)
     else:
         found = {"sasl.jaas.config": _jaas(mechanism, _needed(rdkafka, LOGIN_NAMES, mechanism, connection))}
     notes.append(f"the {mechanism} login is sasl.jaas.config in Spark's client")
@@ -295,14 +297,44 @@ def _sasl(rdkafka: Mapping[str, str], java: Mapping[str, str], connection: str, 
 LOGIN_NAMES = {"sasl.username": "username", "sasl.password": "password"}
 OIDC_NAMES = {"sasl.oauthbearer.client.id": "clientId", "sasl.oauthbearer.client.secret": "clientSecret"}
 
+UNSECURED_FORM = "Write `principal=NAME`, and maybe scope=A,B, lifeSeconds=N and extension_X=Y, parted by blanks"
+
+
+def _token(rdkafka: Mapping[str, str], connection: str) -> dict[str, str]:
+    if rdkafka.get("sasl.oauthbearer.method", "default").lower() == "oidc":
+        return _oidc(rdkafka, connection)
+    if rdkafka.get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() == "true":
+        return _unsecured(rdkafka.get("sasl.oauthbearer.config", ""), connection)
+    raise _refused(
+        "OAUTHBEARER without sasl.oauthbearer.method=oidc makes its token in a way that the Java client has not",
+        "Set sasl.oauthbearer.method to oidc, with client id, client secret and token endpoint url",
+        connection,
+    )
+
+
+def _unsecured(config: str, connection: str) -> dict[str, str]:
+    """A token that nobody signs, for brokers on trial: they believe whatever name is in it."""
+    given = dict(pair.partition("=")[::2] for pair in config.split())
+    name, scope = given.pop("principalClaimName", "sub"), given.pop("scopeClaimName", "scope")
+    options = {"unsecuredLoginPrincipalClaimName": name, "unsecuredLoginScopeClaimName": scope}
+    for setting, value in given.items():
+        kind, _, extension = setting.partition("_")
+        if setting == "principal":
+            options[f"unsecuredLoginStringClaim_{name}"] = value
+        elif setting == "scope":
+            options[f"unsecuredLoginListClaim_{scope}"] = f",{value}"  # its first character says what parts the list
+        elif setting == "lifeSeconds":
+            options["unsecuredLoginLifetimeSeconds"] = value
+        elif kind == "extension" and extension.isalpha():
+            options[f"unsecuredLoginExtension_{extension}"] = value
+        else:
+            raise _refused("sasl.oauthbearer.config holds what is unknown", UNSECURED_FORM, connection)
+    if not given.get("principal"):
+        raise _refused("sasl.oauthbearer.config names no principal", UNSECURED_FORM, connection)
+    return {"sasl.jaas.config": _jaas("OAUTHBEARER", options)}
+
 
 def _oidc(rdkafka: Mapping[str, str], connection: str) -> dict[str, str]:
-    if rdkafka.get("sasl.oauthbearer.method", "default").lower() != "oidc":
-        raise _refused(
-            "OAUTHBEARER without sasl.oauthbearer.method=oidc makes its token in a way that the Java client has not",
-            "Set sasl.oauthbearer.method to oidc, with client id, client secret and token endpoint url",
-            connection,
-        )
     url = "sasl.oauthbearer.token.endpoint.url"
     needed = _needed(rdkafka, {**OIDC_NAMES, url: url}, "OAUTHBEARER", connection)
     endpoint = needed.pop(url)
