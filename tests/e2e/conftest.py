@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,23 @@ class Project:
     def write(self, name: str, **changes: Any) -> None:
         """Write a pipeline like `flights`, changed."""
         (self.root / "dags" / "pipelines" / f"{name}.yaml").write_text(yaml.safe_dump({**FLIGHTS, **changes}))
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command of `tidegate` in this folder."""
+        command = [Path(sys.executable).parent / "tidegate", *words]
+        return subprocess.Popen(command, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def tidegate(self, *words: str) -> dict[str, Any]:
+        """What a command prints as JSON."""
+        return answer(self.start(*words, "--json"))
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a command printed as JSON, once it ended well."""
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err + out
+    found: dict[str, Any] = json.loads(out)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -21,7 +16,6 @@ from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.local.process import wait_until
 from tidegate.ranges import TopicPartition
 
-TIDEGATE = Path(sys.executable).parent / "tidegate"
 TOPIC = "changing"
 
 
@@ -49,16 +43,6 @@ def runs(api: AirflowApi, kafka: dict[str, str]) -> Runs:
     return Runs(api, TOPIC)
 
 
-def tidegate(project: Project, *words: str) -> dict[str, Any]:
-    """What a command prints as JSON."""
-    done = subprocess.run(
-        [TIDEGATE, *words, "--json"], cwd=project.root, capture_output=True, text=True, env=dict(os.environ), check=False
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
 def offsets(api: AirflowApi) -> dict[str, int]:
     found: dict[str, int] = json.loads(api.variable(f"tidegate.{TOPIC}.cursor"))["body"]["offsets"][TOPIC]
     return found
@@ -66,7 +50,7 @@ def offsets(api: AirflowApi) -> dict[str, int]:
 
 def test_a_dry_run_tells_what_the_next_run_reads_and_writes_nothing(project: Project, api: AirflowApi, runs: Runs) -> None:
     """The run then reads exactly that."""
-    dry = tidegate(project, "plan", TOPIC)
+    dry = project.tidegate("plan", TOPIC)
     assert api.variables(f"tidegate.{TOPIC}.") == {}
     assert sum(until - start for start, until in dry["ranges"][TOPIC].values()) in range(199, 202)
     assert dry["reasons"].keys() <= {"earliest to max_records", "earliest to log end"}
@@ -81,11 +65,11 @@ def test_lag_is_told_by_the_command_and_by_the_consumer_group(
     project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs
 ) -> None:
     """Every lag tool sees how far the pipeline is."""
-    behind = tidegate(project, "lag", TOPIC)
+    behind = project.tidegate("lag", TOPIC)
     assert behind["total"]["records_behind"] in range(99, 102)
     assert behind["total"]["seconds_behind"] > 0
     assert runs.run()["state"] == "success"
-    assert tidegate(project, "lag", TOPIC)["total"]["records_behind"] == 0
+    assert project.tidegate("lag", TOPIC)["total"]["records_behind"] == 0
     cursor = {TopicPartition(TOPIC, int(p)): offset for p, offset in offsets(api).items()}
     assert committed_offsets(kafka, f"tidegate-{TOPIC}", cursor) == cursor
 
@@ -122,12 +106,12 @@ def test_what_retention_took_stops_the_schedule_until_somebody_accepts_the_loss(
     assert "OffsetsExpired" in log
     assert f"{TOPIC}-1 [{lost - 5}, {lost}) = 5 offsets" in log
     assert "tidegate accept loss changing" in log
-    accepted = tidegate(project, "accept", "loss", TOPIC)
+    accepted = project.tidegate("accept", "loss", TOPIC)
     assert accepted["loss"] == {TOPIC: {"1": [lost - 5, lost]}}
     again = runs.run()
     assert again["state"] == "success", runs.log(again, "plan")
     assert "accepted loss" in runs.log(again, "plan")
-    assert tidegate(project, "lag", TOPIC)["total"]["records_behind"] == 0
+    assert project.tidegate("lag", TOPIC)["total"]["records_behind"] == 0
 
 
 def test_a_topic_created_again_stops_the_schedule_until_somebody_accepts_it(
@@ -140,7 +124,7 @@ def test_a_topic_created_again_stops_the_schedule_until_somebody_accepts_it(
     run = runs.run()
     assert run["tasks"]["plan"] == "failed"
     assert "TopicRecreated" in runs.log(run, "plan")
-    assert set(tidegate(project, "accept", "recreated", TOPIC, TOPIC)["recreated"]) == {TOPIC}
+    assert set(project.tidegate("accept", "recreated", TOPIC, TOPIC)["recreated"]) == {TOPIC}
     again = runs.run(max_records=5000)
     assert again["state"] == "success", runs.log(again, "plan")
     assert sum(offsets(api).values()) == 1500

@@ -7,49 +7,30 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
-from conftest import Project, Runs
+from conftest import Project, Runs, answer
 
 from tidegate.iceberg.history import load_table
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.process import wait_until
 
-TIDEGATE = Path(sys.executable).parent / "tidegate"
-
-
-def tidegate(project: Project, *words: str) -> subprocess.Popen[str]:
-    """Start a command in the project's folder."""
-    return subprocess.Popen(
-        [TIDEGATE, *words], cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
-    )
-
-
-def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a command printed as JSON, once it ended well."""
-    out, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err + out
-    found: dict[str, Any] = json.loads(out)
-    return found
-
 
 def test_the_demo_loads_every_record_once_and_a_second_demo_adds_to_it(project: Project, platform: Platform) -> None:
     """Four thousand flights in runs of fifteen hundred, each with its own saved range; then a thousand more."""
-    first = answer(tidegate(project, "demo", "--records", "4000", "--json"))
+    first = project.tidegate("demo", "--records", "4000")
     assert first["produced"] == 4000
     assert [r["seq"] for r in first["runs"]] == [1, 2, 3]
     assert all(r["state"] == "success" and r["seconds"] > 0 for r in first["runs"])
     assert all(set(r["task_seconds"]) == {"plan", "load", "commit"} for r in first["runs"])
     assert (first["verdict"]["holds"], first["verdict"]["records"], first["verdict"]["rows"]) == (True, 4000, 4000)
-    second = answer(tidegate(project, "demo", "--records", "1000", "--json"))
+    second = project.tidegate("demo", "--records", "1000")
     assert [r["seq"] for r in second["runs"]] == [4]
     assert (second["verdict"]["holds"], second["verdict"]["rows"]) == (True, 5000)
 
 
 def test_the_queries_that_the_demo_prints_answer(project: Project, platform: Platform) -> None:
     """PyIceberg and DuckDB, word for word."""
-    out, _ = tidegate(project, "demo", "--records", "0").communicate(timeout=300)
+    out, _ = project.start("demo", "--records", "0").communicate(timeout=300)
     assert f"Airflow: {platform.airflow_url}  user admin  password" in out
     code = "\n".join(line[2:] for line in out.splitlines() if line.startswith("  ")) + ".show()\n"
     assert "import duckdb" in code
@@ -76,7 +57,7 @@ def test_a_spark_server_killed_during_the_second_load_costs_a_retry_and_no_recor
 ) -> None:
     """`kill -9`, `tidegate up`, and the demo that was waiting ends with the verdict that holds."""
     before = {r["dag_run_id"] for r in api.dag_runs("flights")}
-    demo = tidegate(project, "demo", "--records", "4000", "--json")
+    demo = project.start("demo", "--records", "4000", "--json")
 
     def second_run() -> list[str]:
         return [r["dag_run_id"] for r in api.dag_runs("flights") if r["dag_run_id"] not in before][1:2]
@@ -86,7 +67,7 @@ def test_a_spark_server_killed_during_the_second_load_costs_a_retry_and_no_recor
     killed = next(s.pid for s in platform.status() if s.name == "spark")
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
-    repair = tidegate(project, "up")
+    repair = project.start("up")
     assert repair.communicate(timeout=120) is not None
     assert repair.returncode == 0
     found = answer(demo)
@@ -106,4 +87,4 @@ def test_a_run_cleared_long_afterwards_loads_its_own_range_again(platform: Platf
     assert "loading it again" in runs.log(again, "plan")
     assert "was committed before" in runs.log(again, "commit")
     assert api.variable("tidegate.flights.cursor") == cursor
-    assert answer(tidegate(project, "demo", "--records", "0", "--json"))["verdict"]["holds"]
+    assert project.tidegate("demo", "--records", "0")["verdict"]["holds"]
