@@ -8,10 +8,9 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from conftest import Project, Runs
 from pyiceberg.catalog import load_catalog
+from topics import make_topic, transact, write
 
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
@@ -43,8 +42,7 @@ def kafka(project: Project, platform: Platform) -> dict[str, str]:
     create_topic(settings, "sized", 2)
     create_topic(settings, "marked", 1)
     create_topic(settings, TRANSACTED.topic, 1)
-    admin = AdminClient(settings)
-    admin.create_topics([NewTopic(COMPACTED.topic, 1, 1, config=COMPACT)])[COMPACTED.topic].result(30)
+    make_topic(settings, COMPACTED.topic, **COMPACT)
     produce(settings, read_flights(600), topic="sized")
     produce(settings, read_flights(20), topic="marked")
     for name, changes in {
@@ -62,20 +60,6 @@ def body(api: AirflowApi, key: str) -> Mapping[str, Any]:
     """What a Variable of ours holds."""
     found: Mapping[str, Any] = json.loads(api.variable(key))["body"]
     return found
-
-
-def transaction(kafka: dict[str, str], topic: str, records: int, *, commit: bool = True) -> None:
-    """That many records of partition 0, then a marker: one offset more."""
-    producer = ck.Producer({**kafka, "transactional.id": f"test-{topic}"})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for _ in range(records):
-        producer.produce(topic, key=b"k", value=FLIGHT, partition=0)
-    assert producer.flush(30) == 0
-    if commit:
-        producer.commit_transaction(30)
-    else:
-        producer.abort_transaction(30)
 
 
 def held(kafka: dict[str, str], tp: TopicPartition) -> list[int]:
@@ -114,7 +98,7 @@ def test_a_marker_in_a_topic_that_is_said_to_have_no_gaps_stops_the_cursor(api: 
     whole = runs.run()
     assert whole["state"] == "success", runs.log(whole, "load")
     cursor = api.variable("tidegate.marked.cursor")
-    transaction(kafka, "marked", 5)
+    transact(kafka, "marked", 0, [FLIGHT] * 5)
     for _ in range(2):
         run = runs.run()
         assert run["tasks"] == {"plan": "success", "load": "failed", "commit": "upstream_failed"}
@@ -129,16 +113,16 @@ def test_transactions_compaction_and_tombstones_load_to_the_end_of_the_log(
 ) -> None:
     """What was aborted or compacted away is a gap, what is left is a row, and the cursor is where the log ended."""
     for records, commit in ((5, True), (4, False), (3, True)):
-        transaction(kafka, TRANSACTED.topic, records, commit=commit)
+        transact(kafka, TRANSACTED.topic, 0, [FLIGHT] * records, commit=commit)
     producer = ck.Producer(kafka)
     for number in range(UPDATES):
         producer.produce(COMPACTED.topic, key=f"key-{number % 3}".encode(), value=FLIGHT, partition=0)
     producer.produce(COMPACTED.topic, key=b"key-0", value=None, partition=0)
+    assert producer.flush(30) == 0
 
     def cleaned() -> bool:
         # only segments before the active one are cleaned, and each of these records begins another
-        producer.produce(COMPACTED.topic, key=b"other", value=FLIGHT, partition=0)
-        assert producer.flush(30) == 0
+        write(kafka, COMPACTED.topic, 0, [FLIGHT], key=b"other")
         return sum(offset <= UPDATES for offset in held(kafka, COMPACTED)) <= 10
 
     assert wait_until(cleaned, 120, poll_s=1)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.kafka.settings import planning_client
 from tidegate.local import Platform
 
 
@@ -19,3 +20,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         yield made
     finally:
         made.down()
+
+
+@pytest.fixture
+def kafka(platform: Platform) -> dict[str, str]:
+    """The planning client's settings."""
+    return planning_client({"bootstrap.servers": platform.bootstrap_servers}, connection="c", client_id="test").settings

@@ -4,41 +4,19 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
 
 import confluent_kafka as ck
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from topics import make_topic, transact, write
 
 from tidegate.errors import BrokerUnavailable, ConfigError, KafkaError, TopicNotFound
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets
-from tidegate.kafka.settings import planning_client
-from tidegate.local import Platform, sockets
+from tidegate.local import sockets
 from tidegate.ranges import TopicPartition
-
-
-@pytest.fixture
-def kafka(platform: Platform) -> dict[str, str]:
-    """The planning client's settings."""
-    return planning_client({"bootstrap.servers": platform.bootstrap_servers}, connection="c", client_id="test").settings
-
-
-def make_topic(kafka: dict[str, str], name: str, partitions: int, **config: str) -> None:
-    """A new topic."""
-    admin = AdminClient(dict(kafka))
-    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result()
-
-
-def write(kafka: dict[str, str], topic: str, partition: int, count: int, *, times: Sequence[int] = ()) -> None:
-    """Records without meaning; `times` are their timestamps, epoch ms."""
-    producer = ck.Producer(dict(kafka))
-    for n in range(count):
-        producer.produce(topic, str(n).encode(), partition=partition, timestamp=times[n] if times else 0)
-    assert producer.flush(30) == 0
 
 
 def threads() -> int:
@@ -93,14 +71,8 @@ def test_settings_that_librdkafka_refuses_are_named() -> None:
 def test_the_log_holds_committed_records_only_and_shows_its_gaps(kafka: dict[str, str]) -> None:
     """An aborted transaction and every marker leave a gap in the offsets."""
     make_topic(kafka, "gaps", 2)
-    producer = ck.Producer({**kafka, "transactional.id": "gaps"})
-    producer.init_transactions(30)
     for count, commit in ((3, True), (2, False), (4, True)):
-        producer.begin_transaction()
-        for _ in range(count):
-            producer.produce("gaps", b"x", partition=0)
-        producer.flush(30)
-        producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+        transact(kafka, "gaps", 0, count, commit=commit)
     marks = AdminBrokers(kafka).watermarks(["gaps"])
     counted: list[int] = []
     found = read_offsets(kafka, marks, progress=counted.append)

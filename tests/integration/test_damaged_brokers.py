@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from fakes import FakeHistory, MemoryStore
 from private_broker import PrivateBroker, new_broker, new_member, running
+from topics import make_topic, write
 
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
 from tidegate.config import Pipeline, Sink, Source
@@ -24,17 +24,8 @@ PIPELINE = Pipeline("p", Source(topics=(TOPIC,)), "m:f", Sink("lake.a.b"))
 TIMEOUT_S = 3.0
 
 
-def create(broker: PrivateBroker, **where: Any) -> None:
-    """The topic."""
-    admin = AdminClient({"bootstrap.servers": broker.address()})
-    admin.create_topics([NewTopic(TOPIC, **where)])[TOPIC].result(30)
-
-
-def write(broker: PrivateBroker, count: int, partition: int = 0) -> None:
-    producer = ck.Producer({"bootstrap.servers": broker.address()})
-    for _ in range(count):
-        producer.produce(TOPIC, b"x", partition=partition)
-    assert producer.flush(30) == 0
+def settings_of(broker: PrivateBroker) -> dict[str, str]:
+    return {"bootstrap.servers": broker.address(), "client.id": "test"}
 
 
 class Schedule:
@@ -42,10 +33,9 @@ class Schedule:
 
     def __init__(self, broker: PrivateBroker) -> None:
         self.store = MemoryStore()
-        settings = {"bootstrap.servers": broker.address(), "client.id": "test"}
         self.ports: dict[str, Any] = {
             "store": self.store,
-            "brokers": AdminBrokers(settings, timeout_s=TIMEOUT_S),
+            "brokers": AdminBrokers(settings_of(broker), timeout_s=TIMEOUT_S),
             "sink": FakeHistory(),
         }
 
@@ -68,11 +58,11 @@ def test_a_log_that_came_back_shorter_stops_the_schedule(tmp_path: Path) -> None
     broker = new_broker(tmp_path / "kafka")
     log, copy = tmp_path / "kafka" / "data" / f"{TOPIC}-0", tmp_path / "copy"
     with running(broker):
-        create(broker, num_partitions=2, replication_factor=1)
-        write(broker, 5)
+        make_topic(settings_of(broker), TOPIC, 2)
+        write(settings_of(broker), TOPIC, 0, 5)
     shutil.copytree(log, copy)
     with running(broker):
-        write(broker, 7)
+        write(settings_of(broker), TOPIC, 0, 7)
         schedule = Schedule(broker)
         assert schedule.run("r1") == [f"{TOPIC}-0 [0, 12)", f"{TOPIC}-1 [0, 0)"]
         before = schedule.ports["brokers"].watermarks([TOPIC])
@@ -92,9 +82,10 @@ def test_a_partition_without_a_leader_is_named_and_read_after_its_broker_came_ba
     first = new_broker(tmp_path / "first")
     second = new_member(first, tmp_path / "second", node_id=2)
     with running(first, second):
-        create(first, num_partitions=2, replica_assignment=[[1], [2]])
+        admin = AdminClient(settings_of(first))
+        admin.create_topics([NewTopic(TOPIC, 2, replica_assignment=[[1], [2]])])[TOPIC].result(30)
         for partition in (0, 1):
-            write(first, 3, partition)
+            write(settings_of(first), TOPIC, partition, 3)
         schedule = Schedule(first)
         second.server.stop()
         with pytest.raises(BrokerUnavailable, match=f"no broker has led {TOPIC}-1 for {TIMEOUT_S:g} s") as caught:

@@ -6,29 +6,18 @@ from collections.abc import Iterator
 
 import confluent_kafka as ck
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from topics import make_topic
 
 from tidegate.errors import BrokerUnavailable, KafkaError
 from tidegate.kafka.groups import commit_offsets, committed_offsets
-from tidegate.kafka.settings import planning_client
-from tidegate.local import Platform, sockets
+from tidegate.local import sockets
 from tidegate.ranges import TopicPartition
-
-
-@pytest.fixture
-def kafka(platform: Platform) -> dict[str, str]:
-    """The planning client's settings."""
-    return planning_client({"bootstrap.servers": platform.bootstrap_servers}, connection="c", client_id="test").settings
 
 
 @pytest.fixture
 def topic(kafka: dict[str, str], request: pytest.FixtureRequest) -> str:
     """A topic of two partitions, one for each test."""
-    name = f"groups-{request.node.name[:80]}"
-    admin = AdminClient(dict(kafka))
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result()
-    return name
+    return make_topic(kafka, f"groups-{request.node.name[:80]}", 2)
 
 
 def test_a_group_appears_with_its_first_commit_and_moves_with_the_next(kafka: dict[str, str], topic: str) -> None:

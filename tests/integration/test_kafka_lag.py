@@ -7,35 +7,21 @@ import time
 
 import confluent_kafka as ck
 import pytest
+import topics
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tidegate.errors import CursorBeyondLog, PartitionsDeleted
 from tidegate.kafka.groups import committed_offsets
 from tidegate.kafka.lag import PartitionLag, TotalLag, measure_lag, total_lag
-from tidegate.kafka.settings import planning_client
-from tidegate.local import Platform
 from tidegate.ranges import TopicPartition
 
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def kafka(platform: Platform) -> dict[str, str]:
-    """The planning client's settings."""
-    return planning_client({"bootstrap.servers": platform.bootstrap_servers}, connection="c", client_id="test").settings
-
-
-@pytest.fixture
 def now_ms() -> int:
     """The time, epoch ms."""
     return time.time_ns() // 1_000_000
-
-
-def make_topic(kafka: dict[str, str], name: str, partitions: int, **config: str) -> None:
-    """A new topic."""
-    admin = AdminClient(dict(kafka))
-    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result()
 
 
 def write(kafka: dict[str, str], topic: str, partition: int, times: list[int], value: bytes = b"x") -> None:
@@ -48,7 +34,7 @@ def write(kafka: dict[str, str], topic: str, partition: int, times: list[int], v
 
 def test_a_lag_tells_records_seconds_and_the_time_that_is_left(kafka: dict[str, str], now_ms: int) -> None:
     """By the timestamp of the next unread record; a partition that is read to its end has none."""
-    make_topic(kafka, "lag", 3, **{"retention.ms": str(HOUR_MS)})
+    topics.make_topic(kafka, "lag", 3, **{"retention.ms": str(HOUR_MS)})
     p0, p1, p2 = (TopicPartition("lag", n) for n in range(3))
     write(kafka, "lag", 0, [now_ms - 60_000, now_ms - 30_000, now_ms - 10_000])
     write(kafka, "lag", 1, [now_ms - 5_000])
@@ -77,10 +63,8 @@ def test_a_topic_that_keeps_its_records_has_no_time_left_to_tell(
 ) -> None:
     """For ever, or until a newer record of the key comes."""
     name = f"kept-{next(iter(config))}"
-    make_topic(kafka, name, 1, **config)
-    producer = ck.Producer(dict(kafka))
-    producer.produce(name, b"v", key=b"k", timestamp=now_ms - 1000)
-    assert producer.flush(30) == 0
+    topics.make_topic(kafka, name, 1, **config)
+    topics.write(kafka, name, 0, [b"v"], key=b"k", times=[now_ms - 1000])
     assert measure_lag(kafka, {TopicPartition(name, 0): 0}, now_ms=now_ms)[0] == PartitionLag(
         TopicPartition(name, 0), 0, 1, 1, 1.0, None
     )
@@ -90,7 +74,7 @@ def test_records_that_are_gone_have_no_time_left_and_the_first_that_is_there_tel
     kafka: dict[str, str], now_ms: int
 ) -> None:
     """Retention passed the cursor: 0 seconds are left, the lag counts what was lost too."""
-    make_topic(kafka, "gone", 1)
+    topics.make_topic(kafka, "gone", 1)
     write(kafka, "gone", 0, [now_ms - 9000, now_ms - 8000, now_ms - 7000])
     tp, admin = TopicPartition("gone", 0), AdminClient(dict(kafka))
     for future in admin.delete_records([ck.TopicPartition("gone", 0, 2)]).values():
@@ -100,7 +84,7 @@ def test_records_that_are_gone_have_no_time_left_and_the_first_that_is_there_tel
 
 def test_gaps_are_passed_over_and_gaps_alone_have_no_age(kafka: dict[str, str], now_ms: int) -> None:
     """An aborted transaction and the markers hold no record for a reader of committed records."""
-    make_topic(kafka, "lag-gaps", 2)
+    topics.make_topic(kafka, "lag-gaps", 2)
     producer = ck.Producer({**kafka, "transactional.id": "lag-gaps"})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -124,7 +108,7 @@ def test_gaps_are_passed_over_and_gaps_alone_have_no_age(kafka: dict[str, str], 
 
 def test_large_records_of_many_partitions_are_answered(kafka: dict[str, str], now_ms: int) -> None:
     """Though only little is fetched of each."""
-    make_topic(kafka, "large", 4)
+    topics.make_topic(kafka, "large", 4)
     for n in range(4):
         write(kafka, "large", n, [now_ms - 1000] * 2, b"x" * 300_000)
     found = measure_lag(kafka, {TopicPartition("large", n): 0 for n in range(4)}, now_ms=now_ms)
@@ -133,7 +117,7 @@ def test_large_records_of_many_partitions_are_answered(kafka: dict[str, str], no
 
 def test_a_cursor_that_does_not_fit_the_log_is_named(kafka: dict[str, str], now_ms: int) -> None:
     """Behind by less than nothing is no lag."""
-    make_topic(kafka, "misfit", 1)
+    topics.make_topic(kafka, "misfit", 1)
     with pytest.raises(CursorBeyondLog, match="misfit-0 at 5, log end 0"):
         measure_lag(kafka, {TopicPartition("misfit", 0): 5}, now_ms=now_ms)
     with pytest.raises(PartitionsDeleted, match="misfit-9"):

@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import confluent_kafka as ck
 import jwt
 import pytest
 from confluent_kafka import admin
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from private_broker import new_broker, running
 from pyspark.sql import SparkSession
 from token_endpoint import token_endpoint
+from topics import make_topic, write
 
 from tidegate.errors import KafkaAuthFailed
 from tidegate.kafka.brokers import AdminBrokers
@@ -142,16 +141,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, pem: Path, token_url: str)
     own = new_broker(tmp_path_factory.mktemp("guarded") / "kafka", LISTENERS, settings(pem), [allowed])
     with running(own):
         inside = {"bootstrap.servers": own.address()}
+        make_topic(inside, TOPIC)
+        write(inside, TOPIC, 0, RECORDS)
         client = AdminClient(inside)
-        client.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
         hashes = [admin.ScramMechanism.SCRAM_SHA_256, admin.ScramMechanism.SCRAM_SHA_512]
         for mechanism in hashes:
             users = [admin.UserScramCredentialUpsertion(USER, admin.ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())]
             client.alter_user_scram_credentials(users)[USER].result(30)
-        producer = ck.Producer(inside)
-        for number in range(RECORDS):
-            producer.produce(TOPIC, str(number).encode())
-        assert producer.flush(30) == 0
 
         def at(listener: str, **more: object) -> dict[str, object]:
             named = {name.replace("_", "."): value for name, value in more.items()}

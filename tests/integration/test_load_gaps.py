@@ -10,9 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import topics
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from confluent_kafka.cimpl import TopicPartition as Position
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
@@ -42,6 +41,10 @@ pytestmark = [
 ]
 
 
+def settings_of(platform: Platform) -> dict[str, str]:
+    return {"bootstrap.servers": platform.bootstrap_servers}
+
+
 @pytest.fixture(scope="module")
 def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of transforms, module `gaps`."""
@@ -68,11 +71,7 @@ def make_topic(platform: Platform) -> Callable[..., str]:
     """Makes topics of one partition, with settings."""
 
     def make(**config: str) -> str:
-        name = f"gaps-{uuid.uuid4().hex[:8]}"
-        admin = AdminClient({"bootstrap.servers": platform.bootstrap_servers})
-        topic = NewTopic(name, num_partitions=1, replication_factor=1, config=config)
-        admin.create_topics([topic])[name].result(30)
-        return name
+        return topics.make_topic(settings_of(platform), f"gaps-{uuid.uuid4().hex[:8]}", **config)
 
     return make
 
@@ -97,28 +96,12 @@ def offsets(platform: Platform, job: LoadJob) -> list[int]:
     return sorted(row["_kafka_offset"] for row in rows)
 
 
-def transaction(platform: Platform, topic: str, records: int, *, commit: bool) -> None:
-    """That many records, then a marker: one offset more."""
-    producer = Producer({"bootstrap.servers": platform.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for number in range(records):
-        producer.produce(topic, key=b"k", value=str(number).encode(), partition=0)
-    assert producer.flush(30) == 0
-    if commit:
-        producer.commit_transaction(30)
-    else:
-        producer.abort_transaction(30)
-
-
 @pytest.fixture(scope="module")
 def transactional(platform: Platform) -> str:
     """Offsets 0-4 committed, 5 a marker, 6-9 aborted, 10 a marker, 11-13 committed, 14 a marker: the log ends at 15."""
-    name = f"transactions-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": platform.bootstrap_servers})
-    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(30)
+    name = topics.make_topic(settings_of(platform), f"transactions-{uuid.uuid4().hex[:8]}")
     for records, commit in ((5, True), (4, False), (3, True)):
-        transaction(platform, name, records, commit=commit)
+        topics.transact(settings_of(platform), name, 0, records, commit=commit)
     return name
 
 
@@ -183,16 +166,13 @@ def test_a_split_partition_is_several_files_of_that_partition_only(
     platform: Platform, load: Load, job: Job, make_topic: Callable[..., str]
 ) -> None:
     """Spark cuts as `split_ranges` says; a data file holds one Kafka partition."""
-    topics = [make_topic(), make_topic()]
-    producer = Producer({"bootstrap.servers": platform.bootstrap_servers})
-    for topic, count in zip(topics, (90, 10), strict=True):
-        for number in range(count):
-            producer.produce(topic, value=str(number).encode(), partition=0)
-    assert producer.flush(30) == 0
-    ranges = (OffsetRange(topics[0], 0, 0, 90), OffsetRange(topics[1], 0, 0, 10))
+    large, small = make_topic(), make_topic()
+    topics.write(settings_of(platform), large, 0, 90)
+    topics.write(settings_of(platform), small, 0, 10)
+    ranges = (OffsetRange(large, 0, 0, 90), OffsetRange(small, 0, 0, 10))
     for split in (Split(), Split(min_partitions=5), Split(max_records_per_partition=30)):
         files = len(split_ranges(ranges, **split.to_json()))
-        asked = replace(job(topics[0], 0, 1), ranges=ranges, split=split, contiguous=True)
+        asked = replace(job(large, 0, 1), ranges=ranges, split=split, contiguous=True)
         result = load(asked)
         assert result.observed.first_last == {r.topic_partition: (0, r.until_offset - 1) for r in ranges}
         assert len(offsets(platform, asked)) == 100

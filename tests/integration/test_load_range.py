@@ -15,11 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
+from topics import make_topic, write
 
 from tidegate.errors import BrokerUnavailable, OffsetsOutOfRange, SinkFull, SparkJobFailed, TidegateError, TopicNotFound
 from tidegate.jobs import LoadJob, LoadResult
@@ -44,15 +42,10 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def topic(platform: Platform) -> str:
     """A topic of two partitions with 100 records each: record 50 does not fit, record 51 is a tombstone."""
-    name = f"flights-{uuid.uuid4().hex[:8]}"
     settings = {"bootstrap.servers": platform.bootstrap_servers}
-    admin = AdminClient(settings)
-    admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1)])[name].result(30)
-    producer = Producer(settings)
+    name = make_topic(settings, f"flights-{uuid.uuid4().hex[:8]}", 2)
     for partition in (0, 1):
-        for value in VALUES:
-            producer.produce(name, value=value, partition=partition)
-    assert producer.flush(30) == 0
+        write(settings, name, partition, VALUES)
     return name
 
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from topics import make_topic, write
 
 from tidegate.jobs import LoadJob
 from tidegate.local import Platform, spark_connect
@@ -85,14 +83,9 @@ def server(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="module")
 def topic(platform: Platform) -> str:
     """A topic with 10 records."""
-    name = f"secrets-{uuid.uuid4().hex[:8]}"
     settings = {"bootstrap.servers": platform.bootstrap_servers}
-    admin = AdminClient(settings)
-    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(30)
-    producer = Producer(settings)
-    for number in range(10):
-        producer.produce(name, value=b'{"flight": %d}' % number)
-    assert producer.flush(30) == 0
+    name = make_topic(settings, f"secrets-{uuid.uuid4().hex[:8]}")
+    write(settings, name, 0, [b'{"flight": %d}' % number for number in range(10)])
     return name
 
 

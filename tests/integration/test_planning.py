@@ -9,6 +9,7 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+import topics
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from fakes import FakeHistory, MemoryStore
@@ -53,10 +54,8 @@ class Kafka:
         self.admin.create_partitions([NewPartitions(self.name(topic), partitions)])[self.name(topic)].result()
 
     def write(self, topic: str, count: int, partition: int = 0, time_ms: int = 0) -> None:
-        producer = ck.Producer(dict(self.settings))
-        for n in range(count):
-            producer.produce(self.name(topic), b"x", partition=partition, timestamp=time_ms + n if time_ms else 0)
-        assert producer.flush(30) == 0
+        times = range(time_ms, time_ms + count) if time_ms else ()
+        topics.write(self.settings, self.name(topic), partition, count, times=times)
 
     def expire(self, topic: str, before: int, partition: int = 0) -> None:
         where = ck.TopicPartition(self.name(topic), partition, before)

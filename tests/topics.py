@@ -1,0 +1,53 @@
+"""Topics and records on a real broker; `kafka` is its configuration in librdkafka's names, `records` are values or how many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+Records = int | Iterable[bytes | None]
+
+
+def make_topic(kafka: Mapping[str, Any], name: str, partitions: int = 1, **config: str) -> str:
+    """A new topic; its name."""
+    admin = AdminClient(dict(kafka))  # its requests end with it, so it has a name
+    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
+    return name
+
+
+def write(
+    kafka: Mapping[str, Any],
+    topic: str,
+    partition: int,
+    records: Records,
+    *,
+    key: bytes | None = None,
+    times: Sequence[int] = (),
+) -> None:
+    """Records that the broker has acknowledged; `times` are their timestamps, epoch ms."""
+    _produce(ck.Producer(dict(kafka)), topic, partition, records, key=key, times=times)
+
+
+def transact(kafka: Mapping[str, Any], topic: str, partition: int, records: Records, *, commit: bool = True) -> None:
+    """Records with the key `k` and their transaction's marker: one offset more than records."""
+    producer = ck.Producer({**kafka, "transactional.id": f"test-{topic}"})
+    producer.init_transactions(30)  # the same id waits for the marker of the transaction before
+    producer.begin_transaction()
+    _produce(producer, topic, partition, records, key=b"k")
+    if commit:
+        producer.commit_transaction(30)
+    else:
+        producer.abort_transaction(30)
+
+
+def _produce(
+    producer: ck.Producer, topic: str, partition: int, records: Records, *, key: bytes | None, times: Sequence[int] = ()
+) -> None:
+    values = [str(number).encode() for number in range(records)] if isinstance(records, int) else list(records)
+    for value, time_ms in zip(values, times or [0] * len(values), strict=True):
+        producer.produce(topic, value=value, key=key, partition=partition, timestamp=time_ms)
+    assert producer.flush(30) == 0
