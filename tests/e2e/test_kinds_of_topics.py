@@ -9,7 +9,6 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 from conftest import Project, Runs
-from pyiceberg.catalog import load_catalog
 from topics import make_topic, transact, write
 
 from tidegate.kafka.brokers import AdminBrokers
@@ -69,6 +68,8 @@ def held(kafka: dict[str, str], tp: TopicPartition) -> list[int]:
 
 def loaded(platform: Platform, table: str, tp: TopicPartition) -> dict[int, str | None]:
     """The offsets in the table, each with what was wrong with its record."""
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - it reads the environment, which others here set, once
+
     rows = load_catalog("lake", **platform.catalog_properties).load_table(table).scan().to_arrow().to_pylist()
     return {row["_kafka_offset"]: row["_error"] for row in rows if row["_kafka_topic"] == tp.topic}
 
