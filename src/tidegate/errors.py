@@ -27,7 +27,8 @@
     └── SinkError
         ├── SinkUnavailable        the catalog or the storage does not answer          (retryable)
         ├── SinkFull               no space left where the table's files are
-        ├── SinkMisfit             the table's schema or files do not fit the rows
+        ├── SinkMisfit             the table's schema does not fit the rows
+        ├── SinkConflict           other commits changed the same data files meanwhile  (retryable)
         ├── ReceiptMissing         the load ended, but the sink holds no receipt of it (retryable)
         └── ReceiptMismatch        the receipt does not cover the range
 
@@ -191,7 +192,13 @@ class SinkFull(SinkError):
 
 
 class SinkMisfit(SinkError):
-    """The table's schema or data files do not fit what is to be written."""
+    """The table's schema does not fit what is to be written."""
+
+
+class SinkConflict(SinkError):
+    """Another commit changed the data files that this one replaces, between the look at them and the commit. Nothing landed."""
+
+    retryable = True
 
 
 class ReceiptMissing(SinkError):

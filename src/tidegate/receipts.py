@@ -18,6 +18,8 @@ from tidegate.errors import RequestError, StateCorrupt
 from tidegate.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
 
 PREFIX = "tidegate."
+KEPT = f"{PREFIX}kept"
+"""The property that says how many of a commit's added rows are older ones, written again as they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +70,15 @@ def task_properties(pipeline: str, seq: int, replay: str | None = None) -> dict[
 class Receipt:
     """A load that is in the sink: its promise, and the commit that keeps it.
 
-    `snapshot` is the sink's commit id, `committed_at_ms` its time (epoch ms), `rows` the rows it added.
+    `snapshot` is the sink's commit id, `committed_at_ms` its time (epoch ms), `rows` the rows that the load made. The commit
+    holds `kept` rows more where the range went through data files: older rows, written again as they were.
     """
 
     load: LoadId
     snapshot: int
     committed_at_ms: int
     rows: int
+    kept: int = 0
 
     @staticmethod
     def from_properties(properties: Mapping[str, str], *, snapshot: int, committed_at_ms: int) -> Receipt | None:
@@ -98,7 +102,8 @@ class Receipt:
                 generation=int(properties.get(f"{PREFIX}generation", "0")),
                 replay=replay,
             )
-            return Receipt(load, snapshot, committed_at_ms, rows=int(properties.get("added-records", "0")))
+            kept = int(properties.get(KEPT, "0"))
+            return Receipt(load, snapshot, committed_at_ms, int(properties.get("added-records", "0")) - kept, kept)
         except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
             raise StateCorrupt(
                 f"snapshot {snapshot} carries a receipt that cannot be read ({error})",
@@ -125,6 +130,7 @@ class Receipt:
             "snapshot": self.snapshot,
             "committed_at_ms": self.committed_at_ms,
             "rows": self.rows,
+            "kept": self.kept,
         }
 
     @staticmethod
@@ -146,7 +152,7 @@ class Receipt:
                 value.get("generation", 0),
                 value.get("replay"),
             )
-            return Receipt(load, value["snapshot"], value["committed_at_ms"], value["rows"])
+            return Receipt(load, value["snapshot"], value["committed_at_ms"], value["rows"], value.get("kept", 0))
 
 
 @dataclass(frozen=True, slots=True)

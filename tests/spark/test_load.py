@@ -1,17 +1,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
-from tidegate.errors import ReceiptMismatch, ReceiptMissing, RequestError, SinkMisfit, TidegateError, TransformError
+from tidegate.errors import (
+    ReceiptMismatch,
+    ReceiptMissing,
+    RequestError,
+    SinkConflict,
+    SinkMisfit,
+    SinkUnavailable,
+    TidegateError,
+    TransformError,
+)
 from tidegate.jobs import LoadJob, LoadResult
 from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import Observed
+from tidegate.receipts import LoadId, Observed
+from tidegate.spark.iceberg_sink import IcebergTable
+from tidegate.spark.replacement import Cut
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]
@@ -52,7 +65,7 @@ def test_a_load_leaves_the_rows_of_its_range_and_a_receipt(spark: SparkSession, 
     assert result.receipt.rows == 10
     assert result.receipt.load.ranges == (OffsetRange("orders", 0, 0, 10),)
     assert result.receipt.load.transform.startswith("shapes:plain@")
-    assert set(result.seconds) == {"lookup", "prepare", "write", "receipt"}
+    assert set(result.seconds) == {"lookup", "prepare", "look", "write", "receipt"}
     assert LoadResult.from_json(result.to_json()) == result
 
 
@@ -120,14 +133,96 @@ def test_a_rolled_back_commit_does_not_count_as_landed(spark: SparkSession, load
     assert ids(spark, table) == list(range(8))
 
 
-def test_a_range_that_cuts_through_an_earlier_batch_is_refused_and_named(
+def test_a_range_that_cuts_through_an_earlier_batch_is_replaced_all_the_same(
     spark: SparkSession, load: Load, job: Job, table: str
 ) -> None:
-    """A data file is replaced as a whole or not at all."""
+    """The rows of the earlier batch before the range are kept in the same commit, and do not count as the load's."""
     load(job(0, 10))
-    with pytest.raises(SinkMisfit, match="rows outside it"):
+    commits = snapshots(spark, table)
+    result = load(job(5, 15, seq=1, transform="shapes:odd"))
+    assert ids(spark, table) == [0, 1, 2, 3, 4, 5, 7, 9, 11, 13]
+    assert (result.receipt.rows, result.receipt.kept) == (5, 5)
+    assert (result.observed.rows, result.observed.first_last) == (5, {PARTITION: (5, 13)})
+    assert LoadResult.from_json(result.to_json()) == result
+    again = load(job(5, 15, seq=1, transform="shapes:odd"))
+    assert again.landed_before
+    assert again.receipt == result.receipt
+    assert again.observed.first_last == {PARTITION: (5, 13)}
+    assert snapshots(spark, table) == commits + 1
+
+
+def test_a_conflict_is_looked_at_anew(
+    spark: SparkSession, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody merges the batches between the look and the commit: refused, looked at again, written."""
+    load(job(0, 10))
+    real, looks = tidegate.spark.load.IcebergTable.find_cut, []
+
+    def look(self: IcebergTable, ranges: tuple[OffsetRange, ...]) -> Cut | None:
+        looks.append(real(self, ranges))
+        if len(looks) == 1:
+            IcebergTable(spark, table).replace(
+                spark.table(table).where("_kafka_offset = 4").withColumn("id", F.lit(-4)),
+                [OffsetRange("orders", 0, 0, 10)],
+                LoadId("other", 0, "r", (OffsetRange("orders", 0, 0, 10),), "t@1", "elsewhere"),
+            )
+        return looks[-1]
+
+    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "find_cut", look)
+    result = load(job(5, 15, seq=1))
+    assert len(looks) == 2
+    assert ids(spark, table) == [-4, *range(5, 15)]
+    assert (result.observed.records, result.observed.rows, result.receipt.rows) == (10, 10, 10)
+
+
+def test_a_load_that_meets_others_each_time_gives_up_without_writing(
+    spark: SparkSession, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look that is always outdated: a named error, retryable, and the table as it was."""
+    load(job(0, 10))
+    stale = IcebergTable(spark, table).find_cut([OffsetRange("orders", 0, 5, 15)])
+    load(job(0, 10, redo=True, transform="shapes:odd"))
+    commits = snapshots(spark, table)
+    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "find_cut", lambda *_: stale)
+    with pytest.raises(SinkConflict) as caught:
         load(job(5, 15, seq=1))
-    assert ids(spark, table) == list(range(10))
+    assert caught.value.retryable
+    assert snapshots(spark, table) == commits
+    assert ids(spark, table) == [1, 3, 5, 7, 9]
+
+
+def test_a_commit_whose_answer_is_lost_is_found_and_not_repeated(
+    spark: SparkSession, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog did not say whether it landed, the table does. Where it did not land, nothing is written blindly."""
+    load(job(0, 10))
+    commits, real = snapshots(spark, table), tidegate.spark.load.IcebergTable.replace
+
+    def landed(*given: object) -> None:
+        real(*given)
+        raise RuntimeError("org.apache.iceberg.exceptions.CommitStateUnknownException: read timed out")
+
+    def lost(*_: object) -> None:
+        raise RuntimeError("org.apache.iceberg.exceptions.CommitStateUnknownException: read timed out")
+
+    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "replace", landed)
+    result = load(job(5, 15, seq=1))
+    assert result.observed == Observed(None, None, None, {PARTITION: (5, 14)})
+    assert ids(spark, table) == list(range(15))
+    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "replace", lost)
+    with pytest.raises(SinkUnavailable):
+        load(job(15, 20, seq=2))
+    assert snapshots(spark, table) == commits + 1
+
+
+def test_loads_at_once_over_ranges_that_cross_leave_one_copy(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """Two replays through the same file, one of them twice, and the schedule going on beside them."""
+    load(job(0, 20))
+    jobs = [job(3, 9, seq=1), job(6, 15, seq=2), job(6, 15, seq=3), job(20, 30, seq=4)]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(load, jobs))
+    assert ids(spark, table) == list(range(30))
+    assert [r.receipt.rows for r in results] == [6, 9, 9, 10]
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from tidegate.errors import (
     BrokerUnavailable,
     KafkaAuthFailed,
     OffsetsOutOfRange,
+    SinkConflict,
     SinkFull,
-    SinkMisfit,
     SinkUnavailable,
     SparkAuthFailed,
     SparkJobFailed,
@@ -62,10 +62,12 @@ RULES = (
         f"Free space on that disk and clear the load task; {_LOOKED_UP}",
     ),
     _rule(
-        r"Cannot delete file where some, but not all, rows match filter",
-        SinkMisfit,
-        "a data file of the table holds rows of this range and rows outside it, so it cannot be replaced as a whole",
-        "Load ranges that begin and end where earlier batches did, and do not merge data files across batches",
+        # What Iceberg refuses a commit for, when it compares it with the commits since. None of it has landed.
+        r"Cannot delete file where some, but not all, rows match filter|Found (?:new )?conflicting (?:deleted? )?files"
+        r"|Cannot determine history between starting snapshot|Missing required files to delete|CommitFailedException",
+        SinkConflict,
+        "other commits changed the same data files of the table at the same time; nothing was written",
+        "Clear the load task: it looks at the table anew",
     ),
     _rule(
         r"SASL authentication failed|Sasl\w*AuthenticationException|AuthenticationException|TopicAuthorizationException"
@@ -105,7 +107,7 @@ RULES = (
     _rule(
         r"UncheckedSQLException|java\.sql\.SQL\w*Exception|SQLiteException|SQLITE_BUSY|RESTException|ServiceFailureException"
         r"|ServiceUnavailableException|Failed to connect to: jdbc|Cannot initialize JDBC catalog|Failed to refresh the table"
-        r"|RuntimeIOException|NotFoundException: (?:Location|File) does not exist|CommitFailedException",
+        r"|RuntimeIOException|NotFoundException: (?:Location|File) does not exist",
         SinkUnavailable,
         "the catalog or the storage of the table does not answer",
         f"Start it, or correct spark.sql.catalog.* where Spark runs; {_LOOKED_UP}",

@@ -1,8 +1,8 @@
 """The Iceberg sink: replace the rows of a range in one commit that carries its receipt, and find that receipt again.
 
 Rules:
-- A table is partitioned by the origin's topic and partition, so a data file holds rows of one Kafka partition and the ranges
-  of earlier batches never cut through a file.
+- A table is partitioned by the origin's topic and partition, so a data file holds rows of one Kafka partition, and a batch
+  that ends where earlier ones did replaces whole files. What else may be in the way is `tidegate.spark.replacement`'s.
 - A receipt counts when its commit is an ancestor of the table's current state: a commit that was rolled back holds no rows.
 - Receipts live in snapshots. `write.metadata.*` prunes old metadata files, which repeat them; snapshots are not expired.
 """
@@ -31,9 +31,10 @@ from pyspark.sql.types import (
 
 from tidegate.errors import ReceiptMismatch, ReceiptMissing, SinkMisfit
 from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import PREFIX, LoadId, Receipt
+from tidegate.receipts import KEPT, PREFIX, LoadId, Receipt
 from tidegate.spark.errors import condition_of
 from tidegate.spark.origin import ORIGIN, inside
+from tidegate.spark.replacement import Cut, find_cut, in_boxes, kept_rows
 
 TABLE_PROPERTIES = {
     "format-version": "2",
@@ -142,20 +143,47 @@ class IcebergTable:
                 columns=", ".join(f.name for f in new),
             )
 
-    def replace(self, rows: DataFrame, ranges: Sequence[OffsetRange], load: LoadId) -> None:
-        """Replace all rows whose origin lies in the ranges with `rows`, in one commit that carries the load's receipt."""
+    def find_cut(self, ranges: Sequence[OffsetRange]) -> Cut | None:
+        """What has to be written anew to replace the ranges, where they go through data files. See `replacement.find_cut`."""
+        return find_cut(self.spark, self.name, ranges)
+
+    def replace(self, rows: DataFrame, ranges: Sequence[OffsetRange], load: LoadId, cut: Cut | None = None) -> None:
+        """Replace all rows whose origin lies in the ranges with `rows`, in one commit that carries the load's receipt.
+
+        Args:
+            rows: the new rows, all of the ranges.
+            ranges: what is replaced.
+            load: the receipt.
+            cut: what `find_cut` found just now.
+
+        Raises:
+            Exception: Spark's. `translate` makes it a `SinkConflict` where the data files are not, or no longer, as `cut` has
+                them; nothing is written then.
+        """
+        properties, condition = load.to_properties(), inside(ranges)
+        if cut is not None:
+            properties[KEPT] = str(cut.kept)
+            rows = kept_rows(self.spark, self.name, ranges, cut).unionByName(rows, allowMissingColumns=True)
+            condition = in_boxes(cut.boxes)
         writer = rows.writeTo(self.name)
-        for key, value in load.to_properties().items():
+        for key, value in properties.items():
             writer = writer.option(f"snapshot-property.{key}", value)
-        writer.overwrite(inside(ranges))
+        if cut is not None:
+            writer = writer.option("isolation-level", "serializable").option("validate-from-snapshot-id", str(cut.snapshot))
+        writer.overwrite(condition)
 
     def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
-        """The first and last offset (both inclusive) of each partition in the receipt's own commit. One round trip.
+        """The first and last offset (both inclusive) of each partition that the load wrote. One round trip.
 
         Read from the manifests: which files the commit added, and the bounds of the origin columns in each. No data file is
         opened, so it costs as much for a million rows as for one. None where the table does not keep those bounds in full, or a
         file mixes partitions (a table that somebody else made); without rows there are none to keep, and the answer is empty.
+
+        A commit that kept older rows holds them in its files too, so there the rows of the ranges are read instead, as of that
+        commit: origin columns only. (The guard of origins lets a load write no others.)
         """
+        if receipt.kept:
+            return self._offsets_inside(receipt)
         entries = self.spark.read.option("versionAsOf", str(receipt.snapshot)).table(f"{self.name}.entries")
         bounds = [
             F.col("readable_metrics")[column][f"{side}_bound"].alias(f"{side}{column}")
@@ -173,6 +201,12 @@ class IcebergTable:
             before = found.get(where, (first, last))
             found[where] = (min(first, before[0]), max(last, before[1]))
         return found
+
+    def _offsets_inside(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]]:
+        topic, partition, offset = ORIGIN
+        rows = self.spark.read.option("versionAsOf", str(receipt.snapshot)).table(self.name).where(inside(receipt.load.ranges))
+        found = rows.groupBy(topic, partition).agg(F.min(offset), F.max(offset)).collect()
+        return {TopicPartition(row[0], row[1]): (row[2], row[3]) for row in found}
 
     def _receipts(self, wanted: Mapping[str, str]) -> list[Receipt]:
         """Receipts with these properties, oldest first, of every snapshot there is. One round trip, no shuffle, no join."""

@@ -2,6 +2,7 @@
 
 lookup    has this batch landed before?        1 round trip in Spark Connect
 prepare   transform, schemas, the table        2, and those that the transform itself makes
+look      does the range go through files?     1, and about five more where it does
 write     read Kafka, guard, replace           1
 receipt   find the commit again, its offsets   2
 """
@@ -11,23 +12,26 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
-from tidegate.errors import ReceiptMismatch, RequestError
+from tidegate.errors import ReceiptMismatch, RequestError, SinkConflict, SinkUnavailable
 from tidegate.failpoints import reach
 from tidegate.jobs import LoadJob, LoadResult
 from tidegate.ranges import OffsetRange, total_count
 from tidegate.receipts import LoadId, Observed, Receipt
-from tidegate.spark.errors import translated
+from tidegate.spark.errors import translate, translated
 from tidegate.spark.iceberg_sink import IcebergTable
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.origin import check_origin_columns, guard_origin
 from tidegate.spark.transforms import Transform, find_transform
+
+TRIES = 5
+"""Writes of one load, where other commits change the same data files each time between the look and the commit."""
 
 
 def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadResult:
@@ -49,7 +53,8 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         RequestError: the ranges hold no offsets.
         TransformError: the transform cannot be imported or breaks its contract; nothing is committed.
         OffsetsOutOfRange, KafkaError: the records cannot be read; nothing is committed.
-        SinkError: the table cannot take the rows, or holds no receipt that covers the ranges.
+        SinkError: the table cannot take the rows, or holds no receipt that covers the ranges. SinkConflict: others wrote the
+            same data files each time; nothing is committed.
         ReceiptMismatch: what was read or written is not what the receipt says, or a contiguous topic has gaps. The commit is in
             the table, and stays out of the schedule: the cursor does not move.
         SparkError: the server is away, or the job failed; whether it committed is looked up by the next call.
@@ -66,19 +71,11 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
             exists, landed = table.receipt_of_batch(job.pipeline, job.seq)
         if landed and not job.redo and landed.covers(job.ranges) and landed.load.transform == transform.identity:
             with _timed(seconds, "receipt"):
-                observed = Observed(
-                    # The answer that told the count is lost, and with it the only look at a gap: it is counted once more.
-                    records=_records(spark, job).count() if job.contiguous else None,
-                    rows=None,
-                    first_last=table.offsets_of(landed),
-                )
-                _judge(landed, observed, job)
-            return LoadResult(landed, observed, seconds, landed_before=True)
+                return _found(spark, table, landed, job, seconds)
 
         with _timed(seconds, "prepare"):
-            read, written = Observation("tidegate_read"), Observation("tidegate_written")
-            rows = transform(_records(spark, job).observe(read, F.count(F.lit(1)).alias("rows"), _bytes().alias("bytes")))
-            schema = _schema(rows, transform)
+            write = _Write(spark, job, transform)
+            schema = _schema(write.rows, transform)
             check_origin_columns(schema, transform.name)
             if not exists:
                 table.create(schema)
@@ -95,25 +92,76 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
             job.generation,
             job.replay,
         )
-        with _timed(seconds, "write"):
-            guarded = guard_origin(rows, job.ranges).observe(written, F.count(F.lit(1)).alias("rows"))
-            reach("before-write")
-            table.replace(guarded, job.ranges, load)
-            reach("after-write")
+        for tries_left in reversed(range(TRIES)):
+            with _timed(seconds, "look"):
+                # Nobody else can have written much into a table that is new; if somebody did, the commit is refused.
+                cut = table.find_cut(job.ranges) if exists else None
+            exists = True
+            try:
+                with _timed(seconds, "write"):
+                    reach("before-write")
+                    table.replace(write.guarded(), job.ranges, load, cut)
+                    reach("after-write")
+            except Exception as error:
+                known = translate(error, pipeline=job.pipeline, seq=job.seq, table=job.table)
+                if isinstance(known, SinkUnavailable):
+                    landed = _landed_after_all(table, load)
+                    if landed:
+                        with _timed(seconds, "receipt"):
+                            return _found(spark, table, landed, job, seconds)
+                if not isinstance(known, SinkConflict) or not tries_left:
+                    raise
+                # An observation is of one execution: what a refused write saw is not what the next one sees.
+                write = _Write(spark, job, transform)
+            else:
+                break
+
         with _timed(seconds, "receipt"):
             receipt = table.receipt_of_attempt(load)
-            records, made = read.get["rows"], written.get["rows"]
+            records, made = write.read.get["rows"], write.written.get["rows"]
             # One row for each offset leaves no gap to look for, and saves the commonest load a round trip.
             whole = records == made == total_count(job.ranges)
             first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges if r.count}
             observed = Observed(
                 records=records,
                 rows=made,
-                bytes=read.get["bytes"],
+                bytes=write.read.get["bytes"],
                 first_last=first_last if whole else table.offsets_of(receipt),
             )
             _judge(receipt, observed, job)
     return LoadResult(receipt, observed, seconds)
+
+
+class _Write:
+    """One execution of a load: what it reads and writes, and what is observed meanwhile."""
+
+    def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform) -> None:
+        self.read, self.written = Observation("tidegate_read"), Observation("tidegate_written")
+        self.ranges = job.ranges
+        self.rows = transform(_records(spark, job).observe(self.read, _count(), _bytes().alias("bytes")))
+
+    def guarded(self) -> DataFrame:
+        """The rows to write."""
+        return guard_origin(self.rows, self.ranges).observe(self.written, _count())
+
+
+def _found(spark: SparkSession, table: IcebergTable, receipt: Receipt, job: LoadJob, seconds: dict[str, float]) -> LoadResult:
+    """The answer for a commit that landed, though what its job observed is lost."""
+    observed = Observed(
+        # The answer that told the count is lost, and with it the only look at a gap: it is counted once more.
+        records=_records(spark, job).count() if job.contiguous else None,
+        rows=None,
+        first_last=table.offsets_of(receipt),
+    )
+    _judge(receipt, observed, job)
+    return LoadResult(receipt, observed, seconds, landed_before=True)
+
+
+def _landed_after_all(table: IcebergTable, load: LoadId) -> Receipt | None:
+    """The receipt of a write whose answer was lost. None also where the table cannot be asked: the next load looks again."""
+    with suppress(Exception):
+        return table.receipt_of_attempt(load)
+    return None
 
 
 def _schema(rows: DataFrame, transform: Transform) -> StructType:
@@ -125,6 +173,10 @@ def _schema(rows: DataFrame, transform: Transform) -> StructType:
 
 def _records(spark: SparkSession, job: LoadJob) -> DataFrame:
     return read_ranges(spark, job.ranges, job.kafka_options, split=job.split, isolation_level=job.isolation_level)
+
+
+def _count() -> Column:
+    return F.count(F.lit(1)).alias("rows")
 
 
 def _bytes() -> Column:
@@ -139,7 +191,9 @@ def _judge(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
     again = "Clear the load task: it replaces the whole range"
     if observed.rows is not None and observed.rows != receipt.rows:
         raise ReceiptMismatch(
-            f"the job wrote {observed.rows} rows, snapshot {receipt.snapshot} added {receipt.rows}", fix=again, **where
+            f"the job wrote {observed.rows} rows, snapshot {receipt.snapshot} added {receipt.rows} and kept {receipt.kept}",
+            fix=again,
+            **where,
         )
     # The receipt's own ranges: one that landed before may cover more than was asked for now.
     outside = observed.outside(receipt.load.ranges)
@@ -177,4 +231,4 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
     try:
         yield
     finally:
-        seconds[phase] = round(time.perf_counter() - started, 4)
+        seconds[phase] = round(seconds.get(phase, 0.0) + time.perf_counter() - started, 4)

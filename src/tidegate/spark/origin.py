@@ -22,13 +22,18 @@ ORIGIN: dict[str, DataType] = {"_kafka_topic": StringType(), "_kafka_partition":
 
 def inside(ranges: Sequence[OffsetRange]) -> Column:
     """True for rows whose origin lies in one of the ranges, false or null for every other row. At least one range."""
-    branches = [
+    return any_of(
         (F.col("_kafka_topic") == r.topic)
         & (F.col("_kafka_partition") == r.partition)
         & (F.col("_kafka_offset") >= r.from_offset)
         & (F.col("_kafka_offset") < r.until_offset)
         for r in ranges
-    ]
+    )
+
+
+def any_of(conditions: Iterable[Column]) -> Column:
+    """One condition of several, at least one."""
+    branches = list(conditions)
     # A balanced tree: a chain of a thousand ORs is deeper than protobuf and the optimizer's recursion allow.
     while len(branches) > 1:
         pairs = zip(branches[::2], branches[1::2], strict=False)
@@ -41,11 +46,15 @@ def guard_origin(rows: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
     topic, partition, offset = (F.coalesce(F.col(name).cast("string"), F.lit("null")) for name in ORIGIN)
     told = F.concat(F.lit(f"{ORIGIN_BROKEN} "), topic, F.lit("-"), partition, F.lit(" at offset "), offset)
     broken = F.raise_error(told).cast("long")
-    return rows.withColumn("_kafka_offset", F.when(_listed(ranges), F.col("_kafka_offset")).otherwise(broken))
+    offset = F.col("_kafka_offset")
+    listed = reaching(ranges, F.col("_kafka_topic"), F.col("_kafka_partition"), offset, offset)
+    return rows.withColumn("_kafka_offset", F.when(listed, offset).otherwise(broken))
 
 
-def _listed(ranges: Sequence[OffsetRange]) -> Column:
-    """The condition of `inside`, as a look-up of each row's bounds by its partition.
+def reaching(ranges: Sequence[OffsetRange], topic: Column, partition: Column, first: Column, last: Column) -> Column:
+    """Whether an offset from `first` to `last` (inclusive) lies in the range of that partition; one range a partition.
+
+    With one offset as both it is the condition of `inside`, as a look-up of the range's bounds by the partition.
 
     Bounds in arrays are data to the generated code, where bounds in comparisons are part of its text: so the code of one batch
     fits the next, and is compiled once. It also stays one look-up a row, however many partitions there are.
@@ -53,13 +62,12 @@ def _listed(ranges: Sequence[OffsetRange]) -> Column:
     tables: dict[str, dict[int, OffsetRange]] = {}
     for r in ranges:
         tables.setdefault(r.topic, {})[r.partition] = r
-    partition, offset = F.col("_kafka_partition"), F.col("_kafka_offset")
     found = F.lit(False)
-    for topic, table in sorted(tables.items()):
+    for name, table in sorted(tables.items()):
         bounds = [table.get(p) for p in range(max(table) + 1)]
         from_offset = F.get(_longs(0 if r is None else r.from_offset for r in bounds), partition)
         until_offset = F.get(_longs(0 if r is None else r.until_offset for r in bounds), partition)
-        found |= (F.col("_kafka_topic") == topic) & (offset >= from_offset) & (offset < until_offset)
+        found |= (topic == name) & (last >= from_offset) & (first < until_offset)
     return found
 
 

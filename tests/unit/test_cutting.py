@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.cutting import Box, cut_boxes, hull
+from tidegate.ranges import OffsetRange
+
+MIXED = Box("a", "a", 0, 1, 5, 12)
+WORLD = [(topic, partition, offset) for topic in "ab" for partition in range(2) for offset in range(10)]
+
+
+def box(first: int, last: int, partition: int = 0, topic: str = "a") -> Box:
+    return Box(topic, topic, partition, partition, first, last)
+
+
+def at(first: int, until: int, partition: int = 0, topic: str = "a") -> OffsetRange:
+    return OffsetRange(topic, partition, first, until)
+
+
+def of_rows(rows: list[tuple[str, int, int]], known: tuple[bool, bool, bool]) -> Box:
+    """The bounds of a file that holds these rows; open where they are not known."""
+    columns = [sorted(column) for column in zip(*rows, strict=True)]
+    return Box(*(end if here else None for column, here in zip(columns, known, strict=True) for end in (column[0], column[-1])))
+
+
+def holds_row(one: Box, row: tuple[str, int, int]) -> bool:
+    return one.holds(Box(row[0], row[0], row[1], row[1], row[2], row[2]))
+
+
+single = st.sampled_from([("a", 0), ("a", 1), ("b", 0)]).flatmap(
+    lambda place: st.lists(st.sampled_from([row for row in WORLD if row[:2] == place]), min_size=1, max_size=4)
+)
+mixed = st.lists(st.sampled_from(WORLD), min_size=1, max_size=3)
+whole = st.just((True, True, True))
+anyhow = st.tuples(st.booleans(), st.booleans(), st.booleans())
+one_range = st.tuples(st.integers(0, 8), st.integers(1, 4)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+ranges_of = st.dictionaries(st.sampled_from([("a", 0), ("a", 1), ("b", 1)]), one_range, min_size=1).map(
+    lambda found: [OffsetRange(topic, partition, *bounds) for (topic, partition), bounds in found.items()]
+)
+files_of = st.lists(st.one_of(st.tuples(single, whole), st.tuples(single, anyhow), st.tuples(mixed, anyhow)), max_size=8)
+
+
+@given(ranges_of, files_of)
+def test_the_boxes_hold_each_file_as_a_whole_or_touch_it_not(
+    ranges: list[OffsetRange], files: list[tuple[list[tuple[str, int, int]], tuple[bool, bool, bool]]]
+) -> None:
+    """And they hold the ranges. Where there are none, that is true of the ranges themselves."""
+    bounds = [of_rows(*file) for file in files]
+    found = cut_boxes(ranges, bounds)
+    boxes = found or tuple(Box.of(r) for r in ranges)
+    for r in ranges:
+        assert any(one.holds(Box.of(r)) for one in boxes)
+    for file in bounds:
+        assert any(one.holds(file) for one in boxes) or not any(one.touches(file) for one in boxes)
+    assert bool(found) == any(
+        Box.of(r).touches(file) and not any(Box.of(other).holds(file) for other in ranges) for r in ranges for file in bounds
+    )
+
+
+@given(ranges_of, files_of)
+def test_replacing_the_boxes_keeps_every_row_outside_the_ranges(
+    ranges: list[OffsetRange], files: list[tuple[list[tuple[str, int, int]], tuple[bool, bool, bool]]]
+) -> None:
+    """A table in small: files that a box holds are dropped, rows in the boxes and not in the ranges are written again."""
+    bounds = [of_rows(*file) for file in files]
+    boxes = cut_boxes(ranges, bounds) or tuple(Box.of(r) for r in ranges)
+    rows = [row for file, _ in files for row in file]
+    outside = [row for row in rows if not any(holds_row(Box.of(r), row) for r in ranges)]
+    kept = [row for row in outside if any(holds_row(one, row) for one in boxes)]
+    stayed = [
+        row
+        for (file, _), bound in zip(files, bounds, strict=True)
+        if not any(one.holds(bound) for one in boxes)
+        for row in file
+    ]
+    assert sorted(kept + stayed) == sorted(outside)
+
+
+@given(ranges_of, st.lists(single, max_size=5))
+def test_boxes_of_one_partition_end_where_a_range_or_a_file_ends(
+    ranges: list[OffsetRange], files: list[list[tuple[str, int, int]]]
+) -> None:
+    """No offset is written anew for nothing, and the order of the files does not matter."""
+    bounds = [of_rows(file, (True, True, True)) for file in files]
+    found = cut_boxes(ranges, bounds)
+    parts = [*bounds, *(Box.of(r) for r in ranges)]
+    for one in found:
+        inside = [part for part in parts if one.holds(part)]
+        for offset in range(one.first_offset or 0, (one.last_offset or 0) + 1):
+            assert any((part.first_offset or 0) <= offset <= (part.last_offset or 0) for part in inside)
+    for other in list(permutations(bounds))[:10]:
+        assert set(cut_boxes(ranges, other)) == set(found)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([], ()),
+        ([box(10, 14), box(15, 19)], ()),
+        ([box(0, 9), box(20, 29)], ()),
+        ([box(0, 99, partition=1), box(0, 99, topic="b")], ()),
+        ([box(5, 12)], (box(5, 19),)),
+        ([box(0, 30)], (box(0, 30),)),
+        ([box(5, 10), box(3, 5), box(1, 2)], (box(3, 19),)),
+        ([Box("a", "a", 0, 0, None, None)], (Box("a", "a", 0, 0, None, None),)),
+        ([MIXED, box(0, 6, partition=1)], (box(10, 19), MIXED, box(0, 6, partition=1))),
+    ],
+)
+def test_a_range_is_widened_by_the_files_it_goes_through(files: list[Box], expected: tuple[Box, ...]) -> None:
+    """Whole files widen nothing; what a widened box touches widens it further."""
+    assert set(cut_boxes([at(10, 20), at(3, 3, partition=1)], files)) == set(expected)
+
+
+def test_the_hull_reaches_over_all_partitions() -> None:
+    """And is open where one of them is."""
+    assert hull([box(1, 2), box(5, 6, partition=3, topic="c")]) == Box("a", "c", 0, 3, None, None)
+    assert hull([box(1, 2), Box(None, "b", 0, None, 1, 2)]) == Box(None, "b", 0, None, None, None)
