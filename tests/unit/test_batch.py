@@ -209,6 +209,15 @@ def test_a_value_under_a_strangers_key_is_refused() -> None:
         Ledger(world.store, "p").cursor()
 
 
+@pytest.mark.parametrize("body", [{}, {**Cursor("p").to_json(), "seq": -1}, {**Cursor("p").to_json(), "offsets": [1]}])
+def test_a_value_of_the_wrong_shape_is_refused_with_its_key_and_the_repair(body: dict[str, Any]) -> None:
+    """Though its checksum fits."""
+    world = World()
+    world.store.values["tidegate.p.cursor"] = encode("cursor", body)
+    with pytest.raises(StateCorrupt, match=r"^tidegate\.p\.cursor: .*ledger rebuild p"):
+        world.plan("run1")
+
+
 def test_a_batch_without_offsets_fixes_where_partitions_start() -> None:
     """`start: latest` on a silent topic commits the position, so nothing written afterwards is missed."""
     world = World(pipeline=Pipeline("p", Source(("t",), start="latest"), "m:f", Sink("lake.a.b")))
