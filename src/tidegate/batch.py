@@ -11,7 +11,7 @@ the next batch adopts it. Nothing here knows Airflow, Kafka's client or Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from tidegate.ledger import Ledger, Listing
 from tidegate.planning import Accepted, RangePolicy, SavedRange, Skip, Watermarks, expired_ranges, plan_next
 from tidegate.ports import Brokers, SinkHistory, StateStore
 from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import Receipt
+from tidegate.receipts import Receipt, task_properties
 
 WATERMARK_READS = 3
 
@@ -38,12 +38,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Planned:
-    """A saved range and how it came to this run: `planned` now, `adopted` from another run, or `own` from an earlier try."""
+    """A saved range and how it came to this run: `planned` now, `adopted` from another run, or `own` from an earlier try.
+
+    `caught_up_from` is the batch at which the cursor was found, where something had put it back.
+    """
 
     saved: SavedRange
     key: str
     origin: Literal["planned", "adopted", "own"]
     committed: bool = False
+    caught_up_from: int | None = None
 
 
 def plan_batch(
@@ -71,6 +75,11 @@ def plan_batch(
     own = listing.of_run(run_id)
     if own is not None:
         return Planned(ledger.saved_range(own.key), own.key, "own", committed=own.seq <= cursor.seq)
+    found_at = cursor.seq
+    if any(r.seq > cursor.seq + 1 for r in listing.ranges):
+        cursor = _catch_up(ledger, listing, cursor, sink.receipts(pipeline.sink.table, pipeline.name))
+        if save:
+            ledger.save_cursor(cursor)
     pending = _pending(ledger, listing, cursor)
     _check_not_passed(ledger, cursor, pending, sink.reached(pipeline.sink.table, pipeline.name))
     if pending is not None:
@@ -83,7 +92,8 @@ def plan_batch(
     if isinstance(found, Skip):
         return found
     key = ledger.save_range(found) if save else ledger.range_key(found.seq, found.run_id)
-    return Planned(found, key, "planned" if pending is None else "adopted")
+    caught_up_from = found_at if cursor.seq > found_at else None
+    return Planned(found, key, "planned" if pending is None else "adopted", caught_up_from=caught_up_from)
 
 
 def _new_range(
@@ -224,14 +234,33 @@ def _check_not_passed(ledger: Ledger, cursor: Cursor, pending: SavedRange | None
         )
 
 
+def _catch_up(ledger: Ledger, listing: Listing, cursor: Cursor, receipts: Sequence[Receipt]) -> Cursor:
+    """The cursor behind the last batch but one that is saved: a range is saved only after the one before was committed.
+
+    So a cursor that stands earlier was put back: by a commit that was stopped between its check and its write, and woke up
+    late, or by a backup. The commits are done again, as far as the table holds them.
+
+    Raises:
+        StateCorrupt: the table does not hold them, so nobody can tell how far the schedule is.
+    """
+    last = listing.ranges[-1]
+    for seq in range(cursor.seq + 1, last.seq):
+        for saved in map(ledger.saved_range, (r.key for r in listing.of_seq(seq))):
+            landed = [r for r in receipts if r.load.task == task_properties(ledger.pipeline, seq) and r.covers(saved.to_load)]
+            if requirement_of(saved).holds_for(cursor) and (landed or not saved.to_load):
+                cursor = apply(cursor, commit_of(saved, landed[-1] if landed else None))
+                break
+        else:
+            raise StateCorrupt(
+                f"{last.key}: batch {last.seq} is saved, but the cursor is at batch {cursor.seq}, and the table does not tell "
+                "how to go on from there",
+                fix=REPAIR.format(pipeline=ledger.pipeline),
+                key=last.key,
+            )
+    return cursor
+
+
 def _pending(ledger: Ledger, listing: Listing, cursor: Cursor) -> SavedRange | None:
-    beyond = [r for r in listing.ranges if r.seq > cursor.seq + 1]
-    if beyond:
-        raise StateCorrupt(
-            f"{beyond[-1].key}: batch {beyond[-1].seq} is saved, but the cursor is at batch {cursor.seq}",
-            fix=f"The cursor is older than the schedule: run `tidegate ledger rebuild {ledger.pipeline}`",
-            key=beyond[-1].key,
-        )
     candidates = [ledger.saved_range(r.key) for r in listing.of_seq(cursor.seq + 1)]
     if not candidates:
         return None

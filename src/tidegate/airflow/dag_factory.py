@@ -5,7 +5,7 @@ Nothing is asked of a broker, a database or Spark here: a DAG file is parsed aga
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,8 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
         params=_params(pipeline),
         default_args={
             "retries": pipeline.retries,
+            # for what the policy is not asked about: a task whose process was killed
+            "retry_delay": timedelta(seconds=pipeline.retry_delay_s),
             "retry_policy": RetryWhatCanHeal(pipeline.retry_delay_s),
         },
     )

@@ -115,6 +115,8 @@ class PlanOperator(BaseOperator):
         lines += [f"{tp}: the cursor leaves offset {offset}, as accepted" for tp, offset in saved.jumped.items()]
         if saved.retired:
             lines.append(f"retired, since they are gone: {', '.join(map(str, saved.retired))}")
+        if planned.caught_up_from is not None:
+            lines.append(f"the cursor had gone back to batch {planned.caught_up_from}: it follows the table's commits again")
         for line in lines:
             self.log.info("%s", line)
         return lines
