@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.synced
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help venv jars check test test-unit test-spark test-dags test-integration test-e2e bench demo up down schema docs clean
+.PHONY: help venv jars check test test-unit test-spark test-dags test-integration test-e2e test-chaos chaos bench demo up down schema docs clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -35,7 +35,7 @@ check: venv ## lint, format, types, layers
 
 test: check jars ## everything that has to be green
 	@# two at a time: each waits for its servers more than it computes
-	$(MAKE) --no-print-directory -j2 --output-sync=target test-e2e test-integration test-spark test-unit test-dags
+	$(MAKE) --no-print-directory -j2 --output-sync=target test-chaos test-e2e test-integration test-spark test-unit test-dags
 
 test-unit: venv ## no JVM, no broker, no Airflow; the pure core to the last branch
 	$(PYTEST) tests/unit --cov --cov-report=term:skip-covered
@@ -51,6 +51,14 @@ test-integration: jars ## a real broker and a real Spark Connect server
 
 test-e2e: jars ## the whole demo on a few thousand records
 	$(PYTEST) tests/e2e
+
+test-chaos: jars ## each boundary of a batch, and ten random instants, under SIGKILL
+	$(PYTEST) tests/chaos
+
+FAULTS ?= 50
+
+chaos: jars ## prove exactly-once by killing things: FAULTS=200 SEED=7
+	$(BIN)/python tests/chaos/run.py --faults $(FAULTS) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
 
 bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/python tests/bench/run_overhead.py

@@ -62,16 +62,25 @@ class Platform:
         platform.down()
 
     `ports` fixes some of `PORTS`; the others are chosen when they are first needed and kept. `project_dir` has the folders
-    `dags/` and `plugins/`.
+    `dags/` and `plugins/`. `extra_env` is laid over the environment of every server: Airflow's settings, for example, as
+    `AIRFLOW__CORE__PARALLELISM`.
     """
 
-    def __init__(self, state_dir: Path, project_dir: Path, *, ports: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        project_dir: Path,
+        *,
+        ports: Mapping[str, int] | None = None,
+        extra_env: Mapping[str, str] | None = None,
+    ) -> None:
         unknown = set(ports or {}) - set(PORTS)
         if unknown:
             raise PlatformError(f"There is no port {min(unknown)!r}", fix=f"The ports are {', '.join(PORTS)}")
         self.state_dir = state_dir.absolute()
         self.project_dir = project_dir.absolute()
         self._configured_ports = dict(ports or {})
+        self._extra_env = dict(extra_env or {})
 
     # ---- what a user does
 
@@ -119,6 +128,10 @@ class Platform:
         servers = self._servers()
         with ThreadPoolExecutor(len(servers)) as pool:
             return list(pool.map(lambda server: self._status_of(server, ports), servers))
+
+    def servers(self) -> list[Server]:
+        """Every server as a process with a pid file; none before the first `up`."""
+        return self._servers()
 
     def sync_pools(self, pools: Mapping[str, int]) -> None:
         """Make sure that Airflow has the pools (name to slots). Raises `PlatformError` when Airflow does not run."""
@@ -235,7 +248,7 @@ class Platform:
 
     def _child_environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
-        return inherited | self.environment()
+        return inherited | self.environment() | self._extra_env
 
     def _kafka(self, ports: Mapping[str, int]) -> Server:
         return broker.broker(

@@ -1,0 +1,84 @@
+"""`make chaos`: prove exactly-once by killing things.
+
+    python tests/chaos/run.py --faults 50 --seed 7 --json results.json
+
+The sequence of faults, phases and delays comes from the seed alone. The exit code is 0 only when the law held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from generator import Generator
+from harness import Harness, Result, Tell
+from schedule import Planned, plan
+from stage import PARTITIONS, TOPIC, Stage
+from table import render
+
+RATE = 300
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    options = _options()
+    planned = plan(options.seed, options.faults, only=options.only, skip=options.skip)
+    root = options.state or Path(tempfile.mkdtemp(prefix="tidegate-chaos-"))
+    root.mkdir(parents=True, exist_ok=True)
+    again = f"python tests/chaos/run.py --faults {options.faults} --seed {options.seed}"
+    again += "".join(f" --{name} {','.join(words)}" for name in ("only", "skip") if (words := getattr(options, name)))
+    started = time.monotonic()
+
+    def tell(line: str) -> None:
+        _say(f"[{time.monotonic() - started:6.0f} s] {line}")
+
+    tell(f"seed {options.seed}, {len(planned)} faults, files in {root}; again: {again}")
+    result = _run(root, options.seed, options.judge_every, planned, tell)
+    _say(render([result.to_json()]))
+    if options.json is not None:
+        options.json.write_text(json.dumps(result.to_json(), indent=1) + "\n")
+    if not result.holds:
+        _say(f"The law did not hold. Logs and state: {root}. Again: {again}")
+        return 1
+    if options.state is None:
+        shutil.rmtree(root)
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - what a command is for
+
+
+def _run(root: Path, seed: int, judge_every: int, planned: Sequence[Planned], tell: Tell) -> Result:
+    with Stage.built(root) as stage:
+        harness = Harness(stage, seed, tell)
+        with Generator(stage.platform.bootstrap_servers, TOPIC, partitions=PARTITIONS, rate=RATE, seed=seed):
+            harness.begin()
+            for strike in planned:
+                if harness.strike(strike).broken or (strike.number % judge_every == 0 and not harness.judge()):
+                    return harness.result
+        harness.finish()
+        return harness.result
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--faults", type=int, default=50, help="how many (default: 50)")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="default: a new one")
+    parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument("--state", type=Path, help="an empty folder to work in, kept; default: a temporary one")
+    parser.add_argument(
+        "--only", type=lambda text: text.split(","), default=[], help="faults, phases or fault:phase, by commas"
+    )
+    parser.add_argument("--judge-every", type=int, default=10, help="faults between verdicts (default: 10)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,272 @@
+"""The stage: one embedded platform with two pipelines of one topic, and the handles by which it can be hurt and watched.
+
+`chaos` loads through Spark Connect, over a proxy that can be cut, into a table on a small disk of its own (where the system
+allows to mount one). `chaos_submit` loads through spark-submit and sleeps but for the faults that need a driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+from generator import create_topic
+from proxy import Proxy
+from verdict import Oracle
+
+from tidegate import failpoints
+from tidegate.cursor import Cursor
+from tidegate.errors import PlatformError, StateUnavailable, TidegateError
+from tidegate.ledger import Ledger
+from tidegate.local import AirflowApi, Platform, airflow, sockets
+from tidegate.local.process import wait_until
+from tidegate.local.remote import ApiStore, use_catalog
+
+REPO = Path(__file__).parents[2]
+TOPIC = "chaos"
+PARTITIONS = 3
+CONNECT, SUBMIT = "chaos", "chaos_submit"
+TABLES = {CONNECT: "lake.chaos.connected", SUBMIT: "lake.chaos.submitted"}
+DISK_MB = 256
+REACH_S = 120.0
+HEARTBEAT_TIMEOUT_S = 8
+
+AIRFLOW_SETTINGS = {
+    # a lost task or scheduler is noticed within seconds; the defaults are minutes
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": str(HEARTBEAT_TIMEOUT_S),
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "2",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "1",
+    "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
+    # what a killed task waits for its next try: no retry policy is asked about it
+    "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
+    # zombies keep their place until they wake
+    "AIRFLOW__CORE__PARALLELISM": "8",
+}
+
+TRANSFORM = '''\
+"""Rows that can be compared with their records: checksums of key and value."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidegate.spark.records import parse_json
+
+
+def checked(records: DataFrame) -> DataFrame:
+    """One row a record."""
+    sums = records.withColumns({"key_crc": F.crc32(F.col("key")), "value_crc": F.crc32(F.col("value"))})
+    return parse_json(sums, "id BIGINT, amount INT").withColumnRenamed("timestamp", "_timestamp").drop("key", "timestampType")
+'''
+
+
+@dataclass(frozen=True)
+class Held:
+    """A task's process and its parent, which supervises it; in a driver, Python and its JVM."""
+
+    task: psutil.Process
+    supervisor: psutil.Process
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal to both, the supervisor first, so that it does not see its task go; to whichever lives."""
+        for process in (self.supervisor, self.task):
+            send(process, number)
+
+
+def send(process: psutil.Process, number: signal.Signals) -> None:
+    """A signal to a process, if it still lives."""
+    with contextlib.suppress(psutil.Error):
+        process.send_signal(number)
+
+
+class Stage:
+    """A platform that is up, while in the `with` of `Stage.built`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.points = root / "failpoints"
+        self.platform = Platform(
+            root / "state", root / "project", extra_env={**AIRFLOW_SETTINGS, failpoints.VARIABLE: str(self.points)}
+        )
+        self.disk: Path | None = None
+
+    @classmethod
+    @contextmanager
+    def built(cls, root: Path) -> Iterator[Stage]:
+        """Write the project, start everything, let the schedule run; stop everything afterwards. The files stay."""
+        stage = cls(root)
+        stage._write_project()
+        stage.points.mkdir()
+        try:
+            stage.disk = stage._mount_disk()
+            stage.platform.up()
+            port = sockets.choose_port(sockets_of(stage.platform))
+            with Proxy(port, int(stage.platform.spark_remote.rsplit(":", 1)[1])) as stage.proxy:
+                stage._configure(port)
+                yield stage
+        finally:
+            stage.platform.down()
+            if stage.disk is not None:
+                subprocess.run(["umount", "--lazy", stage.disk], check=True)
+
+    # ---- what the schedule does
+
+    @contextmanager
+    def api(self) -> Iterator[AirflowApi]:
+        """Airflow's REST API."""
+        with self.platform.api() as api:
+            yield api
+
+    def cursor(self, pipeline: str = CONNECT) -> Cursor:
+        """Where the pipeline is; an empty cursor before its first commit. Waits for Airflow to answer."""
+        found: list[Cursor] = []
+
+        def read() -> bool:
+            with contextlib.suppress(StateUnavailable, PlatformError), self.api() as api:
+                ledger = Ledger(ApiStore(api), pipeline)
+                found.append(ledger.cursor() if ledger.listing().has_cursor else Cursor(pipeline))
+            return bool(found)
+
+        if not wait_until(read, REACH_S):
+            raise PlatformError("Airflow does not tell the cursor", fix="See the log of the API server")
+        return found[0]
+
+    def runs(self, pipeline: str = CONNECT) -> list[dict[str, Any]]:
+        """The last runs, the newest first; none while Airflow does not answer."""
+        try:
+            with self.api() as api:
+                return list(api.get(f"/dags/{pipeline}/dagRuns", order_by="-run_after", limit=20)["dag_runs"])
+        except PlatformError:
+            return []
+
+    def why(self, pipeline: str, run_id: str) -> str:
+        """What the failed tasks of a run said last."""
+        with contextlib.suppress(PlatformError), self.api() as api:
+            failed = [t for t in api.task_instances(pipeline, run_id) if t["state"] == "failed"]
+            logs = {t["task_id"]: api.task_log(pipeline, run_id, t["task_id"], t["try_number"]) for t in failed}
+            return "; ".join(f"{task}: {_last_error(log)}" for task, log in logs.items()) or "no task failed"
+        return "Airflow does not answer"
+
+    def unpause(self, pipeline: str) -> None:
+        """Let the pipeline run."""
+        with self.api() as api:
+            api.wait_dag(pipeline)
+            api.unpause(pipeline)
+
+    def pause(self, pipeline: str) -> None:
+        """Let the pipeline end what it does, and no more."""
+        with self.api() as api:
+            api.pause(pipeline)
+
+    def oracle(self, pipeline: str = CONNECT) -> Oracle:
+        """Who judges the pipeline's table."""
+        use_catalog(self.platform)
+        return Oracle(self.platform.bootstrap_servers, TOPIC, TABLES[pipeline])
+
+    # ---- what can be done to it
+
+    def hold(self, point: str) -> Held:
+        """The next process that reaches the fail point, stopped there.
+
+        Raises:
+            TidegateError: nobody got there in time.
+        """
+        failpoints.arm(self.points, point, "stop")
+        if not wait_until(lambda: failpoints.reached(self.points, point) is not None, REACH_S, poll_s=0.02):
+            failpoints.disarm(self.points)
+            raise TidegateError(f"nothing reached {point} within {REACH_S:.0f} s", fix="See the runs in Airflow")
+        pid, parent = failpoints.reached(self.points, point) or (0, 0)
+        held = Held(psutil.Process(pid), psutil.Process(parent))
+        wait_until(lambda: held.task.status() == psutil.STATUS_STOPPED, REACH_S, poll_s=0.01)
+        return held
+
+    def running_task(self) -> Held:
+        """A task that runs now, or the next one. Raises as `hold` does."""
+        found: list[Held] = []
+
+        def is_there() -> bool:
+            scheduler = self.process(airflow.SCHEDULER)
+            with contextlib.suppress(psutil.Error):
+                for worker in scheduler.children():
+                    found.extend(Held(task, worker) for task in worker.children())
+            return bool(found)
+
+        if not wait_until(is_there, REACH_S, poll_s=0.02):
+            raise TidegateError(f"no task ran within {REACH_S:.0f} s", fix="See the runs in Airflow")
+        return found[0]
+
+    def process(self, server: str) -> psutil.Process:
+        """The main process of a server. Raises `PlatformError` when it does not live."""
+        pid = next(s.pid for s in self.platform.servers() if s.name == server)
+        if pid is None:
+            raise PlatformError(f"{server} does not live", fix="See its log")
+        return psutil.Process(pid)
+
+    def up(self) -> list[str]:
+        """Start what died, as a user would with `tidegate up`; the names of what was started. Harmless when nothing died."""
+        dead = [server.name for server in self.platform.servers() if server.pid is None]
+        if dead:
+            self.platform.up()
+        return dead
+
+    @property
+    def database(self) -> Path:
+        """Airflow's metadata database."""
+        return self.platform.state_dir / "airflow" / "airflow.db"
+
+    # ---- building
+
+    def _write_project(self) -> None:
+        project = self.root / "project"
+        for folder in ("dags", "spark_jobs", "plugins"):
+            shutil.copytree(REPO / folder, project / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        (project / "spark_jobs" / "transforms" / "chaos.py").write_text(TRANSFORM)
+        pipelines = project / "dags" / "pipelines"
+        for example in pipelines.glob("*.yaml"):
+            example.unlink()
+        for name, connection in ((CONNECT, "chaos_connect"), (SUBMIT, "spark_default")):
+            pipeline = {
+                "source": {"topics": [TOPIC]},
+                "transform": "transforms.chaos:checked",
+                "sink": {"table": TABLES[name]},
+                "spark": {"connection": connection},
+                "schedule": "@continuous",
+                "retries": 2,
+                "retry_delay_s": 1,
+            }
+            (pipelines / f"{name}.yaml").write_text(yaml.safe_dump(pipeline))
+
+    def _mount_disk(self) -> Path | None:
+        """A small disk where the table's data files go; None where mounting is not permitted."""
+        folder = self.platform.state_dir / "lake" / "warehouse" / "chaos" / "connected" / "data"
+        folder.mkdir(parents=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", folder]
+        return folder if subprocess.run(command, capture_output=True, check=False).returncode == 0 else None
+
+    def _configure(self, proxy_port: int) -> None:
+        create_topic(self.platform.bootstrap_servers, TOPIC, PARTITIONS)
+        self.platform.sync_pools({f"tidegate_{table.replace('.', '_')}": 4 for table in TABLES.values()})
+        connection = {"conn_type": "spark_connect", "host": sockets.LOOPBACK, "port": proxy_port}
+        with self.api() as api:
+            api.sync_connection("chaos_connect", connection, mark="Over the proxy of the chaos harness")
+        self.unpause(CONNECT)
+
+
+def sockets_of(platform: Platform) -> list[int]:
+    """The ports that the platform has."""
+    return [status.port for status in platform.status() if status.port is not None]
+
+
+def _last_error(log: str) -> str:
+    told = [line for line in log.splitlines() if "exc_value" in line or "Error" in line or "signal" in line.lower()]
+    return (told or log.splitlines() or ["no log"])[-1][:600]

@@ -1,0 +1,66 @@
+"""Results as a table fault x phase; several results, such as slices of one long run, are added up.
+
+python tests/chaos/table.py results.json [more.json]     prints Markdown
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+PHASES = ("before-range", "after-range", "before-write", "after-write", "before-cursor", "after-cursor", "random")
+
+
+def cells(results: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Header and rows: how often each fault struck at each phase, how long the schedule took to go on, what broke."""
+    struck = [s for result in results for s in result["struck"] if not s["skipped"]]
+    count = Counter((s["fault"], s["phase"]) for s in struck)
+    lines = [["fault", *PHASES, "all", "goes on after (median, most)", "broken"]]
+    for fault in dict.fromkeys(s["fault"] for s in sorted(struck, key=lambda s: s["fault"])):
+        mine = [s for s in struck if s["fault"] == fault]
+        seconds = sorted(s["recovery_s"] for s in mine)
+        broken = sum(bool(s["broken"] or s["help"]) for s in mine)
+        phases = [str(count[fault, phase] or "") for phase in PHASES]
+        lines.append([fault, *phases, str(len(mine)), f"{seconds[len(seconds) // 2]:.0f} s, {seconds[-1]:.0f} s", str(broken)])
+    return lines
+
+
+def summary(results: Sequence[dict[str, Any]]) -> str:
+    """One sentence: faults, seeds, and the sum of the last verdicts."""
+    faults = sum(not s["skipped"] for r in results for s in r["struck"])
+    last = [r["verdicts"][-1] for r in results if r["verdicts"]]
+    total = {what: sum(v[what] for v in last) for what in ("records", "rows", "lost", "duplicated", "unknown")}
+    held = "The law held" if all(r["holds"] for r in results) else "THE LAW DID NOT HOLD"
+    seeds = ", ".join(str(r["seed"]) for r in results)
+    return f"{held}: {faults} faults (seeds {seeds}), " + ", ".join(f"{count:,} {what}" for what, count in total.items()) + "."
+
+
+def render(results: Sequence[dict[str, Any]]) -> str:
+    """For a terminal."""
+    header, *rows = cells(results)
+    table = Table(*header)
+    for row in rows:
+        table.add_row(*row)
+    console = Console(width=180)
+    with console.capture() as captured:
+        console.print(table)
+        console.print(summary(results))
+    return captured.get()
+
+
+def markdown(results: Sequence[dict[str, Any]]) -> str:
+    """For a page."""
+    header, *rows = cells(results)
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", summary(results)])
+
+
+if __name__ == "__main__":
+    print(markdown([json.loads(Path(name).read_text()) for name in sys.argv[1:]]))  # noqa: T201 - what a command is for

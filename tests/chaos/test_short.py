@@ -1,0 +1,73 @@
+"""The short form of the chaos harness: each boundary once, then ten kills at random instants, in this order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+from faults import BY_NAME, FAULTS
+from generator import Generator
+from harness import Harness
+from schedule import Planned, plan
+from stage import PARTITIONS, TOPIC, Stage
+
+from tidegate.failpoints import POINTS
+
+SEED = 2026
+KILLS = ("task", "supervisor", "scheduler", "dag-processor", "api-server", "spark", "broker", "everything")
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A platform whose schedule runs."""
+    with Stage.built(tmp_path_factory.mktemp("chaos")) as built:
+        yield built
+
+
+@pytest.fixture(scope="module")
+def generator(stage: Stage) -> Iterator[Generator]:
+    """Writes while the schedule is hurt."""
+    with Generator(stage.platform.bootstrap_servers, TOPIC, partitions=PARTITIONS, rate=200, seed=SEED) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def harness(stage: Stage, generator: Generator) -> Harness:
+    """Strikes and judges; what it tells is shown when a test fails."""
+    made = Harness(stage, SEED, lambda line: sys.stdout.write(f"{line}\n"))
+    made.begin()
+    return made
+
+
+def test_a_seed_gives_the_same_faults_and_every_place_before_any_comes_again() -> None:
+    """Or a failing seed would not reproduce."""
+    places = sum(len(fault.phases) for fault in FAULTS)
+    first, again = plan(7, places), plan(7, places)
+    assert [(p.fault.name, p.phase, p.draw().random()) for p in first] == [
+        (p.fault.name, p.phase, p.draw().random()) for p in again
+    ]
+    assert len({(p.fault.name, p.phase) for p in first}) == places
+    assert [p.fault.name for p in plan(8, places)] != [p.fault.name for p in first]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_no_record_is_lost_or_doubled_by_a_kill_at_any_boundary(harness: Harness, point: str) -> None:
+    """And the schedule goes on by itself."""
+    assert harness.strike(Planned(POINTS.index(point), BY_NAME["task"], point, SEED)).broken == ""
+    assert harness.judge(), harness.result.verdicts[-1]
+
+
+def test_no_record_is_lost_or_doubled_by_ten_kills_at_random_instants(harness: Harness) -> None:
+    """Of tasks, of servers, of everything; the only help is `tidegate up`."""
+    others = {fault.name for fault in FAULTS} - set(KILLS)
+    for planned in plan(SEED, 10, only=["random"], skip=others):
+        struck = harness.strike(planned)
+        assert (struck.broken, struck.help) == ("", 0)
+    assert harness.judge(), harness.result.verdicts[-1]
+
+
+def test_a_drained_schedule_leaves_each_record_once_as_it_was_written(harness: Harness, generator: Generator) -> None:
+    """Aborted records are not there; broken ones and tombstones are."""
+    generator.stop()
+    assert harness.finish(), harness.result.to_json()
