@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -65,6 +66,12 @@ def test_a_server_that_was_never_started_is_stopped(tmp_path: Path) -> None:
     made = server(tmp_path, READY_THEN_SLEEP)
     assert made.state == "stopped"
     assert made.pid is None
+
+
+def test_a_server_that_was_seen_healthy_has_started_whatever_the_next_look_says(running: Server) -> None:
+    """A busy machine may answer one look and not the next."""
+    answers = iter([False, True])
+    replace(running, health=lambda _started: next(answers, False)).await_healthy()
 
 
 def test_a_started_server_runs_and_a_stopped_one_is_gone(running: Server) -> None:
