@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from stage import CONNECT, HEARTBEAT_TIMEOUT_S, SUBMIT, Held, Stage, send
+import psutil
+from stage import CONNECT, SUBMIT, Held, Stage, send
 
 from tidegate.errors import TidegateError
 from tidegate.failpoints import POINTS
@@ -66,7 +67,7 @@ def _zombie(stage: Stage, held: Held, draw: random.Random) -> None:
         send(held.task, signal.SIGCONT)
         time.sleep(draw.choice((0.0, 0.5)))
         held.send(signal.SIGCONT)
-    wait_until(lambda: not held.task.is_running() or held.task.status() == "zombie", HEARTBEAT_TIMEOUT_S + GONE_S, poll_s=0.1)
+    psutil.wait_procs([held.task], timeout=GONE_S)
 
 
 def _kill_server(name: str) -> Strike:

@@ -23,7 +23,7 @@ ASK_S = 5.0
 
 def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
     """A new topic."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # its requests end with it
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # its requests end with it
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
 
 

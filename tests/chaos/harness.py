@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
+import psutil
 from faults import RANDOM
 from schedule import Planned
 from stage import SUBMIT, Held, Stage
@@ -31,7 +32,10 @@ Tell = Callable[[str], object]
 
 @dataclass
 class Struck:
-    """What one fault did. `help` counts what a user would have had to do beside one `tidegate up`."""
+    """What one fault did. `recovery_s` is from its end to the next commit, starting servers included.
+
+    `help` counts what a user would have had to do beside one `tidegate up`.
+    """
 
     number: int
     fault: str
@@ -94,9 +98,11 @@ class Harness:
                 draw = planned.draw()
                 held = self._hold(planned, draw.uniform(0, LONGEST_RUN_S))
                 planned.fault.strike(self._stage, held, draw)
+                ended = time.time()
                 self._up(struck)
                 self._recover(struck, planned.fault.pipeline)
-        except TidegateError as error:
+                struck.recovery_s = round(time.time() - ended, 1)
+        except (TidegateError, psutil.Error) as error:
             struck.broken = str(error)
         self._tell(_line(struck))
         return struck
@@ -170,7 +176,6 @@ class Harness:
             )
 
         decided = wait_until(is_decided, RECOVERY_S, poll_s=0.5)
-        struck.recovery_s = round(time.time() - over, 1)
         struck.failed_runs = [r["dag_run_id"] for r in failed()]
         if not decided:
             why = self._reasons(self._stage.runs(pipeline), pipeline)

@@ -73,9 +73,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="default: a new one")
     parser.add_argument("--json", type=Path, help="write the results here")
     parser.add_argument("--state", type=Path, help="an empty folder to work in, kept; default: a temporary one")
-    parser.add_argument(
-        "--only", type=lambda text: text.split(","), default=[], help="faults, phases or fault:phase, by commas"
-    )
+    for name, meaning in (("only", "faults, phases or fault:phase, by commas"), ("skip", "the same, to be left out")):
+        parser.add_argument(f"--{name}", type=lambda text: text.split(","), default=[], help=meaning)
     parser.add_argument("--judge-every", type=int, default=10, help="faults between verdicts (default: 10)")
     return parser.parse_args()
 
