@@ -16,9 +16,10 @@ from typing import Any
 import psutil
 from faults import RANDOM
 from schedule import Planned
-from stage import SUBMIT, Held, Stage
+from stage import CONNECT, SUBMIT, Held, Stage
 
 from tidegate.errors import PlatformError, TidegateError
+from tidegate.local.airflow_api import FINISHED
 from tidegate.local.process import wait_until
 from tidegate.oracle import Verdict
 
@@ -59,7 +60,7 @@ class Result:
 
     @property
     def holds(self) -> bool:
-        """Whether the law held to the end, all of it."""
+        """Whether the law held to the end; False for a schedule that was ended before."""
         broken = any(s.broken or s.help for s in self.struck)
         return not broken and self.changed_rows == 0 and all(v["holds"] for v in self.verdicts)
 
@@ -75,29 +76,28 @@ class Result:
 
 
 class Harness:
-    """One stage, one result."""
+    """Strikes one stage, and adds what came of it to `result`."""
 
-    def __init__(self, stage: Stage, seed: int, tell: Tell) -> None:
-        self._stage, self._tell = stage, tell
-        self.result = Result(seed)
+    def __init__(self, stage: Stage, result: Result, tell: Tell) -> None:
+        self.stage, self.result, self._tell = stage, result, tell
 
     def begin(self) -> None:
         """Wait until the schedule has loaded something."""
-        if not wait_until(lambda: self._stage.cursor().seq >= 1, RECOVERY_S, poll_s=0.5):
-            raise TidegateError("the schedule does not begin", fix=str(self._reasons(self._stage.runs())))
+        if not wait_until(lambda: self.stage.cursor().seq >= 1, RECOVERY_S, poll_s=0.5):
+            raise TidegateError("the schedule does not begin", fix=str(self._reasons(self.stage.runs())))
 
     def strike(self, planned: Planned) -> Struck:
         """One fault, and the way back. What broke the law is in the answer."""
         struck = Struck(planned.number, planned.fault.name, planned.phase)
         self.result.struck.append(struck)
-        if planned.fault.name == "disk" and self._stage.disk is None:
+        if planned.fault.name == "disk" and self.stage.disk is None:
             struck.skipped = "no small disk can be mounted here"
             return struck
         try:
             with self._awake(planned.fault.pipeline):
                 draw = planned.draw()
                 held = self._hold(planned, draw.uniform(0, LONGEST_RUN_S))
-                planned.fault.strike(self._stage, held, draw)
+                planned.fault.strike(self.stage, held, draw)
                 ended = time.time()
                 self._up(struck)
                 self._recover(struck, planned.fault.pipeline)
@@ -109,18 +109,18 @@ class Harness:
 
     def judge(self) -> bool:
         """The verdict on what is below the cursor, while the schedule works."""
-        cursor = self._stage.cursor()
-        return self._judged(self._stage.oracle().judge_so_far(cursor.offsets))
+        cursor = self.stage.cursor()
+        return self._judged(self.stage.oracle().judge_so_far(cursor.offsets))
 
     def finish(self) -> bool:
         """Let the schedule drain the log, whose writers have ended, and judge all of it, also what the rows hold."""
-        for pipeline in ("chaos", SUBMIT):
-            oracle = self._stage.oracle(pipeline)
-            if pipeline == SUBMIT and not self._stage.cursor(SUBMIT).seq:
+        for pipeline in (CONNECT, SUBMIT):
+            oracle = self.stage.oracle(pipeline)
+            if pipeline == SUBMIT and not self.stage.cursor(SUBMIT).seq:
                 continue
             with self._awake(pipeline):
-                if not wait_until(lambda o=oracle, p=pipeline: self._stage.cursor(p).offsets == o.ends(), DRAIN_S, poll_s=1.0):
-                    raise TidegateError(f"{pipeline} does not drain the log: {self._reasons(self._stage.runs(pipeline))}")
+                if not wait_until(lambda o=oracle, p=pipeline: self.stage.cursor(p).offsets == o.ends(), DRAIN_S, poll_s=1.0):
+                    raise TidegateError(f"{pipeline} does not drain the log: {self._reasons(self.stage.runs(pipeline))}")
             held = self._judged(oracle.judge_all())
             self.result.changed_rows = (self.result.changed_rows or 0) + oracle.changed_rows()
             if not held:
@@ -131,26 +131,37 @@ class Harness:
 
     def _hold(self, planned: Planned, delay_s: float) -> Held:
         if planned.phase != RANDOM:
-            return self._stage.hold(planned.phase)
+            return self.stage.hold(planned.phase)
         time.sleep(delay_s)
-        return self._stage.running_task()
+        return self.stage.running_task()
 
     @contextmanager
     def _awake(self, pipeline: str) -> Iterator[None]:
-        """Let the pipeline that sleeps otherwise run for a while."""
+        """Let the pipeline that sleeps otherwise run for a while, alone: fail points do not tell the two apart."""
         if pipeline != SUBMIT:
             yield
             return
-        self._stage.unpause(pipeline)
+        self._switch(CONNECT, SUBMIT)
         try:
             yield
         finally:
-            self._stage.pause(pipeline)
+            self._switch(SUBMIT, CONNECT)
+
+    def _switch(self, asleep: str, awake: str) -> None:
+        self.stage.pause(asleep)
+
+        def is_idle() -> bool:
+            runs = self.stage.runs(asleep)
+            return bool(runs) and all(run["state"] in FINISHED for run in runs)
+
+        if not wait_until(is_idle, RECOVERY_S, poll_s=0.5):
+            raise TidegateError(f"the runs of {asleep} do not end")
+        self.stage.unpause(awake)
 
     def _up(self, struck: Struck) -> None:
         while True:
             try:
-                struck.started_again += self._stage.up()
+                struck.started_again += self.stage.up()
             except PlatformError as error:
                 self._tell(f"      `up` had to be repeated: {error}")
                 struck.help += 1
@@ -161,7 +172,7 @@ class Harness:
 
     def _recover(self, struck: Struck, pipeline: str) -> None:
         over = time.time()
-        before = self._stage.cursor(pipeline).seq
+        before = self.stage.cursor(pipeline).seq
         seen: dict[str, dict[str, Any]] = {}
 
         def failed() -> list[dict[str, Any]]:
@@ -169,23 +180,23 @@ class Harness:
 
         def is_decided() -> bool:
             seen.update(
-                {r["dag_run_id"]: r for r in self._stage.runs(pipeline) if r["end_date"] and _seconds(r["end_date"]) > over}
+                {r["dag_run_id"]: r for r in self.stage.runs(pipeline) if r["end_date"] and _seconds(r["end_date"]) > over}
             )
             return len(failed()) >= FURTHER_RUNS or (
-                any(r["state"] == "success" for r in seen.values()) and self._stage.cursor(pipeline).seq > before
+                any(r["state"] == "success" for r in seen.values()) and self.stage.cursor(pipeline).seq > before
             )
 
         decided = wait_until(is_decided, RECOVERY_S, poll_s=0.5)
         struck.failed_runs = [r["dag_run_id"] for r in failed()]
         if not decided:
-            why = self._reasons(self._stage.runs(pipeline), pipeline)
+            why = self._reasons(self.stage.runs(pipeline), pipeline)
             struck.broken = f"nothing was committed for {RECOVERY_S:.0f} s: {why}"
         elif len(struck.failed_runs) >= FURTHER_RUNS:
             struck.broken = f"{FURTHER_RUNS} further runs failed: {self._reasons(failed(), pipeline)}"
 
-    def _reasons(self, runs: Sequence[dict[str, Any]], pipeline: str = "chaos") -> str:
+    def _reasons(self, runs: Sequence[dict[str, Any]], pipeline: str = CONNECT) -> str:
         failed = [r["dag_run_id"] for r in runs if r["state"] == "failed"]
-        return self._stage.why(pipeline, failed[0]) if failed else "no run failed"
+        return self.stage.why(pipeline, failed[0]) if failed else "no run failed"
 
     def _judged(self, verdict: Verdict) -> bool:
         told = {"after": len(self.result.struck), **verdict.to_json()}

@@ -10,16 +10,16 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from generator import Generator
-from harness import Harness, Result, Tell
+from harness import Harness, Result
 from schedule import Planned, plan
-from stage import PARTITIONS, TOPIC, Stage
+from stage import Stage
 from table import render
 
 RATE = 300
@@ -28,6 +28,8 @@ RATE = 300
 def main() -> int:
     """Run what the command line asks for."""
     options = _options()
+    # in the background, too, what was started is stopped
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit("ended by SIGTERM"))
     planned = plan(options.seed, options.faults, only=options.only, skip=options.skip)
     root = options.state or Path(tempfile.mkdtemp(prefix="tidegate-chaos-"))
     root.mkdir(parents=True, exist_ok=True)
@@ -39,10 +41,14 @@ def main() -> int:
         _say(f"[{time.monotonic() - started:6.0f} s] {line}")
 
     tell(f"seed {options.seed}, {len(planned)} faults, files in {root}; again: {again}")
-    result = _run(root, options.seed, options.judge_every, planned, tell)
-    _say(render([result.to_json()]))
-    if options.json is not None:
-        options.json.write_text(json.dumps(result.to_json(), indent=1) + "\n")
+    result = Result(options.seed)
+    try:
+        with Stage.built(root) as stage:
+            _run(Harness(stage, result, tell), options, planned)
+    finally:
+        _say(render([result.to_json()]))
+        if options.json is not None:
+            options.json.write_text(json.dumps(result.to_json(), indent=1) + "\n")
     if not result.holds:
         _say(f"The law did not hold. Logs and state: {root}. Again: {again}")
         return 1
@@ -55,16 +61,14 @@ def _say(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - what a command is for
 
 
-def _run(root: Path, seed: int, judge_every: int, planned: Sequence[Planned], tell: Tell) -> Result:
-    with Stage.built(root) as stage:
-        harness = Harness(stage, seed, tell)
-        with Generator(stage.platform.bootstrap_servers, TOPIC, partitions=PARTITIONS, rate=RATE, seed=seed):
-            harness.begin()
-            for strike in planned:
-                if harness.strike(strike).broken or (strike.number % judge_every == 0 and not harness.judge()):
-                    return harness.result
-        harness.finish()
-        return harness.result
+def _run(harness: Harness, options: argparse.Namespace, planned: Sequence[Planned]) -> None:
+    """Until the last fault, or until the law is broken."""
+    with harness.stage.generator(RATE, options.seed):
+        harness.begin()
+        for strike in planned:
+            if harness.strike(strike).broken or (strike.number % options.judge_every == 0 and not harness.judge()):
+                return
+    harness.finish()
 
 
 def _options() -> argparse.Namespace:

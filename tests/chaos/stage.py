@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import yaml
-from generator import create_topic
+from generator import Generator, create_topic
 from proxy import Proxy
 from verdict import Oracle
 
@@ -166,6 +166,10 @@ class Stage:
         """Let the pipeline end what it does, and no more."""
         with self.api() as api:
             api.pause(pipeline)
+
+    def generator(self, rate: int, seed: int) -> Generator:
+        """A stream of `rate` records/s into the topic, to be used in a `with`."""
+        return Generator(self.platform.bootstrap_servers, TOPIC, partitions=PARTITIONS, rate=rate, seed=seed)
 
     def oracle(self, pipeline: str = CONNECT) -> Oracle:
         """Who judges the pipeline's table."""

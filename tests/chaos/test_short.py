@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from faults import BY_NAME, FAULTS
 from generator import Generator
-from harness import Harness
+from harness import Harness, Result
 from schedule import Planned, plan
-from stage import PARTITIONS, TOPIC, Stage
+from stage import Stage
 
 from tidegate.failpoints import POINTS
 
@@ -28,14 +28,14 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 @pytest.fixture(scope="module")
 def generator(stage: Stage) -> Iterator[Generator]:
     """Writes while the schedule is hurt."""
-    with Generator(stage.platform.bootstrap_servers, TOPIC, partitions=PARTITIONS, rate=200, seed=SEED) as made:
+    with stage.generator(200, SEED) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def harness(stage: Stage, generator: Generator) -> Harness:
     """Strikes and judges; what it tells is shown when a test fails."""
-    made = Harness(stage, SEED, lambda line: sys.stdout.write(f"{line}\n"))
+    made = Harness(stage, Result(SEED), lambda line: sys.stdout.write(f"{line}\n"))
     made.begin()
     return made
 
