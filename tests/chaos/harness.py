@@ -19,7 +19,6 @@ from schedule import Planned
 from stage import CONNECT, SUBMIT, Held, Stage
 
 from tidegate.errors import PlatformError, TidegateError
-from tidegate.local.airflow_api import FINISHED
 from tidegate.local.process import wait_until
 from tidegate.oracle import Verdict
 
@@ -150,12 +149,9 @@ class Harness:
     def _switch(self, asleep: str, awake: str) -> None:
         self.stage.pause(asleep)
 
-        def is_idle() -> bool:
-            runs = self.stage.runs(asleep)
-            return bool(runs) and all(run["state"] in FINISHED for run in runs)
-
-        if not wait_until(is_idle, RECOVERY_S, poll_s=0.5):
-            raise TidegateError(f"the runs of {asleep} do not end")
+        # Airflow starts no task of a paused DAG, not even in a run that has begun
+        if not wait_until(lambda: self.stage.is_idle(asleep), RECOVERY_S, poll_s=0.5):
+            raise TidegateError(f"the tasks of {asleep} do not end")
         self.stage.unpause(awake)
 
     def _up(self, struck: Struck) -> None:

@@ -148,6 +148,13 @@ class Stage:
         except PlatformError:
             return []
 
+    def is_idle(self, pipeline: str) -> bool:
+        """Whether no task of the pipeline runs, or is about to."""
+        going = [run["dag_run_id"] for run in self.runs(pipeline) if run["state"] == "running"]
+        with self.api() as api:
+            states = {t["state"] for run_id in going for t in api.task_instances(pipeline, run_id)}
+        return not states & {"queued", "running"}
+
     def why(self, pipeline: str, run_id: str) -> str:
         """What the failed tasks of a run said last."""
         with contextlib.suppress(PlatformError), self.api() as api:
