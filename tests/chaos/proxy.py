@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 HOST = "127.0.0.1"
+SETTLE_S = 5.0
 
 
 class Proxy:
@@ -30,6 +31,9 @@ class Proxy:
         self.cut()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        # what was cut has yet to notice
+        self._loop.run_until_complete(self._settle())
+        self._loop.close()
 
     def cut(self) -> None:
         """Reset every connection, and take no new one."""
@@ -38,6 +42,10 @@ class Proxy:
     def mend(self) -> None:
         """Take connections again."""
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+
+    async def _settle(self) -> None:
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others, timeout=SETTLE_S)
 
     async def _listen(self) -> None:
         if self._server is None:
