@@ -48,7 +48,6 @@ AIRFLOW_SETTINGS = {
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
     # what a killed task waits for its next try: no retry policy is asked about it
-    "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
     # zombies keep their place until they wake
     "AIRFLOW__CORE__PARALLELISM": "8",
 }
