@@ -47,7 +47,6 @@ AIRFLOW_SETTINGS = {
     "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
-    # what a killed task waits for its next try: no retry policy is asked about it
     # zombies keep their place until they wake
     "AIRFLOW__CORE__PARALLELISM": "8",
 }
