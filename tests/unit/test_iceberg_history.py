@@ -1,0 +1,104 @@
+"""What a table's commits say, read through PyIceberg from a real table in a temporary folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyiceberg.catalog
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from tidegate.errors import SinkUnavailable, StateCorrupt
+from tidegate.iceberg.history import IcebergHistory, strangers
+from tidegate.iceberg.origins import read_origins
+from tidegate.ranges import OffsetRange, TopicPartition
+from tidegate.receipts import LoadId
+
+NAME = "lake.demo.flights"
+SCHEMA = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32()), ("_kafka_offset", pa.int64())])
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """An empty table with origin columns, in the catalog that `lake` names."""
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
+    monkeypatch.setattr(pyiceberg.catalog, "load_catalog", lambda name: {"lake": catalog}[name])
+    catalog.create_namespace("demo")
+    return catalog.create_table("demo.flights", SCHEMA)
+
+
+def load(table: Table, seq: int, *offsets: int, **changes: Any) -> int:
+    """A commit with a receipt; its snapshot."""
+    ranges = (OffsetRange("t", 0, min(offsets), max(offsets) + 1),)
+    promise = LoadId("p", seq, f"run{seq}", ranges, "v", f"a{seq}", **changes)
+    return write(table, *offsets, **promise.to_properties())
+
+
+def write(table: Table, *offsets: int, **properties: str) -> int:
+    rows = {"_kafka_topic": ["t"] * len(offsets), "_kafka_partition": [0] * len(offsets), "_kafka_offset": list(offsets)}
+    table.append(pa.table(rows, schema=SCHEMA), snapshot_properties=properties)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def test_receipts_are_read_in_the_order_of_their_commits(table: Table) -> None:
+    """Strangers' commits and other pipelines' are passed over, replays are not."""
+    load(table, 1, 0, 1)
+    write(table, 7)
+    load(table, 3, 5, replay="again")
+    load(table, 2, 2)
+    found = IcebergHistory().receipts(NAME, "p")
+    assert [(r.load.seq, r.load.replay, r.rows) for r in found] == [(1, None, 2), (3, "again", 1), (2, None, 1)]
+    assert IcebergHistory().receipts(NAME, "q") == []
+
+
+def test_the_furthest_batch_counts_not_the_last_commit(table: Table) -> None:
+    """A batch done over comes later; a replay is none; a later generation is further than any batch of an earlier one."""
+    history = IcebergHistory()
+    assert history.reached(NAME, "p") is None
+    load(table, 9, 9, replay="again")
+    assert history.reached(NAME, "p") is None
+    load(table, 1, 0)
+    load(table, 2, 1)
+    load(table, 1, 0)
+    assert history.reached(NAME, "p") == (0, 2)
+    load(table, 1, 0, generation=1)
+    assert history.reached(NAME, "p") == (1, 1)
+
+
+def test_a_commit_that_was_rolled_back_does_not_count(table: Table) -> None:
+    """Its rows are gone."""
+    first = load(table, 1, 0)
+    load(table, 2, 1)
+    table.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
+    assert [r.load.seq for r in IcebergHistory().receipts(NAME, "p")] == [1]
+    assert IcebergHistory().reached(NAME, "p") == (0, 1)
+    assert list(read_origins(NAME)[TopicPartition("t", 0)]) == [0]
+
+
+def test_commits_of_others_that_changed_rows_are_told(table: Table) -> None:
+    """Not our own, and not those that changed nothing."""
+    load(table, 1, 0, 1)
+    assert strangers(NAME) == []
+    theirs = write(table, 5)
+    table.delete("_kafka_offset = 0")
+    found = strangers(NAME)
+    assert found[-1]["snapshot"] == theirs
+    assert [c["operation"] for c in found] in (["overwrite", "append"], ["delete", "append"])
+
+
+def test_a_broken_receipt_is_named_and_a_missing_table_has_none(table: Table) -> None:
+    """A catalog that is not configured is another thing."""
+    write(table, 0, **{**LoadId("p", 1, "r", (OffsetRange("t", 0, 0, 1),), "v", "a").to_properties(), "tidegate.seq": "x"})
+    with pytest.raises(StateCorrupt, match="cannot be read"):
+        IcebergHistory().reached(NAME, "p")
+    with pytest.raises(StateCorrupt, match="cannot be read"):
+        IcebergHistory().receipts(NAME, "p")
+    assert IcebergHistory().receipts("lake.demo.nothing", "p") == []
+    assert read_origins("lake.demo.nothing") == {}
+    with pytest.raises(SinkUnavailable, match="PYICEBERG_CATALOG__SEA__URI"):
+        IcebergHistory().receipts("sea.demo.flights", "p")
