@@ -56,6 +56,10 @@ MASKED_WORDS = (
 )
 
 
+REPLAY_DAG = "__replay"
+"""What follows a pipeline's name in the name of the DAG that replays it."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """What one setting accepts: `expected` in words, `accepts` as a predicate, `schema` as JSON Schema."""
@@ -132,7 +136,7 @@ def _start(value: Any) -> Start | None:
     (kind, what), *_ = value.items()
     try:
         if kind == "timestamp":
-            return StartTime(_epoch_ms(what))
+            return StartTime(epoch_ms(what))
         if kind == "offsets":
             return StartOffsets(offsets_from_json(what))
     except (ValueError, TypeError, AttributeError, TidegateError):
@@ -140,7 +144,12 @@ def _start(value: Any) -> Start | None:
     return None
 
 
-def _epoch_ms(value: Any) -> int:
+def epoch_ms(value: Any) -> int:
+    """A time as epoch ms: already so, or an ISO text, a date or a time of YAML, in UTC unless it says otherwise.
+
+    Raises:
+        ValueError, TypeError: it is none of these.
+    """
     if _whole(value) and value >= 0:
         return int(value)
     if isinstance(value, str):
@@ -233,6 +242,7 @@ ISOLATION = Rule(
 )
 ON_DELETED = Rule('"stop" or "retire"', lambda v: v in ("stop", "retire"), {"enum": ["stop", "retire"]})
 ROWS = Rule('"one" or "any"', lambda v: v in ("one", "any"), {"enum": ["one", "any"]})
+IDENTITY = Rule('"origin" or "batch"', lambda v: v in ("origin", "batch"), {"enum": ["origin", "batch"]})
 FLAG = Rule("true or false", lambda v: isinstance(v, bool), {"type": "boolean"})
 
 
@@ -382,7 +392,17 @@ class Pipeline:
     spark: Spark = section(Spark, "what runs the jobs")
     retries: int = setting(COUNT, "tries after the first, where an error says that trying again can help", 3)
     retry_delay_s: float = setting(SECONDS, "seconds before the first retry; doubled with each further one", 10)
+    identity: Literal["origin", "batch"] = setting(
+        IDENTITY,
+        "what a row is known by: the record it came from, or, where the transform aggregates, its batch",
+        "origin",
+    )
     keep_ranges: int = setting(POSITIVE, "saved ranges kept as Variables; older ones stay in the table's history", 1000)
+
+    @property
+    def replay_dag(self) -> str:
+        """The DAG that replays this pipeline."""
+        return f"{self.name}{REPLAY_DAG}"
 
     @property
     def pool(self) -> str:
@@ -414,6 +434,8 @@ def parse_pipeline(name: str, settings: object, *, file: str) -> Pipeline:
         faults.append(
             f'{file}: the file\'s name: expected {PIPELINE.pattern} (small letters, digits, _; at most 60), got "{name}"'
         )
+    if name.endswith(REPLAY_DAG):
+        faults.append(f'{file}: the file\'s name: expected a name without "{REPLAY_DAG}" at its end, got "{name}"')
     faults.extend(
         f'{file}: the file\'s name: expected a name without "{word}" (Airflow hides such Variables), got "{name}"'
         for word in MASKED_WORDS

@@ -3,6 +3,7 @@
     tidegate.<pipeline>.cursor
     tidegate.<pipeline>.range.<seq, 10 digits>.<run key>
     tidegate.<pipeline>.accepted.<seq, 10 digits>           what an operator accepted for that batch, and no other
+    tidegate.<pipeline>.replay.<planned at, epoch s, 10 digits>.<request, 8 hex digits>.<run key>     all chunks of a replay
 
 A run key is a readable part of the run id and 12 hex digits of its SHA-256: run ids are whatever a user types, keys have to
 survive URLs, logs that mask words, and stores that compare without regard to case. The true run id is in the value.
@@ -18,10 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from tidegate.chunks import SavedReplay
 from tidegate.codec import decode, encode
 from tidegate.config import MASKED_WORDS
 from tidegate.cursor import REPAIR, Cursor
-from tidegate.errors import StateCorrupt
+from tidegate.errors import RequestError, StateCorrupt
 from tidegate.planning import Accepted, SavedRange
 from tidegate.ports import StateStore
 
@@ -29,6 +31,9 @@ T = TypeVar("T")
 
 RANGE_KEY = re.compile(r"range\.(?P<seq>\d{10})\.(?P<run>.+)")
 ACCEPTED_KEY = re.compile(r"accepted\.(?P<seq>\d{10})")
+REPLAY_KEY = re.compile(r"replay\.(?P<at>\d{10})\.(?P<request>[0-9a-f]{8})\.(?P<run>.+)")
+MOST_BYTES = 1_000_000
+"""Of one saved value: what a row of Airflow's database and an answer of its API take without pain."""
 
 
 def run_key(run_id: str) -> str:
@@ -48,6 +53,16 @@ class RangeKey:
     key: str
 
 
+@dataclass(frozen=True, order=True)
+class ReplayKey:
+    """Where a saved replay is: planned at `at_s` (epoch s), for the request with this digest, by this run."""
+
+    at_s: int
+    request: str
+    run: str
+    key: str
+
+
 @dataclass(frozen=True)
 class Listing:
     """What one listing of a pipeline's keys found."""
@@ -55,11 +70,21 @@ class Listing:
     has_cursor: bool
     ranges: tuple[RangeKey, ...]
     accepted: tuple[int, ...] = ()
+    replays: tuple[ReplayKey, ...] = ()
 
     def of_run(self, run_id: str) -> RangeKey | None:
         """The saved range of a DAG run."""
         wanted = run_key(run_id)
         return next((r for r in self.ranges if r.run == wanted), None)
+
+    def replay_of_run(self, run_id: str) -> ReplayKey | None:
+        """The saved replay of a DAG run: the first, where two tries of its plan raced."""
+        wanted = run_key(run_id)
+        return next((r for r in self.replays if r.run == wanted), None)
+
+    def replays_of(self, request: str) -> list[ReplayKey]:
+        """The saved replays of a request, by its digest, the newest first."""
+        return [r for r in reversed(self.replays) if r.request == request]
 
     def of_seq(self, seq: int) -> list[RangeKey]:
         """The saved ranges of a batch: the first plan, and the copies of runs that adopted it."""
@@ -91,6 +116,7 @@ class Ledger:
         """
         ranges = []
         accepted = []
+        replays = []
         has_cursor = False
         for key in self._store.keys(self._prefix):
             rest = key.removeprefix(self._prefix)
@@ -100,7 +126,9 @@ class Ledger:
                 ranges.append(RangeKey(int(found["seq"]), found["run"], key))
             elif found := ACCEPTED_KEY.fullmatch(rest):
                 accepted.append(int(found["seq"]))
-        return Listing(has_cursor, tuple(sorted(ranges)), tuple(sorted(accepted)))
+            elif found := REPLAY_KEY.fullmatch(rest):
+                replays.append(ReplayKey(int(found["at"]), found["request"], found["run"], key))
+        return Listing(has_cursor, tuple(sorted(ranges)), tuple(sorted(accepted)), tuple(sorted(replays)))
 
     def cursor(self) -> Cursor:
         """The saved cursor; ask `listing` first whether there is one.
@@ -166,6 +194,45 @@ class Ledger:
         self._store.put(
             key, encode("accepted", accepted.to_json()), f"Tidegate: accepted for batch {accepted.seq} of {self.pipeline}"
         )
+        return key
+
+    def replay_key(self, saved: SavedReplay, request: str) -> str:
+        """The key of a saved replay, whose request has this digest."""
+        return f"{self._prefix}replay.{saved.planned_at_ms // 1000:010d}.{request}.{run_key(saved.run_id)}"
+
+    def saved_replay(self, key: str) -> SavedReplay:
+        """The saved replay at a key.
+
+        Raises:
+            StateUnavailable: it cannot be read.
+            StateCorrupt: it is not what was written.
+        """
+        repair = f"Delete the Variable {key} and trigger the replay again"
+        saved = self._read("replay", key, repair, SavedReplay.from_json)
+        if saved.pipeline != self.pipeline or not key.endswith(f".{run_key(saved.run_id)}"):
+            raise StateCorrupt(f"{key}: holds a replay of {saved.pipeline} by run {saved.run_id}", fix=repair, key=key)
+        return saved
+
+    def save_replay(self, saved: SavedReplay, request: str, listing: Listing, *, keep: int) -> str:
+        """Write a replay, before any work on it, and delete the oldest until `keep` are left; returns its key.
+
+        Raises:
+            StateUnavailable: it was maybe not written.
+            RequestError: the value is larger than a Variable should be; nothing is written.
+        """
+        value = encode("replay", saved.to_json())
+        if len(value) > MOST_BYTES:
+            raise RequestError(
+                f"the plan of this replay has {len(value):,} bytes ({len(saved.chunks)} chunks), and at most {MOST_BYTES:,} "
+                "are saved as one Variable",
+                fix="Choose larger chunks, or replay fewer partitions at a time",
+            )
+        key = self.replay_key(saved, request)
+        self._store.put(
+            key, value, f"Tidegate: replay of {self.pipeline}, {len(saved.chunks)} chunks, run {saved.run_id}"[:500]
+        )
+        for old in listing.replays[: max(0, len(listing.replays) + 1 - keep)]:
+            self._store.delete(old.key)
         return key
 
     def replace(self, listing: Listing, cursor: Cursor, ranges: Sequence[SavedRange], *, keep: int) -> list[str]:

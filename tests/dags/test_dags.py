@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +15,17 @@ import structlog
 from airflow.dag_processing.dagbag import DagBag
 from airflow.dag_processing.processor import _serialize_dags
 from airflow.sdk import RetryAction
+from airflow.sdk.exceptions import AirflowRescheduleException
 
+from tidegate.airflow.operators import _interval
+from tidegate.airflow.replay_operators import LoadChunkOperator
 from tidegate.airflow.retries import RetryWhatCanHeal
-from tidegate.config import Pipeline
+from tidegate.config import Pipeline, Sink, Source
 from tidegate.errors import BrokerUnavailable, TopicNotFound
 from tidegate.pipelines import load_pipelines
 
 REPO = Path(__file__).parents[2]
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 BROKEN = "source: {topics: [a]}\nlimits: {max_records: lots}\ntransform: m:f\nsink: {table: lake.a.b}\n"
 
 
@@ -38,10 +43,11 @@ def dags(tmp_path: Path) -> Path:
 
 
 def test_every_pipeline_parses_with_no_connection_defined(dags: Path) -> None:
-    """As many DAGs as pipeline files, and no import error."""
+    """Two DAGs for each pipeline file, and no import error."""
     bag, serialized, errors = parse(dags)
     assert errors == {}
-    assert set(bag.dags) == set(serialized) == {f.stem for f in (REPO / "dags" / "pipelines").glob("*.yaml")}
+    names = {f.stem for f in (REPO / "dags" / "pipelines").glob("*.yaml")}
+    assert set(bag.dags) == set(serialized) == names | {f"{name}__replay" for name in names}
 
 
 def test_a_dag_is_plan_then_load_then_commit_and_one_run_at_a_time(dags: Path) -> None:
@@ -63,6 +69,7 @@ def test_schedules_of_all_kinds_become_timetables(dags: Path) -> None:
     _, serialized, errors = parse(dags)
     assert errors == {}
     kinds = {name: dag["timetable"]["__type"].rsplit(".", 1)[1] for name, dag in serialized.items()}
+    assert {kinds.pop(f"{name}__replay") for name in ("flights", "cron", "endless")} == {"NullTimetable"}
     assert kinds == {"flights": "NullTimetable", "cron": "CronTriggerTimetable", "endless": "ContinuousTimetable"}
 
 
@@ -70,7 +77,7 @@ def test_a_broken_pipeline_is_an_import_error_of_its_own_file_and_leaves_the_oth
     """Airflow stops every DAG of a file that has an error, so the error must not be the DAG file's."""
     (dags / "pipelines" / "broken.yaml").write_text(BROKEN)
     _, serialized, errors = parse(dags)
-    assert set(serialized) == {"flights"}
+    assert set(serialized) == {"flights", "flights__replay"}
     assert errors.keys() == {"pipelines/broken.yaml"}
     assert (
         'pipelines/broken.yaml: limits.max_records: expected a positive integer, got "lots"' in errors["pipelines/broken.yaml"]
@@ -99,6 +106,117 @@ def test_the_trigger_form_refuses_what_cannot_be(dags: Path, conf: dict[str, Any
         else:
             with pytest.raises(ValueError, match=key):
                 params[key] = value
+
+
+def test_a_replay_is_plan_then_a_load_for_each_chunk_then_verify(dags: Path) -> None:
+    """By hand only, behind the schedule's own loads, and never paused; the verdict also after a load that failed."""
+    dag = parse(dags)[0].dags["flights__replay"]
+    assert [t.task_id for t in dag.topological_sort()] == ["plan", "load", "verify"]
+    load = dag.get_task("load")
+    assert load.is_mapped
+    assert load.pool == "tidegate_lake_demo_flights"
+    assert (load.weight_rule, load.priority_weight) == ("absolute", 1)
+    assert dag.get_task("verify").trigger_rule == "none_skipped"
+    assert dag.is_paused_upon_creation is False
+
+
+@pytest.mark.parametrize(
+    ("conf", "valid"),
+    [
+        ({"offsets": [1000, 2000]}, True),
+        ({"offsets": [1000, None]}, True),
+        ({"offsets": {"flights": [0, 10]}}, True),
+        ({"offsets": {"flights": {"0": [0, 10]}}}, True),
+        ({"offsets": {"flights": {"0": [[0, 10], [20, 30]]}}}, True),
+        ({"offsets": {"flights": {"0": [-1, 10]}}}, False),
+        ({"offsets": {"flights": {"0": [1, 2, 3]}}}, False),
+        ({"offsets": {"flights": {"0": ["a", "b"]}}}, False),
+        ({"offsets": {"flights": {"zero": [0, 1]}}}, False),
+        ({"offsets": {"flights": {}}}, False),
+        ({"offsets": "all"}, False),
+        ({"from_time": "2013-03-01T00:00:00Z"}, True),
+        ({"from_time": "2013-03-01T00:00:00+00:00"}, True),
+        ({"until_time": "tomorrow"}, False),
+        ({"batches": "12..18"}, True),
+        ({"batches": "12"}, True),
+        ({"batches": "12-18"}, False),
+        ({"run": "scheduled__2026-01-01T00:00:00+00:00"}, True),
+        ({"run": ""}, False),
+        ({"versions": "<2"}, True),
+        ({"versions": "!=3f9a0c12b7de"}, True),
+        ({"versions": "3"}, False),
+        ({"chunk_size": 0}, False),
+        ({"chunk_size": 5}, True),
+        ({"parallel": "two"}, False),
+        ({"table": "lake.a.b"}, True),
+        ({"table": "a"}, False),
+        ({"transform": "m"}, False),
+        ({"dry_run": "yes"}, False),
+        ({"accept_loss": True}, True),
+    ],
+)
+def test_the_replay_form_refuses_what_cannot_be(dags: Path, conf: dict[str, Any], *, valid: bool) -> None:
+    """Before a run exists."""
+    params = parse(dags)[0].dags["flights__replay"].params
+    for key, value in conf.items():
+        if valid:
+            params[key] = value
+        else:
+            with pytest.raises(ValueError, match=key):
+                params[key] = value
+
+
+def test_every_field_of_the_replay_form_has_a_section_a_title_and_a_description(dags: Path) -> None:
+    """What to replay, and how."""
+    params = parse(dags)[1]["flights__replay"]["params"]
+    fields = {name: {"description": param["description"], **param["schema"]["__var"]} for name, param in params}
+    assert {field["section"] for field in fields.values()} == {"What to replay (fill in one of these)", "How"}
+    assert all(field["title"] and (field["description"] or field["description_md"]) for field in fields.values())
+    assert list(fields)[:6] == ["offsets", "from_time", "until_time", "batches", "run", "versions"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "interval", "covers"),
+    [
+        ("0 0 * * *", None, (1, 2)),
+        ("@daily", None, (1, 2)),
+        ("0 0 * * 0", None, (1, 6)),
+        ("@continuous", (1, 3), (1, 3)),
+        (None, None, (1, 1)),
+    ],
+)
+def test_a_backfills_run_covers_its_interval_or_the_time_to_the_next_date(
+    schedule: str | None, interval: tuple[int, int] | None, covers: tuple[int, int]
+) -> None:
+    """A cron schedule's runs have an interval without length. 1 January 2013 was a Tuesday."""
+
+    def day(number: int) -> datetime:
+        return datetime(2013, 1, number, tzinfo=UTC)
+
+    pipeline = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), schedule=schedule)
+    start, end = interval or (1, 1)
+    run = SimpleNamespace(logical_date=day(1), data_interval_start=day(start), data_interval_end=day(end))
+    found, scheduled = _interval(pipeline, run)
+    assert found == tuple(int(day(number).timestamp() * 1000) for number in covers)
+    assert scheduled == ["scheduled__2013-01-01T00:00:00+00:00"]
+
+
+def test_chunks_wait_for_their_turn_and_the_first_never_does() -> None:
+    """At most as many run as were asked for, whichever have ended; without a number nobody waits."""
+    load = LoadChunkOperator(task_id="load", chunk=0, pipeline=PIPELINE, spark_jobs=Path())
+
+    def waits(place: int, ended: int, parallel: int | None) -> bool:
+        ti = SimpleNamespace(map_index=place, dag_id="d", task_id="load", run_id="r", get_ti_count=lambda **_: ended)
+        try:
+            load._wait_for_turn({"ti": ti}, parallel)  # type: ignore[typeddict-item]
+        except AirflowRescheduleException:
+            return True
+        return False
+
+    assert [waits(place, 0, 2) for place in range(4)] == [False, False, True, True]
+    assert [waits(place, 1, 2) for place in range(4)] == [False, False, False, True]
+    assert [waits(place, 3, 1) for place in range(4)] == [False] * 4
+    assert not waits(50, 0, None)
 
 
 def test_retries_follow_the_error() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tidegate.failpoints import VARIABLE
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.process import wait_until
 
 REPO = Path(__file__).parents[2]
+# every process of the platform looks here whether it is to be killed; a test arms the points
+FAIL_POINTS = Path(os.environ.setdefault(VARIABLE, tempfile.mkdtemp(prefix="tidegate-fail-")))
 FLIGHTS: dict[str, Any] = {
     "source": {"topics": ["flights"]},
     "limits": {"max_records": 1500},

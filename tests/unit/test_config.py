@@ -74,6 +74,7 @@ def test_a_fault_names_file_setting_expectation_and_value() -> None:
         ({"transform": "orders"}, "module:function"),
         ({"schedule": "every day"}, "five cron fields"),
         ({"schedule": 5}, "five cron fields"),
+        ({"identity": "row"}, '"origin" or "batch"'),
         ({"retries": -1}, "0 or more"),
         ({"retry_delay_s": "x"}, "number of seconds"),
         ({"tags": [1]}, "list of texts"),
@@ -136,11 +137,16 @@ def test_all_faults_of_a_file_are_told_at_once() -> None:
     assert caught.value.fields["faults"] == len(str(caught.value).splitlines()) == 6
 
 
-@pytest.mark.parametrize("name", ["Orders", "1st", "a-b", "", "x" * 61, "my_secret_orders", "token"])
+@pytest.mark.parametrize("name", ["Orders", "1st", "a-b", "", "x" * 61, "my_secret_orders", "token", "orders__replay"])
 def test_names_that_keys_cannot_carry_are_refused(name: str) -> None:
     """Keys compare loosely on some databases, and Airflow masks some words."""
     with pytest.raises(ConfigError, match="file's name"):
         parse(MINIMAL, name)
+
+
+def test_the_replay_dag_is_named_after_the_pipeline() -> None:
+    """A name that no pipeline can have."""
+    assert parse(MINIMAL, "orders").replay_dag == "orders__replay"
 
 
 @pytest.mark.parametrize("settings", [None, [], "text"])

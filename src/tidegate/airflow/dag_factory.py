@@ -1,4 +1,4 @@
-"""Pipeline in, DAG out: `plan -> load -> commit`.
+"""Pipeline in, two DAGs out: the schedule, `plan -> load -> commit`, and its replay, `plan -> load (of each chunk) -> verify`.
 
 Nothing is asked of a broker, a database or Spark here: a DAG file is parsed again and again.
 """
@@ -13,6 +13,8 @@ import yaml
 from airflow.sdk import DAG, Param
 
 from tidegate.airflow.operators import CommitOperator, LoadOperator, PlanOperator
+from tidegate.airflow.replay_form import replay_params
+from tidegate.airflow.replay_operators import LoadChunkOperator, PlanReplayOperator, VerifyReplayOperator
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.config import Pipeline
 from tidegate.errors import ConfigError
@@ -23,7 +25,7 @@ EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
-    """A DAG for every pipeline file; a file that is not valid becomes an import error of its own.
+    """The DAGs of every pipeline file; a file that is not valid becomes an import error of its own.
 
     Args:
         folder: the pipelines' YAML files.
@@ -35,6 +37,7 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
             dags[file.stem] = BrokenPipeline(file, pipeline)
         else:
             dags[file.stem] = pipeline_dag(pipeline, spark_jobs=spark_jobs, source=file.read_text(encoding="utf-8"))
+            dags[pipeline.replay_dag] = replay_dag(pipeline, spark_jobs=spark_jobs)
     return dags
 
 
@@ -50,12 +53,7 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
         max_active_runs=1,
         tags=["tidegate", *pipeline.tags],
         params=_params(pipeline),
-        default_args={
-            "retries": pipeline.retries,
-            # for what the policy is not asked about: a task whose process was killed
-            "retry_delay": timedelta(seconds=pipeline.retry_delay_s),
-            "retry_policy": RetryWhatCanHeal(pipeline.retry_delay_s),
-        },
+        default_args=_retries(pipeline),
     )
     with dag:
         plan = PlanOperator(task_id="plan", pipeline=pipeline)
@@ -63,6 +61,45 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
         commit = CommitOperator(task_id="commit", pipeline=pipeline)
         plan >> load >> commit
     return dag
+
+
+def replay_dag(pipeline: Pipeline, *, spark_jobs: Path) -> DAG:
+    """The DAG that replays any past part of a pipeline. Its loads wait behind the schedule's for a slot of the pool."""
+    dag = DAG(
+        dag_id=pipeline.replay_dag,
+        description=f"Loads any past part of {pipeline.name} once more",
+        doc_md=_replay_docs(pipeline),
+        schedule=None,
+        start_date=EPOCH,
+        catchup=False,
+        tags=["tidegate", "replay", *pipeline.tags],
+        is_paused_upon_creation=False,  # it has no schedule: a run is always somebody's wish
+        params=replay_params(pipeline),
+        default_args=_retries(pipeline),
+    )
+    with dag:
+        plan = PlanReplayOperator(task_id="plan", pipeline=pipeline)
+        load = LoadChunkOperator.partial(
+            task_id="load",
+            pipeline=pipeline,
+            spark_jobs=spark_jobs,
+            pool=pipeline.pool,
+            weight_rule="absolute",
+            map_index_template="chunk {{ task.chunk }}",
+        ).expand(chunk=plan.output)
+        # also after a load that failed: it names what is missing
+        verify = VerifyReplayOperator(task_id="verify", pipeline=pipeline, trigger_rule="none_skipped")
+        load >> verify
+    return dag
+
+
+def _retries(pipeline: Pipeline) -> dict[str, Any]:
+    return {
+        "retries": pipeline.retries,
+        # for what the policy is not asked about: a task whose process was killed
+        "retry_delay": timedelta(seconds=pipeline.retry_delay_s),
+        "retry_policy": RetryWhatCanHeal(pipeline.retry_delay_s),
+    }
 
 
 def _params(pipeline: Pipeline) -> dict[str, Param]:
@@ -111,6 +148,23 @@ A run that fails leaves its range; the next run takes it up. Variables: `tidegat
 ```yaml
 {source or yaml.safe_dump({"transform": pipeline.transform})}
 ```
+"""
+
+
+def _replay_docs(pipeline: Pipeline) -> str:
+    return f"""\
+### Replay of {pipeline.name}
+Loads any past part of `{pipeline.source}` once more: its rows in `{pipeline.sink.table}` are replaced. The schedule goes on,
+and its cursor neither moves nor is passed.
+
+| task | what it does | when it is cleared |
+|---|---|---|
+| plan | checks what is asked, and saves all chunks as one Variable | finds them again, and what of them is missing |
+| load | one bounded Spark job for each chunk | replaces that chunk's rows again |
+| verify | finds every chunk's receipt in the table | does so again |
+
+A run that fails is continued by clearing its failed tasks, or by a new run with the same parameters: chunks that landed are not
+repeated. Variables: `tidegate.{pipeline.name}.replay.*`.
 """
 
 

@@ -1,6 +1,8 @@
 """The three tasks of a run: plan, load, commit.
 
 They are thin: what happens is decided in `tidegate.batch`; here it meets Airflow's context, connections and logs.
+A run of Airflow's date backfill goes the same way with a replay of one chunk in the place of a batch: its plan says so, and its
+commit checks the receipt and leaves the cursor alone (`tidegate.replay`).
 `plan` and `commit` import neither Spark nor pandas. A run's range travels between the tasks as its Variable's key; the load's
 answer as an XCom, which is JSON of a few hundred bytes.
 
@@ -16,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +30,7 @@ from tidegate.airflow import notes
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.store import VariableStore
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
+from tidegate.chunks import SavedReplay
 from tidegate.config import Pipeline
 from tidegate.cursor import Cursor
 from tidegate.errors import ConfigError, RequestError, SparkJobFailed, TidegateError
@@ -36,17 +40,20 @@ from tidegate.kafka.settings import Translated, planning_client, spark_client
 from tidegate.ledger import Ledger
 from tidegate.planning import Skip
 from tidegate.ranges import TopicPartition, offsets_from_json, ranges_to_json, total_count
+from tidegate.replay import PlannedReplay, ReplayVerdict, plan_backfill, verify_replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
+BACKFILL = "backfill"
+"""Airflow's type of the runs of a date backfill."""
 EXCHANGE_DIR = "TIDEGATE_EXCHANGE_DIR"
 """Environment: the folder through which a plan reaches spark-submit; shared with the driver where that runs elsewhere."""
 
 
-def _kafka(pipeline: Pipeline, purpose: str, client: Callable[..., Translated], log: Any) -> dict[str, str]:
+def kafka_settings(pipeline: Pipeline, purpose: str, client: Callable[..., Translated], log: Any) -> dict[str, str]:
     """A client's settings, from the pipeline's connection; what was changed on the way is logged (never a secret)."""
     source = pipeline.source
     extra = extra_of(get_connection(source.connection, expected="a Kafka connection"))
@@ -54,6 +61,18 @@ def _kafka(pipeline: Pipeline, purpose: str, client: Callable[..., Translated], 
     for note in made.notes:
         log.info("connection %s: %s", source.connection, note)
     return made.settings
+
+
+def ports_of(pipeline: Pipeline, log: Any) -> dict[str, Any]:
+    """The ports of a plan, as keyword arguments, and the time."""
+    from tidegate.kafka.brokers import AdminBrokers  # noqa: PLC0415 - parsing the DAG needs no Kafka client
+
+    return {
+        "store": VariableStore(),
+        "brokers": AdminBrokers(kafka_settings(pipeline, "plan", planning_client, log)),
+        "sink": IcebergHistory(),
+        "now_ms": time.time_ns() // 1_000_000,
+    }
 
 
 class PlanOperator(BaseOperator):
@@ -72,21 +91,20 @@ class PlanOperator(BaseOperator):
             AirflowSkipException: there is nothing to read.
             TidegateError: see `tidegate.batch.plan_batch`.
         """
-        from tidegate.kafka.brokers import AdminBrokers  # noqa: PLC0415 - parsing the DAG needs no Kafka client
-
-        settings = _kafka(self.pipeline, "plan", planning_client, self.log)
-        planned = plan_batch(
-            self.pipeline,
-            context["run_id"],
-            _request(context["params"]),
-            store=VariableStore(),
-            brokers=AdminBrokers(settings),
-            sink=IcebergHistory(),
-            now_ms=time.time_ns() // 1_000_000,
-        )
+        ports = ports_of(self.pipeline, self.log)
+        run = context["dag_run"]
+        planned: Planned | PlannedReplay | Skip
+        if run.run_type == BACKFILL:
+            interval, scheduled = _interval(self.pipeline, run)
+            planned = plan_backfill(self.pipeline, context["run_id"], interval, scheduled=scheduled, **ports)
+        else:
+            planned = plan_batch(self.pipeline, context["run_id"], _request(context["params"]), **ports)
         if isinstance(planned, Skip):
             context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Nothing to read: {planned.reason}.")
             raise AirflowSkipException(planned.reason)
+        if isinstance(planned, PlannedReplay):
+            context["ti"].xcom_push(key=notes.XCOM_KEY, value="\n".join(log_replay(planned, self.log)))
+            return replay_answer(planned)
         context["ti"].xcom_push(key=notes.XCOM_KEY, value="\n".join(self._log_plan(planned)))
         saved = planned.saved
         return {
@@ -136,8 +154,55 @@ def _request(params: Mapping[str, Any]) -> Request:
     return Request(params.get("max_records"), offsets)
 
 
-class LoadOperator(SparkSubmitOperator):
-    """Replaces, in the sink, the rows of this run's range: through Spark Connect or spark-submit, by the connection's type.
+def _interval(pipeline: Pipeline, run: Any) -> tuple[tuple[int, int], list[str]]:
+    """What a backfill's run covers (epoch ms), and the run id that the schedule gives to the same logical date.
+
+    A cron schedule's runs have a data interval without length; such a run covers the time from its date to the next one.
+    """
+    from croniter import croniter  # type: ignore[import-untyped]  # noqa: PLC0415 - Airflow's own; only a backfill needs it
+
+    at: datetime = run.logical_date
+    start, end = run.data_interval_start or at, run.data_interval_end or at
+    if start == end and pipeline.schedule is not None:
+        end = croniter(pipeline.schedule, start).get_next(datetime)
+    covers = int(start.timestamp() * 1000), int(end.timestamp() * 1000)
+    return covers, [f"scheduled__{at.isoformat()}"]
+
+
+def log_replay(planned: PlannedReplay, log: Any) -> list[str]:
+    """Log what is replayed, and what that does; returns the same lines."""
+    saved = planned.saved
+    how = "planned now"
+    if planned.origin == "own":
+        how = "this run's own, saved by an earlier try; " + (
+            "all of it landed: loading it again" if planned.redo else f"{len(planned.todo)} chunks are missing"
+        )
+    lines = [
+        f"replay {saved.replay} of {saved.pipeline} into {saved.table} by {saved.transform}, {len(saved.chunks)} chunks: {how}"
+    ]
+    lines += planned.report.lines() if planned.report is not None else []
+    for line in lines:
+        log.info("%s", line)
+    return lines
+
+
+def replay_answer(planned: PlannedReplay) -> dict[str, Any]:
+    """What the plan of a replay hands on: its Variable's key, and how to load."""
+    saved = planned.saved
+    return {
+        "replay": saved.replay,
+        "key": planned.key,
+        "origin": planned.origin,
+        "redo": planned.redo,
+        "chunks": len(saved.chunks),
+        "todo": len(planned.todo),
+        "parallel": saved.parallel,
+        "records": total_count(saved.selection),
+    }
+
+
+class SparkLoad(SparkSubmitOperator):
+    """A task that runs a `LoadJob`: through Spark Connect or spark-submit, by the connection's type.
 
     Args:
         pipeline: what to load.
@@ -158,35 +223,38 @@ class LoadOperator(SparkSubmitOperator):
         self.spark_jobs = spark_jobs
         self._session: SparkSession | None = None
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        """Load the saved range and hand on the receipt found in the sink.
+    def order(self, **what: Any) -> LoadJob:
+        """A job with all that the pipeline says; `what` are the fields that differ from load to load."""
+        source = self.pipeline.source
+        return LoadJob(
+            pipeline=self.pipeline.name,
+            kafka_options=kafka_settings(self.pipeline, "load", spark_client, self.log),
+            split=Split(self.pipeline.split.min_partitions, self.pipeline.split.max_records_per_partition),
+            isolation_level=source.isolation_level,
+            contiguous=source.contiguous,
+            **what,
+        )
+
+    def order_chunk(self, saved: SavedReplay, number: int, *, redo: bool) -> LoadJob:
+        """The job that loads one chunk of a replay."""
+        return self.order(
+            seq=number,
+            run_id=saved.run_id,
+            ranges=saved.chunk(number),
+            transform=saved.transform,
+            table=saved.table,
+            redo=redo,
+            topic_ids=saved.topic_ids,
+            generation=saved.generation,
+            replay=saved.replay,
+        )
+
+    def run_job(self, job: LoadJob, context: Context) -> dict[str, Any]:
+        """Load, and hand on the receipt found in the sink.
 
         Raises:
             TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.errors`.
         """
-        plan = context["ti"].xcom_pull(task_ids="plan")
-        if not plan:
-            raise RequestError("this run has no plan to load", fix="Clear the run's plan task")
-        saved = Ledger(VariableStore(), self.pipeline.name).saved_range(plan["key"])
-        if not saved.to_load:
-            self.log.info("batch %d holds no offsets: it only fixes where new partitions start", saved.seq)
-            return {}
-        source = self.pipeline.source
-        job = LoadJob(
-            pipeline=self.pipeline.name,
-            seq=saved.seq,
-            run_id=saved.run_id,
-            ranges=saved.to_load,
-            transform=self.pipeline.transform,
-            table=self.pipeline.sink.table,
-            kafka_options=_kafka(self.pipeline, "load", spark_client, self.log),
-            redo=bool(plan["redo"]),
-            split=Split(self.pipeline.split.min_partitions, self.pipeline.split.max_records_per_partition),
-            isolation_level=source.isolation_level,
-            contiguous=source.contiguous,
-            topic_ids=saved.topic_ids,
-            generation=saved.generation,
-        )
         connection = get_connection(
             self.pipeline.spark.connection, expected="spark_connect (a warm server) or spark (spark-submit)"
         )
@@ -217,7 +285,7 @@ class LoadOperator(SparkSubmitOperator):
             self.application_args = ["--job", str(job_file), "--result", str(result_file)]
             failure: Exception | None = None
             try:
-                super().execute(context)
+                SparkSubmitOperator.execute(self, context)  # not this class's own, which is what called
             except Exception as error:  # noqa: BLE001 - the driver's own words, where it left some, are better
                 failure = error
             return _read_result(result_file, failure)
@@ -238,6 +306,38 @@ class LoadOperator(SparkSubmitOperator):
             interrupt(self._session)
         elif self._hook is not None:
             super().on_kill()
+
+
+class LoadOperator(SparkLoad):
+    """Replaces, in the sink, the rows of this run's range."""
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        """Load the saved range and hand on the receipt found in the sink.
+
+        Raises:
+            TidegateError: as `run_job`.
+        """
+        plan = context["ti"].xcom_pull(task_ids="plan")
+        if not plan:
+            raise RequestError("this run has no plan to load", fix="Clear the run's plan task")
+        ledger = Ledger(VariableStore(), self.pipeline.name)
+        if "replay" in plan:
+            return self.run_job(self.order_chunk(ledger.saved_replay(plan["key"]), 0, redo=plan["redo"]), context)
+        saved = ledger.saved_range(plan["key"])
+        if not saved.to_load:
+            self.log.info("batch %d holds no offsets: it only fixes where new partitions start", saved.seq)
+            return {}
+        job = self.order(
+            seq=saved.seq,
+            run_id=saved.run_id,
+            ranges=saved.to_load,
+            transform=self.pipeline.transform,
+            table=self.pipeline.sink.table,
+            redo=bool(plan["redo"]),
+            topic_ids=saved.topic_ids,
+            generation=saved.generation,
+        )
+        return self.run_job(job, context)
 
 
 @contextmanager
@@ -263,8 +363,33 @@ def _read_result(result_file: Path, failure: Exception | None) -> LoadResult:
     return LoadResult.from_json(answer)
 
 
+def verified(pipeline: Pipeline, key: str, log: Any) -> dict[str, Any]:
+    """The verdict on the saved replay at `key`, logged, as JSON.
+
+    Raises:
+        ReceiptMismatch: chunks are missing, or differ in their transform's version.
+        TidegateError: see `tidegate.replay.verify_replay`.
+    """
+    ports = ports_of(pipeline, log)
+    saved = Ledger(ports["store"], pipeline.name).saved_replay(key)
+    found: ReplayVerdict = verify_replay(
+        saved, sink=ports["sink"], brokers=ports["brokers"], level=pipeline.source.isolation_level
+    )
+    log.info("all %d chunks of replay %s are in %s: %s", found.chunks, saved.replay, saved.table, found)
+    return {
+        "chunks": found.chunks,
+        "offsets": found.offsets,
+        "rows": found.rows,
+        "transform": found.transform,
+        "expired": [str(r) for r in found.expired],
+    }
+
+
 class CommitOperator(BaseOperator):
-    """Moves the cursor past this run's range, once its receipt covers it; moved already: nothing to do."""
+    """Moves the cursor past this run's range, once its receipt covers it; moved already: nothing to do.
+
+    Of a backfill's run it only checks the receipt: the cursor stays.
+    """
 
     ui_color = "#f6e3c5"
 
@@ -283,6 +408,8 @@ class CommitOperator(BaseOperator):
         plan = context["ti"].xcom_pull(task_ids="plan")
         if not plan:
             raise RequestError("this run has no plan to commit", fix="Clear the run's plan task")
+        if "replay" in plan:
+            return {"replay": plan["replay"], **verified(self.pipeline, plan["key"], self.log)}
         loaded = context["ti"].xcom_pull(task_ids="load")
         result = LoadResult.from_json(loaded) if loaded else None
         saved, cursor, moved = commit_batch(
@@ -310,6 +437,6 @@ class CommitOperator(BaseOperator):
 
         group = self.pipeline.consumer_group
         try:
-            commit_offsets(_kafka(self.pipeline, "commit", planning_client, self.log), group, cursor.offsets)
+            commit_offsets(kafka_settings(self.pipeline, "commit", planning_client, self.log), group, cursor.offsets)
         except TidegateError as error:
             self.log.warning("consumer group %s does not show this commit: %s", group, error)

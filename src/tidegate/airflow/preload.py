@@ -22,6 +22,7 @@ MODULES = (
     "pyspark.sql.connect.functions",
     "pyspark.sql.connect.observation",
     "tidegate.airflow.operators",
+    "tidegate.airflow.replay_operators",
     "tidegate.spark.load",
     "tidegate.spark.session",
 )

@@ -184,11 +184,25 @@ class AirflowApi:
         entry = self.find(path, deserialize=False)
         return None if entry is None else _json_or_text(entry["value"])
 
-    def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
+    def count_mapped(self, dag_id: str, run_id: str, task_id: str, state: str) -> int:
+        """How many instances of a mapped task are in a state; 0 before it was mapped."""
+        path = f"{_run(dag_id, run_id)}/taskInstances/{_part(task_id)}/listMapped"
+        found = self.find(path, state=state, limit=1)
+        return 0 if found is None else int(found["total_entries"])
+
+    def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
         """The log of one try of a task, one event a line; an event's error and stack follow it."""
         path = f"{_run(dag_id, run_id)}/taskInstances/{_part(task_id)}/logs/{try_number}"
-        content = self.get(path, full_content=True)["content"]
+        content = self.get(path, full_content=True, map_index=map_index)["content"]
         return "\n".join(line if isinstance(line, str) else _log_line(line) for line in content)
+
+    def why_failed(self, dag_id: str, run_id: str) -> str:
+        """The first failed task of a run, and the error at the end of its log, in its own words."""
+        for task in self.task_instances(dag_id, run_id):
+            if task["state"] == "failed":
+                log = self.task_log(dag_id, run_id, task["task_id"], task["try_number"], task["map_index"])
+                return f"{task['task_id']}: {_last_error(log)}"
+        return "no task failed by itself"
 
     # ---- what the platform keeps in Airflow
 
@@ -298,6 +312,14 @@ def _log_line(event: Mapping[str, Any]) -> str:
     line = str(event.get("event", ""))
     details = [json.dumps(event[key], default=str) for key in ("error_detail", "exc_info", "exception") if event.get(key)]
     return "\n".join([line, *details])
+
+
+def _last_error(log: str) -> str:
+    for line in reversed(log.splitlines()):
+        if line.startswith('[{"') and "exc_type" in line:
+            detail = json.loads(line)[0]
+            return f"{detail.get('exc_type')}: {detail.get('exc_value')}"
+    return "see its log"
 
 
 def _last_line(text: str) -> str:

@@ -6,7 +6,6 @@ verdict: librdkafka reads the topic, PyIceberg the table; every (partition, offs
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -106,7 +105,7 @@ class Demo:
             yield run
             if run.state != "success":
                 raise PlatformError(
-                    f"run {run_id} ended as {run.state}: {self._why(run_id)}",
+                    f"run {run_id} ended as {run.state}: {self._api.why_failed(PIPELINE, run_id)}",
                     fix="The saved range stays, and the next run takes it up",
                 )
 
@@ -154,22 +153,6 @@ class Demo:
             },
         )
 
-    def _why(self, run_id: str) -> str:
-        for task in self._api.task_instances(PIPELINE, run_id):
-            if task["state"] == "failed":
-                log = self._api.task_log(PIPELINE, run_id, task["task_id"], task["try_number"])
-                return f"{task['task_id']}: {_last_error(log)}"
-        return "no task failed by itself"
-
 
 def _seconds(since: str, until: str) -> float:
     return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
-
-
-def _last_error(log: str) -> str:
-    """The error at the end of a task's log, in its own words."""
-    for line in reversed(log.splitlines()):
-        if line.startswith('[{"') and "exc_type" in line:
-            detail = json.loads(line)[0]
-            return f"{detail.get('exc_type')}: {detail.get('exc_value')}"
-    return "see its log"

@@ -90,6 +90,11 @@ class Remote:
         with platform.api() as api:
             yield Remote(api)
 
+    @property
+    def api(self) -> AirflowApi:
+        """Airflow's REST API."""
+        return self._api
+
     def kafka(self, pipeline: Pipeline) -> dict[str, str]:
         """The planning client's settings of the pipeline's Kafka connection.
 

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from tidegate.errors import ReceiptMismatch, ReceiptMissing, SinkMisfit
 from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import KEPT, PREFIX, LoadId, Receipt
+from tidegate.receipts import KEPT, PREFIX, LoadId, Receipt, task_properties
 from tidegate.spark.errors import condition_of
 from tidegate.spark.origin import ORIGIN, inside
 from tidegate.spark.replacement import Cut, find_cut, in_boxes, kept_rows
@@ -62,14 +62,16 @@ class IcebergTable:
     spark: SparkSession
     name: str
 
-    def receipt_of_batch(self, pipeline: str, seq: int) -> tuple[bool, Receipt | None]:
-        """Whether the table exists, and the newest receipt of that batch in it. One round trip, and one more for each found.
+    def receipt_of_batch(self, pipeline: str, seq: int, replay: str | None = None) -> tuple[bool, Receipt | None]:
+        """Whether the table exists, and the newest receipt in it of that batch, or of chunk `seq` of that replay.
+
+        One round trip, and one more for each found.
 
         Raises:
             StateCorrupt: the receipt is there, but broken.
         """
         try:
-            found = self._receipts({"pipeline": pipeline, "seq": str(seq)})
+            found = self._receipts(task_properties(pipeline, seq, replay))
         except AnalysisException as error:
             if condition_of(error).startswith(NOT_FOUND):
                 return False, None
@@ -83,7 +85,7 @@ class IcebergTable:
             ReceiptMissing: no commit carries it.
             ReceiptMismatch: it does not cover the load's ranges.
         """
-        found = self._receipts({"attempt": load.attempt})
+        found = self._receipts({f"{PREFIX}attempt": load.attempt})
         if not found:
             raise ReceiptMissing(
                 f"table {self.name} holds no commit of attempt {load.attempt}",
@@ -212,7 +214,7 @@ class IcebergTable:
         """Receipts with these properties, oldest first, of every snapshot there is. One round trip, no shuffle, no join."""
         matching: Column = F.lit(True)
         for key, value in wanted.items():
-            matching = matching & (F.col("summary")[f"{PREFIX}{key}"] == value)
+            matching = matching & (F.col("summary")[key] == value)
         snapshots = self.spark.table(f"{self.name}.snapshots").where(matching)
         found = snapshots.select("snapshot_id", F.unix_millis("committed_at").alias("committed_at_ms"), "summary").collect()
         receipts = (

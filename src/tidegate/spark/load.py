@@ -68,7 +68,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         transform = find_transform(job.transform, spark_jobs)
         table = IcebergTable(spark, job.table)
         with _timed(seconds, "lookup"):
-            exists, landed = table.receipt_of_batch(job.pipeline, job.seq)
+            exists, landed = table.receipt_of_batch(job.pipeline, job.seq, job.replay)
         if landed and not job.redo and landed.covers(job.ranges) and landed.load.transform == transform.identity:
             with _timed(seconds, "receipt"):
                 return _found(spark, table, landed, job, seconds)

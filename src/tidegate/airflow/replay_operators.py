@@ -1,0 +1,116 @@
+"""The tasks of a replay: plan, load (mapped over the chunks), verify. What happens is decided in `tidegate.replay`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
+
+from tidegate.airflow import notes
+from tidegate.airflow.operators import SparkLoad, log_replay, ports_of, replay_answer, verified
+from tidegate.airflow.store import VariableStore
+from tidegate.config import Pipeline
+from tidegate.errors import RequestError
+from tidegate.ledger import Ledger
+from tidegate.replay import plan_replay
+from tidegate.replay_request import ReplayRequest
+
+ENDED = ["success", "failed", "skipped", "upstream_failed", "removed"]
+"""States of a chunk's task that nobody waits for."""
+TURN_S = 3.0
+REPLAY = "replay"
+"""The XCom that tells of the saved replay; what the plan returns is the list of chunks that `load` is mapped over."""
+
+
+class PlanReplayOperator(BaseOperator):
+    """Saves all chunks of this run's replay, before the first load. A dry run tells what would be, and changes nothing."""
+
+    ui_color = "#dbe9f6"
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> list[int]:
+        """Plan, or find again this run's replay; the numbers of the chunks to load.
+
+        Raises:
+            AirflowSkipException: it is a dry run.
+            TidegateError: see `tidegate.replay.plan_replay`.
+        """
+        params = context["params"]
+        dry = bool(params.get("dry_run"))
+        request = ReplayRequest.from_params(params)
+        planned = plan_replay(self.pipeline, context["run_id"], request, save=not dry, **ports_of(self.pipeline, self.log))
+        told = log_replay(planned, self.log)
+        if dry:
+            told.insert(0, "Dry run: nothing was changed.")
+            context["ti"].xcom_push(key="dry_run", value=planned.report.to_json() if planned.report else {})
+        context["ti"].xcom_push(key=notes.XCOM_KEY, value="\n".join(told))
+        if dry:
+            raise AirflowSkipException("dry run: nothing was changed")
+        context["ti"].xcom_push(key=REPLAY, value=replay_answer(planned))
+        return list(planned.todo)
+
+
+class LoadChunkOperator(SparkLoad):
+    """Replaces, in the sink, the rows of one chunk.
+
+    Args:
+        chunk: its number.
+    """
+
+    def __init__(self, *, chunk: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.chunk = chunk
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        """Load the saved chunk and hand on the receipt found in the sink. What has landed is written again only on purpose.
+
+        Raises:
+            AirflowRescheduleException: as many chunks as the replay asked for are being loaded already.
+            TidegateError: as `run_job`.
+        """
+        ti = context["ti"]
+        plan = ti.xcom_pull(task_ids="plan", key=REPLAY)
+        if not plan:
+            raise RequestError("this run has no replay to load", fix="Clear the run's plan task")
+        self._wait_for_turn(context, plan["parallel"])
+        saved = Ledger(VariableStore(), self.pipeline.name).saved_replay(plan["key"])
+        # Airflow counts tries on: the first one after somebody cleared this task is the first of a new set of retries
+        cleared = ti.try_number > 1 and ti.try_number == (ti.max_tries or 0) - (self.retries or 0) + 1
+        return self.run_job(self.order_chunk(saved, self.chunk, redo=plan["redo"] or cleared), context)
+
+    def _wait_for_turn(self, context: Context, parallel: int | None) -> None:
+        """Give the slot back until fewer than `parallel` chunks before this one are unfinished; the first never waits."""
+        ti = context["ti"]
+        place = ti.map_index or 0
+        if parallel is None or place < parallel:
+            return
+        ended = ti.get_ti_count(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], states=ENDED)
+        if place >= ended + parallel:
+            raise AirflowRescheduleException(datetime.now(UTC) + timedelta(seconds=TURN_S))  # type: ignore[no-untyped-call]
+
+
+class VerifyReplayOperator(BaseOperator):
+    """Checks that the table holds every chunk's receipt, by one version of the transform, of the topics that were planned."""
+
+    ui_color = "#f6e3c5"
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """The verdict.
+
+        Raises:
+            ReceiptMismatch: chunks are missing; the message names them.
+            TidegateError: see `tidegate.replay.verify_replay`.
+        """
+        plan = context["ti"].xcom_pull(task_ids="plan", key=REPLAY)
+        if not plan:
+            raise RequestError("this run has no replay to verify", fix="See the log of its plan task")
+        return verified(self.pipeline, plan["key"], self.log)

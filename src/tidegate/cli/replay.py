@@ -1,0 +1,195 @@
+"""Loading any past part of a pipeline once more, through the DAG that replays it."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidegate.cli.shared import HERE, AsJson, Name, Project, err, now_ms, open_remote, out, show_progress, the_pipeline
+from tidegate.config import Pipeline, epoch_ms
+from tidegate.errors import RequestError
+from tidegate.replay_request import ReplayRequest
+
+if TYPE_CHECKING:
+    from tidegate.local.airflow_api import AirflowApi
+    from tidegate.local.remote import Remote
+
+app = typer.Typer()
+SPEC = re.compile(r"(?:(?:(?P<topic>[a-zA-Z0-9._-]+):)?(?P<partition>\d+):)?(?P<offset>-?\d+)")
+LONGEST_S = 7 * 86_400.0
+POLL_S = 1.0
+
+
+@app.command()
+def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay can be asked
+    pipeline: Name,
+    project: Project = HERE,
+    from_: Annotated[
+        list[str] | None, typer.Option("--from", help="first offset: 0:1000 of partition 0, orders:0:1000, or 1000 of all")
+    ] = None,
+    until: Annotated[
+        list[str] | None, typer.Option(help="offset after the last one, written like --from; or a time, like --since")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="records from this time on, such as 2013-03-01 or 2013-03-01T12:00Z")
+    ] = None,
+    batch: Annotated[str | None, typer.Option(help="a batch, or the first and the last: 12..18")] = None,
+    run: Annotated[str | None, typer.Option(help="the DAG run whose batch it is")] = None,
+    version: Annotated[
+        str | None, typer.Option(help="rows that a version of the transform has loaded: '<2', =3f9a0c12b7de, !=3f9a0c12b7de")
+    ] = None,
+    chunk_size: Annotated[int | None, typer.Option(help="offsets of one load, about")] = None,
+    parallel: Annotated[int | None, typer.Option(help="loads at the same time; as many as the pool lets by default")] = None,
+    table: Annotated[str | None, typer.Option(help="another table than the pipeline's own, for a trial")] = None,
+    transform: Annotated[str | None, typer.Option(help="another transform than the pipeline's own")] = None,
+    *,
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="leave out what is no longer retained")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="tell what would be read and replaced; change nothing")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Load any past part of a pipeline once more: its rows are replaced, the schedule goes on, the cursor stays.
+
+    Select by offsets, times, batches, a run, or versions. The same command again goes on where an unfinished replay stopped.
+    """
+    this = the_pipeline(project, pipeline)
+    asked = {
+        **_bounds(this, from_ or [], until or [], since),
+        "batches": batch,
+        "run": run,
+        "versions": version,
+        "chunk_size": chunk_size,
+        "parallel": parallel,
+        "table": table,
+        "transform": transform,
+        "accept_loss": accept_loss,
+    }
+    params = {name: value for name, value in asked.items() if value not in (None, False)}
+    request = ReplayRequest.from_params(params)
+    with open_remote(project) as remote:
+        if dry_run:
+            _tell(this, request, remote, as_json=as_json)
+            return
+        done = _follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
+    if as_json:
+        out.print_json(json.dumps(done))
+    elif done["state"] == "success":
+        found = done["verdict"]
+        out.print(f"replayed: {found['chunks']} chunks, {found['offsets']:,} offsets, {found['rows']:,} rows", markup=False)
+    if done["state"] != "success":
+        err.print(f"the replay {done['run_id']} ended as {done['state']}: {done['why']}", style="red", markup=False)
+        raise typer.Exit(1)
+
+
+def _tell(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *, as_json: bool) -> None:
+    from tidegate.replay import plan_replay  # noqa: PLC0415
+
+    planned = plan_replay(
+        pipeline,
+        "dry-run",
+        request,
+        store=remote.store,
+        brokers=remote.brokers(pipeline),
+        sink=remote.sink,
+        now_ms=now_ms(),
+        save=False,
+    )
+    report = planned.report
+    if report is None:  # only a run of the name "dry-run" that has saved a replay
+        raise RequestError("the run dry-run has a replay of its own", fix="Delete its Variable")
+    if as_json:
+        out.print_json(json.dumps(report.to_json()))
+        return
+    for line in report.lines():
+        out.print(line, markup=False)
+
+
+def _follow(api: AirflowApi, dag_id: str, run_id: str) -> dict[str, Any]:
+    """The run's result, once it ended; a bar shows the chunks that are done."""
+    err.print(f"{dag_id}: run {run_id}", markup=False)
+    with show_progress() as progress:
+        total: list[int] = []
+
+        def look(run: dict[str, Any]) -> None:
+            if not total:
+                told = api.xcom(dag_id, run_id, "plan", "replay")
+                total.extend([told["todo"]] if told else [])
+            done = api.count_mapped(dag_id, run_id, "load", "success") if total else 0
+            progress("chunks" if total else f"plan: {run['state']}", done, total[0] if total else None)
+
+        state = api.wait_run(dag_id, run_id, timeout_s=LONGEST_S, poll_s=POLL_S, progress=look)["state"]
+    return {
+        "run_id": run_id,
+        "state": state,
+        "verdict": api.xcom(dag_id, run_id, "verify"),
+        "why": None if state == "success" else api.why_failed(dag_id, run_id),
+    }
+
+
+def _bounds(pipeline: Pipeline, first: list[str], last: list[str], since: str | None) -> dict[str, Any]:
+    """The form's parameters for --from, --until and --since: offsets, or times."""
+    times = [text for text in last if _is_time(text)]
+    if since is not None or times:
+        if first or len(last) > 1:
+            raise RequestError(
+                "offsets and times cannot be asked for together", fix="Use --from with offsets, or --since with a time"
+            )
+        return {"from_time": _time(since), "until_time": _time(times[0] if times else (last[0] if last else None))}
+    if not first and not last:
+        return {}
+    topics = pipeline.source.topics or tuple(pipeline.source.assign or ())
+    starts, ends = ([_spec(text, topics) for text in texts] for texts in (first, last))
+    found: dict[tuple[str | None, int | None], list[list[int | None]]] = {}
+    for where, offset in starts:
+        found.setdefault(where, []).append([offset, None])
+    for where, offset in ends:
+        pairs = found.setdefault(where, [])
+        open_pair = next((pair for pair in pairs if pair[1] is None), None)
+        if open_pair is None:
+            pairs.append([None, offset])
+        else:
+            open_pair[1] = offset
+    if (None, None) in found:
+        if len(found) > 1:
+            raise RequestError("offsets of all partitions and of some cannot be asked for together")
+        return {"offsets": found[None, None]}
+    offsets: dict[str, dict[str, list[list[int | None]]]] = {}
+    for (topic, partition), pairs in found.items():
+        offsets.setdefault(str(topic), {})[str(partition)] = pairs
+    return {"offsets": offsets}
+
+
+def _spec(text: str, topics: tuple[str, ...]) -> tuple[tuple[str | None, int | None], int]:
+    match = SPEC.fullmatch(text)
+    if match is None:
+        raise RequestError(
+            f"{text!r} is no offset", fix="Write 0:1000 for partition 0, orders:0:1000, or 1000 for all partitions"
+        )
+    topic, partition = match["topic"], match["partition"]
+    if partition is not None and topic is None:
+        if len(topics) != 1:
+            raise RequestError(f"{text!r}: the pipeline reads several topics", fix=f"Name one, such as orders:{text}")
+        topic = topics[0]
+    return (topic, None if partition is None else int(partition)), int(match["offset"])
+
+
+def _is_time(text: str) -> bool:
+    if text.isdecimal():
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _time(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromtimestamp(epoch_ms(text) / 1000, UTC).isoformat()
+    except (ValueError, TypeError) as error:
+        raise RequestError(f"{text!r} is no time", fix="Write 2013-03-01, or 2013-03-01T12:00:00Z") from error

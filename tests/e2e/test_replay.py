@@ -1,0 +1,311 @@
+"""Replays beside a schedule: through Airflow's REST API and the command line, killed and continued, judged by the oracle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FAIL_POINTS, Project, Runs
+
+from tidegate.errors import PlatformError
+from tidegate.failpoints import arm, disarm, reached
+from tidegate.iceberg.history import IcebergHistory
+from tidegate.iceberg.origins import read_origins
+from tidegate.kafka.brokers import AdminBrokers
+from tidegate.kafka.log import read_offsets
+from tidegate.local import AirflowApi, Platform
+from tidegate.local.flights import create_topic, produce, read_flights
+from tidegate.local.process import wait_until
+from tidegate.oracle import Verdict, judge
+from tidegate.planning import Watermarks
+from tidegate.ranges import offsets_from_json
+
+TIDEGATE = Path(sys.executable).parent / "tidegate"
+TOPIC = "replayed"
+TABLE = "lake.demo.replayed"
+POOL = "tidegate_lake_demo_replayed"
+
+
+class Replays(Runs):
+    """Triggers replays of one pipeline; mapped loads are told by their chunk."""
+
+    def ended(self, run_id: str) -> dict[str, Any]:
+        run = self.api.wait_run(self.dag_id, run_id, timeout_s=300)
+        tasks = self.api.task_instances(self.dag_id, run_id)
+        loads = {t["map_index"]: t["state"] for t in tasks if t["task_id"] == "load" and t["map_index"] >= 0}
+        return {**run, "tasks": {t["task_id"]: t["state"] for t in tasks}, "loads": loads}
+
+    def told(self, run: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.xcom(self.dag_id, run["dag_run_id"], "plan", "replay")
+        return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kafka(project: Project, platform: Platform) -> dict[str, str]:
+    """A topic with 1,500 flights in two partitions, and a pipeline that has read them in three batches."""
+    settings = {"bootstrap.servers": platform.bootstrap_servers}
+    create_topic(settings, TOPIC, 2)
+    produce(settings, read_flights(1500), topic=TOPIC)
+    project.write(TOPIC, source={"topics": [TOPIC]}, limits={"max_records": 500}, sink={"table": TABLE}, retries=1)
+    project.write(
+        "dated",
+        source={"topics": [TOPIC]},
+        limits={},
+        sink={"table": "lake.demo.dated"},
+        schedule="@daily",
+        retries=1,
+    )
+    platform.sync_pools({POOL: 4, "tidegate_lake_demo_dated": 4})
+    with platform.api() as api:
+        runs = Runs(api, TOPIC)
+        assert [runs.run()["state"] for _ in range(3)] == ["success"] * 3
+    return settings
+
+
+@pytest.fixture
+def replays(api: AirflowApi) -> Replays:
+    return Replays(api, f"{TOPIC}__replay")
+
+
+@pytest.fixture(autouse=True)
+def catalog(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """PyIceberg in this process knows the platform's catalog; no fail point outlives a test."""
+    for name, value in platform.environment().items():
+        if name.startswith("PYICEBERG"):
+            monkeypatch.setenv(name, value)
+    yield
+    disarm(FAIL_POINTS)
+
+
+def body(api: AirflowApi, pipeline: str = TOPIC) -> dict[str, Any]:
+    """The cursor."""
+    found: dict[str, Any] = json.loads(api.variable(f"tidegate.{pipeline}.cursor"))["body"]
+    return found
+
+
+def verdict(api: AirflowApi, kafka: dict[str, str], table: str = TABLE) -> Verdict:
+    """Every record before the cursor against every row of the table."""
+    ends = offsets_from_json(body(api)["offsets"])
+    watermarks = AdminBrokers(kafka).watermarks([TOPIC])
+    return judge(read_offsets(kafka, Watermarks(watermarks.earliest, ends, watermarks.topic_ids)), read_origins(table))
+
+
+def some_range(api: AirflowApi) -> dict[str, Any]:
+    """All that was read of partition 0, as the form takes it."""
+    return {TOPIC: {"0": [0, body(api)["offsets"][TOPIC]["0"]]}}
+
+
+@pytest.mark.parametrize(
+    ("conf", "words"),
+    [
+        ({"offsets": {TOPIC: {"0": [-5, 10]}}}, "offsets"),
+        ({"offsets": {TOPIC: {"zero": [0, 10]}}}, "offsets"),
+        ({"offsets": "everything"}, "offsets"),
+        ({"from_time": "yesterday"}, "from_time"),
+        ({"batches": "twelve"}, "batches"),
+        ({"versions": "2"}, "versions"),
+        ({"batches": "1", "chunk_size": 0}, "chunk_size"),
+        ({"batches": "1", "table": "nowhere"}, "table"),
+    ],
+)
+def test_the_form_refuses_what_cannot_be_before_a_run_exists(replays: Replays, conf: dict[str, Any], words: str) -> None:
+    """By the API as by the form, whose rules they are."""
+    with pytest.raises(PlatformError, match=words):
+        replays.api.trigger(replays.dag_id, conf)
+
+
+@pytest.mark.parametrize(
+    ("conf", "words"),
+    [
+        ({}, "exactly one of"),
+        ({"offsets": {TOPIC: {"0": [20, 10]}}}, "is reversed"),
+        ({"offsets": {TOPIC: {"0": [10, 10]}}}, "is empty"),
+        ({"offsets": {TOPIC: {"0": [0, 10**9]}}}, "goes past the cursor"),
+        ({"offsets": {TOPIC: {"7": [0, 10]}}}, f"has read nothing of {TOPIC}-7"),
+        ({"batches": "2..9"}, "Batches 1 to 3 are committed"),
+        ({"from_time": "2031-01-01T00:00:00Z"}, "has read no record with a time"),
+        ({"run": "manual__never"}, "is known of run"),
+    ],
+)
+def test_a_replay_that_cannot_be_is_refused_in_one_sentence(
+    api: AirflowApi, replays: Replays, conf: dict[str, Any], words: str
+) -> None:
+    """Before anything is written."""
+    before = api.variables(f"tidegate.{TOPIC}.")
+    run = replays.run(**conf)
+    assert run["state"] == "failed"
+    log = replays.log(run, "plan")
+    assert "RequestError" in log
+    assert words in log
+    assert api.variables(f"tidegate.{TOPIC}.") == before
+
+
+def test_a_dry_run_changes_nothing(api: AirflowApi, replays: Replays) -> None:
+    """It tells what would be read and replaced; nothing is saved, and no load runs."""
+    before = api.variables(f"tidegate.{TOPIC}.")
+    run = replays.run(batches="1..2", dry_run=True)
+    assert (run["state"], run["tasks"]["plan"], run["tasks"]["verify"]) == ("success", "skipped", "skipped")
+    told = api.xcom(replays.dag_id, run["dag_run_id"], "plan", "dry_run")
+    assert told["total"] in range(998, 1003)
+    assert [r["load"] for r in told["replaces"]] == ["batch 1", "batch 2"]
+    assert sum(r["rows"] for r in told["replaces"]) == told["total"]
+    assert told["bytes"] > 0
+    assert told["seconds"] > 0
+    assert run["note"].startswith("Dry run: nothing was changed.")
+    assert api.variables(f"tidegate.{TOPIC}.") == before
+
+
+def test_batches_are_replaced_by_chunks_and_the_cursor_stays(api: AirflowApi, replays: Replays, kafka: dict[str, str]) -> None:
+    """Two batches, two chunks, one at a time; each leaves a receipt that is no batch's."""
+    before = body(api)
+    run = replays.run(batches="1..2", parallel=1)
+    assert run["state"] == "success", replays.log(run, "plan")
+    assert run["loads"] == {0: "success", 1: "success"}
+    assert body(api) == before
+    assert verdict(api, kafka).holds
+    receipts = [r.load for r in IcebergHistory().receipts(TABLE, TOPIC)]
+    name = replays.told(run)["replay"]
+    assert sorted(load.seq for load in receipts if load.replay == name) == [0, 1]
+
+
+def test_a_cleared_chunk_is_loaded_again(api: AirflowApi, replays: Replays, kafka: dict[str, str]) -> None:
+    """That one, and no other."""
+    run = next(r for r in api.dag_runs(replays.dag_id) if r["conf"].get("parallel") == 1)
+    name = replays.told(run)["replay"]
+    body_ = {"dry_run": False, "dag_run_id": run["dag_run_id"], "task_ids": [["load", 1]], "only_failed": False}
+    api.post(f"/dags/{replays.dag_id}/clearTaskInstances", body_)
+    assert replays.ended(run["dag_run_id"])["state"] == "success"
+    loads = [r.load.seq for r in IcebergHistory().receipts(TABLE, TOPIC) if r.load.replay == name]
+    assert sorted(loads) == [0, 1, 1]
+    assert verdict(api, kafka).holds
+
+
+def test_a_replay_into_another_table_leaves_the_pipelines_own_alone(
+    api: AirflowApi, replays: Replays, kafka: dict[str, str]
+) -> None:
+    """A trial: by time, by a transform that is named."""
+    snapshots = len(IcebergHistory().receipts(TABLE, TOPIC))
+    trial = f"lake.trial.t{uuid.uuid4().hex[:8]}"
+    run = replays.run(
+        from_time="2013-01-01T00:00:00Z", table=trial, transform="transforms.flights:flights", until_time="2014-01-01T00:00:00Z"
+    )
+    assert run["state"] == "success"
+    assert verdict(api, kafka, trial).holds
+    assert len(IcebergHistory().receipts(TABLE, TOPIC)) == snapshots
+
+
+def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
+    project: Project, api: AirflowApi, platform: Platform, replays: Replays, kafka: dict[str, str]
+) -> None:
+    """One load's process is killed before its write and fails for good, then the Spark server dies under the next replay."""
+    live = Runs(api, TOPIC)
+    produce(kafka, read_flights(1000), topic=TOPIC)
+    arm(FAIL_POINTS, "before-write", "kill")
+    first = api.trigger(replays.dag_id, {"batches": "1..3", "parallel": 2})
+    assert wait_until(lambda: reached(FAIL_POINTS, "before-write") is not None, 120, poll_s=0.1)
+    beside = api.trigger(TOPIC)  # the schedule goes on
+    arm(FAIL_POINTS, "before-write", "kill")  # the retry of the first, or another load: whoever comes first
+    assert live.ended(beside)["state"] in ("success", "failed")
+    ended = replays.ended(first)
+    disarm(FAIL_POINTS)
+    if ended["state"] == "failed":
+        assert ended["tasks"]["verify"] == "failed"
+        assert "are not in" in replays.log(ended, "verify")
+        api.clear(replays.dag_id, first, only_failed=True)
+        ended = replays.ended(first)
+    assert ended["state"] == "success"
+    assert live.run()["state"] == "success"
+    assert verdict(api, kafka).holds
+
+    second = api.trigger(replays.dag_id, {"batches": "1..3", "chunk_size": 250})
+    replays.wait_task(second, "load", "running")
+    killed = next(s.pid for s in platform.status() if s.name == "spark")
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    subprocess.run([TIDEGATE, "up"], cwd=project.root, check=True, capture_output=True, env=dict(os.environ))
+    produce(kafka, read_flights(300), topic=TOPIC)
+    assert live.run()["state"] == "success"
+    done = replays.ended(second)
+    if done["state"] == "failed":
+        again = replays.run(batches="1..3", chunk_size=250)
+        assert again["state"] == "success"
+        assert replays.told(again)["records"] < 1500
+    assert verdict(api, kafka).holds
+
+
+def tidegate(project: Project, *words: str) -> tuple[int, Any, str]:
+    """Exit code, what a command prints as JSON, and what it says beside."""
+    done = subprocess.run(
+        [TIDEGATE, "replay", TOPIC, *words, "--json"],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
+
+
+def test_the_command_replays_and_ends_as_the_run_ends(project: Project, api: AirflowApi, kafka: dict[str, str]) -> None:
+    """Dry, in earnest, and refused."""
+    before = len(api.dag_runs(f"{TOPIC}__replay"))
+    code, dry, words = tidegate(project, "--batch", "1..2", "--dry-run")
+    assert code == 0, words
+    assert dry["total"] in range(998, 1003)
+    assert len(api.dag_runs(f"{TOPIC}__replay")) == before
+    end = body(api)["offsets"][TOPIC]["0"]
+    code, done, words = tidegate(project, "--from", "0:0", "--until", f"0:{end}")
+    assert code == 0, words
+    assert (done["state"], done["verdict"]["offsets"]) == ("success", end)
+    code, done, words = tidegate(project, "--from", "0:0", "--until", "0:999999999")
+    assert code == 1
+    assert done["state"] == "failed"
+    assert "goes past the cursor" in done["why"]
+    assert verdict(api, kafka).holds
+
+
+def backfill(api: AirflowApi, since: str, until: str, reprocess: str = "none") -> list[dict[str, Any]]:
+    """The runs of one backfill, once it ended."""
+    wanted = {
+        "dag_id": "dated",
+        "from_date": since,
+        "to_date": until,
+        "max_active_runs": 4,
+        "reprocess_behavior": reprocess,
+        "run_backwards": False,
+        "dag_run_conf": {},
+    }
+    made = api.post("/backfills", wanted)
+
+    def runs() -> list[dict[str, Any]]:
+        return [r for r in api.dag_runs("dated") if r["run_type"] == "backfill"]
+
+    assert wait_until(lambda: api.get(f"/backfills/{made['id']}")["completed_at"] is not None, 240, poll_s=0.5), runs()
+    return runs()
+
+
+def test_a_backfill_reads_the_days_it_names_and_leaves_the_cursor_alone(api: AirflowApi, kafka: dict[str, str]) -> None:
+    """A day of records each; a day after the log is skipped with the reason."""
+    runs = Runs(api, "dated")
+    ended = [runs.ended(r["dag_run_id"]) for r in api.dag_runs("dated")] or [runs.run()]
+    if not any(r["state"] == "success" and r["tasks"]["commit"] == "success" for r in ended):
+        assert runs.run()["state"] == "success"
+    before = body(api, "dated")
+    found = backfill(api, "2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z")
+    assert [r["state"] for r in found] == ["success", "success"]
+    days = [api.xcom("dated", r["dag_run_id"], "plan") for r in found]
+    assert all(day["records"] > 0 and day["chunks"] == 1 for day in days)
+    assert all(api.xcom("dated", r["dag_run_id"], "commit")["replay"] for r in found)
+    empty = [r for r in backfill(api, "2015-06-01T00:00:00Z", "2015-06-01T00:00:00Z") if r["dag_run_id"].find("2015") >= 0]
+    assert [runs.ended(r["dag_run_id"])["tasks"]["plan"] for r in empty] == ["skipped"]
+    assert "has read no record" in empty[0]["note"]
+    assert body(api, "dated") == before
+    assert not any(p.duplicated or p.unknown for p in judge({}, read_origins("lake.demo.dated")).partitions if p.duplicated)

@@ -1,0 +1,134 @@
+"""Laws of sets of ranges, and of cutting a selection into chunks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.chunks import SavedReplay, common, cut_chunks, live, merged, smallest_size, whole_batches, without
+from tidegate.errors import RequestError, StateCorrupt
+from tidegate.ranges import OffsetRange, total_count
+from tidegate.receipts import LoadId, Receipt
+
+
+def r(start: int, until: int, partition: int = 0) -> OffsetRange:
+    return OffsetRange("t", partition, start, until)
+
+
+def offsets(ranges: object) -> set[tuple[int, int]]:
+    return {(one.partition, offset) for one in ranges for offset in range(one.from_offset, one.until_offset)}  # type: ignore[attr-defined]
+
+
+def receipt(number: int, *ranges: OffsetRange, replay: str | None = None) -> Receipt:
+    return Receipt(LoadId("p", number, f"run{number}", ranges, "m:f@1", f"a{number}", replay=replay), number, number, 1)
+
+
+some_ranges = st.lists(
+    st.builds(lambda p, start, count: r(start, start + count, p), st.integers(0, 2), st.integers(0, 40), st.integers(0, 15)),
+    max_size=6,
+)
+selections = some_ranges.map(merged)
+cuts = st.lists(st.integers(0, 60), max_size=8).map(lambda found: sorted({0, *found, 60}))
+
+
+@given(some_ranges, some_ranges)
+def test_ranges_are_sets_of_offsets(one: list[OffsetRange], other: list[OffsetRange]) -> None:
+    """Union, intersection and difference are those of sets."""
+    assert offsets(merged([*one, *other])) == offsets(one) | offsets(other)
+    assert offsets(common(one, other)) == offsets(one) & offsets(other)
+    assert offsets(without(one, other)) == offsets(one) - offsets(other)
+
+
+@given(some_ranges)
+def test_merged_ranges_neither_touch_nor_are_empty(ranges: list[OffsetRange]) -> None:
+    """So equal sets are equal tuples."""
+    found = merged(ranges)
+    assert all(one.count for one in found)
+    for before, after in pairwise(found):
+        assert before.topic_partition != after.topic_partition or before.until_offset < after.from_offset
+
+
+@given(selections, st.lists(cuts, min_size=3, max_size=3), st.integers(1, 30))
+def test_chunks_partition_the_selection_exactly(selection: tuple[OffsetRange, ...], bounds: list[list[int]], size: int) -> None:
+    """Each offset in one chunk, no chunk with two ranges of a partition, none empty, none much larger than asked."""
+    deepest = max(map(len, bounds))
+    batches = [
+        tuple(r(ends[n], ends[n + 1], p) for p, ends in enumerate(bounds) if n + 1 < len(ends)) for n in range(deepest - 1)
+    ]
+    chunks = cut_chunks(selection, batches, size)
+    assert merged(one for chunk in chunks for one in chunk) == selection
+    assert sum(total_count(chunk) for chunk in chunks) == total_count(selection)
+    for chunk in chunks:
+        assert 0 < total_count(chunk) <= size + 2
+        assert len({one.topic_partition for one in chunk}) == len(chunk)
+
+
+def test_chunks_end_where_batches_end() -> None:
+    """Small batches are put together, a large one is cut evenly in all its partitions."""
+    batches = [(r(0, 10), r(0, 10, 1)), (r(10, 20), r(10, 20, 1)), (r(20, 60), r(20, 60, 1))]
+    selection = (r(0, 60), r(0, 60, 1))
+    assert cut_chunks(selection, batches, 45) == (
+        (r(0, 20), r(0, 20, 1)),
+        (r(20, 40), r(20, 40, 1)),
+        (r(40, 60), r(40, 60, 1)),
+    )
+    assert cut_chunks((r(5, 25),), batches, 8) == ((r(5, 10),), (r(10, 15),), (r(15, 20),), (r(20, 25),))
+
+
+def test_a_gap_ends_a_chunk() -> None:
+    """A load takes one range of a partition."""
+    assert cut_chunks((r(0, 5), r(10, 15)), [], 100) == ((r(0, 5),), (r(10, 15),))
+
+
+@given(selections, st.integers(1, 12))
+def test_the_smallest_size_that_fits_is_the_smallest(selection: tuple[OffsetRange, ...], most: int) -> None:
+    """One less makes too many chunks."""
+    found = smallest_size(selection, [], most)
+    if found is None:
+        assert len(cut_chunks(selection, [], 1000)) > most
+        return
+    assert len(cut_chunks(selection, [], found)) <= most
+    assert found == 1 or len(cut_chunks(selection, [], found - 1)) > most
+
+
+def test_the_newest_load_of_an_offset_stands_for_it() -> None:
+    """A replay that replaced a batch's middle leaves it its ends; one that replaced all leaves it nothing."""
+    first, second = receipt(1, r(0, 10)), receipt(2, r(10, 20))
+    replayed, whole = receipt(0, r(5, 15), replay="x"), receipt(1, r(0, 20), replay="x")
+    assert live([first, second, replayed]) == [(replayed, (r(5, 15),)), (second, (r(15, 20),)), (first, (r(0, 5),))]
+    assert live([first, second, replayed, whole]) == [(whole, (r(0, 20),))]
+
+
+def test_whole_batches_are_those_that_the_selection_touches() -> None:
+    """More than the selection, where it cuts through one."""
+    batches = [(r(0, 10), r(0, 0, 1)), (r(10, 20),), (r(20, 30),)]
+    assert whole_batches((r(5, 15),), batches) == ((r(0, 10),), (r(10, 20),))
+
+
+def test_a_saved_replay_survives_json() -> None:
+    """What was written is what is read."""
+    saved = SavedReplay(
+        "p",
+        "run",
+        "run-1",
+        ((r(0, 5), r(0, 5, 1)), (r(5, 9),)),
+        "lake.a.b",
+        "m:f",
+        {"t": "id"},
+        12,
+        {"batches": [1, 2]},
+        lost=(r(20, 30), r(40, 50)),
+        resumes=("other",),
+        parallel=3,
+        generation=1,
+    )
+    assert SavedReplay.from_json(saved.to_json()) == saved
+    assert saved.selection == (r(0, 9), r(0, 5, 1))
+    assert saved.chunk(1) == (r(5, 9),)
+    with pytest.raises(RequestError, match=r"has no chunk 2\. Its chunks are 0 to 1"):
+        saved.chunk(2)
+    with pytest.raises(StateCorrupt, match="wrong shape"):
+        SavedReplay.from_json({"pipeline": "p"})
