@@ -175,7 +175,7 @@ class SavedReplay:
 
     `replay` is the name that the receipts of its chunks carry, `request` what was asked (JSON, for people), `lost` what was
     asked for and is no longer retained, `resumes` the replays whose landed chunks are left out, `parallel` the most chunks at
-    once (None: as many as the pool lets).
+    once (None: the default of the DAG).
     """
 
     pipeline: str

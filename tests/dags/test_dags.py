@@ -15,7 +15,6 @@ import structlog
 from airflow.dag_processing.dagbag import DagBag
 from airflow.dag_processing.processor import _serialize_dags
 from airflow.sdk import RetryAction
-from airflow.sdk.exceptions import AirflowRescheduleException
 
 from tidegate.airflow.operators import _interval
 from tidegate.airflow.replay_operators import LoadChunkOperator
@@ -115,7 +114,7 @@ def test_a_replay_is_plan_then_a_load_for_each_chunk_then_verify(dags: Path) -> 
     load = dag.get_task("load")
     assert load.is_mapped
     assert load.pool == "tidegate_lake_demo_flights"
-    assert (load.weight_rule, load.priority_weight) == ("absolute", 1)
+    assert (load.weight_rule, load.priority_weight, load.max_active_tis_per_dagrun) == ("absolute", 1, 3)
     assert dag.get_task("verify").trigger_rule == "none_skipped"
     assert dag.is_paused_upon_creation is False
 
@@ -201,22 +200,31 @@ def test_a_backfills_run_covers_its_interval_or_the_time_to_the_next_date(
     assert scheduled == ["scheduled__2013-01-01T00:00:00+00:00"]
 
 
-def test_chunks_wait_for_their_turn_and_the_first_never_does() -> None:
-    """At most as many run as were asked for, whichever have ended; without a number nobody waits."""
+def test_chunks_wait_for_their_turn_and_the_first_never_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most as many work as were asked for, whichever have ended; without a number nobody waits."""
     load = LoadChunkOperator(task_id="load", chunk=0, pipeline=PIPELINE, spark_jobs=Path())
 
-    def waits(place: int, ended: int, parallel: int | None) -> bool:
-        ti = SimpleNamespace(map_index=place, dag_id="d", task_id="load", run_id="r", get_ti_count=lambda **_: ended)
+    class Waits(Exception):
+        """Instead of a second of sleep."""
+
+    def sleep(_: float) -> None:
+        raise Waits
+
+    monkeypatch.setattr("tidegate.airflow.replay_operators.time.sleep", sleep)
+
+    def waits(place: int, states: list[str], parallel: int | None) -> bool:
+        found = {"r": {f"load_{n}": state for n, state in enumerate(states)}}
+        ti = SimpleNamespace(map_index=place, dag_id="d", task_id="load", run_id="r", get_task_states=lambda **_: found)
         try:
             load._wait_for_turn({"ti": ti}, parallel)  # type: ignore[typeddict-item]
-        except AirflowRescheduleException:
+        except Waits:
             return True
         return False
 
-    assert [waits(place, 0, 2) for place in range(4)] == [False, False, True, True]
-    assert [waits(place, 1, 2) for place in range(4)] == [False, False, False, True]
-    assert [waits(place, 3, 1) for place in range(4)] == [False] * 4
-    assert not waits(50, 0, None)
+    assert [waits(place, ["running"] * 4, 2) for place in range(4)] == [False, False, True, True]
+    assert [waits(place, ["success", "running", "running", "running"], 2) for place in range(1, 4)] == [False, False, True]
+    assert not waits(1, ["up_for_retry", "running"], 1)
+    assert not waits(50, ["running"] * 51, None)
 
 
 def test_retries_follow_the_error() -> None:

@@ -84,6 +84,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path) -> DAG:
             pipeline=pipeline,
             spark_jobs=spark_jobs,
             pool=pipeline.pool,
+            max_active_tis_per_dagrun=max(1, pipeline.sink.slots - 1),  # one slot stays for the schedule
             weight_rule="absolute",
             map_index_template="chunk {{ task.chunk }}",
         ).expand(chunk=plan.output)
@@ -96,9 +97,9 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path) -> DAG:
 def _retries(pipeline: Pipeline) -> dict[str, Any]:
     return {
         "retries": pipeline.retries,
-        # for what the policy is not asked about: a task whose process was killed
-        "retry_delay": timedelta(seconds=pipeline.retry_delay_s),
         "retry_policy": RetryWhatCanHeal(pipeline.retry_delay_s),
+        # of a task whose process was killed: it raises nothing that the policy could look at
+        "retry_delay": timedelta(seconds=pipeline.retry_delay_s),
     }
 
 

@@ -98,7 +98,8 @@ def replay_params(pipeline: Pipeline) -> dict[str, Param]:
             minimum=1,
             section=HOW,
             title="Parallel chunks",
-            description=f"Loads of this replay at the same time. Empty: as many as the pool {pipeline.pool} lets.",
+            description=f"Loads of this replay at the same time. Empty: {max(1, pipeline.sink.slots - 1)}, if the pool "
+            f"{pipeline.pool} has room.",
         ),
         "table": _text("Table", f"Another table than {pipeline.sink.table}, for a trial.", f"^{TABLE.pattern}$", section=HOW),
         "transform": _text("Transform", f"Another transform than {pipeline.transform}.", f"^{TRANSFORM.pattern}$", section=HOW),

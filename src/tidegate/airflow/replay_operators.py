@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import time
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow import notes
 from tidegate.airflow.operators import SparkLoad, log_replay, ports_of, replay_answer, verified
@@ -17,9 +17,7 @@ from tidegate.ledger import Ledger
 from tidegate.replay import plan_replay
 from tidegate.replay_request import ReplayRequest
 
-ENDED = ["success", "failed", "skipped", "upstream_failed", "removed"]
-"""States of a chunk's task that nobody waits for."""
-TURN_S = 3.0
+POLL_S = 1.0
 REPLAY = "replay"
 """The XCom that tells of the saved replay; what the plan returns is the list of chunks that `load` is mapped over."""
 
@@ -70,7 +68,6 @@ class LoadChunkOperator(SparkLoad):
         """Load the saved chunk and hand on the receipt found in the sink. What has landed is written again only on purpose.
 
         Raises:
-            AirflowRescheduleException: as many chunks as the replay asked for are being loaded already.
             TidegateError: as `run_job`.
         """
         ti = context["ti"]
@@ -84,14 +81,20 @@ class LoadChunkOperator(SparkLoad):
         return self.run_job(self.order_chunk(saved, self.chunk, redo=plan["redo"] or cleared), context)
 
     def _wait_for_turn(self, context: Context, parallel: int | None) -> None:
-        """Give the slot back until fewer than `parallel` chunks before this one are unfinished; the first never waits."""
+        """Wait until fewer than `parallel` chunks before this one are being loaded; the first of them never waits.
+
+        Airflow has no such limit for one run. It is kept here in the process: giving the slot back and coming again
+        (a reschedule) is a race in its scheduler, which may take the first ending for that of the second coming.
+        """
         ti = context["ti"]
         place = ti.map_index or 0
-        if parallel is None or place < parallel:
-            return
-        ended = ti.get_ti_count(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], states=ENDED)
-        if place >= ended + parallel:
-            raise AirflowRescheduleException(datetime.now(UTC) + timedelta(seconds=TURN_S))  # type: ignore[no-untyped-call]
+        while parallel is not None and place >= parallel:
+            states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
+            running = (name for name, state in states.get(ti.run_id, {}).items() if state == "running")
+            before = sum(int(name.rpartition("_")[2]) < place for name in running)
+            if before < parallel:
+                return
+            time.sleep(POLL_S)
 
 
 class VerifyReplayOperator(BaseOperator):

@@ -43,7 +43,9 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         str | None, typer.Option(help="rows that a version of the transform has loaded: '<2', =3f9a0c12b7de, !=3f9a0c12b7de")
     ] = None,
     chunk_size: Annotated[int | None, typer.Option(help="offsets of one load, about")] = None,
-    parallel: Annotated[int | None, typer.Option(help="loads at the same time; as many as the pool lets by default")] = None,
+    parallel: Annotated[
+        int | None, typer.Option(help="loads at the same time; one less than the sink's slots by default")
+    ] = None,
     table: Annotated[str | None, typer.Option(help="another table than the pipeline's own, for a trial")] = None,
     transform: Annotated[str | None, typer.Option(help="another transform than the pipeline's own")] = None,
     *,
