@@ -57,7 +57,7 @@ def kafka(project: Project, platform: Platform) -> dict[str, str]:
     project.write(TOPIC, source={"topics": [TOPIC]}, limits={"max_records": 500}, sink={"table": TABLE}, retries=1)
     project.write(
         "dated",
-        source={"topics": [TOPIC]},
+        source={"topics": ["dated"]},
         limits={},
         sink={"table": "lake.demo.dated"},
         schedule="@daily",
@@ -91,10 +91,10 @@ def body(api: AirflowApi, pipeline: str = TOPIC) -> dict[str, Any]:
     return found
 
 
-def verdict(api: AirflowApi, kafka: dict[str, str], table: str = TABLE) -> Verdict:
+def verdict(api: AirflowApi, kafka: dict[str, str], table: str = TABLE, pipeline: str = TOPIC) -> Verdict:
     """Every record before the cursor against every row of the table."""
-    ends = offsets_from_json(body(api)["offsets"])
-    watermarks = AdminBrokers(kafka).watermarks([TOPIC])
+    ends = offsets_from_json(body(api, pipeline)["offsets"])
+    watermarks = AdminBrokers(kafka).watermarks([pipeline])
     return judge(read_offsets(kafka, Watermarks(watermarks.earliest, ends, watermarks.topic_ids)), read_origins(table))
 
 
@@ -225,7 +225,7 @@ def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
     assert live.run()["state"] == "success"
     assert verdict(api, kafka).holds
 
-    second = api.trigger(replays.dag_id, {"batches": "1..3", "chunk_size": 250})
+    second = api.trigger(replays.dag_id, {"batches": "1..3", "chunk_size": 600})
     replays.wait_task(second, "load", "running")
     killed = next(s.pid for s in platform.status() if s.name == "spark")
     assert killed is not None
@@ -235,7 +235,7 @@ def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
     assert live.run()["state"] == "success"
     done = replays.ended(second)
     if done["state"] == "failed":
-        again = replays.run(batches="1..3", chunk_size=250)
+        again = replays.run(batches="1..3", chunk_size=600)
         assert again["state"] == "success"
         assert replays.told(again)["records"] < 1500
     assert verdict(api, kafka).holds
@@ -272,7 +272,22 @@ def test_the_command_replays_and_ends_as_the_run_ends(project: Project, api: Air
     assert verdict(api, kafka).holds
 
 
-def backfill(api: AirflowApi, since: str, until: str, reprocess: str = "none") -> list[dict[str, Any]]:
+@pytest.fixture
+def days(api: AirflowApi, kafka: dict[str, str]) -> Runs:
+    """A daily pipeline that has read the first of January in one batch and the second in another."""
+    create_topic(kafka, "dated", 2)
+    flights = read_flights(2500)
+    second = flights["time_hour"] >= "2013-01-02T00:00:00Z"
+    produce(kafka, flights[~second], topic="dated")
+    runs = Runs(api, "dated")  # the schedule makes a run of its own now, of the last midnight
+    assert wait_until(lambda: any(r["run_type"] == "scheduled" for r in api.dag_runs("dated")), 60, poll_s=0.2)
+    assert [runs.ended(r["dag_run_id"])["tasks"]["commit"] for r in api.dag_runs("dated")] == ["success"]
+    produce(kafka, flights[second & (flights["time_hour"] < "2013-01-03T00:00:00Z")], topic="dated")
+    assert runs.run()["state"] == "success"
+    return runs
+
+
+def backfill(runs: Runs, since: str, until: str, reprocess: str = "none") -> list[dict[str, Any]]:
     """The runs of one backfill, once it ended."""
     wanted = {
         "dag_id": "dated",
@@ -283,29 +298,31 @@ def backfill(api: AirflowApi, since: str, until: str, reprocess: str = "none") -
         "run_backwards": False,
         "dag_run_conf": {},
     }
-    made = api.post("/backfills", wanted)
-
-    def runs() -> list[dict[str, Any]]:
-        return [r for r in api.dag_runs("dated") if r["run_type"] == "backfill"]
-
-    assert wait_until(lambda: api.get(f"/backfills/{made['id']}")["completed_at"] is not None, 240, poll_s=0.5), runs()
-    return runs()
+    made = runs.api.post("/backfills", wanted)
+    path = f"/backfills/{made['id']}"
+    assert wait_until(lambda: runs.api.get(path)["completed_at"] is not None, 240, poll_s=0.5), runs.api.dag_runs("dated")
+    found = [r for r in runs.api.dag_runs("dated") if r["run_type"] == "backfill" and since <= r["logical_date"] <= until]
+    return [runs.ended(r["dag_run_id"]) for r in found]
 
 
-def test_a_backfill_reads_the_days_it_names_and_leaves_the_cursor_alone(api: AirflowApi, kafka: dict[str, str]) -> None:
-    """A day of records each; a day after the log is skipped with the reason."""
-    runs = Runs(api, "dated")
-    ended = [runs.ended(r["dag_run_id"]) for r in api.dag_runs("dated")] or [runs.run()]
-    if not any(r["state"] == "success" and r["tasks"]["commit"] == "success" for r in ended):
-        assert runs.run()["state"] == "success"
+def test_a_backfill_reads_the_days_it_names_and_leaves_the_cursor_alone(
+    api: AirflowApi, kafka: dict[str, str], days: Runs
+) -> None:
+    """Side by side; a day that the log has not is skipped with the reason; the schedule's own date gives its own range."""
     before = body(api, "dated")
-    found = backfill(api, "2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z")
-    assert [r["state"] for r in found] == ["success", "success"]
-    days = [api.xcom("dated", r["dag_run_id"], "plan") for r in found]
-    assert all(day["records"] > 0 and day["chunks"] == 1 for day in days)
+    found = backfill(days, "2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z")
+    assert [r["state"] for r in found] == ["success", "success"], days.log(found[0], "load")
+    plans = [api.xcom("dated", r["dag_run_id"], "plan") for r in found]
+    assert [plan["records"] for plan in plans] == [r.rows for r in IcebergHistory().receipts("lake.demo.dated", "dated")[:2]]
     assert all(api.xcom("dated", r["dag_run_id"], "commit")["replay"] for r in found)
-    empty = [r for r in backfill(api, "2015-06-01T00:00:00Z", "2015-06-01T00:00:00Z") if r["dag_run_id"].find("2015") >= 0]
-    assert [runs.ended(r["dag_run_id"])["tasks"]["plan"] for r in empty] == ["skipped"]
-    assert "has read no record" in empty[0]["note"]
+
+    (empty,) = backfill(days, "2015-06-01T00:00:00Z", "2015-06-01T00:00:00Z")
+    assert set(empty["tasks"].values()) == {"skipped"}
+    assert "has read no record with a time" in empty["note"]
+
+    (scheduled,) = [r for r in api.dag_runs("dated") if r["run_type"] == "scheduled"]
+    (again,) = backfill(days, scheduled["logical_date"], scheduled["logical_date"], "completed")
+    assert (again["dag_run_id"], again["state"]) == (scheduled["dag_run_id"], "success")
+    assert api.xcom("dated", again["dag_run_id"], "plan")["records"] == plans[0]["records"]
     assert body(api, "dated") == before
-    assert not any(p.duplicated or p.unknown for p in judge({}, read_origins("lake.demo.dated")).partitions if p.duplicated)
+    assert verdict(api, kafka, "lake.demo.dated", "dated").holds
