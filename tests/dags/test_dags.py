@@ -16,7 +16,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.dag_processing.processor import _serialize_dags
 from airflow.sdk import RetryAction
 
-from tidegate.airflow.operators import _interval
+from tidegate.airflow.operators import LoadOperator, _interval
 from tidegate.airflow.replay_operators import LoadChunkOperator
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.config import Pipeline, Sink, Source
@@ -225,6 +225,17 @@ def test_chunks_wait_for_their_turn_and_the_first_never_does(monkeypatch: pytest
     assert [waits(place, ["success", "running", "running", "running"], 2) for place in range(1, 4)] == [False, False, True]
     assert not waits(1, ["up_for_retry", "running"], 1)
     assert not waits(50, ["running"] * 51, None)
+
+
+@pytest.mark.parametrize(
+    ("try_number", "max_tries", "cleared"),
+    [(1, 3, False), (2, 3, False), (4, 3, False), (2, 4, True), (3, 4, False), (5, 7, True), (6, 7, False)],
+)
+def test_the_first_try_after_a_clearing_is_told_from_a_retry(try_number: int, max_tries: int, *, cleared: bool) -> None:
+    """Airflow adds the task's retries to the tries so far; this task has three."""
+    load = LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), retries=3)
+    ti = SimpleNamespace(try_number=try_number, max_tries=max_tries)
+    assert load.cleared({"ti": ti}) is cleared  # type: ignore[typeddict-item]
 
 
 def test_retries_follow_the_error() -> None:

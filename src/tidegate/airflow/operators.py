@@ -249,6 +249,14 @@ class SparkLoad(SparkSubmitOperator):
             replay=saved.replay,
         )
 
+    def cleared(self, context: Context) -> bool:
+        """Whether this is the first try after somebody cleared the task, which asks for a write whatever has landed.
+
+        Airflow counts tries on: that one is the first of a new set of retries. The retries after it look first.
+        """
+        ti = context["ti"]
+        return ti.try_number > 1 and ti.try_number == (ti.max_tries or 0) - (self.retries or 0) + 1
+
     def run_job(self, job: LoadJob, context: Context) -> dict[str, Any]:
         """Load, and hand on the receipt found in the sink.
 
@@ -321,8 +329,9 @@ class LoadOperator(SparkLoad):
         if not plan:
             raise RequestError("this run has no plan to load", fix="Clear the run's plan task")
         ledger = Ledger(VariableStore(), self.pipeline.name)
+        redo = bool(plan["redo"]) or self.cleared(context)
         if "replay" in plan:
-            return self.run_job(self.order_chunk(ledger.saved_replay(plan["key"]), 0, redo=plan["redo"]), context)
+            return self.run_job(self.order_chunk(ledger.saved_replay(plan["key"]), 0, redo=redo), context)
         saved = ledger.saved_range(plan["key"])
         if not saved.to_load:
             self.log.info("batch %d holds no offsets: it only fixes where new partitions start", saved.seq)
@@ -333,7 +342,7 @@ class LoadOperator(SparkLoad):
             ranges=saved.to_load,
             transform=self.pipeline.transform,
             table=self.pipeline.sink.table,
-            redo=bool(plan["redo"]),
+            redo=redo,
             topic_ids=saved.topic_ids,
             generation=saved.generation,
         )

@@ -76,9 +76,8 @@ class LoadChunkOperator(SparkLoad):
             raise RequestError("this run has no replay to load", fix="Clear the run's plan task")
         self._wait_for_turn(context, plan["parallel"])
         saved = Ledger(VariableStore(), self.pipeline.name).saved_replay(plan["key"])
-        # Airflow counts tries on: the first one after somebody cleared this task is the first of a new set of retries
-        cleared = ti.try_number > 1 and ti.try_number == (ti.max_tries or 0) - (self.retries or 0) + 1
-        return self.run_job(self.order_chunk(saved, self.chunk, redo=plan["redo"] or cleared), context)
+        redo = plan["redo"] or self.cleared(context)
+        return self.run_job(self.order_chunk(saved, self.chunk, redo=redo), context)
 
     def _wait_for_turn(self, context: Context, parallel: int | None) -> None:
         """Wait until fewer than `parallel` chunks before this one are being loaded; the first of them never waits.
