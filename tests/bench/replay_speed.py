@@ -140,6 +140,11 @@ def live(schedule: Schedule, platform: Platform) -> Iterator[list[int]]:
         thread.join()
 
 
+def tell(name: str, rows: int, seconds: float) -> None:
+    """One line for whoever waits."""
+    print(f"{name}: {rows:,} records in {seconds:.1f} s, {rows / seconds:,.0f} a second", file=sys.stderr)  # noqa: T201
+
+
 def measure(records: int, batches: int, folder: Path) -> dict[str, Any]:
     """Records per second of each way, and the ratios."""
     (folder / "plain.py").write_text(TRANSFORM)
@@ -159,7 +164,9 @@ def measure(records: int, batches: int, folder: Path) -> dict[str, Any]:
             for n in range(batches):
                 loaded += forward.run(spark, f"run {n}")
             seconds["forward"] = time.perf_counter() - started
+            tell("forward", loaded, seconds["forward"])
             rows, seconds["aligned"] = forward.replay(spark, "aligned", ReplayRequest(batches=(1, batches), chunk_size=size))
+            tell("aligned", rows, seconds["aligned"])
             if not loaded == rows == records:
                 raise SystemExit(f"{loaded} rows forward, {rows} rows replayed, of {records} records")
             # from within the first batch on, and each batch in two chunks, of which one cuts through its files
