@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.chunks import live
 from tidegate.cursor import Cursor
 from tidegate.errors import StateError
 from tidegate.lifecycle import State, state_of
@@ -215,37 +216,6 @@ def versions(receipts: Sequence[Receipt]) -> dict[str, list[OffsetRange]]:
         receipts: oldest commit first, replays too.
     """
     found: dict[str, list[OffsetRange]] = {}
-    covered: dict[TopicPartition, list[tuple[int, int]]] = {}
-    for receipt in reversed(receipts):
-        for r in receipt.load.ranges:
-            newer = covered.setdefault(r.topic_partition, [])
-            visible = _without((r.from_offset, r.until_offset), newer)
-            found.setdefault(receipt.load.transform, []).extend(
-                OffsetRange(r.topic, r.partition, *bounds) for bounds in visible
-            )
-            covered[r.topic_partition] = _merged([*newer, *visible])
-    return {version: sorted(ranges) for version, ranges in found.items() if ranges}
-
-
-def _without(bounds: tuple[int, int], covered: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What of `bounds` lies outside the covered intervals, which are sorted and disjoint."""
-    start, end = bounds
-    left = []
-    for low, high in covered:
-        if low >= end:
-            break
-        if start < low:
-            left.append((start, low))
-        start = max(start, high)
-    return [*left, (start, end)] if start < end else left
-
-
-def _merged(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same offsets in as few intervals as possible, sorted."""
-    merged: list[tuple[int, int]] = []
-    for low, high in sorted(intervals):
-        if merged and low <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
-        else:
-            merged.append((low, high))
-    return merged
+    for receipt, ranges in live(receipts):
+        found.setdefault(receipt.load.transform, []).extend(ranges)
+    return {version: sorted(ranges) for version, ranges in found.items()}
