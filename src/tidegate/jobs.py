@@ -17,6 +17,8 @@ from tidegate.receipts import Observed, Receipt
 
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 """Kafka's own words: without or with the records of transactions that are open or were aborted."""
+IDENTITIES = ("origin", "batch")
+"""What a row is known by: the record it came from, or, where the transform aggregates, the batch that made it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,12 @@ class LoadJob:
     `contiguous` declares that the topics have no gaps (no transactions, no compaction): the load then fails unless it read as
     many records as the ranges have offsets.
     `topic_ids`, `generation` and `replay` go into the receipt (`tidegate.receipts.LoadId`).
+    `identity` is one of `IDENTITIES`. With `batch` the transform may aggregate: the rows of one batch are replaced as a whole,
+    by the column `_batch`. That is `seq`; for a chunk of a replay, whose `seq` is the chunk's number, it is `batch`.
 
     Raises:
-        RequestError: the isolation level is none of Kafka's.
+        RequestError: the isolation level is none of Kafka's; the identity is none there is; a chunk of a replay does not say
+            which batch it replaces, or anything else says so.
     """
 
     pipeline: str
@@ -76,6 +81,8 @@ class LoadJob:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     generation: int = 0
     replay: str | None = None
+    identity: str = "origin"
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         if self.isolation_level not in ISOLATION_LEVELS:
@@ -83,6 +90,20 @@ class LoadJob:
                 f"isolation_level: {self.isolation_level!r} is not one of {', '.join(ISOLATION_LEVELS)}",
                 fix="Use read_committed unless records of aborted transactions are wanted",
             )
+        if self.identity not in IDENTITIES:
+            raise RequestError(f"identity: {self.identity!r} is not one of {', '.join(IDENTITIES)}")
+        if (self.batch is not None) != (self.identity == "batch" and self.replay is not None):
+            raise RequestError(
+                "a chunk of a replay, and nothing else, says which batch it replaces where rows are known by their batch",
+                fix="Replay batch by batch, each chunk with the number of its batch",
+            )
+
+    @property
+    def batch_replaced(self) -> int | None:
+        """The batch whose rows are replaced; None where rows are known by their origin."""
+        if self.identity == "origin":
+            return None
+        return self.seq if self.batch is None else self.batch
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready; holds the secrets of `kafka_options`."""
@@ -101,6 +122,8 @@ class LoadJob:
             "topic_ids": dict(self.topic_ids),
             "generation": self.generation,
             "replay": self.replay,
+            "identity": self.identity,
+            "batch": self.batch,
         }
 
     @staticmethod
@@ -127,6 +150,8 @@ class LoadJob:
                 value.get("topic_ids", {}),
                 value.get("generation", 0),
                 value.get("replay"),
+                value.get("identity", "origin"),
+                value.get("batch"),
             )
 
 

@@ -1,5 +1,7 @@
 """The verdict on exactly-once: what the log holds against what the table holds, record by record.
 
+Rows that aggregate have no record of their own; of these, each batch's rows are held against its commit (`verify_batches`).
+
 Pure: positions in, verdict out. Nothing that wrote the table has a say in it; the callers read the log through librdkafka
 (`tidegate.kafka.log`) and the table through PyIceberg (`tidegate.iceberg.origins`).
 """
@@ -100,6 +102,17 @@ class Miscount:
     receipt: Receipt
     rows_now: int
 
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready: whose commit, and both numbers."""
+        return {
+            "seq": self.receipt.load.seq,
+            "replay": self.receipt.load.replay,
+            "run_id": self.receipt.load.run_id,
+            "snapshot": self.receipt.snapshot,
+            "rows_written": self.receipt.rows,
+            "rows_now": self.rows_now,
+        }
+
 
 @dataclass(frozen=True)
 class Verification:
@@ -130,17 +143,7 @@ class Verification:
             "ahead": {str(tp): rows for tp, rows in self.ahead.items()},
             "in_flight": self.in_flight,
             "before_retention": self.before_retention,
-            "miscounts": [
-                {
-                    "seq": m.receipt.load.seq,
-                    "replay": m.receipt.load.replay,
-                    "run_id": m.receipt.load.run_id,
-                    "snapshot": m.receipt.snapshot,
-                    "rows_written": m.receipt.rows,
-                    "rows_now": m.rows_now,
-                }
-                for m in self.miscounts
-            ],
+            "miscounts": [m.to_json() for m in self.miscounts],
         }
 
 
@@ -233,3 +236,87 @@ def _rows_in(offsets: Sequence[int], r: OffsetRange) -> int:
 
 def _share_offsets(one: OffsetRange, other: OffsetRange) -> bool:
     return one.from_offset < other.until_offset and other.from_offset < one.until_offset
+
+
+@dataclass(frozen=True)
+class BatchVerification:
+    """What is true of a table whose rows are known by their batch.
+
+    `rows` were counted in `batches` that are committed and whose receipt is there. `miscounts` are batches with another number
+    of rows than their newest commit wrote. `missing` are committed batches that read something and left no commit. `ahead` are
+    rows of batches beyond the cursor that no saved range is waiting to commit. `unknown` are rows of no batch, or of one that
+    left no commit. `in_flight` and `forgotten` count rows that cannot be judged: of a batch that is loaded and not committed,
+    and of batches older than the oldest receipt that is kept.
+    """
+
+    batches: int
+    rows: int
+    miscounts: tuple[Miscount, ...]
+    missing: tuple[int, ...]
+    ahead: Mapping[int, int]
+    unknown: int
+    in_flight: int
+    forgotten: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether the table is what the schedule says."""
+        return not (self.miscounts or self.missing or self.ahead or self.unknown)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "holds": self.holds,
+            "batches": self.batches,
+            "rows": self.rows,
+            "miscounts": [m.to_json() for m in self.miscounts],
+            "missing": list(self.missing),
+            "ahead": {str(batch): rows for batch, rows in self.ahead.items()},
+            "unknown": self.unknown,
+            "in_flight": self.in_flight,
+            "forgotten": self.forgotten,
+        }
+
+
+def verify_batches(
+    committed: int,
+    table: Mapping[int | None, int],
+    receipts: Sequence[Receipt],
+    loaded: Iterable[int],
+    *,
+    waiting: bool = False,
+) -> BatchVerification:
+    """Hold each batch's rows against its newest commit.
+
+    Args:
+        committed: the last committed batch.
+        table: how many rows each batch has; None is no batch.
+        receipts: all of the pipeline, oldest commit first, replays too.
+        loaded: the batches that read something, as far as their saved ranges are kept.
+        waiting: whether the batch after the last committed one is saved.
+    """
+    newest = {r.load.batch: r for r in receipts if r.load.batch is not None}
+    oldest = min(newest, default=0)
+    unknown = in_flight = forgotten = 0
+    ahead = {}
+    for batch, rows in sorted(table.items(), key=lambda item: item[0] or 0):
+        if batch is not None and batch > committed:
+            if waiting and batch == committed + 1:
+                in_flight += rows
+            else:
+                ahead[batch] = rows
+        elif batch is not None and batch < oldest:
+            forgotten += rows
+        elif batch not in newest:
+            unknown += rows
+    judged = {batch: receipt for batch, receipt in sorted(newest.items()) if batch <= committed}
+    return BatchVerification(
+        batches=len(judged),
+        rows=sum(table.get(batch, 0) for batch in judged),
+        miscounts=tuple(Miscount(r, table.get(b, 0)) for b, r in judged.items() if table.get(b, 0) != r.rows),
+        missing=tuple(sorted(batch for batch in loaded if oldest <= batch <= committed and batch not in newest)),
+        ahead=ahead,
+        unknown=unknown,
+        in_flight=in_flight,
+        forgotten=forgotten,
+    )

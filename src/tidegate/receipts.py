@@ -18,6 +18,8 @@ from tidegate.errors import RequestError, StateCorrupt
 from tidegate.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
 
 PREFIX = "tidegate."
+BATCH = f"{PREFIX}batch"
+"""The property that says which batch's rows a commit replaced, where rows are known by their batch."""
 KEPT = f"{PREFIX}kept"
 """The property that says how many of a commit's added rows are older ones, written again as they were."""
 
@@ -28,7 +30,8 @@ class LoadId:
 
     `attempt` is unique for each write, so that a commit whose answer was lost can be told from an older one of the same batch.
     `topic_ids` and `generation` are the saved range's: what a cursor is rebuilt from. `replay` names the replay that the load
-    is a chunk of, and `seq` is the chunk's number then; a replay is no batch of the schedule.
+    is a chunk of, and `seq` is the chunk's number then; a replay is no batch of the schedule. `batch` is the number of the
+    batch whose rows are replaced, where rows are known by their batch and not by their origin.
     """
 
     pipeline: str
@@ -40,6 +43,7 @@ class LoadId:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     generation: int = 0
     replay: str | None = None
+    batch: int | None = None
 
     @property
     def task(self) -> dict[str, str]:
@@ -56,6 +60,7 @@ class LoadId:
             f"{PREFIX}attempt": self.attempt,
             f"{PREFIX}topic-ids": json.dumps(dict(self.topic_ids), sort_keys=True, separators=(",", ":")),
             f"{PREFIX}generation": str(self.generation),
+            **({} if self.batch is None else {BATCH: str(self.batch)}),
         }
 
 
@@ -101,6 +106,7 @@ class Receipt:
                 topic_ids=dict(json.loads(properties.get(f"{PREFIX}topic-ids", "{}"))),
                 generation=int(properties.get(f"{PREFIX}generation", "0")),
                 replay=replay,
+                batch=int(properties[BATCH]) if BATCH in properties else None,
             )
             kept = int(properties.get(KEPT, "0"))
             return Receipt(load, snapshot, committed_at_ms, int(properties.get("added-records", "0")) - kept, kept)
@@ -127,6 +133,7 @@ class Receipt:
             "topic_ids": dict(self.load.topic_ids),
             "generation": self.load.generation,
             "replay": self.load.replay,
+            "batch": self.load.batch,
             "snapshot": self.snapshot,
             "committed_at_ms": self.committed_at_ms,
             "rows": self.rows,
@@ -151,6 +158,7 @@ class Receipt:
                 value.get("topic_ids", {}),
                 value.get("generation", 0),
                 value.get("replay"),
+                value.get("batch"),
             )
             return Receipt(load, value["snapshot"], value["committed_at_ms"], value["rows"], value.get("kept", 0))
 

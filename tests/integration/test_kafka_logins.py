@@ -200,12 +200,16 @@ def test_one_connection_lets_both_clients_in(guarded: Guarded, spark: SparkSessi
     assert guarded.read(spark, login) == list(range(RECORDS))
 
 
-PASSWORDS = [("PLAIN", "sasl.password"), ("SCRAM-SHA-256", "sasl.password"), ("SCRAM-SHA-512", "sasl.password")]
+PASSWORDS = [
+    ("PLAIN", "sasl.password"),
+    ("SCRAM-SHA-256", "sasl.password"),
+    ("SCRAM-SHA-512", "sasl.password"),
+    ("SCRAM over TLS", "sasl.password"),
+    ("OIDC", "sasl.oauthbearer.client.secret"),
+]
 
 
-@pytest.mark.parametrize(
-    ("login", "name"), [*PASSWORDS, ("SCRAM over TLS", "sasl.password"), ("OIDC", "sasl.oauthbearer.client.secret")]
-)
+@pytest.mark.parametrize(("login", "name"), PASSWORDS)
 def test_a_wrong_password_is_named_by_the_planner(guarded: Guarded, login: str, name: str) -> None:
     """Told apart from a broker that is away; and it is not told."""
     with pytest.raises(KafkaAuthFailed, match="refuses the connection's credentials") as caught:
@@ -213,7 +217,7 @@ def test_a_wrong_password_is_named_by_the_planner(guarded: Guarded, login: str, 
     assert WRONG not in str(caught.value)
 
 
-@pytest.mark.parametrize(("login", "name"), [*PASSWORDS, ("SCRAM over TLS", "sasl.password")])
+@pytest.mark.parametrize(("login", "name"), PASSWORDS)
 def test_a_wrong_password_is_named_by_spark(guarded: Guarded, spark: SparkSession, login: str, name: str) -> None:
     """As the same error."""
     with pytest.raises(KafkaAuthFailed) as caught:

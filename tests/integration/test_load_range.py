@@ -174,6 +174,19 @@ def test_a_transform_may_use_python_functions(platform: Platform, job: LoadJob, 
     assert rows(platform, job)[7]["loud"] == "7!"
 
 
+def test_an_aggregate_that_makes_no_row_says_what_was_read(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
+    """Spark leaves out of its plan what makes no rows, and with it the count of the records: they are counted all the same."""
+    (tmp_path / "nobody.py").write_text(
+        "from transforms.flights import flights\n"
+        "def carriers(records):\n"
+        "    return flights(records).where(\"carrier = 'nobody'\").groupBy('carrier').count()\n"
+    )
+    (tmp_path / "transforms").symlink_to(SPARK_JOBS / "transforms")
+    result = load(platform, replace(job, transform="nobody:carriers", identity="batch"), tmp_path)
+    assert result.observed == replace(seen(job), rows=0, first_last=None)
+    assert result.receipt.rows == 0
+
+
 def submit(platform: Platform, job_file: Path, result_file: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **platform.environment()}
     spark_submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"

@@ -21,7 +21,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidegate.jobs import LoadJob
+import tidegate.spark.load
+from tidegate.jobs import LoadJob, LoadResult
 from tidegate.local.jars import ensure_jars
 from tidegate.ranges import OffsetRange
 
@@ -48,6 +49,25 @@ def plain(records):
 def doubled(records):
     """Two rows a record."""
     return plain(records).withColumn("id", F.explode(F.array(F.col("id"), F.col("id") + 1000)))
+
+def counted(records):
+    """Records and the sum of their ids, by parity."""
+    by_parity = plain(records).groupBy((F.col("id") % 2).alias("parity"))
+    return by_parity.agg(F.count("*").alias("n"), F.sum("id").alias("total"))
+
+def counted_odd(records):
+    """Only the odd ones."""
+    return counted(records).where("parity = 1")
+
+def counted_none(records):
+    """Whatever is above all ids."""
+    return plain(records).where("id > 1000").groupBy((F.col("id") % 2).alias("parity")).agg(
+        F.count("*").alias("n"), F.sum("id").alias("total")
+    )
+
+def numbered(records):
+    """Says itself which batch it is."""
+    return counted(records).withColumn("_Batch", F.lit(7))
 
 def odd(records):
     """Only odd ids."""
@@ -130,6 +150,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 Records = Callable[[list[bytes | None]], DataFrame]
+Load = Callable[[LoadJob], LoadResult]
 
 
 @pytest.fixture
@@ -156,6 +177,24 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("spark_jobs")
     (folder / "shapes.py").write_text(TRANSFORMS)
     return folder
+
+
+@pytest.fixture
+def load(
+    spark: SparkSession,
+    spark_jobs: Path,
+    records: Records,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Load:
+    """`load_range` on a topic of 30 records, whose ids are their offsets, held in memory."""
+    topic = records([b'{"id": %d}' % offset for offset in range(30)])
+
+    def read(_spark: SparkSession, ranges: tuple[OffsetRange, ...], _options: object, **_plan: object) -> DataFrame:
+        (only,) = ranges
+        return topic.where(f"_kafka_offset >= {only.from_offset} AND _kafka_offset < {only.until_offset}")
+
+    monkeypatch.setattr(tidegate.spark.load, "read_ranges", read)
+    return lambda job: tidegate.spark.load.load_range(spark, job, spark_jobs=spark_jobs)
 
 
 @pytest.fixture

@@ -3,10 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
@@ -24,29 +23,12 @@ from tidegate.jobs import LoadJob, LoadResult
 from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import LoadId, Observed
 from tidegate.spark.iceberg_sink import IcebergTable
+from tidegate.spark.identity import ByOrigin
 from tidegate.spark.replacement import Cut
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]
 PARTITION = TopicPartition("orders", 0)
-
-
-@pytest.fixture
-def load(
-    spark: SparkSession,
-    spark_jobs: Path,
-    records: Callable[[list[bytes | None]], DataFrame],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Load:
-    """`load_range` on a topic of 30 records, whose ids are their offsets, held in memory."""
-    topic = records([b'{"id": %d}' % offset for offset in range(30)])
-
-    def read(_spark: SparkSession, ranges: tuple[OffsetRange, ...], _options: object, **_plan: object) -> DataFrame:
-        (only,) = ranges
-        return topic.where(f"_kafka_offset >= {only.from_offset} AND _kafka_offset < {only.until_offset}")
-
-    monkeypatch.setattr(tidegate.spark.load, "read_ranges", read)
-    return lambda job: tidegate.spark.load.load_range(spark, job, spark_jobs=spark_jobs)
 
 
 def ids(spark: SparkSession, table: str) -> list[int]:
@@ -158,12 +140,12 @@ def test_a_conflict_is_looked_at_anew(
     load(job(0, 10))
     real, looks = tidegate.spark.load.IcebergTable.find_cut, []
 
-    def look(self: IcebergTable, ranges: tuple[OffsetRange, ...]) -> Cut | None:
-        looks.append(real(self, ranges))
+    def look(self: IcebergTable, wanted: ByOrigin) -> Cut | None:
+        looks.append(real(self, wanted))
         if len(looks) == 1:
             IcebergTable(spark, table).replace(
                 spark.table(table).where("_kafka_offset = 4").withColumn("id", F.lit(-4)),
-                [OffsetRange("orders", 0, 0, 10)],
+                ByOrigin([OffsetRange("orders", 0, 0, 10)]),
                 LoadId("other", 0, "r", (OffsetRange("orders", 0, 0, 10),), "t@1", "elsewhere"),
             )
         return looks[-1]
@@ -180,7 +162,7 @@ def test_a_load_that_meets_others_each_time_gives_up_without_writing(
 ) -> None:
     """A look that is always outdated: a named error, retryable, and the table as it was."""
     load(job(0, 10))
-    stale = IcebergTable(spark, table).find_cut([OffsetRange("orders", 0, 5, 15)])
+    stale = IcebergTable(spark, table).find_cut(ByOrigin([OffsetRange("orders", 0, 5, 15)]))
     load(job(0, 10, redo=True, transform="shapes:odd"))
     commits = snapshots(spark, table)
     monkeypatch.setattr(tidegate.spark.load.IcebergTable, "find_cut", lambda *_: stale)

@@ -16,6 +16,7 @@ from tidegate.ranges import OffsetRange
 from tidegate.receipts import KEPT, LoadId
 from tidegate.spark.errors import translate
 from tidegate.spark.iceberg_sink import IcebergTable
+from tidegate.spark.identity import ByOrigin
 from tidegate.spark.replacement import Cut
 
 SCHEMA = "id INT, _kafka_topic STRING, _kafka_partition INT, _kafka_offset LONG"
@@ -41,10 +42,10 @@ def put(spark: SparkSession, table: str) -> Put:
         made = [(mark, r.topic, r.partition, offset) for r in ranges for offset in range(r.from_offset, r.until_offset, every)]
         rows = rows or spark.createDataFrame(made, SCHEMA).coalesce(1)
         if not spark.catalog.tableExists(table):
-            sink.create(rows.schema)
+            sink.create(rows.schema, ByOrigin(ranges))
         before = len(commits(spark, table))
-        cut = sink.find_cut(ranges)
-        sink.replace(rows, ranges, load_of(ranges), cut)
+        cut = sink.find_cut(ByOrigin(ranges))
+        sink.replace(rows, ByOrigin(ranges), load_of(ranges), cut)
         assert len(commits(spark, table)) == before + 1
         return cut
 
@@ -152,7 +153,7 @@ def test_files_that_overlap_are_replaced_together(spark: SparkSession, table: st
     before = held(spark, table)
     cut = put(9, at(2, 4))
     assert cut is not None
-    assert [(box.first_offset, box.last_offset) for box in cut.boxes] == [(0, 30)]
+    assert [box.span for box in cut.boxes] == [(0, 30)]
     assert held(spark, table) == {**before, **marks((9, at(2, 4)))}
 
 
@@ -244,7 +245,7 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
 
     def replace(cut: Cut | None) -> None:
         rows = spark.createDataFrame([(9, "orders", 0, offset) for offset in range(3, 8)], SCHEMA)
-        sink.replace(rows, [replay], load_of([replay]), cut)
+        sink.replace(rows, ByOrigin([replay]), load_of([replay]), cut)
 
     appended = spark.createDataFrame([(2, "orders", 0, 4)], SCHEMA)
     for others in (
@@ -254,7 +255,7 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
             f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
         ).collect(),
     ):
-        cut = sink.find_cut([replay])
+        cut = sink.find_cut(ByOrigin([replay]))
         assert cut is not None
         others()
         before = held(spark, table)
@@ -262,7 +263,7 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
             replace(cut)
         assert isinstance(translate(caught.value), SinkConflict)
         assert held(spark, table) == before
-    cut = sink.find_cut([replay])
+    cut = sink.find_cut(ByOrigin([replay]))
     put(3, at(10, 20), at(0, 5, partition=1))
     replace(cut)
     new = marks((3, at(10, 20)), (3, at(0, 5, partition=1)))
@@ -275,5 +276,5 @@ def test_an_overwrite_of_a_range_that_others_cut_meanwhile_is_refused(spark: Spa
     rows = spark.createDataFrame([(9, "orders", 0, offset) for offset in range(10, 20)], SCHEMA)
     put(2, at(5, 15))
     with pytest.raises(Exception) as caught:  # noqa: PT011 - what it means is asked below
-        IcebergTable(spark, table).replace(rows, [at(10, 20)], load_of([at(10, 20)]), None)
+        IcebergTable(spark, table).replace(rows, ByOrigin([at(10, 20)]), load_of([at(10, 20)]), None)
     assert isinstance(translate(caught.value), SinkConflict)

@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cutting import Box, cut_boxes, hull
+from tidegate.cutting import Box, boxes_of, cut_boxes, hull
 from tidegate.ranges import OffsetRange
 
-MIXED = Box("a", "a", 0, 1, 5, 12)
+MIXED = Box((("a", "a"), (0, 1), (5, 12)))
+ANYWHERE = Box((("a", "a"), (0, 0), (None, None)))
 WORLD = [(topic, partition, offset) for topic in "ab" for partition in range(2) for offset in range(10)]
 
 
 def box(first: int, last: int, partition: int = 0, topic: str = "a") -> Box:
-    return Box(topic, topic, partition, partition, first, last)
+    return Box(((topic, topic), (partition, partition), (first, last)))
 
 
 def at(first: int, until: int, partition: int = 0, topic: str = "a") -> OffsetRange:
@@ -24,11 +25,11 @@ def at(first: int, until: int, partition: int = 0, topic: str = "a") -> OffsetRa
 def of_rows(rows: list[tuple[str, int, int]], known: tuple[bool, bool, bool]) -> Box:
     """The bounds of a file that holds these rows; open where they are not known."""
     columns = [sorted(column) for column in zip(*rows, strict=True)]
-    return Box(*(end if here else None for column, here in zip(columns, known, strict=True) for end in (column[0], column[-1])))
+    return Box(tuple((column[0], column[-1]) if here else (None, None) for column, here in zip(columns, known, strict=True)))
 
 
 def holds_row(one: Box, row: tuple[str, int, int]) -> bool:
-    return one.holds(Box(row[0], row[0], row[1], row[1], row[2], row[2]))
+    return one.holds(box(row[2], row[2], row[1], row[0]))
 
 
 single = st.sampled_from([("a", 0), ("a", 1), ("b", 0)]).flatmap(
@@ -50,14 +51,15 @@ def test_the_boxes_hold_each_file_as_a_whole_or_touch_it_not(
 ) -> None:
     """And they hold the ranges. Where there are none, that is true of the ranges themselves."""
     bounds = [of_rows(*file) for file in files]
-    found = cut_boxes(ranges, bounds)
-    boxes = found or tuple(Box.of(r) for r in ranges)
-    for r in ranges:
-        assert any(one.holds(Box.of(r)) for one in boxes)
+    found = cut_boxes(boxes_of(ranges), bounds)
+    boxes = found or boxes_of(ranges)
+    wanted = boxes_of(ranges)
+    for other in wanted:
+        assert any(one.holds(other) for one in boxes)
     for file in bounds:
         assert any(one.holds(file) for one in boxes) or not any(one.touches(file) for one in boxes)
     assert bool(found) == any(
-        Box.of(r).touches(file) and not any(Box.of(other).holds(file) for other in ranges) for r in ranges for file in bounds
+        one.touches(file) and not any(other.holds(file) for other in wanted) for one in wanted for file in bounds
     )
 
 
@@ -67,9 +69,9 @@ def test_replacing_the_boxes_keeps_every_row_outside_the_ranges(
 ) -> None:
     """A table in small: files that a box holds are dropped, rows in the boxes and not in the ranges are written again."""
     bounds = [of_rows(*file) for file in files]
-    boxes = cut_boxes(ranges, bounds) or tuple(Box.of(r) for r in ranges)
+    boxes = cut_boxes(boxes_of(ranges), bounds) or boxes_of(ranges)
     rows = [row for file, _ in files for row in file]
-    outside = [row for row in rows if not any(holds_row(Box.of(r), row) for r in ranges)]
+    outside = [row for row in rows if not any(holds_row(one, row) for one in boxes_of(ranges))]
     kept = [row for row in outside if any(holds_row(one, row) for one in boxes)]
     stayed = [
         row
@@ -86,14 +88,14 @@ def test_boxes_of_one_partition_end_where_a_range_or_a_file_ends(
 ) -> None:
     """No offset is written anew for nothing, and the order of the files does not matter."""
     bounds = [of_rows(file, (True, True, True)) for file in files]
-    found = cut_boxes(ranges, bounds)
-    parts = [*bounds, *(Box.of(r) for r in ranges)]
+    found = cut_boxes(boxes_of(ranges), bounds)
+    parts = [*bounds, *boxes_of(ranges)]
     for one in found:
         inside = [part for part in parts if one.holds(part)]
-        for offset in range(one.first_offset or 0, (one.last_offset or 0) + 1):
-            assert any((part.first_offset or 0) <= offset <= (part.last_offset or 0) for part in inside)
+        for offset in range(one.span[0], one.span[1] + 1):
+            assert any(part.span[0] <= offset <= part.span[1] for part in inside)
     for other in list(permutations(bounds))[:10]:
-        assert set(cut_boxes(ranges, other)) == set(found)
+        assert set(cut_boxes(boxes_of(ranges), other)) == set(found)
 
 
 @pytest.mark.parametrize(
@@ -106,16 +108,35 @@ def test_boxes_of_one_partition_end_where_a_range_or_a_file_ends(
         ([box(5, 12)], (box(5, 19),)),
         ([box(0, 30)], (box(0, 30),)),
         ([box(5, 10), box(3, 5), box(1, 2)], (box(3, 19),)),
-        ([Box("a", "a", 0, 0, None, None)], (Box("a", "a", 0, 0, None, None),)),
+        ([ANYWHERE], (ANYWHERE,)),
         ([MIXED, box(0, 6, partition=1)], (box(10, 19), MIXED, box(0, 6, partition=1))),
     ],
 )
 def test_a_range_is_widened_by_the_files_it_goes_through(files: list[Box], expected: tuple[Box, ...]) -> None:
     """Whole files widen nothing; what a widened box touches widens it further."""
-    assert set(cut_boxes([at(10, 20), at(3, 3, partition=1)], files)) == set(expected)
+    assert set(cut_boxes(boxes_of([at(10, 20), at(3, 3, partition=1)]), files)) == set(expected)
 
 
 def test_the_hull_reaches_over_all_partitions() -> None:
     """And is open where one of them is."""
-    assert hull([box(1, 2), box(5, 6, partition=3, topic="c")]) == Box("a", "c", 0, 3, None, None)
-    assert hull([box(1, 2), Box(None, "b", 0, None, 1, 2)]) == Box(None, "b", 0, None, None, None)
+    assert hull([box(1, 2), box(5, 6, partition=3, topic="c")]) == Box((("a", "c"), (0, 3), (None, None)))
+    assert hull([box(1, 2), Box(((None, "b"), (0, None), (1, 2)))]) == Box(((None, "b"), (0, None), (None, None)))
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([(4, 4), (5, 5), (5, 5), (6, 9)], ()),
+        ([(1, 3), (4, 6)], ((4, 6),)),
+        ([(1, 4), (4, 6), (7, 7)], ((1, 6),)),
+        ([(4, 6), (None, None)], ((None, None),)),
+        ([(1, 2), (None, 3), (4, None)], ((4, None),)),
+    ],
+)
+def test_a_batch_is_widened_by_the_files_that_hold_others_too(
+    files: list[tuple[int | None, int | None]], expected: tuple[tuple[int | None, int | None], ...]
+) -> None:
+    """Rows of batch 5 are known by their batch alone: the same arithmetic over one column."""
+    found = cut_boxes([Box(((5, 5),))], [Box((bounds,)) for bounds in files])
+    assert found == tuple(Box((bounds,)) for bounds in expected)
+    assert hull([Box(((5, 5),))]) == Box(((None, None),))

@@ -26,7 +26,7 @@ def test_a_receipt_is_read_back_from_a_commits_properties() -> None:
 
 def test_a_replays_receipt_is_no_batchs() -> None:
     """The same number names a chunk there."""
-    replayed = replace(LOAD, replay="again", topic_ids={"t": "id"}, generation=2)
+    replayed = replace(LOAD, replay="again", topic_ids={"t": "id"}, generation=2, batch=3)
     properties = replayed.to_properties()
     assert "tidegate.seq" not in properties
     found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1)
@@ -68,7 +68,7 @@ def test_json_brings_orders_and_answers_back() -> None:
         result = LoadResult(RECEIPT, observed, {"write": 0.5})
         assert LoadResult.from_json(json.loads(json.dumps(result.to_json()))) == result
     full = replace(JOB, redo=True, split=Split(4), isolation_level="read_uncommitted", contiguous=True)
-    for job in (JOB, full):
+    for job in (JOB, full, replace(JOB, identity="batch"), replace(JOB, identity="batch", replay="again", batch=7)):
         assert LoadJob.from_json(json.loads(json.dumps(job.to_json()))) == job
     assert Receipt.from_json(RECEIPT.to_json()) == RECEIPT
 
@@ -76,7 +76,7 @@ def test_json_brings_orders_and_answers_back() -> None:
 def test_what_an_older_version_wrote_is_read_with_defaults() -> None:
     """Orders and answers without the later fields stay readable."""
     order = JOB.to_json()
-    for later in ("split", "isolation_level", "contiguous"):
+    for later in ("split", "isolation_level", "contiguous", "identity", "batch"):
         del order[later]
     assert LoadJob.from_json(order) == JOB
     answer = LoadResult(RECEIPT, Observed(15, 15, 7, {}), {}).to_json()
@@ -91,6 +91,18 @@ def test_a_split_is_by_whole_positive_numbers(limits: dict[str, int]) -> None:
         Split(**limits)
     with pytest.raises(StateCorrupt):
         LoadJob.from_json({**JOB.to_json(), "split": limits})
+
+
+def test_what_a_job_replaces_is_said_without_doubt() -> None:
+    """Its ranges, its own batch, or the batch that a chunk of a replay names; a chunk's own number is none."""
+    assert JOB.batch_replaced is None
+    assert replace(JOB, identity="batch").batch_replaced == JOB.seq
+    assert replace(JOB, identity="batch", replay="again", batch=7).batch_replaced == 7
+    for wrong in ({"identity": "batch", "replay": "again"}, {"identity": "batch", "batch": 7}, {"replay": "again", "batch": 7}):
+        with pytest.raises(RequestError, match="which batch it replaces"):
+            replace(JOB, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="origin, batch"):
+        replace(JOB, identity="row")
 
 
 @pytest.mark.parametrize("level", ["", "READ_COMMITTED", "none"])

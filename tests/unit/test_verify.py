@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.cursor import Cursor
 from tidegate.errors import TopicRecreated
-from tidegate.oracle import Verification, committed_log, verify
+from tidegate.oracle import Verification, committed_log, verify, verify_batches
 from tidegate.planning import Watermarks
 from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import LoadId, Receipt
@@ -93,3 +93,30 @@ def test_a_transform_of_any_number_of_rows_is_judged_by_the_commits_counts() -> 
     assert check(rows, receipt(10, 20, 4), one_to_one=False).holds
     assert check([*rows, 15], receipt(10, 20, 4), one_to_one=False).miscounts
     assert check([*rows, 16], receipt(10, 20, 5), log=[10, 15], one_to_one=False).verdict.total("unknown") == 1
+
+
+def of_batch(batch: int, rows: int, replay: str | None = None) -> Receipt:
+    load = LoadId("p", batch if replay is None else 1, "r", (OffsetRange("t", 0, 0, 9),), "v", "a", replay=replay, batch=batch)
+    return Receipt(load, 1, 1, rows)
+
+
+def test_each_batch_has_the_rows_that_its_newest_commit_wrote() -> None:
+    """Where rows have no record of their own; a replay of a batch is its newest commit, and an empty batch has no rows."""
+    receipts = [of_batch(1, 5), of_batch(2, 3), of_batch(3, 0), of_batch(1, 4, replay="again")]
+    found = verify_batches(3, {1: 4, 2: 3}, receipts, [])
+    assert (found.holds, found.batches, found.rows) == (True, 3, 7)
+    short = verify_batches(3, {1: 5, 3: 1}, receipts, [])
+    assert not short.holds
+    assert [(m.receipt.load.batch, m.receipt.rows, m.rows_now) for m in short.miscounts] == [(1, 4, 5), (2, 3, 0), (3, 0, 1)]
+    assert [m["rows_now"] for m in short.to_json()["miscounts"]] == [5, 0, 1]
+
+
+def test_rows_that_no_commit_of_a_batch_accounts_for_are_told() -> None:
+    """Beyond the cursor, of no batch, of a batch without a commit; a commit that is missing. Not what is old or in flight."""
+    receipts = [of_batch(4, 2), of_batch(6, 2), of_batch(7, 9)]
+    clean = {3: 8, 4: 2, 6: 2, 7: 9}
+    found = verify_batches(6, clean, receipts, [2], waiting=True)
+    assert (found.holds, found.in_flight, found.forgotten, found.rows) == (True, 9, 8, 4)
+    found = verify_batches(6, {**clean, None: 1, 5: 6, 8: 3}, receipts, [5], waiting=False)
+    assert (found.unknown, found.missing, found.ahead, found.holds) == (7, (5,), {7: 9, 8: 3}, False)
+    assert verify_batches(0, {}, [], []).holds

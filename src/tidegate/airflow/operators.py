@@ -232,6 +232,7 @@ class SparkLoad(SparkSubmitOperator):
             split=Split(self.pipeline.split.min_partitions, self.pipeline.split.max_records_per_partition),
             isolation_level=source.isolation_level,
             contiguous=source.contiguous,
+            identity=self.pipeline.identity,
             **what,
         )
 

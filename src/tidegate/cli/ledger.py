@@ -19,7 +19,10 @@ from tidegate.planning import SavedRange
 from tidegate.ranges import ranges_to_json
 
 if TYPE_CHECKING:
-    from tidegate.oracle import Verification
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tidegate.oracle import BatchVerification, Miscount, Verification
 
 app = typer.Typer()
 ledger = typer.Typer(no_args_is_help=True, help="What a pipeline has run: show it, verify it, rebuild it.")
@@ -66,13 +69,49 @@ def show(
 
 @ledger.command("verify")
 def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Recompute, from broker and table, that every retained record before the cursor is there once; exit code 1 if not."""
+    """Recompute, from broker and table, that every retained record before the cursor is there once; exit code 1 if not.
+
+    With `identity: batch`: from the table alone, that every committed batch has the rows that its commit wrote.
+    """
     from tidegate.iceberg.history import strangers  # noqa: PLC0415
+    from tidegate.oracle import BatchVerification  # noqa: PLC0415
+
+    this = the_pipeline(project, pipeline)
+    found = _verify_batches(this, project) if this.identity == "batch" else _verify_records(this, project)
+    others = strangers(this.sink.table)
+    if as_json:
+        out.print_json(json.dumps({"pipeline": this.name, **found.to_json(), "other_commits": others}))
+    elif isinstance(found, BatchVerification):
+        _print_batches(found)
+        _print_strangers(others)
+        _print_verdict(holds=found.holds)
+    else:
+        _print_verification(found, others)
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+def _verify_batches(this: Pipeline, project: Path) -> BatchVerification:
+    from tidegate.iceberg.origins import read_batches  # noqa: PLC0415
+    from tidegate.oracle import verify_batches  # noqa: PLC0415
+
+    with open_remote(project) as remote:
+        book = Ledger(remote.store, this.name)
+        cursor, listing = remote.cursor(this), book.listing()
+        receipts = remote.sink.receipts(this.sink.table, this.name)
+        told = {r.load.batch for r in receipts}
+        # Only a batch without a commit is asked whether it read anything at all.
+        silent = {r.seq: r.key for r in listing.ranges if r.seq <= cursor.seq and r.seq not in told}
+        loaded = [seq for seq, key in silent.items() if book.saved_range(key).to_load]
+        waiting = bool(listing.of_seq(cursor.seq + 1))
+        return verify_batches(cursor.seq, read_batches(this.sink.table), receipts, loaded, waiting=waiting)
+
+
+def _verify_records(this: Pipeline, project: Path) -> Verification:
     from tidegate.iceberg.origins import read_origins  # noqa: PLC0415
     from tidegate.kafka.log import compacted_topics, read_offsets  # noqa: PLC0415
     from tidegate.oracle import committed_log, verify  # noqa: PLC0415
 
-    this = the_pipeline(project, pipeline)
     level = this.source.isolation_level
     with open_remote(project) as remote, show_progress() as progress:
         book = Ledger(remote.store, this.name)
@@ -87,7 +126,7 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
             settings, committed, isolation_level=level, progress=lambda done: progress("reading the log", done, total)
         )
         progress("reading the table", 0, None)
-        found = verify(
+        return verify(
             committed,
             log,
             read_origins(this.sink.table),
@@ -96,13 +135,6 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
             compacted=compacted_topics(settings, topics),
             one_to_one=this.rows_per_record == "one",
         )
-        others = strangers(this.sink.table)
-    if as_json:
-        out.print_json(json.dumps({"pipeline": this.name, **found.to_json(), "other_commits": others}))
-    else:
-        _print_verification(found, others)
-    if not found.holds:
-        raise typer.Exit(1)
 
 
 @ledger.command("rebuild")
@@ -188,18 +220,46 @@ def _print_verification(found: Verification, others: list[dict[str, Any]]) -> No
         counts = (p.records, p.rows, len(p.lost), len(p.duplicated), len(p.unknown))
         table.add_row(str(p.topic_partition), *(f"{count:,}" for count in counts))
     out.print(table)
-    for m in found.miscounts:
-        what = f"batch {m.receipt.load.seq}" if m.receipt.load.replay is None else f"replay {m.receipt.load.replay}"
-        told = f"{what}: snapshot {m.receipt.snapshot} wrote {m.receipt.rows:,} rows, {m.rows_now:,} are there now"
-        out.print(told, style="red", markup=False)
+    _print_miscounts(found.miscounts)
     for tp, rows in found.ahead.items():
         out.print(f"{tp}: {rows:,} rows lie beyond the cursor, and no saved range waits for them", style="red", markup=False)
-    for other in others:
-        out.print(f"commit {other['snapshot']} ({other['operation']}, {other['at']}) is not Tidegate's", style="yellow")
+    _print_strangers(others)
     for rows, what in ((found.in_flight, "a batch in flight"), (found.before_retention, "records that are gone from the log")):
         if rows:
             out.print(f"{rows:,} rows of {what} were not looked at one by one")
-    if found.holds:
+    _print_verdict(holds=found.holds)
+
+
+def _print_batches(found: BatchVerification) -> None:
+    out.print(
+        f"{found.batches:,} committed batches, {found.rows:,} rows (PyIceberg read the table; rows have no single record)"
+    )
+    _print_miscounts(found.miscounts)
+    for batch in found.missing:
+        out.print(f"batch {batch}: committed, and no commit of the table is its", style="red")
+    for batch, rows in found.ahead.items():
+        out.print(f"batch {batch}: {rows:,} rows lie beyond the cursor, and no saved range waits for them", style="red")
+    if found.unknown:
+        out.print(f"{found.unknown:,} rows are of no batch that the table has a commit of", style="red")
+    for rows, what in ((found.in_flight, "a batch in flight"), (found.forgotten, "batches older than any receipt kept")):
+        if rows:
+            out.print(f"{rows:,} rows of {what} were not judged")
+
+
+def _print_miscounts(miscounts: Iterable[Miscount]) -> None:
+    for m in miscounts:
+        what = f"batch {m.receipt.load.seq}" if m.receipt.load.replay is None else f"replay {m.receipt.load.replay}"
+        told = f"{what}: snapshot {m.receipt.snapshot} wrote {m.receipt.rows:,} rows, {m.rows_now:,} are there now"
+        out.print(told, style="red", markup=False)
+
+
+def _print_strangers(others: list[dict[str, Any]]) -> None:
+    for other in others:
+        out.print(f"commit {other['snapshot']} ({other['operation']}, {other['at']}) is not Tidegate's", style="yellow")
+
+
+def _print_verdict(*, holds: bool) -> None:
+    if holds:
         out.print("[green]the table holds what was committed, exactly once[/]")
     else:
         out.print(

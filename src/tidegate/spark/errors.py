@@ -71,7 +71,9 @@ RULES = (
     ),
     _rule(
         r"SASL authentication failed|Sasl\w*AuthenticationException|AuthenticationException|TopicAuthorizationException"
-        r"|GroupAuthorizationException|ClusterAuthorizationException|SSL handshake failed|Not authorized to access topics",
+        r"|GroupAuthorizationException|ClusterAuthorizationException|SSL handshake failed|Not authorized to access topics"
+        # how Kafka's client tells that the endpoint of tokens refuses it
+        r"|The response code 40[013] and error response",
         KafkaAuthFailed,
         "the broker refuses the credentials",
         "Correct the Kafka connection's security settings, or let its user read the topic",

@@ -3,13 +3,15 @@
 Rules:
 - A table is partitioned by the origin's topic and partition, so a data file holds rows of one Kafka partition, and a batch
   that ends where earlier ones did replaces whole files. What else may be in the way is `tidegate.spark.replacement`'s.
+- A table of batches (`tidegate.spark.identity`) is not partitioned, and belongs to one pipeline: the batches of another have
+  the same numbers.
 - A receipt counts when its commit is an ancestor of the table's current state: a commit that was rolled back holds no rows.
 - Receipts live in snapshots. `write.metadata.*` prunes old metadata files, which repeat them; snapshots are not expired.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException
@@ -30,9 +32,10 @@ from pyspark.sql.types import (
 )
 
 from tidegate.errors import ReceiptMismatch, ReceiptMissing, SinkMisfit
-from tidegate.ranges import OffsetRange, TopicPartition
+from tidegate.ranges import TopicPartition
 from tidegate.receipts import KEPT, PREFIX, LoadId, Receipt, task_properties
 from tidegate.spark.errors import condition_of
+from tidegate.spark.identity import Identity
 from tidegate.spark.origin import ORIGIN, inside
 from tidegate.spark.replacement import Cut, find_cut, in_boxes, kept_rows
 
@@ -42,8 +45,6 @@ TABLE_PROPERTIES = {
     # A task reads one Kafka partition, or a piece of one, so it writes one file of one partition: no shuffle, no sort.
     "write.distribution-mode": "none",
     "write.spark.fanout.enabled": "true",
-    # Bounds of text columns are cut to 16 characters by default; replacing a range relies on exact ones.
-    **{f"write.metadata.metrics.column.{name}": "full" for name in ORIGIN},
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     # Receipts are snapshots: plain expire_snapshots keeps as many as the schedule keeps ranges.
@@ -103,27 +104,49 @@ class IcebergTable:
             )
         return receipt
 
-    def create(self, schema: StructType) -> None:
+    def check_owner(self, pipeline: str) -> None:
+        """Refuse a table that another pipeline has loaded, as far as its receipts are kept. One round trip.
+
+        Raises:
+            SinkMisfit: another pipeline has.
+        """
+        whose = F.col("summary")[f"{PREFIX}pipeline"]
+        others = self.spark.table(f"{self.name}.snapshots").where(whose != pipeline).select(whose).take(1)
+        if others:
+            raise SinkMisfit(
+                f"table {self.name} is pipeline {others[0][0]}'s, whose batches have the same numbers as those of {pipeline}",
+                fix="Write to a table of its own: with `identity: batch` a table belongs to one pipeline",
+                table=self.name,
+                pipeline=pipeline,
+            )
+
+    def create(self, schema: StructType, identity: Identity) -> None:
         """Create the table, and its namespace, for rows of this schema. Somebody else having just done so is as good."""
         nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
         catalog_and_namespace = ".".join(f"`{part}`" for part in self.name.split(".")[:-1])
         try:
             self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog_and_namespace}")
             writer = self.spark.createDataFrame([], nullable).writeTo(self.name).using("iceberg")
-            for key, value in TABLE_PROPERTIES.items():
+            # Bounds of text columns are cut to 16 characters by default, and those of the hundredth column not kept at all;
+            # a replacement relies on exact ones.
+            exact = {f"write.metadata.metrics.column.{name}": "full" for name in identity.columns}
+            for key, value in {**TABLE_PROPERTIES, **exact}.items():
                 writer = writer.tableProperty(key, value)
-            writer.partitionedBy(F.col("_kafka_topic"), F.col("_kafka_partition")).create()
+            if identity.partitioned_by:
+                writer = writer.partitionedBy(*map(F.col, identity.partitioned_by))
+            writer.create()
         except Exception:
             if not self.spark.catalog.tableExists(self.name):
                 raise
 
-    def check_fits(self, schema: StructType, transform: str) -> None:
+    def check_fits(self, schema: StructType, identity: Identity, transform: str) -> None:
         """Refuse rows that the table has no columns for. One round trip. Columns the rows lack are written as null.
 
         Raises:
-            SinkMisfit: a column is new, or has another type than in the table.
+            SinkMisfit: a column is new, or has another type than in the table, or its rows are known in another way.
         """
         held = {f.name.lower(): f.dataType for f in self.spark.table(self.name).schema.fields}
+        identity.check_kind(list(held), self.name)
         new = [f for f in schema.fields if f.name.lower() not in held]
         changed = [f for f in schema.fields if f not in new and _shape(f.dataType) != _shape(held[f.name.lower()])]
         if changed:
@@ -145,16 +168,16 @@ class IcebergTable:
                 columns=", ".join(f.name for f in new),
             )
 
-    def find_cut(self, ranges: Sequence[OffsetRange]) -> Cut | None:
-        """What has to be written anew to replace the ranges, where they go through data files. See `replacement.find_cut`."""
-        return find_cut(self.spark, self.name, ranges)
+    def find_cut(self, wanted: Identity) -> Cut | None:
+        """What has to be written anew beside what is wanted, where that goes through data files. See `replacement.find_cut`."""
+        return find_cut(self.spark, self.name, wanted)
 
-    def replace(self, rows: DataFrame, ranges: Sequence[OffsetRange], load: LoadId, cut: Cut | None = None) -> None:
-        """Replace all rows whose origin lies in the ranges with `rows`, in one commit that carries the load's receipt.
+    def replace(self, rows: DataFrame, wanted: Identity, load: LoadId, cut: Cut | None = None) -> None:
+        """Replace all rows that are wanted with `rows`, in one commit that carries the load's receipt.
 
         Args:
-            rows: the new rows, all of the ranges.
-            ranges: what is replaced.
+            rows: the new rows, all of them such as are wanted.
+            wanted: what is replaced.
             load: the receipt.
             cut: what `find_cut` found just now.
 
@@ -162,11 +185,11 @@ class IcebergTable:
             Exception: Spark's. `translate` makes it a `SinkConflict` where the data files are not, or no longer, as `cut` has
                 them; nothing is written then.
         """
-        properties, condition = load.to_properties(), inside(ranges)
+        properties, condition = load.to_properties(), wanted.inside()
         if cut is not None:
             properties[KEPT] = str(cut.kept)
-            rows = kept_rows(self.spark, self.name, ranges, cut).unionByName(rows, allowMissingColumns=True)
-            condition = in_boxes(cut.boxes)
+            rows = kept_rows(self.spark, self.name, wanted, cut).unionByName(rows, allowMissingColumns=True)
+            condition = in_boxes(wanted, cut.boxes)
         writer = rows.writeTo(self.name)
         for key, value in properties.items():
             writer = writer.option(f"snapshot-property.{key}", value)
@@ -175,15 +198,17 @@ class IcebergTable:
         writer.overwrite(condition)
 
     def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
-        """The first and last offset (both inclusive) of each partition that the load wrote. One round trip.
+        """The first and last offset (both inclusive) of each partition that the load wrote. One round trip, none for a batch's.
 
         Read from the manifests: which files the commit added, and the bounds of the origin columns in each. No data file is
         opened, so it costs as much for a million rows as for one. None where the table does not keep those bounds in full, or a
         file mixes partitions (a table that somebody else made); without rows there are none to keep, and the answer is empty.
 
         A commit that kept older rows holds them in its files too, so there the rows of the ranges are read instead, as of that
-        commit: origin columns only. (The guard of origins lets a load write no others.)
+        commit: origin columns only. (The guard of origins lets a load write no others.) None for rows that have no origin.
         """
+        if receipt.load.batch is not None:
+            return None
         if receipt.kept:
             return self._offsets_inside(receipt)
         entries = self.spark.read.option("versionAsOf", str(receipt.snapshot)).table(f"{self.name}.entries")

@@ -1,8 +1,11 @@
 """One bounded load: after it, the table holds exactly the transform's rows of the job's records, and a receipt that says so.
 
+What it replaces is either the rows of those records, or, where the transform aggregates, the rows of the batch
+(`tidegate.spark.identity`).
+
 lookup    has this batch landed before?        1 round trip in Spark Connect
 prepare   transform, schemas, the table        2, and those that the transform itself makes
-look      does the range go through files?     1, and about five more where it does
+look      does it go through data files?       1, and about five more where it does
 write     read Kafka, guard, replace           1
 receipt   find the commit again, its offsets   2
 """
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,8 +29,8 @@ from tidegate.ranges import OffsetRange, total_count
 from tidegate.receipts import LoadId, Observed, Receipt
 from tidegate.spark.errors import translate, translated
 from tidegate.spark.iceberg_sink import IcebergTable
+from tidegate.spark.identity import Identity, identity_of
 from tidegate.spark.kafka_source import read_ranges
-from tidegate.spark.origin import check_origin_columns, guard_origin
 from tidegate.spark.transforms import Transform, find_transform
 
 TRIES = 5
@@ -35,14 +38,14 @@ TRIES = 5
 
 
 def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadResult:
-    """Replace, in the job's table, the rows of its ranges with what its transform makes of those records.
+    """Replace, in the job's table, the rows of its ranges (or of its batch) with what its transform makes of those records.
 
     Where the newest receipt of the batch covers the ranges, by the same transform version, the load has landed before: nothing
     is written (`job.redo` writes all the same).
 
     A load is judged by position, not by count: the receipt covers every offset of the ranges, Spark read each range to its end
     (the source fails otherwise), and every offset in the commit lies in its range. Fewer records than offsets are fine, also
-    none at all, unless the job says that its topics are contiguous.
+    none at all, unless the job says that its topics are contiguous. Rows of a batch have no offset to be judged by.
 
     Args:
         spark: a classic or a Spark Connect session with the table's catalog.
@@ -50,7 +53,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         spark_jobs: the folder that the transform is imported from.
 
     Raises:
-        RequestError: the ranges hold no offsets.
+        RequestError: the ranges hold no offsets, or a chunk of a replay does not say which batch it is.
         TransformError: the transform cannot be imported or breaks its contract; nothing is committed.
         OffsetsOutOfRange, KafkaError: the records cannot be read; nothing is committed.
         SinkError: the table cannot take the rows, or holds no receipt that covers the ranges. SinkConflict: others wrote the
@@ -65,6 +68,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         )
     seconds: dict[str, float] = {}
     with translated(pipeline=job.pipeline, seq=job.seq, table=job.table):
+        wanted = identity_of(job)
         transform = find_transform(job.transform, spark_jobs)
         table = IcebergTable(spark, job.table)
         with _timed(seconds, "lookup"):
@@ -75,11 +79,8 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
 
         with _timed(seconds, "prepare"):
             write = _Write(spark, job, transform)
-            schema = _schema(write.rows, transform)
-            check_origin_columns(schema, transform.name)
-            if not exists:
-                table.create(schema)
-            table.check_fits(schema, transform.name)
+            schema = wanted.check(_schema(write.rows, transform), transform.name)
+            _fit(table, schema, wanted, job, exists=exists)
 
         load = LoadId(
             job.pipeline,
@@ -91,16 +92,17 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
             job.topic_ids,
             job.generation,
             job.replay,
+            job.batch_replaced,
         )
         for tries_left in reversed(range(TRIES)):
             with _timed(seconds, "look"):
                 # Nobody else can have written much into a table that is new; if somebody did, the commit is refused.
-                cut = table.find_cut(job.ranges) if exists else None
+                cut = table.find_cut(wanted) if exists else None
             exists = True
             try:
                 with _timed(seconds, "write"):
                     reach("before-write")
-                    table.replace(write.guarded(), job.ranges, load, cut)
+                    table.replace(write.guarded(wanted), wanted, load, cut)
                     reach("after-write")
             except Exception as error:
                 known = translate(error, pipeline=job.pipeline, seq=job.seq, table=job.table)
@@ -118,14 +120,15 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
 
         with _timed(seconds, "receipt"):
             receipt = table.receipt_of_attempt(load)
-            records, made = write.read.get["rows"], write.written.get["rows"]
+            read, made = write.seen(), write.written.get["rows"]
+            records = read["rows"]
             # One row for each offset leaves no gap to look for, and saves the commonest load a round trip.
-            whole = records == made == total_count(job.ranges)
+            whole = job.batch_replaced is None and records == made == total_count(job.ranges)
             first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges if r.count}
             observed = Observed(
                 records=records,
                 rows=made,
-                bytes=write.read.get["bytes"],
+                bytes=read["bytes"],
                 first_last=first_last if whole else table.offsets_of(receipt),
             )
             _judge(receipt, observed, job)
@@ -137,12 +140,24 @@ class _Write:
 
     def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform) -> None:
         self.read, self.written = Observation("tidegate_read"), Observation("tidegate_written")
-        self.ranges = job.ranges
-        self.rows = transform(_records(spark, job).observe(self.read, _count(), _bytes().alias("bytes")))
+        self.records = _records(spark, job)
+        self.rows = transform(self.records.observe(self.read, *_sizes()))
 
-    def guarded(self) -> DataFrame:
+    def seen(self) -> Mapping[str, int]:
+        """How many records it read, under `rows`, and their `bytes`, once it is executed.
+
+        Where Spark finds meanwhile that no row comes of a part of the job (it groups none), it leaves that part out of the
+        plan, and with it what was observed there: then the records are counted once more.
+        """
+        with suppress(Exception):  # a classic session fails on an observation of nothing, Connect answers with nothing
+            found: dict[str, int] = self.read.get
+            if found:
+                return found
+        return self.records.agg(*_sizes()).collect()[0].asDict()
+
+    def guarded(self, wanted: Identity) -> DataFrame:
         """The rows to write."""
-        return guard_origin(self.rows, self.ranges).observe(self.written, _count())
+        return wanted.marked(self.rows).observe(self.written, _count())
 
 
 def _found(spark: SparkSession, table: IcebergTable, receipt: Receipt, job: LoadJob, seconds: dict[str, float]) -> LoadResult:
@@ -164,6 +179,14 @@ def _landed_after_all(table: IcebergTable, load: LoadId) -> Receipt | None:
     return None
 
 
+def _fit(table: IcebergTable, schema: StructType, wanted: Identity, job: LoadJob, *, exists: bool) -> None:
+    if not exists:
+        table.create(schema, wanted)
+    table.check_fits(schema, wanted, job.transform)
+    if job.batch_replaced is not None:
+        table.check_owner(job.pipeline)
+
+
 def _schema(rows: DataFrame, transform: Transform) -> StructType:
     try:
         return rows.schema
@@ -173,6 +196,10 @@ def _schema(rows: DataFrame, transform: Transform) -> StructType:
 
 def _records(spark: SparkSession, job: LoadJob) -> DataFrame:
     return read_ranges(spark, job.ranges, job.kafka_options, split=job.split, isolation_level=job.isolation_level)
+
+
+def _sizes() -> tuple[Column, Column]:
+    return _count(), _bytes().alias("bytes")
 
 
 def _count() -> Column:

@@ -1,0 +1,172 @@
+"""What of a table a load replaces: the rows of its ranges, each known by its record, or the rows of its batch.
+
+A transform that aggregates makes rows of many records. They cannot be known by their origin, so they are known by the batch
+that made them: the library adds the column `_batch`, and such a batch is replaced as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import DataType, LongType, StructField, StructType
+
+from tidegate.cutting import Box, boxes_of
+from tidegate.errors import SinkMisfit, TransformError
+from tidegate.jobs import LoadJob
+from tidegate.ranges import OffsetRange
+from tidegate.spark.origin import ORIGIN, check_origin_columns, guard_origin, inside, reaching
+
+BATCH = "_batch"
+"""The number of the batch that made a row (BIGINT), where the transform aggregates."""
+
+
+class Identity(Protocol):
+    """What a load replaces.
+
+    `columns` are those that say what a row is, with their types; `partitioned_by` are those of them that a new table is
+    partitioned by.
+    """
+
+    columns: ClassVar[Mapping[str, DataType]]
+    partitioned_by: ClassVar[tuple[str, ...]]
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """The rows as boxes over `columns`; at least one."""
+
+    def inside(self) -> Column:
+        """True for these rows, false or null for every other row."""
+
+    def before(self) -> Column:
+        """True for rows that come before these ones in their place."""
+
+    def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
+        """Whether rows between bounds of `columns`, in one place, may be among these ones."""
+
+    def check(self, made: StructType, transform: str) -> StructType:
+        """The schema of the rows to write, of what the transform makes.
+
+        Raises:
+            TransformError: the transform does not treat the columns that say what a row is as it has to.
+        """
+
+    def check_kind(self, held: Sequence[str], table: str) -> None:
+        """Refuse a table whose rows, by its columns, are known in the other way.
+
+        Raises:
+            SinkMisfit: they are.
+        """
+
+    def marked(self, rows: DataFrame) -> DataFrame:
+        """What the transform made, as it is written: a row that is not one of these fails the job."""
+
+
+@dataclass(frozen=True)
+class ByOrigin:
+    """The rows of the records of these ranges; one range a partition, at least one of them not empty."""
+
+    ranges: Sequence[OffsetRange]
+    columns: ClassVar[Mapping[str, DataType]] = ORIGIN
+    partitioned_by: ClassVar[tuple[str, ...]] = tuple(ORIGIN)[:2]
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """See `Identity`, as all that follows."""
+        return boxes_of(self.ranges)
+
+    def inside(self) -> Column:
+        """By topic, partition and offset."""
+        return inside(self.ranges)
+
+    def before(self) -> Column:
+        """Lower offsets of the same partitions."""
+        return inside([OffsetRange(r.topic, r.partition, 0, r.from_offset) for r in self.ranges])
+
+    def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
+        """The same text for every batch, so that what is compiled for it once is used again; `reaching` sees to that."""
+        topic, partition, offset = ORIGIN
+        return reaching(self.ranges, lower[topic], lower[partition], lower[offset], upper[offset])
+
+    def check(self, made: StructType, transform: str) -> StructType:
+        """Each row carries the origin of its record."""
+        check_origin_columns(made, transform)
+        _check_no_batch(made, transform)
+        return made
+
+    def check_kind(self, held: Sequence[str], table: str) -> None:
+        """Rows that have a batch are replaced by it."""
+        if BATCH in held:
+            raise _other_kind(table, "batch", "origin")
+
+    def marked(self, rows: DataFrame) -> DataFrame:
+        """Guarded."""
+        return guard_origin(rows, self.ranges)
+
+
+@dataclass(frozen=True)
+class ByBatch:
+    """The rows that one batch made."""
+
+    batch: int
+    columns: ClassVar[Mapping[str, DataType]] = {BATCH: LongType()}
+    # Partitions of one batch would be thousands. Each commit writes files of its own, so their bounds tell batches apart.
+    partitioned_by: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """See `Identity`, as all that follows."""
+        return (Box(((self.batch, self.batch),)),)
+
+    def inside(self) -> Column:
+        """By the batch alone."""
+        return F.col(BATCH) == self.batch
+
+    def before(self) -> Column:
+        """Earlier batches."""
+        return F.col(BATCH) < self.batch
+
+    def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
+        """The batch lies between them."""
+        return (lower[BATCH] <= self.batch) & (upper[BATCH] >= self.batch)
+
+    def check(self, made: StructType, transform: str) -> StructType:
+        """The library says which batch it is, so the transform does not."""
+        _check_no_batch(made, transform)
+        return StructType([*made.fields, StructField(BATCH, LongType())])
+
+    def check_kind(self, held: Sequence[str], table: str) -> None:
+        """Rows without a batch could not be replaced by it."""
+        if BATCH not in held:
+            raise _other_kind(table, "origin", "batch")
+
+    def marked(self, rows: DataFrame) -> DataFrame:
+        """Of this batch."""
+        return rows.withColumn(BATCH, F.lit(self.batch).cast("long"))
+
+
+def identity_of(job: LoadJob) -> ByOrigin | ByBatch:
+    """What a job replaces."""
+    batch = job.batch_replaced
+    return ByOrigin(job.ranges) if batch is None else ByBatch(batch)
+
+
+def _check_no_batch(made: StructType, transform: str) -> None:
+    if any(f.name.lower() == BATCH for f in made.fields):
+        raise TransformError(
+            f"transform {transform} makes a column {BATCH}, which is Tidegate's own",
+            fix="Give it another name; a pipeline with `identity: batch` gets the number of its batch there",
+            transform=transform,
+            column=BATCH,
+        )
+
+
+def _other_kind(table: str, there: str, here: str) -> SinkMisfit:
+    return SinkMisfit(
+        f"the rows of table {table} are known by their {there}, and this pipeline says `identity: {here}`",
+        fix=f"Write to a new table, or say `identity: {there}` again",
+        table=table,
+    )

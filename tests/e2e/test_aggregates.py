@@ -1,0 +1,118 @@
+"""A pipeline whose transform aggregates, through whole DAG runs: loaded, cleared, verified."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Project, Runs
+
+from tidegate.iceberg.history import load_table
+from tidegate.local import AirflowApi, Platform
+from tidegate.local.flights import create_topic, produce, read_flights
+
+TIDEGATE = Path(sys.executable).parent / "tidegate"
+NAME = "carriers"
+TABLE = "lake.bad.carriers"
+TRANSFORM = '''
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from transforms.flights import flights
+
+
+def carriers(records: DataFrame) -> DataFrame:
+    """Flights of each carrier in this batch."""
+    return flights(records).groupBy("carrier").agg(F.count("*").alias("flights"))
+'''
+
+pytestmark = [
+    # PyIceberg's SQLAlchemy engine leaves files to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def kafka(project: Project, platform: Platform) -> dict[str, str]:
+    """Two batches' worth of flights in two partitions, and the pipeline that counts them."""
+    settings = {"bootstrap.servers": platform.bootstrap_servers}
+    create_topic(settings, NAME, 2)
+    produce(settings, read_flights(300), topic=NAME)
+    (project.root / "spark_jobs" / "transforms" / f"{NAME}.py").write_text(TRANSFORM)
+    project.write(
+        NAME,
+        source={"topics": [NAME]},
+        limits={"max_records": 200},
+        transform=f"transforms.{NAME}:{NAME}",
+        identity="batch",
+        retries=0,
+        sink={"table": TABLE},
+    )
+    platform.sync_pools({"tidegate_lake_bad_carriers": 1})
+    return settings
+
+
+def verify(project: Project, code: int = 0) -> dict[str, Any]:
+    """What `ledger verify` prints."""
+    words = [str(TIDEGATE), "ledger", "verify", NAME, "--json"]
+    done = subprocess.run(words, cwd=project.root, capture_output=True, text=True, env=dict(os.environ), check=False)
+    assert done.returncode == code, done.stderr + done.stdout
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def flights(rows: list[dict[str, Any]]) -> dict[int, int]:
+    """Flights counted, by batch."""
+    found: dict[int, int] = {}
+    for row in rows:
+        found[row["_batch"]] = found.get(row["_batch"], 0) + row["flights"]
+    return found
+
+
+@pytest.mark.usefixtures("kafka")
+def test_batches_that_aggregate_are_counted_once_also_when_they_are_cleared(
+    project: Project, platform: Platform, api: AirflowApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch has its rows, loading it again replaces them, and verify finds what somebody took away."""
+    for name, value in platform.environment().items():
+        if name.startswith("PYICEBERG"):
+            monkeypatch.setenv(name, value)
+
+    def rows() -> list[dict[str, Any]]:
+        table = load_table(TABLE)
+        assert table is not None
+        found: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
+        return sorted(found, key=lambda row: (row["_batch"], row["carrier"]))
+
+    runs = Runs(api, NAME)
+    for _ in range(2):
+        run = runs.run()
+        assert run["state"] == "success", runs.log(run, "load")
+    before = rows()
+    assert flights(before) == {1: 200, 2: 100}
+    assert len({(row["_batch"], row["carrier"]) for row in before}) == len(before)
+
+    oldest = api.dag_runs(NAME)[0]["dag_run_id"]
+    api.clear(NAME, oldest)
+    again = runs.ended(oldest)
+    assert again["tasks"] == {"plan": "success", "load": "success", "commit": "success"}
+    assert "loading it again" in runs.log(again, "plan")
+    assert rows() == before
+    found = verify(project)
+    assert (found["holds"], found["batches"], found["rows"]) == (True, 2, len(before))
+
+    table = load_table(TABLE)
+    assert table is not None
+    table.delete("_batch = 1 and carrier = 'UA'")
+    found = verify(project, code=1)
+    assert [(m["seq"], m["rows_written"] - m["rows_now"]) for m in found["miscounts"]] == [(1, 1)]
+    assert len(found["other_commits"]) == 1
+    api.clear(NAME, oldest)
+    assert runs.ended(oldest)["state"] == "success"
+    assert rows() == before
+    assert verify(project)["holds"]
