@@ -110,6 +110,10 @@ def test_boxes_of_one_partition_end_where_a_range_or_a_file_ends(
         ([box(5, 10), box(3, 5), box(1, 2)], (box(3, 19),)),
         ([ANYWHERE], (ANYWHERE,)),
         ([MIXED, box(0, 6, partition=1)], (box(10, 19), MIXED, box(0, 6, partition=1))),
+        (
+            [MIXED, box(0, 6, partition=1), box(11, 15, partition=1)],
+            (box(10, 19), MIXED, box(0, 6, partition=1), box(11, 15, partition=1)),
+        ),
     ],
 )
 def test_a_range_is_widened_by_the_files_it_goes_through(files: list[Box], expected: tuple[Box, ...]) -> None:
