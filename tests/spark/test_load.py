@@ -157,6 +157,27 @@ def test_a_conflict_is_looked_at_anew(
     assert (result.observed.records, result.observed.rows, result.receipt.rows) == (10, 10, 10)
 
 
+def test_only_what_may_have_something_in_its_way_is_looked_at(
+    spark: SparkSession, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A redo, and a new batch once its commit was refused; a new batch in a free place is not."""
+    real, looks = tidegate.spark.load.IcebergTable.find_cut, []
+
+    def look(self: IcebergTable, wanted: ByOrigin) -> Cut | None:
+        looks.append(wanted)
+        return real(self, wanted)
+
+    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "find_cut", look)
+    load(job(0, 10))
+    load(job(10, 20, seq=1))
+    assert looks == []
+    load(job(10, 20, seq=1, redo=True))
+    assert len(looks) == 1
+    load(job(15, 25, seq=2))
+    assert len(looks) == 2
+    assert ids(spark, table) == list(range(25))
+
+
 def test_a_load_that_meets_others_each_time_gives_up_without_writing(
     spark: SparkSession, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

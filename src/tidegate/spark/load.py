@@ -5,7 +5,7 @@ What it replaces is either the rows of those records, or, where the transform ag
 
 lookup    has this batch landed before?        1 round trip in Spark Connect
 prepare   transform, schemas, the table        2, and those that the transform itself makes
-look      does it go through data files?       1, and about five more where it does
+look      does it go through data files?       none for a new batch; 1, and about five more where it does
 write     read Kafka, guard, replace           1
 receipt   find the commit again, its offsets   2
 """
@@ -34,7 +34,7 @@ from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.transforms import Transform, find_transform
 
 TRIES = 5
-"""Writes of one load, where other commits change the same data files each time between the look and the commit."""
+"""Writes of one load after a look, where other commits change the same data files each time between it and the commit."""
 
 
 def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadResult:
@@ -94,11 +94,12 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
             job.replay,
             job.batch_replaced,
         )
-        for tries_left in reversed(range(TRIES)):
+        # A new batch lies where nothing is, as a rule; where something is in its way all the same, its commit is refused.
+        look = exists and (job.redo or job.replay is not None or landed is not None)
+        for tries_left in reversed(range(TRIES + (not look))):
             with _timed(seconds, "look"):
-                # Nobody else can have written much into a table that is new; if somebody did, the commit is refused.
-                cut = table.find_cut(wanted) if exists else None
-            exists = True
+                cut = table.find_cut(wanted) if look else None
+            look = True
             try:
                 with _timed(seconds, "write"):
                     reach("before-write")
