@@ -110,9 +110,9 @@ def cut_chunks(selection: Sequence[OffsetRange], batches: Iterable[Sequence[Offs
     return tuple(chunks)
 
 
-def whole_batches(selection: Sequence[OffsetRange], batches: Iterable[Sequence[OffsetRange]]) -> tuple[Chunk, ...]:
-    """One chunk for each batch that the selection touches; they may be more than the selection: compare them."""
-    return tuple(tuple(sorted(r for r in batch if r.count)) for batch in batches if common(selection, batch))
+def whole_batches(selection: Sequence[OffsetRange], batches: Mapping[int, Sequence[OffsetRange]]) -> dict[int, Chunk]:
+    """One chunk for each batch, by number, that the selection touches; they may be more than the selection: compare them."""
+    return {seq: tuple(sorted(r for r in batch if r.count)) for seq, batch in batches.items() if common(selection, batch)}
 
 
 def smallest_size(selection: Sequence[OffsetRange], batches: Sequence[Sequence[OffsetRange]], most: int) -> int | None:
@@ -175,7 +175,7 @@ class SavedReplay:
 
     `replay` is the name that the receipts of its chunks carry, `request` what was asked (JSON, for people), `lost` what was
     asked for and is no longer retained, `resumes` the replays whose landed chunks are left out, `parallel` the most chunks at
-    once (None: the default of the DAG).
+    once (None: the default of the DAG). `batches` are the batches that the chunks are, where rows are known by their batch.
     """
 
     pipeline: str
@@ -190,6 +190,7 @@ class SavedReplay:
     lost: tuple[OffsetRange, ...] = ()
     resumes: tuple[str, ...] = ()
     parallel: int | None = None
+    batches: tuple[int, ...] = ()
     generation: int = 0
 
     @property
@@ -220,6 +221,7 @@ class SavedReplay:
             "lost": [ranges_to_json([r]) for r in self.lost],
             "resumes": list(self.resumes),
             "parallel": self.parallel,
+            "batches": list(self.batches),
             "generation": self.generation,
         }
 
@@ -244,5 +246,6 @@ class SavedReplay:
                 lost=tuple(r for one in value["lost"] for r in ranges_from_json(one)),
                 resumes=tuple(value["resumes"]),
                 parallel=value["parallel"],
+                batches=tuple(value["batches"]),
                 generation=value["generation"],
             )

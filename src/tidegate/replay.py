@@ -140,7 +140,13 @@ def plan_replay(
     left = without(selection, landed)
     if not left:  # all of it landed, if not by one run: whoever asks again wants it again
         left, landed, resumes = selection, (), ()
-    chunks = _chunks(past, request, left, there)
+    whole = _check_whole(past, left) if pipeline.identity == "batch" else {}
+    chunks = tuple(whole.values()) if whole else _chunks(past, request, left, there)
+    if len(chunks) > MOST_CHUNKS:
+        raise RequestError(
+            f"these are {len(chunks):,} batches, and a replay has at most {MOST_CHUNKS:,} chunks",
+            fix="Replay fewer batches at a time",
+        )
     saved = SavedReplay(
         pipeline=pipeline.name,
         run_id=run_id,
@@ -154,6 +160,7 @@ def plan_replay(
         lost=lost,
         resumes=resumes,
         parallel=request.parallel,
+        batches=tuple(whole),
         generation=past.cursor.generation,
     )
     report = _report(past, saved, there, total_count(common(selection, landed)))
@@ -200,10 +207,15 @@ def plan_backfill(
         else:
             request = ReplayRequest(from_ms=interval_ms[0], until_ms=interval_ms[1])
         selection, _, topic_ids = select(past, request)
-        if pipeline.identity == "batch":
-            _check_whole(past, selection)
+        whole = _check_whole(past, selection) if pipeline.identity == "batch" else {}
     except RequestError as error:
         return Skip(str(error))
+    if len(whole) > 1:
+        several = f"{min(whole)}..{max(whole)}"
+        return Skip(
+            f"it covers batches {several}, and a backfill's run is one load: "
+            f"run `tidegate replay {pipeline.name} --batch {several}`"
+        )
     saved = SavedReplay(
         pipeline=pipeline.name,
         run_id=run_id,
@@ -214,6 +226,7 @@ def plan_backfill(
         topic_ids=topic_ids,
         planned_at_ms=now_ms,
         request=request.to_json(),
+        batches=tuple(whole),
         generation=past.cursor.generation,
     )
     key = past.ledger.save_replay(saved, request.digest, past.listing, keep=pipeline.keep_ranges)
@@ -262,14 +275,6 @@ def _landed_before(past: Past, request: ReplayRequest, sink: SinkHistory) -> tup
 
 
 def _chunks(past: Past, request: ReplayRequest, selection: tuple[OffsetRange, ...], there: list[Receipt]) -> tuple[Chunk, ...]:
-    if past.pipeline.identity == "batch":
-        chunks = _check_whole(past, selection)
-        if len(chunks) > MOST_CHUNKS:
-            raise RequestError(
-                f"these are {len(chunks):,} batches, and a replay has at most {MOST_CHUNKS:,} chunks",
-                fix="Replay fewer batches at a time",
-            )
-        return chunks
     batches = _in_order(past, there)
     size = request.chunk_size or past.pipeline.limits.max_records or DEFAULT_CHUNK
     # cutting costs as much as the chunks that come of it: what is far too many is not cut to be counted
@@ -309,23 +314,21 @@ def _in_order(past: Past, receipts: list[Receipt]) -> list[tuple[OffsetRange, ..
     return sorted((ranges for _, ranges in standing), key=lambda ranges: (min(map(batch_at, ranges)), ranges))
 
 
-def _check_whole(past: Past, selection: tuple[OffsetRange, ...]) -> tuple[Chunk, ...]:
-    """The batches that the selection is made of; rows that aggregate have no other identity.
+def _check_whole(past: Past, selection: tuple[OffsetRange, ...]) -> dict[int, Chunk]:
+    """The batches that the selection is made of, by number; rows that aggregate have no other identity.
 
     Raises:
         RequestError: it cuts through a batch, or holds offsets of none.
     """
-    batches = past.batches()
-    chunks = whole_batches(selection, [r.load.ranges for r in batches.values()])
-    touched = [seq for seq, r in batches.items() if common(selection, r.load.ranges)]
-    if merged(r for chunk in chunks for r in chunk) != selection:
-        near = f"{touched[0]}..{touched[-1]}" if touched else f"1..{past.cursor.seq}"
-        bounds = merged(r for chunk in chunks for r in chunk)
+    whole = whole_batches(selection, {seq: receipt.load.ranges for seq, receipt in past.batches().items()})
+    bounds = merged(r for chunk in whole.values() for r in chunk)
+    if bounds != selection:
+        near = f"{min(whole)}..{max(whole)}" if whole else f"1..{past.cursor.seq}"
         raise RequestError(
             f"the rows of {past.pipeline.name} belong to whole batches (`identity: batch`), and this cuts through them",
             fix=f"Nearest are batches {near}" + (f": {some(map(str, bounds))}" if bounds else ""),
         )
-    return chunks
+    return whole
 
 
 def _report(past: Past, saved: SavedReplay, there: list[Receipt], landed: int) -> ReplayReport:

@@ -104,8 +104,8 @@ def test_the_newest_load_of_an_offset_stands_for_it() -> None:
 
 def test_whole_batches_are_those_that_the_selection_touches() -> None:
     """More than the selection, where it cuts through one."""
-    batches = [(r(0, 10), r(0, 0, 1)), (r(10, 20),), (r(20, 30),)]
-    assert whole_batches((r(5, 15),), batches) == ((r(0, 10),), (r(10, 20),))
+    batches = {4: (r(0, 10), r(0, 0, 1)), 5: (r(10, 20),), 6: (r(20, 30),)}
+    assert whole_batches((r(5, 15),), batches) == {4: (r(0, 10),), 5: (r(10, 20),)}
 
 
 def test_a_saved_replay_survives_json() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
-from tidegate.chunks import merged
+from tidegate.chunks import SavedReplay, merged
 from tidegate.codec import encode
 from tidegate.config import Limits, Pipeline, Sink, Source
 from tidegate.cursor import Cursor
@@ -504,7 +504,10 @@ def test_whole_batches_are_replayed_batch_by_batch(whole: World) -> None:
         ("b", {"offsets": [0, 20], "chunk_size": 1}),
         ("c", {"until_time": 20, "chunk_size": 100}),
     ):
-        assert whole.replay(run, **params).saved.chunks == ((r(0, 10), r(0, 10, 1)), (r(10, 20), r(10, 20, 1)))
+        saved = whole.replay(run, **params).saved
+        assert saved.chunks == ((r(0, 10), r(0, 10, 1)), (r(10, 20), r(10, 20, 1)))
+        assert saved.batches == (1, 2)
+        assert SavedReplay.from_json(saved.to_json()) == saved
     assert len(whole.replay("d", versions="=1").saved.chunks) == 3
 
 
@@ -572,9 +575,13 @@ def test_a_backfill_is_skipped_with_the_reason(world: World) -> None:
 
 
 def test_a_backfill_of_whole_batches_reads_whole_batches_only(whole: World) -> None:
-    """An interval that cuts through one is skipped."""
+    """One of them, since a run is one load; an interval that cuts through one, or covers several, is skipped."""
     found = whole.backfill("a", (10, 20))
     assert isinstance(found, PlannedReplay)
+    assert found.saved.batches == (2,)
+    several = whole.backfill("c", (0, 20))
+    assert isinstance(several, Skip)
+    assert "tidegate replay p --batch 1..2" in several.reason
     cut = whole.backfill("b", (5, 20))
     assert isinstance(cut, Skip)
     assert "Nearest are batches 1..2" in cut.reason

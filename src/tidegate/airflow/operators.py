@@ -248,6 +248,7 @@ class SparkLoad(SparkSubmitOperator):
             topic_ids=saved.topic_ids,
             generation=saved.generation,
             replay=saved.replay,
+            batch=saved.batches[number] if saved.batches else None,
         )
 
     def cleared(self, context: Context) -> bool:
