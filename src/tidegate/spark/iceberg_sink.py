@@ -123,9 +123,13 @@ class IcebergTable:
     def create(self, schema: StructType, identity: Identity) -> None:
         """Create the table, and its namespace, for rows of this schema. Somebody else having just done so is as good."""
         nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
-        catalog_and_namespace = ".".join(f"`{part}`" for part in self.name.split(".")[:-1])
+        namespace = self.name.rpartition(".")[0]
         try:
-            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog_and_namespace}")
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {'.'.join(f'`{part}`' for part in namespace.split('.'))}")
+        except Exception:
+            if not self.spark.catalog.databaseExists(namespace):
+                raise
+        try:
             writer = self.spark.createDataFrame([], nullable).writeTo(self.name).using("iceberg")
             # Bounds of text columns are cut to 16 characters by default, and those of the hundredth column not kept at all;
             # a replacement relies on exact ones.
