@@ -37,7 +37,11 @@ def summary(results: Sequence[dict[str, Any]]) -> str:
     faults = sum(not s["skipped"] for r in results for s in r["struck"])
     last = [r["verdicts"][-1] for r in results if r["verdicts"]]
     total = {what: sum(v[what] for v in last) for what in ("records", "rows", "lost", "duplicated", "unknown")}
-    held = "The law held" if all(r["holds"] for r in results) else "THE LAW DID NOT HOLD"
+    broken = any(s["broken"] or s["help"] for r in results for s in r["struck"]) or not all(
+        v["holds"] for r in results for v in r["verdicts"]
+    )
+    held = "The law held" if all(r["holds"] for r in results) else "Ended early, and not judged to the end"
+    held = "THE LAW DID NOT HOLD" if broken or any(r["changed_rows"] for r in results) else held
     seeds = ", ".join(str(r["seed"]) for r in results)
     return f"{held}: {faults} faults (seeds {seeds}), " + ", ".join(f"{count:,} {what}" for what, count in total.items()) + "."
 
