@@ -50,15 +50,15 @@ class Project:
         command = [Path(sys.executable).parent / "tidegate", *words]
         return subprocess.Popen(command, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def tidegate(self, *words: str) -> dict[str, Any]:
-        """What a command prints as JSON."""
-        return answer(self.start(*words, "--json"))
+    def tidegate(self, *words: str, code: int = 0) -> dict[str, Any]:
+        """What a command prints as JSON, and ends with this exit code."""
+        return answer(self.start(*words, "--json"), code)
 
 
-def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a command printed as JSON, once it ended well."""
+def answer(process: subprocess.Popen[str], code: int = 0) -> dict[str, Any]:
+    """What a command printed as JSON, once it ended; well, unless another exit code is expected."""
     out, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err + out
+    assert process.returncode == code, err + out
     found: dict[str, Any] = json.loads(out)
     return found
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +11,6 @@ from tidegate.iceberg.history import load_table
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 
-TIDEGATE = Path(sys.executable).parent / "tidegate"
 NAME = "carriers"
 TABLE = "lake.bad.carriers"
 TRANSFORM = '''
@@ -55,15 +49,6 @@ def kafka(project: Project, platform: Platform) -> dict[str, str]:
     )
     platform.sync_pools({"tidegate_lake_bad_carriers": 1})
     return settings
-
-
-def verify(project: Project, code: int = 0) -> dict[str, Any]:
-    """What `ledger verify` prints."""
-    words = [str(TIDEGATE), "ledger", "verify", NAME, "--json"]
-    done = subprocess.run(words, cwd=project.root, capture_output=True, text=True, env=dict(os.environ), check=False)
-    assert done.returncode == code, done.stderr + done.stdout
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def flights(rows: list[dict[str, Any]]) -> dict[int, int]:
@@ -106,16 +91,16 @@ def test_batches_that_aggregate_are_counted_once_also_when_they_are_cleared(
     assert again["tasks"] == {"plan": "success", "load": "success", "commit": "success"}
     assert "loading it again" in runs.log(again, "plan")
     assert rows() == before
-    found = verify(project)
+    found = project.tidegate("ledger", "verify", NAME)
     assert (found["holds"], found["batches"], found["rows"]) == (True, 2, len(before))
 
     table = load_table(TABLE)
     assert table is not None
     table.delete("_batch = 1 and carrier = 'UA'")
-    found = verify(project, code=1)
+    found = project.tidegate("ledger", "verify", NAME, code=1)
     assert [(m["seq"], m["rows_written"] - m["rows_now"]) for m in found["miscounts"]] == [(1, 1)]
     assert len(found["other_commits"]) == 1
     api.clear(NAME, oldest)
     assert runs.ended(oldest)["state"] == "success"
     assert rows() == before
-    assert verify(project)["holds"]
+    assert project.tidegate("ledger", "verify", NAME)["holds"]

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,19 +13,8 @@ from tidegate.iceberg.history import load_table
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 
-TIDEGATE = Path(sys.executable).parent / "tidegate"
 NAME = "booked"
 TABLE = "lake.bad.booked"
-
-
-def command(project: Project, *words: str, code: int = 0) -> dict[str, Any]:
-    """What a command prints as JSON."""
-    done = subprocess.run(
-        [TIDEGATE, *words, "--json"], cwd=project.root, capture_output=True, text=True, env=dict(os.environ), check=False
-    )
-    assert done.returncode == code, done.stderr + done.stdout
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +36,13 @@ def test_history_shows_each_batch_and_the_table_holds_what_it_says(project: Proj
     """Who started it, why it read what it read, and how many rows came of it."""
     for _ in range(3):
         assert runs.run()["state"] == "success"
-    shown = command(project, "ledger", "show", NAME)
+    shown = project.tidegate("ledger", "show", NAME)
     assert [(b["seq"], b["state"], b["loads"]) for b in shown["batches"]] == [(n, "committed", 1) for n in (1, 2, 3)]
     assert sum(b["rows"] for b in shown["batches"]) == 300
     assert {b["who"] for b in shown["batches"]} == {"admin"}
     assert shown["batches"][0]["why"] == ["earliest to max_records"]
     assert len(shown["transforms"]) == 1
-    verified = command(project, "ledger", "verify", NAME)
+    verified = project.tidegate("ledger", "verify", NAME)
     assert (verified["holds"], verified["records"], verified["rows"], verified["other_commits"]) == (True, 300, 300, [])
 
 
@@ -70,9 +55,9 @@ def test_a_schedule_whose_variables_are_all_gone_is_rebuilt_from_the_table(
         api.delete_variable(key)
     lost = runs.run()
     assert "CursorLost" in runs.log(lost, "plan")
-    dry = command(project, "ledger", "rebuild", NAME, "--dry-run")
+    dry = project.tidegate("ledger", "rebuild", NAME, "--dry-run")
     assert (dry["written"], api.variables(f"tidegate.{NAME}.")) == (False, {})
-    command(project, "ledger", "rebuild", NAME)
+    project.tidegate("ledger", "rebuild", NAME)
     after = json.loads(api.variable(f"tidegate.{NAME}.cursor"))["body"]
     for same in ("seq", "offsets", "starts", "topic_ids"):
         assert after[same] == before[same]
@@ -85,7 +70,7 @@ def test_a_schedule_whose_variables_are_all_gone_is_rebuilt_from_the_table(
     produce(kafka, read_flights(50), topic=NAME)
     run = runs.run()
     assert run["state"] == "success", runs.log(run, "plan")
-    verified = command(project, "ledger", "verify", NAME)
+    verified = project.tidegate("ledger", "verify", NAME)
     assert (verified["holds"], verified["rows"]) == (True, 350)
 
 
@@ -120,13 +105,13 @@ def test_a_cursor_that_somebody_altered_is_refused_with_the_fault_and_the_repair
     good = api.variable(CURSOR)
     ranges = [key for key in api.variables(f"tidegate.{NAME}.") if ".range." in key]
     api.set_variable(CURSOR, alter(good))
-    refused = command(project, "plan", NAME, code=1)
+    refused = project.tidegate("plan", NAME, code=1)
     assert told in refused["message"]
     if refused["error"] != "TopicRecreated":
         assert f"tidegate.{NAME}." in refused["message"]
         assert f"ledger rebuild {NAME}" in refused["fix"]
     assert [key for key in api.variables(f"tidegate.{NAME}.") if ".range." in key] == ranges
-    command(project, "ledger", "rebuild", NAME)
+    project.tidegate("ledger", "rebuild", NAME)
     body, before = (json.loads(text)["body"] for text in (api.variable(CURSOR), good))
     assert (body["seq"], body["offsets"], body["topic_ids"]) == (before["seq"], before["offsets"], before["topic_ids"])
 
@@ -142,10 +127,10 @@ def test_rows_that_somebody_deleted_are_found_and_loading_their_batch_again_brin
     table = load_table(TABLE)
     assert table is not None
     table.delete("_kafka_partition = 0 and _kafka_offset < 3")
-    found = command(project, "ledger", "verify", NAME, code=1)
+    found = project.tidegate("ledger", "verify", NAME, code=1)
     assert (found["lost"], [m["seq"] for m in found["miscounts"]]) == (3, [1])
     assert [c["operation"] for c in found["other_commits"]] in (["overwrite"], ["delete"])
     oldest = api.dag_runs(NAME)[0]["dag_run_id"]
     api.clear(NAME, oldest)
     assert Runs(api, NAME).ended(oldest)["state"] == "success"
-    assert command(project, "ledger", "verify", NAME)["holds"]
+    assert project.tidegate("ledger", "verify", NAME)["holds"]
