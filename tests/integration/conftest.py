@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyiceberg.utils.config import Config
 
 from tidegate.kafka.settings import planning_client
 from tidegate.local import Platform
@@ -20,6 +21,15 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         yield made
     finally:
         made.down()
+
+
+@pytest.fixture
+def catalog(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let PyIceberg find the platform's catalog in this process; it reads its environment once, when it is imported."""
+    for name, value in platform.environment().items():
+        if name.startswith("PYICEBERG"):
+            monkeypatch.setenv(name, value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
 
 
 @pytest.fixture

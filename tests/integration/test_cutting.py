@@ -56,13 +56,11 @@ class Meetings:
         return found
 
 
+@pytest.mark.usefixtures("catalog")
 def test_replays_that_cross_leave_one_copy_while_the_schedule_goes_on(
     platform: Platform, kafka: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two unaligned replays over the same files: each time the second is refused, looks anew, and replaces what it has to."""
-    for name, value in platform.environment().items():
-        if name.startswith("PYICEBERG"):
-            monkeypatch.setenv(name, value)
     topic = make_topic(kafka, f"crossed-{uuid.uuid4().hex[:8]}", PARTITIONS)
     for partition in range(PARTITIONS):
         write(kafka, topic, partition, [b'{"flight": %d}' % n for n in range(RECORDS)])

@@ -16,7 +16,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from fakes import MemoryStore
 from pyiceberg.catalog import load_catalog
-from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
 
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
@@ -168,12 +167,8 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def world(platform: Platform, spark: SparkSession, spark_jobs: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(platform: Platform, spark: SparkSession, spark_jobs: Path, catalog: None) -> World:
     """Sixty records a second apart in each of two partitions, all loaded."""
-    for name, value in platform.environment().items():
-        if name.startswith("PYICEBERG"):
-            monkeypatch.setenv(name, value)
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read once, when it was imported
     name = uuid.uuid4().hex[:8]
     settings = {"bootstrap.servers": platform.bootstrap_servers}
     admin = AdminClient(settings)
