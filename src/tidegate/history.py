@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.chunks import live
+from tidegate.chunks import live, merged
 from tidegate.cursor import Cursor
 from tidegate.errors import StateError
 from tidegate.lifecycle import State, state_of
@@ -209,8 +209,8 @@ def _saved(receipt: Receipt, generation: int) -> SavedRange:
     )
 
 
-def versions(receipts: Sequence[Receipt]) -> dict[str, list[OffsetRange]]:
-    """Which ranges were loaded last by which version of a transform, each list sorted and disjoint.
+def versions(receipts: Sequence[Receipt]) -> dict[str, tuple[OffsetRange, ...]]:
+    """Which ranges were loaded last by which version of a transform, sorted, disjoint, and in as few ranges as possible.
 
     Args:
         receipts: oldest commit first, replays too.
@@ -218,4 +218,4 @@ def versions(receipts: Sequence[Receipt]) -> dict[str, list[OffsetRange]]:
     found: dict[str, list[OffsetRange]] = {}
     for receipt, ranges in live(receipts):
         found.setdefault(receipt.load.transform, []).extend(ranges)
-    return {version: sorted(ranges) for version, ranges in found.items()}
+    return {version: merged(ranges) for version, ranges in found.items()}

@@ -72,10 +72,10 @@ def test_the_version_that_loaded_an_offset_last_is_the_one_that_counts() -> None
     """Replays may cut through old batches."""
     found = versions([receipt(1, 0, 10), receipt(2, 10, 20), receipt(1, 5, 12, replay="r", transform="v2"), receipt(3, 20, 21)])
     assert found == {
-        "v1": [OffsetRange("t", 0, 0, 5), OffsetRange("t", 0, 12, 20), OffsetRange("t", 0, 20, 21)],
-        "v2": [OffsetRange("t", 0, 5, 12)],
+        "v1": (OffsetRange("t", 0, 0, 5), OffsetRange("t", 0, 12, 21)),
+        "v2": (OffsetRange("t", 0, 5, 12),),
     }
-    assert versions([receipt(1, 0, 10), receipt(1, 0, 10, transform="v2")]) == {"v2": [OffsetRange("t", 0, 0, 10)]}
+    assert versions([receipt(1, 0, 10), receipt(1, 0, 10, transform="v2")]) == {"v2": (OffsetRange("t", 0, 0, 10),)}
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from("abc")), max_size=8))

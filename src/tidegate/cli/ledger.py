@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from tidegate.cli.shared import HERE, AsJson, Name, Project, err, open_remote, out, show_progress, the_pipeline
+from tidegate.cli.shared import HERE, AsJson, Name, Project, err, open_remote, out, print_table, show_progress, the_pipeline
 from tidegate.config import Pipeline
 from tidegate.cursor import Cursor
 from tidegate.errors import RequestError, StateCorrupt
 from tidegate.history import Entry, Rebuilt, entries, rebuild, versions
 from tidegate.ledger import Ledger, Listing
 from tidegate.planning import SavedRange
-from tidegate.ranges import ranges_to_json
+from tidegate.ranges import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,15 +53,15 @@ def show(
         receipts = remote.sink.receipts(this.sink.table, this.name)
         who = remote.triggered_by(this.name)
     found = entries(saved, receipts, cursor)
-    loaded_by = {version: ranges_to_json(ranges) for version, ranges in versions(receipts).items()}
+    loaded_by = {version: _ranges_json(ranges) for version, ranges in versions(receipts).items()}
     if as_json:
         batches = [{**entry.to_json(), "who": who.get(entry.run_id)} for entry in found]
         out.print_json(json.dumps({"pipeline": this.name, "batches": batches, "transforms": loaded_by, "faults": faults}))
     else:
         _print_entries(found[-last:], who, len(found))
         for version, ranges in loaded_by.items():
-            told = sum(until - start for parts in ranges.values() for start, until in parts.values())
-            out.print(f"transform {version}: {told:,} offsets", markup=False)
+            offsets = sum(until - start for parts in ranges.values() for bounds in parts.values() for start, until in bounds)
+            out.print(f"transform {version}: {offsets:,} offsets", markup=False)
         for fault in faults:
             err.print(fault, markup=False, style="red")
     if faults:
@@ -166,6 +167,14 @@ def rebuild_command(
     _print_rebuilt(this, made, gone, written=not dry_run)
 
 
+def _ranges_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[list[int]]]]:
+    """By topic and partition, several ranges of each."""
+    found: dict[str, dict[str, list[list[int]]]] = {}
+    for r in ranges:
+        found.setdefault(r.topic, {}).setdefault(str(r.partition), []).append([r.from_offset, r.until_offset])
+    return found
+
+
 def _readable(book: Ledger, listing: Listing) -> tuple[list[SavedRange], list[str]]:
     saved, faults = [], []
     for r in listing.ranges:
@@ -207,7 +216,7 @@ def _print_entries(found: list[Entry], who: dict[str, str], total: int) -> None:
             entry.run_id,
             "\n".join(how),
         )
-    out.print(table)
+    print_table(table)
     if len(found) < total:
         out.print(f"the newest {len(found)} of {total}", style="dim")
 
@@ -219,7 +228,7 @@ def _print_verification(found: Verification, others: list[dict[str, Any]]) -> No
     for p in found.verdict.partitions:
         counts = (p.records, p.rows, len(p.lost), len(p.duplicated), len(p.unknown))
         table.add_row(str(p.topic_partition), *(f"{count:,}" for count in counts))
-    out.print(table)
+    print_table(table)
     _print_miscounts(found.miscounts)
     for tp, rows in found.ahead.items():
         out.print(f"{tp}: {rows:,} rows lie beyond the cursor, and no saved range waits for them", style="red", markup=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from tidegate.cli.shared import HERE, AsJson, Project, err, open_platform, out, show_progress, show_report
+from tidegate.cli.shared import HERE, AsJson, Project, err, open_platform, out, print_table, show_progress, show_report
 from tidegate.config import Pipeline, json_schema
 from tidegate.errors import ConfigError
 from tidegate.pipelines import load_pipelines
@@ -162,7 +162,7 @@ def _print_status(servers: list[ServerStatus]) -> None:
     for s in servers:
         state = f"[{colours.get(s.state, 'red')}]{s.state}[/]"
         table.add_row(s.name, state, str(s.pid or ""), str(s.url or s.port or ""), str(s.log))
-    out.print(table)
+    print_table(table)
 
 
 def _print_login(platform: Platform) -> None:
@@ -182,7 +182,7 @@ def _print_runs(runs: list[Run]) -> None:
         table.add_row(
             str(run.seq or ""), run.state, ranges.replace("[", r"\["), f"{run.rows or 0:,}", f"{run.seconds:.1f}", tasks
         )
-    out.print(table)
+    print_table(table)
 
 
 def _print_verdict(verdict: Verdict) -> None:
@@ -192,7 +192,7 @@ def _print_verdict(verdict: Verdict) -> None:
     for p in verdict.partitions:
         counts = (p.records, p.rows, len(p.lost), len(p.duplicated), len(p.unknown))
         table.add_row(str(p.topic_partition), *(f"{count:,}" for count in counts))
-    out.print(table)
+    print_table(table)
     if verdict.holds:
         out.print(f"[green]every one of {verdict.total('records'):,} records is in the table exactly once[/]")
     else:

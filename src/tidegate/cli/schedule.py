@@ -7,7 +7,7 @@ import json
 import typer
 from rich.table import Table
 
-from tidegate.cli.shared import HERE, AsJson, Name, Project, now_ms, open_remote, out, the_pipeline
+from tidegate.cli.shared import HERE, AsJson, Name, Project, now_ms, open_remote, out, print_table, the_pipeline
 
 app = typer.Typer()
 accept = typer.Typer(no_args_is_help=True, help="Record that a pipeline may go on after a loss or a recreated topic.")
@@ -50,7 +50,7 @@ def plan(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) ->
         table.add_row(
             str(r.topic_partition), f"{r.from_offset}", f"{r.until_offset}", f"{r.count:,}", why.from_reason, why.until_reason
         )
-    out.print(table)
+    print_table(table)
     if saved.retired:
         out.print(f"retired: {', '.join(map(str, saved.retired))}", markup=False)
 
@@ -78,7 +78,7 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
         table.add_row(str(p.topic_partition), *("" if c is None else f"{c:,.0f}" for c in cells))
     totals = (total.records_behind, total.seconds_behind, total.retention_left_s)
     table.add_row("total", "", "", *("" if c is None else f"{c:,.0f}" for c in totals))
-    out.print(table)
+    print_table(table)
 
 
 @accept.command("loss")

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Table
 
 from tidegate.config import Pipeline
 from tidegate.errors import RequestError
@@ -28,6 +30,13 @@ Project = Annotated[Path, typer.Option("--project", help="folder that holds dags
 AsJson = Annotated[bool, typer.Option("--json", help="print data as JSON")]
 Name = Annotated[str, typer.Argument(help="name of the pipeline", metavar="PIPELINE")]
 HERE = Path()
+MOST_COLUMNS = 1000
+
+
+def print_table(table: Table) -> None:
+    """A table in its natural width: paths and ranges stay whole, and a narrow terminal wraps the lines."""
+    natural = Measurement.get(out, out.options.update(max_width=MOST_COLUMNS), table).maximum
+    Console(file=out.file, width=natural, force_terminal=out.is_terminal, highlight=False).print(table)
 
 
 def now_ms() -> int:
