@@ -39,6 +39,7 @@ every load replaces its range and every commit checks the cursor.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 
@@ -209,6 +210,12 @@ class ReceiptMissing(SinkError):
 
 class ReceiptMismatch(SinkError):
     """The sink's receipt does not cover the range that was planned."""
+
+
+def some(told: Iterable[str], most: int = 5, separator: str = ", ") -> str:
+    """For a message: the first few, and how many more there are."""
+    words = list(told)
+    return separator.join([*words[:most], *([f"and {len(words) - most} more"] if len(words) > most else [])])
 
 
 def _by_name() -> dict[str, type[TidegateError]]:

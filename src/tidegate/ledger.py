@@ -245,11 +245,11 @@ class Ledger:
             StateUnavailable: the store does not answer; the same call can be made again.
         """
         self.save_cursor(cursor)
-        there = {r.key for r in listing.ranges}
-        for saved in ranges[-keep:]:
-            if not any(r.seq == saved.seq and self._is_readable(r.key) for r in listing.ranges):
-                there.discard(self.save_range(saved))
-        gone = sorted(r.key for r in listing.ranges if r.key in there and (r.seq > cursor.seq or not self._is_readable(r.key)))
+        readable = [r for r in listing.ranges if self._is_readable(r.key)]
+        owned = {r.seq for r in readable}
+        written = {self.save_range(saved) for saved in ranges[-keep:] if saved.seq not in owned}
+        kept = written | {r.key for r in readable if r.seq <= cursor.seq}
+        gone = sorted({r.key for r in listing.ranges} - kept)
         for key in gone:
             self._store.delete(key)
         return gone

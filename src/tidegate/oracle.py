@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.chunks import live, merged
 from tidegate.cursor import Cursor
 from tidegate.errors import TopicRecreated
 from tidegate.planning import Watermarks
@@ -217,25 +218,16 @@ def verify(
 
 def _miscounts(receipts: Sequence[Receipt], rows: Mapping[TopicPartition, Sequence[int]]) -> Iterable[Miscount]:
     """Commits that nothing has replaced since, not even in part, and whose rows are not there in the number they wrote."""
-    later: dict[TopicPartition, list[OffsetRange]] = {}
-    for receipt in reversed(receipts):
-        ranges = [r for r in receipt.load.ranges if r.count]
-        known = all(r.topic_partition in rows for r in ranges)
-        replaced = any(_share_offsets(r, newer) for r in ranges for newer in later.get(r.topic_partition, ()))
-        for r in ranges:
-            later.setdefault(r.topic_partition, []).append(r)
-        if known and not replaced:
-            now = sum(_rows_in(rows[r.topic_partition], r) for r in ranges)
+    for receipt, standing in live(receipts):
+        known = all(r.topic_partition in rows for r in standing)
+        if known and standing == merged(receipt.load.ranges):
+            now = sum(_rows_in(rows[r.topic_partition], r) for r in standing)
             if now != receipt.rows:
                 yield Miscount(receipt, now)
 
 
 def _rows_in(offsets: Sequence[int], r: OffsetRange) -> int:
     return bisect_left(offsets, r.until_offset) - bisect_left(offsets, r.from_offset)
-
-
-def _share_offsets(one: OffsetRange, other: OffsetRange) -> bool:
-    return one.from_offset < other.until_offset and other.from_offset < one.until_offset
 
 
 @dataclass(frozen=True)

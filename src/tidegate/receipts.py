@@ -111,11 +111,7 @@ class Receipt:
             kept = int(properties.get(KEPT, "0"))
             return Receipt(load, snapshot, committed_at_ms, int(properties.get("added-records", "0")) - kept, kept)
         except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
-            raise StateCorrupt(
-                f"snapshot {snapshot} carries a receipt that cannot be read ({error})",
-                fix="Look at the snapshot's summary; a receipt is written by a load and never changed afterwards",
-                snapshot=snapshot,
-            ) from error
+            raise _unreadable(snapshot, error) from error
 
     def covers(self, ranges: tuple[OffsetRange, ...]) -> bool:
         """Whether every offset of `ranges` was replaced by this load."""
@@ -161,6 +157,28 @@ class Receipt:
                 value.get("batch"),
             )
             return Receipt(load, value["snapshot"], value["committed_at_ms"], value["rows"], value.get("kept", 0))
+
+
+def batch_told_by(properties: Mapping[str, str], *, snapshot: int) -> tuple[int, int] | None:
+    """Generation and batch that a load's commit tells, without a look at its ranges; None for a replay's.
+
+    Raises:
+        StateCorrupt: the properties are broken.
+    """
+    if f"{PREFIX}replay" in properties:
+        return None
+    try:
+        return int(properties.get(f"{PREFIX}generation", "0")), int(properties[f"{PREFIX}seq"])
+    except (KeyError, ValueError) as error:
+        raise _unreadable(snapshot, error) from error
+
+
+def _unreadable(snapshot: int, error: Exception) -> StateCorrupt:
+    return StateCorrupt(
+        f"snapshot {snapshot} carries a receipt that cannot be read ({error})",
+        fix="Look at the snapshot's summary; a receipt is written by a load and never changed afterwards",
+        snapshot=snapshot,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,14 @@ from tidegate.chunks import (
     without,
 )
 from tidegate.config import Pipeline
-from tidegate.errors import ReceiptMismatch, RequestError, TopicRecreated
+from tidegate.errors import ReceiptMismatch, RequestError, TopicRecreated, some
 from tidegate.ledger import run_key
 from tidegate.planning import Skip
 from tidegate.ports import Brokers, SinkHistory, StateStore
 from tidegate.ranges import OffsetRange, TopicPartition, offsets_to_json, total_count
 from tidegate.receipts import Receipt
 from tidegate.replay_request import ReplayRequest
-from tidegate.replay_selection import Past, select, some
+from tidegate.replay_selection import Past, select
 
 DEFAULT_CHUNK = 1_000_000
 """Offsets of a chunk where neither the request nor the pipeline's `max_records` says."""

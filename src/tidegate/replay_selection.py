@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 from tidegate.chunks import common, live, merged
 from tidegate.config import Pipeline
 from tidegate.cursor import Cursor
-from tidegate.errors import RequestError
+from tidegate.errors import RequestError, some
 from tidegate.ledger import Ledger, Listing
 from tidegate.planning import Watermarks
 from tidegate.ports import Brokers, SinkHistory, StateStore
 from tidegate.ranges import OffsetRange, TopicPartition, disjoint, total_count
 from tidegate.receipts import Receipt
 from tidegate.replay_request import Asked, ReplayRequest, wanted_versions
-
-TOLD = 5
 
 
 @dataclass(frozen=True)
@@ -288,9 +286,3 @@ def _fault(start: int, end: int, low: int, high: int, *, accept_loss: bool) -> s
     if start < low and not accept_loss:
         return f"is retained from {low} on only"
     return None
-
-
-def some(told: Iterable[str], most: int = TOLD) -> str:
-    """The first few, and how many more there are."""
-    words = list(told)
-    return ", ".join([*words[:most], *([f"and {len(words) - most} more"] if len(words) > most else [])])

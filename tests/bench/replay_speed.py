@@ -21,16 +21,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from fakes import MemoryStore
+from stream import TRANSFORM, fill
 
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
 from tidegate.config import Limits, Pipeline, Sink, Source
@@ -46,33 +42,6 @@ from tidegate.spark.session import connect
 
 REPO = Path(__file__).parents[2]
 PARTITIONS = 4
-TRANSFORM = '''
-from tidegate.spark.records import parse_json
-
-def plain(records):
-    """A few typed columns of each record."""
-    return parse_json(records, "id BIGINT, name STRING, amount DOUBLE, at STRING").drop("key", "timestamp", "timestampType")
-'''
-
-
-def fill(bootstrap: str, topic: str, records: int) -> None:
-    """The same thousand values of about 140 bytes over and over, evenly into all partitions."""
-    settings = {"bootstrap.servers": bootstrap}
-    admin = AdminClient(settings)  # kept by name: its futures end with it
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
-    producer = Producer({**settings, "linger.ms": 50, "batch.size": 1_000_000, "queue.buffering.max.messages": 1_000_000})
-    values = [
-        json.dumps(
-            {"id": n, "name": f"customer-{n:06}", "amount": n / 7, "at": "2026-01-01T10:00:00Z", "note": "x" * 40}
-        ).encode()
-        for n in range(1000)
-    ]
-    for number, value in enumerate(islice(cycle(values), records)):
-        producer.produce(topic, value=value, partition=number % PARTITIONS)
-        if number % 10_000 == 0:
-            producer.flush()
-    if producer.flush(60):
-        raise SystemExit("the broker did not take all records")
 
 
 class Schedule:
@@ -153,8 +122,8 @@ def measure(records: int, batches: int, folder: Path) -> dict[str, Any]:
     try:
         platform.up(("kafka", "spark"))
         os.environ |= {name: value for name, value in platform.environment().items() if name.startswith("PYICEBERG")}
-        fill(platform.bootstrap_servers, "speed", records)
-        fill(platform.bootstrap_servers, "beside", max(records // 10, 1000))
+        fill(platform.bootstrap_servers, "speed", [records // PARTITIONS] * PARTITIONS)
+        fill(platform.bootstrap_servers, "beside", [max(records // 10, 1000) // PARTITIONS] * PARTITIONS)
         size = records // batches
         with connect(platform.spark_remote, name="bench") as spark:
             warm = Schedule(platform, "speed", "lake.bench.warm", folder, size)

@@ -19,13 +19,10 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from stream import TRANSFORM, fill
 
 from tidegate.jobs import LoadJob, Split
 from tidegate.local import Platform
@@ -38,38 +35,12 @@ TOPIC = "skewed"
 PARTITIONS = 3
 # Six pieces a core: with three, one core still works on the last piece while the other has none left.
 SPLIT = Split(min_partitions=12)
-TRANSFORM = '''
-from tidegate.spark.records import parse_json
-
-def plain(records):
-    """A few typed columns of each record."""
-    return parse_json(records, "id BIGINT, name STRING, amount DOUBLE, at STRING").drop("key", "timestamp", "timestampType")
-'''
 
 
-def fill(bootstrap: str, records: int) -> tuple[OffsetRange, ...]:
-    """Nine tenths of the records into partition 0, the rest evenly into the others; their ranges."""
-    settings = {"bootstrap.servers": bootstrap}
-    admin = AdminClient(settings)  # kept by name: its futures end with it
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
-    producer = Producer({**settings, "linger.ms": 50, "batch.size": 1_000_000, "queue.buffering.max.messages": 1_000_000})
-    # the same thousand values over and over, about 140 bytes each: making JSON is not what is measured
-    values = [
-        json.dumps(
-            {"id": n, "name": f"customer-{n:06}", "amount": n / 7, "at": "2026-01-01T10:00:00Z", "note": "x" * 40}
-        ).encode()
-        for n in range(1000)
-    ]
+def skewed(records: int) -> tuple[int, ...]:
+    """Nine tenths of the records for partition 0, the rest evenly for the others."""
     small = records // 10 // (PARTITIONS - 1)
-    counts = [records - small * (PARTITIONS - 1), *[small] * (PARTITIONS - 1)]
-    for partition, count in enumerate(counts):
-        for number, value in enumerate(islice(cycle(values), count)):
-            producer.produce(TOPIC, value=value, partition=partition)
-            if number % 10_000 == 0:
-                producer.flush()
-    if producer.flush(60):
-        raise SystemExit("the broker did not take all records")
-    return tuple(OffsetRange(TOPIC, partition, 0, count) for partition, count in enumerate(counts))
+    return records - small * (PARTITIONS - 1), *[small] * (PARTITIONS - 1)
 
 
 def measure(records: int, rounds: int, warm_up: int, folder: Path) -> dict[str, Any]:
@@ -79,7 +50,9 @@ def measure(records: int, rounds: int, warm_up: int, folder: Path) -> dict[str, 
     found: dict[str, list[float]] = {"whole": [], "split": []}
     try:
         platform.up(("kafka", "spark"))
-        ranges = fill(platform.bootstrap_servers, records)
+        counts = skewed(records)
+        fill(platform.bootstrap_servers, TOPIC, counts)
+        ranges = tuple(OffsetRange(TOPIC, partition, 0, count) for partition, count in enumerate(counts))
         options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
         whole = LoadJob("skew", 0, "bench", ranges, "skew:plain", "lake.bench.skew", options, redo=True)
         jobs = {"whole": whole, "split": replace(whole, split=SPLIT)}

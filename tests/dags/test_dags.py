@@ -83,6 +83,16 @@ def test_a_broken_pipeline_is_an_import_error_of_its_own_file_and_leaves_the_oth
     )
 
 
+def check_form(params: Any, conf: dict[str, Any], *, valid: bool) -> None:
+    """Each value is taken, or refused by its field's name."""
+    for key, value in conf.items():
+        if valid:
+            params[key] = value
+        else:
+            with pytest.raises(ValueError, match=key):
+                params[key] = value
+
+
 @pytest.mark.parametrize(
     ("conf", "valid"),
     [
@@ -98,13 +108,7 @@ def test_a_broken_pipeline_is_an_import_error_of_its_own_file_and_leaves_the_oth
 )
 def test_the_trigger_form_refuses_what_cannot_be(dags: Path, conf: dict[str, Any], *, valid: bool) -> None:
     """Before a run exists."""
-    params = parse(dags)[0].dags["flights"].params
-    for key, value in conf.items():
-        if valid:
-            params[key] = value
-        else:
-            with pytest.raises(ValueError, match=key):
-                params[key] = value
+    check_form(parse(dags)[0].dags["flights"].params, conf, valid=valid)
 
 
 def test_a_replay_is_plan_then_a_load_for_each_chunk_then_verify(dags: Path) -> None:
@@ -156,13 +160,7 @@ def test_a_replay_is_plan_then_a_load_for_each_chunk_then_verify(dags: Path) -> 
 )
 def test_the_replay_form_refuses_what_cannot_be(dags: Path, conf: dict[str, Any], *, valid: bool) -> None:
     """Before a run exists."""
-    params = parse(dags)[0].dags["flights__replay"].params
-    for key, value in conf.items():
-        if valid:
-            params[key] = value
-        else:
-            with pytest.raises(ValueError, match=key):
-                params[key] = value
+    check_form(parse(dags)[0].dags["flights__replay"].params, conf, valid=valid)
 
 
 def test_every_field_of_the_replay_form_has_a_section_a_title_and_a_description(dags: Path) -> None:

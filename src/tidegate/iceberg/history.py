@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tidegate.errors import SinkUnavailable, StateCorrupt
-from tidegate.receipts import PREFIX, Receipt
+from tidegate.errors import SinkUnavailable
+from tidegate.receipts import PREFIX, Receipt, batch_told_by
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -34,17 +34,8 @@ class IcebergHistory:
             SinkUnavailable: the catalog is not configured here, or does not answer.
             StateCorrupt: a receipt is there, but broken.
         """
-        found = []
-        for snapshot, summary in _loads(table, pipeline):
-            if f"{PREFIX}replay" not in summary:
-                try:
-                    found.append((int(summary.get(f"{PREFIX}generation", "0")), int(summary[f"{PREFIX}seq"])))
-                except (KeyError, ValueError) as error:
-                    raise StateCorrupt(
-                        f"snapshot {snapshot.snapshot_id} of {table} carries a receipt that cannot be read ({error!r})",
-                        fix="Look at the snapshot's summary; a receipt is written by a load and never changed afterwards",
-                    ) from error
-        return max(found, default=None)
+        told = (batch_told_by(summary, snapshot=snapshot.snapshot_id) for snapshot, summary in _loads(table, pipeline))
+        return max((batch for batch in told if batch is not None), default=None)
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """Every receipt of the pipeline that the table's state stands on, oldest commit first, replays too.

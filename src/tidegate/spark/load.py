@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
-from tidegate.errors import ReceiptMismatch, RequestError, SinkConflict, SinkUnavailable
+from tidegate.errors import ReceiptMismatch, RequestError, SinkConflict, SinkUnavailable, some
 from tidegate.failpoints import reach
 from tidegate.jobs import LoadJob, LoadResult
 from tidegate.ranges import OffsetRange, total_count
@@ -226,15 +226,18 @@ def _judge(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
     # The receipt's own ranges: one that landed before may cover more than was asked for now.
     outside = observed.outside(receipt.load.ranges)
     if outside:
+        told = some(outside, separator="; ")
         raise ReceiptMismatch(
-            f"snapshot {receipt.snapshot} holds offsets outside the batch's ranges: {_some(outside)}", fix=again, **where
+            f"snapshot {receipt.snapshot} holds offsets outside the batch's ranges: {told}",
+            fix=again,
+            **where,
         )
     offsets = total_count(job.ranges)
     if job.contiguous and observed.records != offsets:
         seen = [f"{r}: {_seen(observed, r)}" for r in sorted(job.ranges) if r.count]
         raise ReceiptMismatch(
             f"batch {job.seq} of {job.pipeline} holds {offsets} offsets, and the pipeline says its topics have no gaps, but "
-            f"{observed.records} records were read ({_some(seen)})",
+            f"{observed.records} records were read ({some(seen, separator='; ')})",
             fix="Look for transactions or compaction in the topics; where they belong there, do not declare them contiguous",
             expected=offsets,
             seen=observed.records,
@@ -247,10 +250,6 @@ def _seen(observed: Observed, r: OffsetRange) -> str:
         return "bounds not kept by the table"
     bounds = observed.first_last.get(r.topic_partition)
     return f"rows from {bounds[0]} to {bounds[1]}" if bounds else "no rows"
-
-
-def _some(told: Sequence[str], most: int = 5) -> str:
-    return "; ".join([*told[:most], *([f"and {len(told) - most} more"] if len(told) > most else [])])
 
 
 @contextmanager

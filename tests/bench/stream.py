@@ -1,0 +1,43 @@
+"""The records that the benchmarks of loads read, and what they make of them: the same for all, so that figures compare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import cycle, islice
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+TRANSFORM = '''
+from tidegate.spark.records import parse_json
+
+def plain(records):
+    """A few typed columns of each record."""
+    return parse_json(records, "id BIGINT, name STRING, amount DOUBLE, at STRING").drop("key", "timestamp", "timestampType")
+'''
+
+
+def fill(bootstrap: str, topic: str, counts: Sequence[int]) -> None:
+    """Make the topic, with so many records of about 140 bytes in each partition.
+
+    They are the same thousand values over and over: making JSON is not what is measured.
+    """
+    settings = {"bootstrap.servers": bootstrap}
+    admin = AdminClient(settings)  # kept by name: its futures end with it
+    admin.create_topics([NewTopic(topic, len(counts), 1)])[topic].result(30)
+    producer = Producer({**settings, "linger.ms": 50, "batch.size": 1_000_000, "queue.buffering.max.messages": 1_000_000})
+    values = [
+        json.dumps(
+            {"id": n, "name": f"customer-{n:06}", "amount": n / 7, "at": "2026-01-01T10:00:00Z", "note": "x" * 40}
+        ).encode()
+        for n in range(1000)
+    ]
+    for partition, count in enumerate(counts):
+        for number, value in enumerate(islice(cycle(values), count)):
+            producer.produce(topic, value=value, partition=partition)
+            if number % 10_000 == 0:
+                producer.flush()
+    if producer.flush(60):
+        raise SystemExit("the broker did not take all records")
