@@ -15,12 +15,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tidegate.commit import apply, commit_of, requirement_of
+from tidegate.commit import RequireCursorAt, apply, commit_of, outcome_of, requirement_of
 from tidegate.config import Pipeline, Source, Start, StartOffsets
 from tidegate.cursor import REPAIR, Cursor
-from tidegate.errors import CommitConflict, CursorLost, RequestError, StateCorrupt, TopicNotFound, WatermarksUnstable
+from tidegate.errors import CommitConflict, CursorLost, RequestError, StateCorrupt, TopicNotFound, WatermarksUnstable, some
+from tidegate.history import rebuild
 from tidegate.ledger import Ledger, Listing
-from tidegate.planning import Accepted, RangePolicy, SavedRange, Skip, Watermarks, expired_ranges, plan_next
+from tidegate.planning import (
+    Accepted,
+    RangePolicy,
+    SavedRange,
+    Skip,
+    Watermarks,
+    check_same_topics,
+    expired_ranges,
+    plan_next,
+)
 from tidegate.ports import Brokers, SinkHistory, StateStore
 from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import Receipt, task_properties
@@ -74,15 +84,20 @@ def plan_batch(
     cursor = _cursor(ledger, listing, pipeline, sink)
     own = listing.of_run(run_id)
     if own is not None:
-        return Planned(ledger.saved_range(own.key), own.key, "own", committed=own.seq <= cursor.seq)
+        saved, committed = ledger.saved_range(own.key), own.seq <= cursor.seq
+        _check_topics(pipeline, own.key, saved, brokers, sink, redo=committed)
+        return Planned(saved, own.key, "own", committed=committed)
+    _check_borne_out(ledger, listing, cursor, pipeline, sink)
     found_at = cursor.seq
     if any(r.seq > cursor.seq + 1 for r in listing.ranges):
-        cursor = _catch_up(ledger, listing, cursor, sink.receipts(pipeline.sink.table, pipeline.name))
+        cursor = _catch_up(pipeline, ledger, listing, cursor, sink.receipts(pipeline.sink.table, pipeline.name))
         if save:
             ledger.save_cursor(cursor)
     pending = _pending(ledger, listing, cursor)
     _check_not_passed(ledger, cursor, pending, sink.reached(pipeline.sink.table, pipeline.name))
     if pending is not None:
+        pending_key = ledger.range_key(pending.seq, pending.run_id)
+        _check_topics(pipeline, pending_key, pending, brokers, sink, redo=False)
         found: SavedRange | Skip = replace(pending, run_id=run_id, adopted_from=pending.run_id)
     else:
         watermarks = read_watermarks(pipeline.source, cursor, brokers)
@@ -222,6 +237,49 @@ def _cursor(ledger: Ledger, listing: Listing, pipeline: Pipeline, sink: SinkHist
     return Cursor(pipeline.name)
 
 
+def _check_topics(pipeline: Pipeline, key: str, saved: SavedRange, brokers: Brokers, sink: SinkHistory, *, redo: bool) -> None:
+    """A range that was saved before is loaded only from the topics that it was planned for.
+
+    What the table holds already needs no log any more, unless it is to be loaded again.
+    """
+    topics = sorted({r.topic for r in saved.to_load})
+    if not topics or (not redo and _landed(pipeline, saved, sink.receipts(pipeline.sink.table, pipeline.name))):
+        return
+    found = brokers.watermarks(topics, isolation_level=pipeline.source.isolation_level).topic_ids
+    fix = "The rows stay as the old topic's records made them"
+    if not redo:
+        fix = f"Run `airflow variables delete {key}`: the next run tells how to start the topic anew"
+    check_same_topics(saved.topic_ids, found, since=f"batch {saved.seq} was planned", fix=fix)
+
+
+def _landed(pipeline: Pipeline, saved: SavedRange, receipts: Sequence[Receipt]) -> Receipt | None:
+    """The newest of the receipts that tells that the table holds all of the saved range."""
+    task = task_properties(pipeline.name, saved.seq)
+    return next((r for r in reversed(receipts) if r.load.task == task and r.covers(saved.to_load)), None)
+
+
+def _check_borne_out(ledger: Ledger, listing: Listing, cursor: Cursor, pipeline: Pipeline, sink: SinkHistory) -> None:
+    """The cursor stands where its last batch ended: by the saved range, or, where somebody wrote over that, by the receipts."""
+    ends = [replace(outcome_of(ledger.saved_range(r.key)), generation=cursor.generation) for r in listing.of_seq(cursor.seq)]
+    if not ends or any(end.holds_for(cursor) for end in ends):
+        return
+    receipts = [r for r in sink.receipts(pipeline.sink.table, pipeline.name) if r.load.replay or r.load.seq <= cursor.seq]
+    last = [r.load for r in receipts if r.load.task == task_properties(pipeline.name, cursor.seq)]
+    if last:
+        made = rebuild(pipeline.name, receipts).cursor
+        # what was retired since is in older receipts, and in no newer one
+        known = cursor.offsets.keys() | {r.topic_partition for load in last for r in load.ranges}
+        offsets = {tp: offset for tp, offset in made.offsets.items() if tp in known}
+        if RequireCursorAt(cursor.seq, offsets, generation=cursor.generation, topic_ids=made.topic_ids).holds_for(cursor):
+            return
+    raise StateCorrupt(
+        f"{ledger.cursor_key}: batch {cursor.seq} did not lead to where the cursor is, so that records would be skipped "
+        f"or read twice: {some(ends[0].faults(cursor))}",
+        fix=REPAIR.format(pipeline=ledger.pipeline),
+        key=ledger.cursor_key,
+    )
+
+
 def _check_not_passed(ledger: Ledger, cursor: Cursor, pending: SavedRange | None, reached: tuple[int, int] | None) -> None:
     """The sink's commits are the truth: a cursor that they have passed was written over, or comes from a backup."""
     last = cursor.seq if pending is None else pending.seq
@@ -234,7 +292,7 @@ def _check_not_passed(ledger: Ledger, cursor: Cursor, pending: SavedRange | None
         )
 
 
-def _catch_up(ledger: Ledger, listing: Listing, cursor: Cursor, receipts: Sequence[Receipt]) -> Cursor:
+def _catch_up(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, receipts: Sequence[Receipt]) -> Cursor:
     """The cursor behind the last batch but one that is saved: a range is saved only after the one before was committed.
 
     So a cursor that stands earlier was put back: by a commit that was stopped between its check and its write, and woke up
@@ -246,9 +304,9 @@ def _catch_up(ledger: Ledger, listing: Listing, cursor: Cursor, receipts: Sequen
     last = listing.ranges[-1]
     for seq in range(cursor.seq + 1, last.seq):
         for saved in map(ledger.saved_range, (r.key for r in listing.of_seq(seq))):
-            landed = [r for r in receipts if r.load.task == task_properties(ledger.pipeline, seq) and r.covers(saved.to_load)]
+            landed = _landed(pipeline, saved, receipts)
             if requirement_of(saved).holds_for(cursor) and (landed or not saved.to_load):
-                cursor = apply(cursor, commit_of(saved, landed[-1] if landed else None))
+                cursor = apply(cursor, commit_of(saved, landed))
                 break
         else:
             raise StateCorrupt(
@@ -265,10 +323,14 @@ def _pending(ledger: Ledger, listing: Listing, cursor: Cursor) -> SavedRange | N
     if not candidates:
         return None
     first = min(candidates, key=lambda s: (s.planned_at_ms, s.run_id))
-    if not requirement_of(first).holds_for(cursor):
+    faults = some(requirement_of(first).faults(cursor))
+    if faults:
+        key = ledger.range_key(first.seq, first.run_id)
         raise CommitConflict(
-            f"the range of batch {first.seq} saved by run {first.run_id} does not start at the cursor",
-            fix=f"Delete the Variable {ledger.range_key(first.seq, first.run_id)}: the next run plans it anew",
+            f"{key}: the range of batch {first.seq} does not start at the cursor, so that records would be skipped or read "
+            f"twice: {faults}",
+            fix=f"Run `airflow variables delete {key}`: the next run plans the batch anew",
+            key=key,
         )
     return first
 

@@ -13,37 +13,51 @@ The manner is PyIceberg's `(updates, requirements)`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.cursor import Cursor
-from tidegate.errors import CommitConflict, ReceiptMismatch
-from tidegate.planning import SavedRange
-from tidegate.ranges import TopicPartition, from_offsets, offsets_to_json, until_offsets
+from tidegate.errors import CommitConflict, ReceiptMismatch, some
+from tidegate.planning import SavedRange, other_topics
+from tidegate.ranges import TopicPartition, from_offsets, until_offsets
 from tidegate.receipts import Receipt, task_properties
 
 
 @dataclass(frozen=True)
 class RequireCursorAt:
-    """The cursor has committed batch `seq`, and stands at `offsets` for these partitions (absent: not met yet).
+    """The cursor has committed batch `seq`, and stands at `offsets` for these partitions, of topics with these ids.
 
-    It was not rebuilt since: its `generation` is the one that the range was planned under.
+    It does not know the `absent` partitions, and was not rebuilt since: its `generation` is the one that the range was planned
+    under.
     """
 
     seq: int
     offsets: Mapping[TopicPartition, int]
-    new_partitions: frozenset[TopicPartition] = frozenset()
+    absent: frozenset[TopicPartition] = frozenset()
     generation: int = 0
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def holds_for(self, cursor: Cursor) -> bool:
         """Whether the cursor is there."""
-        return (
-            cursor.seq == self.seq
-            and cursor.generation == self.generation
-            and all(cursor.offsets.get(tp) == offset for tp, offset in self.offsets.items())
-            and not any(tp in cursor.offsets for tp in self.new_partitions)
-        )
+        return next(self.faults(cursor), None) is None
+
+    def faults(self, cursor: Cursor) -> Iterator[str]:
+        """What of this is otherwise in the cursor, one clause for each."""
+        if cursor.seq != self.seq:
+            yield f"the cursor is at batch {cursor.seq}, not {self.seq}"
+        if cursor.generation != self.generation:
+            yield f"the cursor is of generation {cursor.generation}, not {self.generation}"
+        for topic, topic_id in other_topics(self.topic_ids, cursor.topic_ids).items():
+            yield f"the cursor has the topic id {topic_id} of {topic}, not {self.topic_ids[topic]}"
+        for tp, offset in self.offsets.items():
+            at = cursor.offsets.get(tp)
+            if at is None:
+                yield f"the cursor does not know {tp}, expected at {offset}"
+            elif at != offset:
+                yield f"the cursor has {tp} at {at}, not {offset} ({at - offset:+,} offsets)"
+        for tp in sorted(self.absent & cursor.offsets.keys()):
+            yield f"the cursor has {tp} at {cursor.offsets[tp]}, which it should not know"
 
 
 @dataclass(frozen=True)
@@ -108,7 +122,14 @@ def requirement_of(saved: SavedRange) -> RequireCursorAt:
     known = {d.topic_partition for d in saved.decisions if d.from_reason == "cursor"}
     starts = from_offsets(saved.ranges)
     offsets = {tp: offset for tp, offset in starts.items() if tp in known} | dict(saved.jumped)
-    return RequireCursorAt(saved.seq - 1, offsets, frozenset(starts.keys() - offsets.keys()), saved.generation)
+    anew = {d.topic_partition.topic for d in saved.decisions if d.from_reason == "recreated"}
+    topic_ids = {topic: topic_id for topic, topic_id in saved.topic_ids.items() if topic not in anew}
+    return RequireCursorAt(saved.seq - 1, offsets, frozenset(starts.keys() - offsets.keys()), saved.generation, topic_ids)
+
+
+def outcome_of(saved: SavedRange) -> RequireCursorAt:
+    """Where the cursor is once this range is committed, and nothing later."""
+    return RequireCursorAt(saved.seq, until_offsets(saved.ranges), frozenset(saved.retired), saved.generation, saved.topic_ids)
 
 
 def _begun(saved: SavedRange) -> dict[TopicPartition, int]:
@@ -152,8 +173,8 @@ def apply(cursor: Cursor, commit: Commit) -> Cursor:
     if commit.update.happened_in(cursor):
         return cursor
     raise CommitConflict(
-        f"the cursor of {cursor.pipeline} is at batch {cursor.seq} {offsets_to_json(cursor.offsets)}, this commit needs batch "
-        f"{commit.requirement.seq} {offsets_to_json(commit.requirement.offsets)}",
+        f"the commit of batch {commit.update.seq} of {cursor.pipeline} does not go on from the cursor: "
+        f"{some(commit.requirement.faults(cursor))}",
         fix="Another run has moved the cursor; nothing was changed, and each record is in the table once. Trigger a new run",
         seq=cursor.seq,
     )

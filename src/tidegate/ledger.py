@@ -154,7 +154,10 @@ class Ledger:
             StateUnavailable: it cannot be read.
             StateCorrupt: it is not what was written.
         """
-        repair = f"Delete the Variable {key} if its batch is not loaded yet: the next run plans it anew"
+        repair = (
+            f"Run `tidegate ledger rebuild {self.pipeline}` if its batch was loaded: the table's history restores it. "
+            f"If not, run `airflow variables delete {key}`, and the next run plans it anew"
+        )
         saved = self._read("range", key, repair, SavedRange.from_json)
         if self.range_key(saved.seq, saved.run_id) != key:
             raise StateCorrupt(f"{key}: holds batch {saved.seq} of {saved.pipeline} by run {saved.run_id}", fix=repair, key=key)

@@ -16,8 +16,7 @@ from typing import Any
 
 from tidegate.chunks import live, merged
 from tidegate.cursor import Cursor
-from tidegate.errors import TopicRecreated
-from tidegate.planning import Watermarks
+from tidegate.planning import Watermarks, check_same_topics
 from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import Receipt
 
@@ -121,8 +120,8 @@ class Verification:
 
     `verdict` is about the records that are both committed and still retained. `miscounts` are about all commits, also of
     records that the log no longer has. `ahead` are rows beyond the cursor that no saved range is waiting to commit.
-    `in_flight` and `before_retention` count rows that cannot be judged: of a batch that is loaded and not committed, and of
-    records that are gone.
+    `without_origin` are rows that say of no record that they came from it. `in_flight` and `before_retention` count rows that
+    cannot be judged: of a batch that is loaded and not committed, and of records that are gone.
     """
 
     verdict: Verdict
@@ -130,11 +129,12 @@ class Verification:
     ahead: Mapping[TopicPartition, int]
     in_flight: int
     before_retention: int
+    without_origin: int = 0
 
     @property
     def holds(self) -> bool:
         """Whether the table is what the schedule says."""
-        return self.verdict.holds and not self.miscounts and not self.ahead
+        return self.verdict.holds and not (self.miscounts or self.ahead or self.without_origin)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -142,6 +142,7 @@ class Verification:
             **self.verdict.to_json(),
             "holds": self.holds,
             "ahead": {str(tp): rows for tp, rows in self.ahead.items()},
+            "without_origin": self.without_origin,
             "in_flight": self.in_flight,
             "before_retention": self.before_retention,
             "miscounts": [m.to_json() for m in self.miscounts],
@@ -154,12 +155,12 @@ def committed_log(cursor: Cursor, watermarks: Watermarks) -> Watermarks:
     Raises:
         TopicRecreated: the log is another topic's now.
     """
-    for topic, topic_id in cursor.topic_ids.items():
-        if watermarks.topic_ids.get(topic, topic_id) != topic_id:
-            raise TopicRecreated(
-                f"topic {topic} was created again since {cursor.pipeline} read it: its records are not those in the table",
-                fix="What was read of the old topic cannot be verified any more",
-            )
+    check_same_topics(
+        cursor.topic_ids,
+        watermarks.topic_ids,
+        since=f"{cursor.pipeline} read it",
+        fix="What was read of the old topic cannot be verified any more",
+    )
     bounds = {}
     for tp, until in cursor.offsets.items():
         if tp in watermarks.latest:
@@ -177,6 +178,7 @@ def verify(
     in_flight: Iterable[OffsetRange] = (),
     compacted: frozenset[str] = frozenset(),
     one_to_one: bool = True,
+    without_origin: int = 0,
 ) -> Verification:
     """Recompute what the table has to hold.
 
@@ -189,6 +191,7 @@ def verify(
         compacted: topics whose log may lose records that the table keeps.
         one_to_one: whether the transform makes exactly one row of each record; otherwise rows are judged by the
             commits' counts.
+        without_origin: how many rows say of no record that they came from it.
     """
     waiting: dict[TopicPartition, list[OffsetRange]] = {}
     for r in in_flight:
@@ -213,7 +216,7 @@ def verify(
             inside[tp] = sorted(set(offsets))
         if tp.topic in compacted:
             inside[tp] = [offset for offset in inside[tp] if offset in records[tp]]
-    return Verification(judge(records, inside), tuple(_miscounts(receipts, rows)), ahead, loading, before)
+    return Verification(judge(records, inside), tuple(_miscounts(receipts, rows)), ahead, loading, before, without_origin)
 
 
 def _miscounts(receipts: Sequence[Receipt], rows: Mapping[TopicPartition, Sequence[int]]) -> Iterable[Miscount]:

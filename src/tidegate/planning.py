@@ -19,6 +19,7 @@ from tidegate.errors import (
     PartitionsDeleted,
     RequestError,
     TopicRecreated,
+    some,
 )
 from tidegate.ranges import (
     OffsetRange,
@@ -197,18 +198,44 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
     return Plan(tuple(ranges), tuple(decisions), jumped=jumped, retired=retired)
 
 
+def other_topics(known: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    """The ids in `found` of topics that have another id in `known`. A topic whose id nobody tells is taken for the same."""
+    return {topic: found[topic] for topic, topic_id in known.items() if found.get(topic, topic_id) != topic_id}
+
+
+def check_same_topics(known: Mapping[str, str], found: Mapping[str, str], *, since: str, fix: str) -> None:
+    """Refuse offsets of topics that have another id now: they mean other records.
+
+    Args:
+        known: topic ids that the offsets belong to.
+        found: what the brokers say now.
+        since: what happened under the known ids, for the error.
+        fix: the error's fix.
+
+    Raises:
+        TopicRecreated: a topic was deleted and created again.
+    """
+    for topic, topic_id in other_topics(known, found).items():
+        raise TopicRecreated(
+            f"topic {topic} was deleted and created again since {since}: its id is {topic_id}, it was {known[topic]}",
+            fix=f"Its offsets mean other records now. {fix}",
+            topic=topic,
+            topic_id=topic_id,
+        )
+
+
 def _recreated(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy) -> frozenset[str]:
     accepted = policy.accepted.recreated if policy.accepted else {}
-    found = {topic: watermarks.topic_ids.get(topic, old) for topic, old in cursor.topic_ids.items()}
+    found = other_topics(cursor.topic_ids, watermarks.topic_ids)
     for topic, topic_id in found.items():
-        if topic_id not in (cursor.topic_ids[topic], accepted.get(topic)):
+        if topic_id != accepted.get(topic):
             raise TopicRecreated(
                 f"topic {topic} was deleted and created again: its id is {topic_id}, the cursor's {cursor.topic_ids[topic]}",
                 fix=f"Its offsets mean other records. To start anew, run `tidegate accept recreated {cursor.pipeline} {topic}`",
                 topic=topic,
                 topic_id=topic_id,
             )
-    return frozenset(topic for topic, topic_id in found.items() if topic_id != cursor.topic_ids[topic])
+    return frozenset(found)
 
 
 def _retired(
@@ -217,10 +244,11 @@ def _retired(
     gone = sorted(tp for tp in cursor.offsets if tp not in watermarks.latest)
     stopping = [tp for tp in gone if tp.topic not in recreated]
     if stopping and policy.on_deleted == "stop":
+        told = some(map(str, stopping))
         raise PartitionsDeleted(
-            f"{_listed(stopping)} is gone, which the cursor of {cursor.pipeline} reads",
+            f"{told} is gone, which the cursor of {cursor.pipeline} reads",
             fix="Restore the topic, or let `source.on_deleted: retire` drop what is gone from the cursor",
-            partitions=_listed(stopping),
+            partitions=told,
         )
     return tuple(gone)
 
@@ -351,18 +379,15 @@ def _check_offsets(
 ) -> None:
     for tp, offset in sorted(asked.items()):
         if tp not in lowest:
-            raise RequestError(f"{name}: {tp} is not a partition of this pipeline", fix=f"It reads {_listed(sorted(lowest))}")
+            raise RequestError(
+                f"{name}: {tp} is not a partition of this pipeline", fix=f"It reads {some(map(str, sorted(lowest)))}"
+            )
         if not lowest[tp] <= offset <= watermarks.latest[tp]:
             raise RequestError(
                 f"{name}: {tp} cannot be at {offset}",
                 fix=f"Give an offset from {lowest[tp]} to {watermarks.latest[tp]} (the end of the log)",
                 partition=str(tp),
             )
-
-
-def _listed(partitions: list[TopicPartition]) -> str:
-    shown = ", ".join(str(tp) for tp in partitions[:10])
-    return shown if len(partitions) <= 10 else f"{shown} and {len(partitions) - 10} more"
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from tidegate.chunks import (
     without,
 )
 from tidegate.config import Pipeline
-from tidegate.errors import ReceiptMismatch, RequestError, TopicRecreated, some
+from tidegate.errors import ReceiptMismatch, RequestError, some
 from tidegate.ledger import run_key
-from tidegate.planning import Skip
+from tidegate.planning import Skip, check_same_topics
 from tidegate.ports import Brokers, SinkHistory, StateStore
 from tidegate.ranges import OffsetRange, TopicPartition, offsets_to_json, total_count
 from tidegate.receipts import Receipt
@@ -45,6 +45,8 @@ DEFAULT_CHUNK = 1_000_000
 """Offsets of a chunk where neither the request nor the pipeline's `max_records` says."""
 LOOK_BACK = 5
 """Batches that the observed rate is taken from."""
+PLANNED = "this replay was planned"
+AS_THEY_ARE = "The rows stay as the old topic's records made them"
 
 
 @dataclass(frozen=True)
@@ -240,6 +242,8 @@ def _own(past: Past, run_id: str) -> PlannedReplay | None:
     saved = past.ledger.saved_replay(key.key)
     landed = landed_chunks(saved, _receipts_of(past, saved.table))
     missing = tuple(n for n in range(len(saved.chunks)) if n not in landed)
+    found = past.brokers.watermarks(sorted(saved.topic_ids), isolation_level=past.pipeline.source.isolation_level)
+    check_same_topics(saved.topic_ids, found.topic_ids, since=PLANNED, fix=AS_THEY_ARE)
     return PlannedReplay(saved, key.key, "own", missing or tuple(range(len(saved.chunks))), redo=not missing)
 
 
@@ -406,13 +410,7 @@ def verify_replay(saved: SavedReplay, *, sink: SinkHistory, brokers: Brokers, le
             fix="The transform changed meanwhile: replay once more",
         )
     watermarks = brokers.watermarks(sorted(saved.topic_ids), isolation_level=level)
-    for topic, topic_id in saved.topic_ids.items():
-        if watermarks.topic_ids[topic] != topic_id:
-            raise TopicRecreated(
-                f"topic {topic} was deleted and created again since this replay was planned",
-                fix="Its offsets mean other records: the rows stay as the old topic's records made them",
-                topic=topic,
-            )
+    check_same_topics(saved.topic_ids, watermarks.topic_ids, since=PLANNED, fix=AS_THEY_ARE)
     retained = [OffsetRange(tp.topic, tp.partition, low, watermarks.latest[tp]) for tp, low in watermarks.earliest.items()]
     return ReplayVerdict(
         chunks=len(saved.chunks),

@@ -13,7 +13,7 @@ from tidegate.config import Pipeline
 from tidegate.cursor import Cursor
 from tidegate.errors import RequestError, some
 from tidegate.ledger import Ledger, Listing
-from tidegate.planning import Watermarks
+from tidegate.planning import Watermarks, other_topics
 from tidegate.ports import Brokers, SinkHistory, StateStore
 from tidegate.ranges import OffsetRange, TopicPartition, disjoint, total_count
 from tidegate.receipts import Receipt
@@ -54,7 +54,7 @@ class Past:
 
     def same_topics(self, topic_ids: Mapping[str, str]) -> bool:
         """Whether offsets under these topic ids mean the records that the cursor counts."""
-        return all(self.cursor.topic_ids.get(topic, topic_id) == topic_id for topic, topic_id in topic_ids.items())
+        return not other_topics(topic_ids, self.cursor.topic_ids)
 
     def batch_of_run(self, run_id: str) -> tuple[int, tuple[OffsetRange, ...], Mapping[str, str]] | None:
         """Number, ranges and topic ids of a run's batch, by its Variable, or else by the table's history."""
@@ -94,14 +94,13 @@ def select(past: Past, request: ReplayRequest) -> tuple[tuple[OffsetRange, ...],
 def _watermarks(past: Past, topics: set[str]) -> Watermarks:
     level = past.pipeline.source.isolation_level
     found = past.brokers.watermarks(sorted(topics), isolation_level=level)
-    for topic, topic_id in found.topic_ids.items():
-        if past.cursor.topic_ids.get(topic, topic_id) != topic_id:
-            raise RequestError(
-                f"topic {topic} was deleted and created again: its id is {topic_id}, "
-                f"the cursor's {past.cursor.topic_ids[topic]}, and its offsets mean other records",
-                fix=f"To start it anew, run `tidegate accept recreated {past.pipeline.name} {topic}`",
-                topic=topic,
-            )
+    for topic, topic_id in other_topics(past.cursor.topic_ids, found.topic_ids).items():
+        raise RequestError(
+            f"topic {topic} was deleted and created again: its id is {topic_id}, "
+            f"the cursor's {past.cursor.topic_ids[topic]}, and its offsets mean other records",
+            fix=f"To start it anew, run `tidegate accept recreated {past.pipeline.name} {topic}`",
+            topic=topic,
+        )
     return found
 
 

@@ -10,8 +10,13 @@ from conftest import Project, Runs
 
 from tidegate.codec import encode
 from tidegate.iceberg.history import load_table
+from tidegate.ledger import Ledger
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.flights import create_topic, produce, read_flights
+from tidegate.local.remote import ApiStore
+from tidegate.planning import Decision, SavedRange
+from tidegate.ranges import OffsetRange
+from tidegate.spark.session import connect
 
 NAME = "booked"
 TABLE = "lake.bad.booked"
@@ -83,6 +88,12 @@ def altered(text: str, **changes: Any) -> str:
     return encode("cursor", {**body, **changes})
 
 
+def moved(text: str, by: int) -> str:
+    """A cursor that leaves out records, or reads some again."""
+    offsets = json.loads(text)["body"]["offsets"][NAME]
+    return altered(text, offsets={NAME: {partition: offset + by for partition, offset in offsets.items()}})
+
+
 @pytest.mark.parametrize(
     ("alter", "told"),
     [
@@ -93,10 +104,12 @@ def altered(text: str, **changes: Any) -> str:
         (lambda text: text[: len(text) // 2], "not JSON"),
         (lambda text: altered(text, offsets={NAME: {"0": -5, "1": 1}}), "-5"),
         (lambda text: altered(text, offsets=[1, 2]), "wrong shape"),
-        (lambda text: altered(text, seq=1), "the cursor is at batch 1"),
-        (lambda text: altered(text, topic_ids={NAME: "AAAAAAAAAAAAAAAAAAAAAA"}), "deleted and created again"),
+        (lambda text: altered(text, seq=1), "batch 1 did not lead to where the cursor is"),
+        (lambda text: altered(text, topic_ids={NAME: "AAAAAAAAAAAAAAAAAAAAAA"}), "topic id AAAAAAAAAAAAAAAAAAAAAA"),
+        (lambda text: moved(text, 3), "(+3 offsets)"),
+        (lambda text: moved(text, -3), "(-3 offsets)"),
     ],
-    ids=["text", "older", "newer", "edited", "cut", "negative", "shape", "gone-back", "other-topic"],
+    ids=["text", "older", "newer", "edited", "cut", "negative", "shape", "gone-back", "other-topic", "gap", "overlap"],
 )
 def test_a_cursor_that_somebody_altered_is_refused_with_the_fault_and_the_repair(
     project: Project, api: AirflowApi, alter: Any, told: str
@@ -107,13 +120,58 @@ def test_a_cursor_that_somebody_altered_is_refused_with_the_fault_and_the_repair
     api.set_variable(CURSOR, alter(good))
     refused = project.tidegate("plan", NAME, code=1)
     assert told in refused["message"]
-    if refused["error"] != "TopicRecreated":
-        assert f"tidegate.{NAME}." in refused["message"]
-        assert f"ledger rebuild {NAME}" in refused["fix"]
+    assert f"tidegate.{NAME}." in refused["message"]
+    assert f"ledger rebuild {NAME}" in refused["fix"]
     assert [key for key in api.variables(f"tidegate.{NAME}.") if ".range." in key] == ranges
     project.tidegate("ledger", "rebuild", NAME)
     body, before = (json.loads(text)["body"] for text in (api.variable(CURSOR), good))
     assert (body["seq"], body["offsets"], body["topic_ids"]) == (before["seq"], before["offsets"], before["topic_ids"])
+
+
+def ranged(text: str, **changes: Any) -> str:
+    """A saved range with a checksum that fits."""
+    return encode("range", {**json.loads(text)["body"], **changes})
+
+
+@pytest.mark.parametrize(
+    ("alter", "told"),
+    [
+        (lambda text: "tide is high", "not JSON"),
+        (lambda text: text[: len(text) // 2], "not JSON"),
+        (lambda text: text.replace('"seq"', '"sequence"'), "the checksum does not fit"),
+        (lambda text: json.dumps({**json.loads(text), "version": 99}), "newer than this library's"),
+        (lambda text: ranged(text, ranges={NAME: {"0": [-1, 5]}}), "-1"),
+        (lambda text: ranged(text, ranges={NAME: {"0": [9, 5]}}), "wrong shape"),
+        (lambda text: ranged(text, ranges={NAME: {"0": [0, 5]}}, reasons={"cursor to log end": {NAME: [0]}}), "(+"),
+        (lambda text: ranged(text, ranges={NAME: {"0": [10**6, 10**6 + 5]}}), "(-"),
+        (lambda text: ranged(text, topic_ids={NAME: "AAAAAAAAAAAAAAAAAAAAAA"}), "AAAAAAAAAAAAAAAAAAAAAA"),
+    ],
+    ids=["text", "cut", "edited", "newer", "negative", "reversed", "overlap", "gap", "other-topic"],
+)
+@pytest.mark.usefixtures("runs")
+def test_a_waiting_range_that_somebody_altered_is_refused_with_the_fault_and_the_command(
+    project: Project, api: AirflowApi, alter: Any, told: str
+) -> None:
+    """Nothing is planned; once the Variable is deleted, the next run plans anew."""
+    ledger = Ledger(ApiStore(api), NAME)
+    cursor = ledger.cursor()
+    ranges = tuple(OffsetRange(tp.topic, tp.partition, at, at + 1) for tp, at in cursor.offsets.items())
+    decisions = tuple(Decision(r.topic_partition, "cursor", "max_records") for r in ranges)
+    key = ledger.save_range(
+        SavedRange(
+            NAME, cursor.seq + 1, "a run that died", ranges, decisions, cursor.topic_ids, {}, 1, generation=cursor.generation
+        )
+    )
+    assert project.tidegate("plan", NAME)["origin"] == "adopted"
+    api.set_variable(key, alter(api.variable(key)))
+    before = api.variables(f"tidegate.{NAME}.")
+    refused = project.tidegate("plan", NAME, code=1)
+    assert key in refused["message"]
+    assert told in refused["message"]
+    assert f"airflow variables delete {key}" in refused["fix"]
+    assert api.variables(f"tidegate.{NAME}.") == before
+    api.delete_variable(key)
+    assert "skip" in project.tidegate("plan", NAME)
 
 
 @pytest.mark.usefixtures("runs")
@@ -134,3 +192,32 @@ def test_rows_that_somebody_deleted_are_found_and_loading_their_batch_again_brin
     api.clear(NAME, oldest)
     assert Runs(api, NAME).ended(oldest)["state"] == "success"
     assert project.tidegate("ledger", "verify", NAME)["holds"]
+
+
+@pytest.mark.usefixtures("runs")
+def test_compaction_and_expired_snapshots_are_harmless_and_changed_columns_are_told(
+    project: Project, platform: Platform, api: AirflowApi, kafka: dict[str, str], runs: Runs
+) -> None:
+    """No record is missed, the next batch goes on, and an old one can be loaded again."""
+    with connect(platform.spark_remote, name="maintenance") as spark:
+        spark.sql(f"CALL lake.system.rewrite_data_files(table => '{TABLE}', options => map('rewrite-all', 'true'))").collect()
+        spark.sql(
+            f"CALL lake.system.expire_snapshots(table => '{TABLE}', older_than => TIMESTAMP '2100-01-01', retain_last => 1)"
+        ).collect()
+        assert spark.table(f"{TABLE}.snapshots").count() == 1
+        spark.sql(f"ALTER TABLE {TABLE} ADD COLUMN note STRING")
+    produce(kafka, read_flights(20), topic=NAME)
+    before = project.tidegate("ledger", "verify", NAME)
+    run = runs.run()
+    assert run["state"] == "success", runs.log(run, "load")
+    oldest = api.dag_runs(NAME)[0]["dag_run_id"]
+    api.clear(NAME, oldest)
+    assert runs.ended(oldest)["state"] == "success"
+    after = project.tidegate("ledger", "verify", NAME)
+    assert (before["holds"], after["holds"], after["rows"] - before["rows"]) == (True, True, 20)
+    with connect(platform.spark_remote, name="somebody") as spark:
+        spark.sql(f"ALTER TABLE {TABLE} DROP COLUMN note")
+        spark.sql(f"INSERT INTO {TABLE} (carrier) VALUES ('XX')")  # noqa: S608 - a constant
+    found = project.tidegate("ledger", "verify", NAME, code=1)
+    assert (found["without_origin"], found["changed_columns"]) == (1, ["note was dropped"])
+    assert [c["operation"] for c in found["other_commits"]] == ["append"]

@@ -194,7 +194,7 @@ def test_a_load_that_meets_others_each_time_gives_up_without_writing(
     assert ids(spark, table) == [1, 3, 5, 7, 9]
 
 
-def test_a_commit_whose_answer_is_lost_is_found_and_not_repeated(
+def test_commit_that_landed_but_was_reported_failed_is_not_committed_twice(
     spark: SparkSession, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The catalog did not say whether it landed, the table does. Where it did not land, nothing is written blindly."""

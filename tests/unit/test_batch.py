@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -37,7 +37,8 @@ PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(
 
 def receipt_of(saved: SavedRange) -> Receipt | None:
     """What a load of this range leaves in the sink."""
-    return Receipt(LoadId("p", saved.seq, saved.run_id, saved.to_load, "v", "a"), 1, 1, 1) if saved.to_load else None
+    load = LoadId("p", saved.seq, saved.run_id, saved.to_load, "v", "a", saved.topic_ids)
+    return Receipt(load, 1, 1, 1) if saved.to_load else None
 
 
 @dataclass
@@ -105,7 +106,7 @@ def test_an_uncommitted_range_is_adopted_and_never_planned_again() -> None:
     assert second.origin == "adopted"
     assert second.saved.ranges == first.saved.ranges
     assert second.saved.adopted_from == "run1"
-    assert world.brokers.asked == 1
+    assert world.brokers.asked == 2  # once for the plan, and once for the topics' ids
     assert world.commit(second) is True
     assert world.commit(first) is False
     assert world.cursor.seq == 1
@@ -222,15 +223,86 @@ def test_an_empty_batch_needs_no_receipt_to_be_caught_up() -> None:
     assert world.planned("run2").saved.ranges == pending.saved.ranges
 
 
-def test_a_saved_range_that_does_not_start_at_the_cursor_is_refused() -> None:
-    """It names the Variable to delete."""
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"ranges": {"t": {"0": [13, 20]}}}, r"t-0 at 10, not 13 \(-3 offsets\)"),
+        ({"ranges": {"t": {"0": [7, 20]}}}, r"t-0 at 10, not 7 \(\+3 offsets\)"),
+        ({"ranges": {"t": {"1": [5, 20]}}, "reasons": {"cursor to log end": {"t": [1]}}}, "does not know t-1, expected at 5"),
+        ({"topic_ids": {"t": "other"}}, "the topic id id of t, not other"),
+    ],
+    ids=["gap", "overlap", "unknown partition", "another topic"],
+)
+def test_a_saved_range_that_does_not_start_at_the_cursor_is_refused(change: dict[str, Any], fault: str) -> None:
+    """With its key, what differs, and the command that drops it; nothing is planned."""
     world = World()
     world.run("run1")
-    ledger = Ledger(world.store, "p")
-    world.planned("run2")
-    ledger.save_cursor(Cursor("p", 1, {P0: 11}))
-    with pytest.raises(CommitConflict, match=r"Delete the Variable tidegate\.p\.range"):
+    pending = world.planned("run2")
+    world.store.values[pending.key] = encode("range", {**pending.saved.to_json(), **change})
+    before = dict(world.store.values)
+    with pytest.raises(CommitConflict, match=rf"^{pending.key}: .*{fault}.*airflow variables delete {pending.key}"):
         world.plan("run3")
+    assert world.store.values == before
+    del world.store.values[pending.key]
+    assert world.run("run4").saved.ranges == pending.saved.ranges
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"offsets": {"t": {"0": 13}}}, r"t-0 at 13, not 10 \(\+3 offsets\)"),
+        ({"offsets": {"t": {"0": 7}}}, r"t-0 at 7, not 10 \(-3 offsets\)"),
+        ({"offsets": {}}, "does not know t-0, expected at 10"),
+        ({"topic_ids": {"t": "other"}}, "the topic id other of t, not id"),
+    ],
+    ids=["gap", "overlap", "missing partition", "another topic"],
+)
+def test_a_cursor_that_is_not_where_its_last_batch_ended_is_refused(change: dict[str, Any], fault: str) -> None:
+    """Though its checksum fits; a rebuild repairs it, since the table holds the batch."""
+    world = World()
+    landed(world, world.run("run1"))
+    key = "tidegate.p.cursor"
+    world.store.values[key] = encode("cursor", {**world.cursor.to_json(), **change})
+    before = dict(world.store.values)
+    with pytest.raises(StateCorrupt, match=rf"^{key}: batch 1 .*{fault}.*tidegate ledger rebuild p"):
+        world.plan("run2")
+    assert world.store.values == before
+
+
+def test_a_range_that_a_late_plan_wrote_over_is_no_fault_of_the_cursor() -> None:
+    """The receipt tells what was loaded: the plan of an earlier try of the same task woke up after the commit."""
+    world = World()
+    planned = world.run("run1")
+    landed(world, planned)
+    world.store.values[planned.key] = encode("range", {**planned.saved.to_json(), "ranges": {"t": {"0": [0, 4]}}})
+    assert [str(r) for r in world.run("run2").saved.ranges] == ["t-0 [10, 20)"]
+
+
+def test_a_partition_that_a_batch_retired_is_gone_from_the_cursor_it_led_to() -> None:
+    """One that somebody put in again is found."""
+    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
+    world.run("run1")
+    del world.brokers.latest[Q0]
+    world.run("run2")
+    Ledger(world.store, "p").save_cursor(replace(world.cursor, offsets={P0: 5, Q0: 7}))
+    with pytest.raises(StateCorrupt, match="q-0 at 7, which it should not know"):
+        world.plan("run3")
+
+
+def test_a_range_of_a_topic_that_was_created_again_is_not_loaded_from_the_new_one() -> None:
+    """Neither adopted, nor tried again, nor done over; what has landed already is committed all the same."""
+    world = World()
+    first, second = world.run("run1"), world.planned("run2")
+    world.brokers.ids["t"] = "new"
+    for run_id in ("run2", "run3"):
+        with pytest.raises(TopicRecreated, match=rf"batch 2 was planned: .*new.*airflow variables delete {second.key}"):
+            world.plan(run_id)
+    with pytest.raises(TopicRecreated, match=r"batch 1 was planned.*rows stay"):
+        world.plan(first.saved.run_id)
+    landed(world, second)
+    assert world.commit(world.planned("run2")) is True
+    with pytest.raises(TopicRecreated, match="accept recreated p t"):
+        world.plan("run4")
 
 
 def test_a_value_under_a_strangers_key_is_refused() -> None:

@@ -10,10 +10,11 @@ import pyiceberg.catalog
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.types import LongType, StringType
 
-from tidegate.errors import SinkUnavailable, StateCorrupt
-from tidegate.iceberg.history import IcebergHistory, strangers
-from tidegate.iceberg.origins import read_origins
+from tidegate.errors import SinkMisfit, SinkUnavailable, StateCorrupt
+from tidegate.iceberg.history import IcebergHistory, changed_columns, strangers
+from tidegate.iceberg.origins import read_origins, rows_without_origin
 from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import LoadId
 
@@ -89,6 +90,37 @@ def test_commits_of_others_that_changed_rows_are_told(table: Table) -> None:
     found = strangers(NAME)
     assert found[-1]["snapshot"] == theirs
     assert [c["operation"] for c in found] in (["overwrite", "append"], ["delete", "append"])
+
+
+def test_what_others_did_to_the_columns_is_told(table: Table) -> None:
+    """Until the next load commits under the new ones; without a load there is nothing to compare with."""
+    assert changed_columns("lake.demo.nothing") == []
+    load(table, 1, 0)
+    assert changed_columns(NAME) == []
+    with table.update_schema() as change:
+        change.add_column("note", StringType())
+        change.rename_column("_kafka_topic", "topic")
+        change.update_column("_kafka_partition", field_type=LongType())
+        change.delete_column("_kafka_offset")
+    assert changed_columns(NAME) == [
+        "_kafka_offset was dropped",
+        "_kafka_partition is long, it was int",
+        "_kafka_topic is called topic",
+        "note (string) was added",
+    ]
+    with pytest.raises(SinkMisfit, match="no column _kafka_topic and no _kafka_offset"):
+        read_origins(NAME)
+
+
+def test_rows_of_no_record_are_counted(table: Table) -> None:
+    """They are in no partition."""
+    assert rows_without_origin("lake.demo.nothing") == 0
+    load(table, 1, 0, 1)
+    assert rows_without_origin(NAME) == 0
+    rows = {"_kafka_topic": ["t", None], "_kafka_partition": [0, 0], "_kafka_offset": [None, 5]}
+    table.append(pa.table(rows, schema=SCHEMA))
+    assert rows_without_origin(NAME) == 2
+    assert {tp: list(offsets) for tp, offsets in read_origins(NAME).items()} == {TopicPartition("t", 0): [0, 1]}
 
 
 def test_a_broken_receipt_is_named_and_a_missing_table_has_none(table: Table) -> None:

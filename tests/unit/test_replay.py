@@ -483,10 +483,12 @@ def test_chunks_of_two_versions_are_no_replay(world: World) -> None:
 
 
 def test_a_topic_created_again_under_a_replay_is_told(world: World) -> None:
-    """Its receipts are of the old topic's records."""
+    """Its receipts are of the old topic's records; no chunk is loaded from the new one."""
     planned = world.replay(batches="1")
     world.load(planned, 0)
     world.brokers.ids = {"t": "new"}
+    with pytest.raises(TopicRecreated, match="since this replay was planned"):
+        world.replay(batches="1")
     with pytest.raises(TopicRecreated, match="since this replay was planned"):
         world.verify(planned)
 

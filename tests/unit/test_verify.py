@@ -47,6 +47,12 @@ def test_a_table_that_holds_every_record_once_is_right() -> None:
     assert found.to_json()["holds"] is True
 
 
+def test_a_row_of_no_origin_is_one_too_many() -> None:
+    """Nothing that was committed made it."""
+    found = check([*range(10, 20)], receipt(10, 20), without_origin=1)
+    assert (found.holds, found.to_json()["without_origin"]) == (False, 1)
+
+
 @pytest.mark.parametrize(
     ("rows", "fault"),
     [

@@ -74,20 +74,22 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
 
     With `identity: batch`: from the table alone, that every committed batch has the rows that its commit wrote.
     """
-    from tidegate.iceberg.history import strangers  # noqa: PLC0415
+    from tidegate.iceberg.history import changed_columns, strangers  # noqa: PLC0415
     from tidegate.oracle import BatchVerification  # noqa: PLC0415
 
     this = the_pipeline(project, pipeline)
     found = _verify_batches(this, project) if this.identity == "batch" else _verify_records(this, project)
-    others = strangers(this.sink.table)
+    others, columns = strangers(this.sink.table), changed_columns(this.sink.table)
     if as_json:
-        out.print_json(json.dumps({"pipeline": this.name, **found.to_json(), "other_commits": others}))
-    elif isinstance(found, BatchVerification):
-        _print_batches(found)
-        _print_strangers(others)
-        _print_verdict(holds=found.holds)
+        told = {"other_commits": others, "changed_columns": columns}
+        out.print_json(json.dumps({"pipeline": this.name, **found.to_json(), **told}))
     else:
-        _print_verification(found, others)
+        if isinstance(found, BatchVerification):
+            _print_batches(found)
+        else:
+            _print_verification(found)
+        _print_others(others, columns)
+        _print_verdict(holds=found.holds)
     if not found.holds:
         raise typer.Exit(1)
 
@@ -109,7 +111,7 @@ def _verify_batches(this: Pipeline, project: Path) -> BatchVerification:
 
 
 def _verify_records(this: Pipeline, project: Path) -> Verification:
-    from tidegate.iceberg.origins import read_origins  # noqa: PLC0415
+    from tidegate.iceberg.origins import read_origins, rows_without_origin  # noqa: PLC0415
     from tidegate.kafka.log import compacted_topics, read_offsets  # noqa: PLC0415
     from tidegate.oracle import committed_log, verify  # noqa: PLC0415
 
@@ -135,6 +137,7 @@ def _verify_records(this: Pipeline, project: Path) -> Verification:
             in_flight=in_flight,
             compacted=compacted_topics(settings, topics),
             one_to_one=this.rows_per_record == "one",
+            without_origin=rows_without_origin(this.sink.table),
         )
 
 
@@ -221,7 +224,7 @@ def _print_entries(found: list[Entry], who: dict[str, str], total: int) -> None:
         out.print(f"the newest {len(found)} of {total}", style="dim")
 
 
-def _print_verification(found: Verification, others: list[dict[str, Any]]) -> None:
+def _print_verification(found: Verification) -> None:
     table = Table(title="committed and retained (librdkafka read the log, PyIceberg the table)", title_justify="left")
     for column in ("partition", "records", "rows", "lost", "duplicated", "unknown"):
         table.add_column(column, justify="left" if column == "partition" else "right")
@@ -232,11 +235,11 @@ def _print_verification(found: Verification, others: list[dict[str, Any]]) -> No
     _print_miscounts(found.miscounts)
     for tp, rows in found.ahead.items():
         out.print(f"{tp}: {rows:,} rows lie beyond the cursor, and no saved range waits for them", style="red", markup=False)
-    _print_strangers(others)
+    if found.without_origin:
+        out.print(f"{found.without_origin:,} rows say of no record that they came from it", style="red")
     for rows, what in ((found.in_flight, "a batch in flight"), (found.before_retention, "records that are gone from the log")):
         if rows:
             out.print(f"{rows:,} rows of {what} were not looked at one by one")
-    _print_verdict(holds=found.holds)
 
 
 def _print_batches(found: BatchVerification) -> None:
@@ -262,9 +265,11 @@ def _print_miscounts(miscounts: Iterable[Miscount]) -> None:
         out.print(told, style="red", markup=False)
 
 
-def _print_strangers(others: list[dict[str, Any]]) -> None:
-    for other in others:
+def _print_others(commits: list[dict[str, Any]], columns: list[str]) -> None:
+    for other in commits:
         out.print(f"commit {other['snapshot']} ({other['operation']}, {other['at']}) is not Tidegate's", style="yellow")
+    for change in columns:
+        out.print(f"since the last load, column {change}", style="yellow", markup=False)
 
 
 def _print_verdict(*, holds: bool) -> None:

@@ -79,6 +79,24 @@ def strangers(table: str) -> list[dict[str, Any]]:
     return found
 
 
+def changed_columns(table: str) -> list[str]:
+    """How the table's columns differ from those of the newest load's commit, in words; none without a load."""
+    found = load_table(table)
+    ours = (s for s in ancestors(table) if s.summary is not None and f"{PREFIX}pipeline" in s.summary.additional_properties)
+    newest = next(ours, None)
+    if found is None or newest is None or newest.schema_id is None:
+        return []
+    before = {field.field_id: field for field in found.schemas()[newest.schema_id].fields}
+    now = {field.field_id: field for field in found.schema().fields}
+    told = [f"{before[number].name} was dropped" for number in before if number not in now]
+    told += [f"{field.name} ({field.field_type}) was added" for number, field in now.items() if number not in before]
+    for number in before.keys() & now.keys():
+        old, new = before[number], now[number]
+        told += [f"{old.name} is called {new.name}"] if old.name != new.name else []
+        told += [f"{new.name} is {new.field_type}, it was {old.field_type}"] if old.field_type != new.field_type else []
+    return sorted(told)
+
+
 def ancestors(table: str) -> Iterator[Snapshot]:
     """The commits that the table's current state stands on, newest first, as far as they are kept; none without a table.
 

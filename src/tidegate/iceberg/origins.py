@@ -10,24 +10,44 @@ from tidegate.errors import SinkMisfit
 from tidegate.iceberg.history import load_table
 from tidegate.ranges import TopicPartition
 
+ORIGIN = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
+
 
 def read_origins(table: str) -> dict[TopicPartition, array[int]]:
-    """The offset of every row, for each partition; empty when there is no such table.
+    """The offset of every row that has an origin, for each partition; empty when there is no such table.
 
     Raises:
         SinkUnavailable: the catalog is not configured here, or does not answer.
+        SinkMisfit: the table lacks an origin column.
     """
     found: dict[TopicPartition, array[int]] = {}
     here = load_table(table)
     if here is None:
         return found
-    rows = here.scan(selected_fields=("_kafka_topic", "_kafka_partition", "_kafka_offset")).to_arrow()
+    missing = [name for name in ORIGIN if name not in here.schema().column_names]
+    if missing:
+        raise SinkMisfit(
+            f"table {table} has no column {' and no '.join(missing)}: nobody can tell which record a row came from",
+            fix="Somebody dropped or renamed it: undo that, or roll the table back to a snapshot from before",
+            table=table,
+        )
+    rows = here.scan(selected_fields=ORIGIN).to_arrow().drop_null()
     for topic in pc.unique(rows["_kafka_topic"]).to_pylist():
         of_topic = rows.filter(pc.equal(rows["_kafka_topic"], topic))
         for partition in pc.unique(of_topic["_kafka_partition"]).to_pylist():
             offsets = of_topic.filter(pc.equal(of_topic["_kafka_partition"], partition))["_kafka_offset"]
             found[TopicPartition(topic, partition)] = array("q", offsets.to_numpy().astype("int64").tobytes())
     return found
+
+
+def rows_without_origin(table: str) -> int:
+    """How many rows say of no record that they came from it: somebody else has written them.
+
+    Raises:
+        SinkUnavailable: the catalog is not configured here, or does not answer.
+    """
+    here = load_table(table)
+    return 0 if here is None else here.scan(row_filter=" or ".join(f"{name} is null" for name in ORIGIN)).count()
 
 
 def read_batches(table: str) -> dict[int | None, int]:
