@@ -36,6 +36,7 @@ from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import Receipt, task_properties
 
 WATERMARK_READS = 3
+AS_THEY_ARE = "The rows stay as the old topic's records made them"
 
 
 @dataclass(frozen=True)
@@ -242,14 +243,30 @@ def _check_topics(pipeline: Pipeline, key: str, saved: SavedRange, brokers: Brok
 
     What the table holds already needs no log any more, unless it is to be loaded again.
     """
-    topics = sorted({r.topic for r in saved.to_load})
-    if not topics or (not redo and _landed(pipeline, saved, sink.receipts(pipeline.sink.table, pipeline.name))):
-        return
-    found = brokers.watermarks(topics, isolation_level=pipeline.source.isolation_level).topic_ids
-    fix = "The rows stay as the old topic's records made them"
-    if not redo:
-        fix = f"Run `airflow variables delete {key}`: the next run tells how to start the topic anew"
-    check_same_topics(saved.topic_ids, found, since=f"batch {saved.seq} was planned", fix=fix)
+    if redo:
+        check_topics(pipeline, saved.topic_ids, saved.to_load, brokers)
+    elif saved.to_load and _landed(pipeline, saved, sink.receipts(pipeline.sink.table, pipeline.name)) is None:
+        drop = f"Run `airflow variables delete {key}`: the next run tells how to start the topic anew"
+        check_topics(pipeline, saved.topic_ids, saved.to_load, brokers, fix=drop)
+
+
+def check_topics(
+    pipeline: Pipeline,
+    topic_ids: Mapping[str, str],
+    ranges: Sequence[OffsetRange],
+    brokers: Brokers,
+    *,
+    fix: str = AS_THEY_ARE,
+) -> None:
+    """Ranges that were planned before are loaded only from the topics that they were planned for, by their ids.
+
+    Raises:
+        TopicRecreated: a topic was deleted and created again since.
+        KafkaError: the brokers cannot tell.
+    """
+    planned = {topic: topic_ids[topic] for topic in sorted({r.topic for r in ranges}) if topic in topic_ids}
+    found = brokers.watermarks(list(planned), isolation_level=pipeline.source.isolation_level)
+    check_same_topics(planned, found.topic_ids, since="this was planned", fix=fix)
 
 
 def _landed(pipeline: Pipeline, saved: SavedRange, receipts: Sequence[Receipt]) -> Receipt | None:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from tidegate.batch import AS_THEY_ARE, check_topics
 from tidegate.chunks import (
     MOST_CHUNKS,
     Chunk,
@@ -45,8 +46,6 @@ DEFAULT_CHUNK = 1_000_000
 """Offsets of a chunk where neither the request nor the pipeline's `max_records` says."""
 LOOK_BACK = 5
 """Batches that the observed rate is taken from."""
-PLANNED = "this replay was planned"
-AS_THEY_ARE = "The rows stay as the old topic's records made them"
 
 
 @dataclass(frozen=True)
@@ -242,8 +241,7 @@ def _own(past: Past, run_id: str) -> PlannedReplay | None:
     saved = past.ledger.saved_replay(key.key)
     landed = landed_chunks(saved, _receipts_of(past, saved.table))
     missing = tuple(n for n in range(len(saved.chunks)) if n not in landed)
-    found = past.brokers.watermarks(sorted(saved.topic_ids), isolation_level=past.pipeline.source.isolation_level)
-    check_same_topics(saved.topic_ids, found.topic_ids, since=PLANNED, fix=AS_THEY_ARE)
+    check_topics(past.pipeline, saved.topic_ids, saved.selection, past.brokers)
     return PlannedReplay(saved, key.key, "own", missing or tuple(range(len(saved.chunks))), redo=not missing)
 
 
@@ -410,7 +408,7 @@ def verify_replay(saved: SavedReplay, *, sink: SinkHistory, brokers: Brokers, le
             fix="The transform changed meanwhile: replay once more",
         )
     watermarks = brokers.watermarks(sorted(saved.topic_ids), isolation_level=level)
-    check_same_topics(saved.topic_ids, watermarks.topic_ids, since=PLANNED, fix=AS_THEY_ARE)
+    check_same_topics(saved.topic_ids, watermarks.topic_ids, since="this was planned", fix=AS_THEY_ARE)
     retained = [OffsetRange(tp.topic, tp.partition, low, watermarks.latest[tp]) for tp, low in watermarks.earliest.items()]
     return ReplayVerdict(
         chunks=len(saved.chunks),

@@ -107,6 +107,12 @@ class Runs:
         tasks = self.api.task_instances(self.dag_id, run_id)
         return {**run, "tasks": {t["task_id"]: t["state"] for t in tasks}}
 
+    def cleared(self, run_id: str, *tasks: str | list[str | int]) -> dict[str, Any]:
+        """The run, once these of its tasks (a mapped one with its index) were cleared and ended again."""
+        body = {"dry_run": False, "dag_run_id": run_id, "task_ids": list(tasks), "only_failed": False}
+        self.api.post(f"/dags/{self.dag_id}/clearTaskInstances", body)
+        return self.ended(run_id)
+
     def log(self, run: dict[str, Any], task_id: str) -> str:
         """The log of the last try of a task."""
         tries = {t["task_id"]: t["try_number"] for t in self.api.task_instances(self.dag_id, run["dag_run_id"])}

@@ -85,6 +85,9 @@ def test_batches_that_aggregate_are_counted_once_also_when_they_are_cleared(
     assert sum(records.values()) == 300
     assert len({(row["_batch"], row["carrier"]) for row in before}) == len(before)
 
+    replayed = project.tidegate("replay", NAME, "--batch", "1..2")
+    assert (replayed["state"], rows()) == ("success", before)
+
     oldest = api.dag_runs(NAME)[0]["dag_run_id"]
     api.clear(NAME, oldest)
     again = runs.ended(oldest)

@@ -295,9 +295,9 @@ def test_a_range_of_a_topic_that_was_created_again_is_not_loaded_from_the_new_on
     first, second = world.run("run1"), world.planned("run2")
     world.brokers.ids["t"] = "new"
     for run_id in ("run2", "run3"):
-        with pytest.raises(TopicRecreated, match=rf"batch 2 was planned: .*new.*airflow variables delete {second.key}"):
+        with pytest.raises(TopicRecreated, match=rf"this was planned: .*new.*airflow variables delete {second.key}"):
             world.plan(run_id)
-    with pytest.raises(TopicRecreated, match=r"batch 1 was planned.*rows stay"):
+    with pytest.raises(TopicRecreated, match=r"this was planned.*rows stay"):
         world.plan(first.saved.run_id)
     landed(world, second)
     assert world.commit(world.planned("run2")) is True

@@ -29,7 +29,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tidegate.airflow import notes
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.store import VariableStore
-from tidegate.batch import Planned, Request, commit_batch, plan_batch
+from tidegate.batch import Planned, Request, check_topics, commit_batch, plan_batch
 from tidegate.chunks import SavedReplay
 from tidegate.config import Pipeline
 from tidegate.cursor import Cursor
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tidegate.kafka.brokers import AdminBrokers
+
 BACKFILL = "backfill"
 """Airflow's type of the runs of a date backfill."""
 EXCHANGE_DIR = "TIDEGATE_EXCHANGE_DIR"
@@ -63,13 +65,18 @@ def kafka_settings(pipeline: Pipeline, purpose: str, client: Callable[..., Trans
     return made.settings
 
 
-def ports_of(pipeline: Pipeline, log: Any) -> dict[str, Any]:
-    """The ports of a plan, as keyword arguments, and the time."""
+def brokers_of(pipeline: Pipeline, purpose: str, log: Any) -> AdminBrokers:
+    """The pipeline's brokers."""
     from tidegate.kafka.brokers import AdminBrokers  # noqa: PLC0415 - parsing the DAG needs no Kafka client
 
+    return AdminBrokers(kafka_settings(pipeline, purpose, planning_client, log))
+
+
+def ports_of(pipeline: Pipeline, log: Any) -> dict[str, Any]:
+    """The ports of a plan, as keyword arguments, and the time."""
     return {
         "store": VariableStore(),
-        "brokers": AdminBrokers(kafka_settings(pipeline, "plan", planning_client, log)),
+        "brokers": brokers_of(pipeline, "plan", log),
         "sink": IcebergHistory(),
         "now_ms": time.time_ns() // 1_000_000,
     }
@@ -265,6 +272,8 @@ class SparkLoad(SparkSubmitOperator):
         Raises:
             TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.errors`.
         """
+        if job.redo:  # perhaps long after it was planned
+            check_topics(self.pipeline, job.topic_ids, job.ranges, brokers_of(self.pipeline, "load", self.log))
         connection = get_connection(
             self.pipeline.spark.connection, expected="spark_connect (a warm server) or spark (spark-submit)"
         )
