@@ -11,32 +11,22 @@ the next batch adopts it. Nothing here knows Airflow, Kafka's client or Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tidegate.commit import RequireCursorAt, apply, commit_of, outcome_of, requirement_of
+from tidegate.commit import apply, commit_of
 from tidegate.config import Pipeline, Source, Start, StartOffsets
-from tidegate.cursor import REPAIR, Cursor
-from tidegate.errors import CommitConflict, CursorLost, RequestError, StateCorrupt, TopicNotFound, WatermarksUnstable, some
-from tidegate.history import rebuild
+from tidegate.cursor import Cursor
+from tidegate.errors import CursorLost, RequestError, TopicNotFound, WatermarksUnstable
+from tidegate.fence import catch_up, check_borne_out, check_not_passed, check_saved_topics, waiting_range
 from tidegate.ledger import Ledger, Listing
-from tidegate.planning import (
-    Accepted,
-    RangePolicy,
-    SavedRange,
-    Skip,
-    Watermarks,
-    check_same_topics,
-    expired_ranges,
-    plan_next,
-)
+from tidegate.planning import Accepted, RangePolicy, SavedRange, Skip, Watermarks, expired_ranges, plan_next
 from tidegate.ports import Brokers, SinkHistory, StateStore
 from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import Receipt, task_properties
+from tidegate.receipts import Receipt
 
 WATERMARK_READS = 3
-AS_THEY_ARE = "The rows stay as the old topic's records made them"
 
 
 @dataclass(frozen=True)
@@ -86,20 +76,18 @@ def plan_batch(
     own = listing.of_run(run_id)
     if own is not None:
         saved, committed = ledger.saved_range(own.key), own.seq <= cursor.seq
-        _check_topics(pipeline, own.key, saved, brokers, sink, redo=committed)
+        check_saved_topics(pipeline, own.key, saved, brokers, sink, redo=committed)
         return Planned(saved, own.key, "own", committed=committed)
-    _check_borne_out(ledger, listing, cursor, pipeline, sink)
+    check_borne_out(pipeline, ledger, listing, cursor, sink)
     found_at = cursor.seq
-    if any(r.seq > cursor.seq + 1 for r in listing.ranges):
-        cursor = _catch_up(pipeline, ledger, listing, cursor, sink.receipts(pipeline.sink.table, pipeline.name))
-        if save:
-            ledger.save_cursor(cursor)
-    pending = _pending(ledger, listing, cursor)
-    _check_not_passed(ledger, cursor, pending, sink.reached(pipeline.sink.table, pipeline.name))
-    if pending is not None:
-        pending_key = ledger.range_key(pending.seq, pending.run_id)
-        _check_topics(pipeline, pending_key, pending, brokers, sink, redo=False)
-        found: SavedRange | Skip = replace(pending, run_id=run_id, adopted_from=pending.run_id)
+    cursor = catch_up(pipeline, ledger, listing, cursor, sink)
+    if save and cursor.seq > found_at:
+        ledger.save_cursor(cursor)
+    waiting = waiting_range(ledger, listing, cursor)
+    check_not_passed(pipeline, ledger, cursor, waiting, sink)
+    if waiting is not None:
+        check_saved_topics(pipeline, ledger.range_key(waiting.seq, waiting.run_id), waiting, brokers, sink, redo=False)
+        found: SavedRange | Skip = replace(waiting, run_id=run_id, adopted_from=waiting.run_id)
     else:
         watermarks = read_watermarks(pipeline.source, cursor, brokers)
         start = _start(pipeline.source.start, cursor, watermarks, brokers)
@@ -109,7 +97,7 @@ def plan_batch(
         return found
     key = ledger.save_range(found) if save else ledger.range_key(found.seq, found.run_id)
     caught_up_from = found_at if cursor.seq > found_at else None
-    return Planned(found, key, "planned" if pending is None else "adopted", caught_up_from=caught_up_from)
+    return Planned(found, key, "planned" if waiting is None else "adopted", caught_up_from=caught_up_from)
 
 
 def _new_range(
@@ -236,120 +224,6 @@ def _cursor(ledger: Ledger, listing: Listing, pipeline: Pipeline, sink: SinkHist
             key=ledger.cursor_key,
         )
     return Cursor(pipeline.name)
-
-
-def _check_topics(pipeline: Pipeline, key: str, saved: SavedRange, brokers: Brokers, sink: SinkHistory, *, redo: bool) -> None:
-    """A range that was saved before is loaded only from the topics that it was planned for.
-
-    What the table holds already needs no log any more, unless it is to be loaded again.
-    """
-    if redo:
-        check_topics(pipeline, saved.topic_ids, saved.to_load, brokers)
-    elif saved.to_load and _landed(pipeline, saved, sink.receipts(pipeline.sink.table, pipeline.name)) is None:
-        drop = f"Run `airflow variables delete {key}`: the next run tells how to start the topic anew"
-        check_topics(pipeline, saved.topic_ids, saved.to_load, brokers, fix=drop)
-
-
-def check_topics(
-    pipeline: Pipeline,
-    topic_ids: Mapping[str, str],
-    ranges: Sequence[OffsetRange],
-    brokers: Brokers,
-    *,
-    fix: str = AS_THEY_ARE,
-) -> None:
-    """Ranges that were planned before are loaded only from the topics that they were planned for, by their ids.
-
-    Raises:
-        TopicRecreated: a topic was deleted and created again since.
-        KafkaError: the brokers cannot tell.
-    """
-    planned = {topic: topic_ids[topic] for topic in sorted({r.topic for r in ranges}) if topic in topic_ids}
-    found = brokers.watermarks(list(planned), isolation_level=pipeline.source.isolation_level)
-    check_same_topics(planned, found.topic_ids, since="this was planned", fix=fix)
-
-
-def _landed(pipeline: Pipeline, saved: SavedRange, receipts: Sequence[Receipt]) -> Receipt | None:
-    """The newest of the receipts that tells that the table holds all of the saved range."""
-    task = task_properties(pipeline.name, saved.seq)
-    return next((r for r in reversed(receipts) if r.load.task == task and r.covers(saved.to_load)), None)
-
-
-def _check_borne_out(ledger: Ledger, listing: Listing, cursor: Cursor, pipeline: Pipeline, sink: SinkHistory) -> None:
-    """The cursor stands where its last batch ended: by the saved range, or, where somebody wrote over that, by the receipts."""
-    ends = [replace(outcome_of(ledger.saved_range(r.key)), generation=cursor.generation) for r in listing.of_seq(cursor.seq)]
-    if not ends or any(end.holds_for(cursor) for end in ends):
-        return
-    receipts = [r for r in sink.receipts(pipeline.sink.table, pipeline.name) if r.load.replay or r.load.seq <= cursor.seq]
-    last = [r.load for r in receipts if r.load.task == task_properties(pipeline.name, cursor.seq)]
-    if last:
-        made = rebuild(pipeline.name, receipts).cursor
-        # what was retired since is in older receipts, and in no newer one
-        known = cursor.offsets.keys() | {r.topic_partition for load in last for r in load.ranges}
-        offsets = {tp: offset for tp, offset in made.offsets.items() if tp in known}
-        if RequireCursorAt(cursor.seq, offsets, generation=cursor.generation, topic_ids=made.topic_ids).holds_for(cursor):
-            return
-    raise StateCorrupt(
-        f"{ledger.cursor_key}: batch {cursor.seq} did not lead to where the cursor is, so that records would be skipped "
-        f"or read twice: {some(ends[0].faults(cursor))}",
-        fix=REPAIR.format(pipeline=ledger.pipeline),
-        key=ledger.cursor_key,
-    )
-
-
-def _check_not_passed(ledger: Ledger, cursor: Cursor, pending: SavedRange | None, reached: tuple[int, int] | None) -> None:
-    """The sink's commits are the truth: a cursor that they have passed was written over, or comes from a backup."""
-    last = cursor.seq if pending is None else pending.seq
-    if reached is not None and (reached[0] > cursor.generation or reached[1] > last):
-        raise StateCorrupt(
-            f"{ledger.cursor_key}: the cursor is at batch {cursor.seq} (generation {cursor.generation}), but the table holds "
-            f"batch {reached[1]} (generation {reached[0]}), which no saved range is waiting for",
-            fix=REPAIR.format(pipeline=ledger.pipeline),
-            key=ledger.cursor_key,
-        )
-
-
-def _catch_up(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, receipts: Sequence[Receipt]) -> Cursor:
-    """The cursor behind the last batch but one that is saved: a range is saved only after the one before was committed.
-
-    So a cursor that stands earlier was put back: by a commit that was stopped between its check and its write, and woke up
-    late, or by a backup. The commits are done again, as far as the table holds them.
-
-    Raises:
-        StateCorrupt: the table does not hold them, so nobody can tell how far the schedule is.
-    """
-    last = listing.ranges[-1]
-    for seq in range(cursor.seq + 1, last.seq):
-        for saved in map(ledger.saved_range, (r.key for r in listing.of_seq(seq))):
-            landed = _landed(pipeline, saved, receipts)
-            if requirement_of(saved).holds_for(cursor) and (landed or not saved.to_load):
-                cursor = apply(cursor, commit_of(saved, landed))
-                break
-        else:
-            raise StateCorrupt(
-                f"{last.key}: batch {last.seq} is saved, but the cursor is at batch {cursor.seq}, and the table does not tell "
-                "how to go on from there",
-                fix=REPAIR.format(pipeline=ledger.pipeline),
-                key=last.key,
-            )
-    return cursor
-
-
-def _pending(ledger: Ledger, listing: Listing, cursor: Cursor) -> SavedRange | None:
-    candidates = [ledger.saved_range(r.key) for r in listing.of_seq(cursor.seq + 1)]
-    if not candidates:
-        return None
-    first = min(candidates, key=lambda s: (s.planned_at_ms, s.run_id))
-    faults = some(requirement_of(first).faults(cursor))
-    if faults:
-        key = ledger.range_key(first.seq, first.run_id)
-        raise CommitConflict(
-            f"{key}: the range of batch {first.seq} does not start at the cursor, so that records would be skipped or read "
-            f"twice: {faults}",
-            fix=f"Run `airflow variables delete {key}`: the next run plans the batch anew",
-            key=key,
-        )
-    return first
 
 
 def commit_batch(

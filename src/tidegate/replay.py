@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from tidegate.batch import AS_THEY_ARE, check_topics
 from tidegate.chunks import (
     MOST_CHUNKS,
     Chunk,
@@ -34,6 +33,7 @@ from tidegate.chunks import (
 )
 from tidegate.config import Pipeline
 from tidegate.errors import ReceiptMismatch, RequestError, some
+from tidegate.fence import AS_THEY_ARE, check_topics
 from tidegate.ledger import run_key
 from tidegate.planning import Skip, check_same_topics
 from tidegate.ports import Brokers, SinkHistory, StateStore

@@ -29,11 +29,12 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tidegate.airflow import notes
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.store import VariableStore
-from tidegate.batch import Planned, Request, check_topics, commit_batch, plan_batch
+from tidegate.batch import Planned, Request, commit_batch, plan_batch
 from tidegate.chunks import SavedReplay
 from tidegate.config import Pipeline
 from tidegate.cursor import Cursor
 from tidegate.errors import ConfigError, RequestError, SparkJobFailed, TidegateError
+from tidegate.fence import check_topics
 from tidegate.iceberg.history import IcebergHistory
 from tidegate.jobs import LoadJob, LoadResult, Split
 from tidegate.kafka.settings import Translated, planning_client, spark_client

@@ -1,0 +1,160 @@
+"""The fence: how far saved state is believed.
+
+Airflow Variables have no compare-and-set and no fencing token, so a task that was given up may still write one, and people
+edit them. Nothing is planned on a value that others do not bear out: a cursor by its last batch and by the table's own commits,
+a waiting range by the cursor, a range that is to be loaded again by the ids of its topics. What stays open is in
+docs/exactly-once.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tidegate.commit import RequireCursorAt, apply, commit_of, outcome_of, requirement_of
+from tidegate.config import Pipeline
+from tidegate.cursor import REPAIR, Cursor
+from tidegate.errors import CommitConflict, StateCorrupt, some
+from tidegate.history import rebuild
+from tidegate.ledger import Ledger, Listing
+from tidegate.planning import SavedRange, check_same_topics
+from tidegate.ports import Brokers, SinkHistory
+from tidegate.ranges import OffsetRange
+from tidegate.receipts import Receipt, task_properties
+
+AS_THEY_ARE = "The rows stay as the old topic's records made them"
+
+
+def check_borne_out(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, sink: SinkHistory) -> None:
+    """The cursor stands where its last batch ended: by the saved range, or, where somebody wrote over that, by the receipts.
+
+    Raises:
+        StateCorrupt: it stands elsewhere.
+    """
+    ends = [replace(outcome_of(ledger.saved_range(r.key)), generation=cursor.generation) for r in listing.of_seq(cursor.seq)]
+    if not ends or any(end.holds_for(cursor) for end in ends):
+        return
+    receipts = [r for r in sink.receipts(pipeline.sink.table, pipeline.name) if r.load.replay or r.load.seq <= cursor.seq]
+    last = [r.load for r in receipts if r.load.task == task_properties(pipeline.name, cursor.seq)]
+    if last:
+        made = rebuild(pipeline.name, receipts).cursor
+        # what was retired since is in older receipts, and in no newer one
+        known = cursor.offsets.keys() | {r.topic_partition for load in last for r in load.ranges}
+        offsets = {tp: offset for tp, offset in made.offsets.items() if tp in known}
+        if RequireCursorAt(cursor.seq, offsets, generation=cursor.generation, topic_ids=made.topic_ids).holds_for(cursor):
+            return
+    raise StateCorrupt(
+        f"{ledger.cursor_key}: batch {cursor.seq} did not lead to where the cursor is, so that records would be skipped "
+        f"or read twice: {some(ends[0].faults(cursor))}",
+        fix=REPAIR.format(pipeline=ledger.pipeline),
+        key=ledger.cursor_key,
+    )
+
+
+def check_not_passed(pipeline: Pipeline, ledger: Ledger, cursor: Cursor, waiting: SavedRange | None, sink: SinkHistory) -> None:
+    """The sink's commits are the truth: a cursor that they have passed was written over, or comes from a backup.
+
+    Raises:
+        StateCorrupt: the table holds a later batch than the cursor and the range that waits.
+    """
+    reached = sink.reached(pipeline.sink.table, pipeline.name)
+    last = cursor.seq if waiting is None else waiting.seq
+    if reached is not None and (reached[0] > cursor.generation or reached[1] > last):
+        raise StateCorrupt(
+            f"{ledger.cursor_key}: the cursor is at batch {cursor.seq} (generation {cursor.generation}), but the table holds "
+            f"batch {reached[1]} (generation {reached[0]}), which no saved range is waiting for",
+            fix=REPAIR.format(pipeline=ledger.pipeline),
+            key=ledger.cursor_key,
+        )
+
+
+def catch_up(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, sink: SinkHistory) -> Cursor:
+    """The cursor behind the last batch but one that is saved: a range is saved only after the one before was committed.
+
+    So a cursor that stands earlier was put back: by a commit that was stopped between its check and its write, and woke up
+    late, or by a backup. The commits are done again, as far as the table holds them. One that was not put back is returned.
+
+    Raises:
+        StateCorrupt: the table does not hold them, so nobody can tell how far the schedule is.
+    """
+    if not any(r.seq > cursor.seq + 1 for r in listing.ranges):
+        return cursor
+    receipts, last = sink.receipts(pipeline.sink.table, pipeline.name), listing.ranges[-1]
+    for seq in range(cursor.seq + 1, last.seq):
+        for saved in map(ledger.saved_range, (r.key for r in listing.of_seq(seq))):
+            receipt = landed(pipeline, saved, receipts)
+            if requirement_of(saved).holds_for(cursor) and (receipt or not saved.to_load):
+                cursor = apply(cursor, commit_of(saved, receipt))
+                break
+        else:
+            raise StateCorrupt(
+                f"{last.key}: batch {last.seq} is saved, but the cursor is at batch {cursor.seq}, and the table does not tell "
+                "how to go on from there",
+                fix=REPAIR.format(pipeline=ledger.pipeline),
+                key=last.key,
+            )
+    return cursor
+
+
+def waiting_range(ledger: Ledger, listing: Listing, cursor: Cursor) -> SavedRange | None:
+    """The saved range of the batch after the cursor, by whoever planned it first; None where nobody has.
+
+    Raises:
+        CommitConflict: it does not start at the cursor.
+    """
+    candidates = [ledger.saved_range(r.key) for r in listing.of_seq(cursor.seq + 1)]
+    if not candidates:
+        return None
+    first = min(candidates, key=lambda s: (s.planned_at_ms, s.run_id))
+    faults = some(requirement_of(first).faults(cursor))
+    if faults:
+        key = ledger.range_key(first.seq, first.run_id)
+        raise CommitConflict(
+            f"{key}: the range of batch {first.seq} does not start at the cursor, so that records would be skipped or read "
+            f"twice: {faults}",
+            fix=f"Run `airflow variables delete {key}`: the next run plans the batch anew",
+            key=key,
+        )
+    return first
+
+
+def check_saved_topics(
+    pipeline: Pipeline, key: str, saved: SavedRange, brokers: Brokers, sink: SinkHistory, *, redo: bool
+) -> None:
+    """A range that was saved before is loaded only from the topics that it was planned for.
+
+    What the table holds already needs no log any more, unless it is to be loaded again.
+
+    Raises:
+        TopicRecreated, KafkaError: as `check_topics`.
+    """
+    if redo:
+        check_topics(pipeline, saved.topic_ids, saved.to_load, brokers)
+    elif saved.to_load and landed(pipeline, saved, sink.receipts(pipeline.sink.table, pipeline.name)) is None:
+        drop = f"Run `airflow variables delete {key}`: the next run tells how to start the topic anew"
+        check_topics(pipeline, saved.topic_ids, saved.to_load, brokers, fix=drop)
+
+
+def check_topics(
+    pipeline: Pipeline,
+    topic_ids: Mapping[str, str],
+    ranges: Sequence[OffsetRange],
+    brokers: Brokers,
+    *,
+    fix: str = AS_THEY_ARE,
+) -> None:
+    """Ranges that were planned before are loaded only from the topics that they were planned for, by their ids.
+
+    Raises:
+        TopicRecreated: a topic was deleted and created again since.
+        KafkaError: the brokers cannot tell.
+    """
+    planned = {topic: topic_ids[topic] for topic in sorted({r.topic for r in ranges}) if topic in topic_ids}
+    found = brokers.watermarks(list(planned), isolation_level=pipeline.source.isolation_level)
+    check_same_topics(planned, found.topic_ids, since="this was planned", fix=fix)
+
+
+def landed(pipeline: Pipeline, saved: SavedRange, receipts: Sequence[Receipt]) -> Receipt | None:
+    """The newest of the receipts that tells that the table holds all of the saved range."""
+    task = task_properties(pipeline.name, saved.seq)
+    return next((r for r in reversed(receipts) if r.load.task == task and r.covers(saved.to_load)), None)
