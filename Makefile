@@ -66,6 +66,7 @@ bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/python tests/bench/split_skew.py
 	$(BIN)/python tests/bench/ledger_scale.py
 	$(BIN)/python tests/bench/replay_speed.py
+	$(BIN)/python tests/bench/yardstick.py
 
 demo: jars ## the main job, end to end, on the embedded platform
 	$(BIN)/tidegate demo
