@@ -392,6 +392,9 @@ class Pipeline:
     spark: Spark = section(Spark, "what runs the jobs")
     retries: int = setting(COUNT, "tries after the first, where an error says that trying again can help", 3)
     retry_delay_s: float = setting(SECONDS, "seconds before the first retry; doubled with each further one", 10)
+    timeout_s: int | None = setting(
+        POSITIVE, "seconds after which a run has failed, whatever it waits for; the next run takes up its range", None
+    )
     identity: Literal["origin", "batch"] = setting(
         IDENTITY,
         "what a row is known by: the record it came from, or, where the transform aggregates, its batch",

@@ -37,6 +37,8 @@ CONNECT, SUBMIT = "chaos", "chaos_submit"
 TABLES = {CONNECT: "lake.chaos.connected", SUBMIT: "lake.chaos.submitted"}
 DISK_MB = 256
 REACH_S = 120.0
+RUN_TIMEOUT_S = 180
+"""Airflow's LocalExecutor loses a task whose worker dies between taking it and telling that it runs; only this ends the run."""
 
 AIRFLOW_SETTINGS = {
     # a lost task or scheduler is noticed within seconds; the defaults are minutes
@@ -252,6 +254,8 @@ class Stage:
                 "retries": 2,
                 "retry_delay_s": 1,
             }
+            if name == CONNECT:  # the other one sleeps most of the time, in the middle of a run
+                pipeline["timeout_s"] = RUN_TIMEOUT_S
             (pipelines / f"{name}.yaml").write_text(yaml.safe_dump(pipeline))
 
     def _mount_disk(self) -> Path | None:

@@ -60,6 +60,16 @@ def test_a_dag_is_plan_then_load_then_commit_and_one_run_at_a_time(dags: Path) -
     assert "max_records: 100000" in (dag.doc_md or "")
 
 
+def test_a_timeout_is_the_runs_and_not_the_replays(dags: Path) -> None:
+    """A replay takes as long as it takes."""
+    file = dags / "pipelines" / "flights.yaml"
+    assert parse(dags)[0].dags["flights"].dagrun_timeout is None
+    file.write_text(f"{file.read_text()}timeout_s: 90\n")
+    bag = parse(dags)[0].dags
+    assert bag["flights"].dagrun_timeout == timedelta(seconds=90)
+    assert bag["flights__replay"].dagrun_timeout is None
+
+
 def test_schedules_of_all_kinds_become_timetables(dags: Path) -> None:
     """Cron, continuous, none."""
     text = (dags / "pipelines" / "flights.yaml").read_text()

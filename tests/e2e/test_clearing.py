@@ -18,6 +18,7 @@ from tidegate.local.process import wait_until
 
 NAME = "cleared"
 TASKS = ("plan", "load", "commit")
+SETTINGS = {"source": {"topics": [NAME]}, "limits": {"max_records": 50}, "retries": 0, "sink": {"table": f"lake.bad.{NAME}"}}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def kafka(project: Project, platform: Platform) -> dict[str, str]:
     settings = {"bootstrap.servers": platform.bootstrap_servers}
     create_topic(settings, NAME, 2)
     produce(settings, read_flights(150), topic=NAME)
-    project.write(NAME, source={"topics": [NAME]}, limits={"max_records": 50}, retries=0, sink={"table": f"lake.bad.{NAME}"})
+    project.write(NAME, **SETTINGS)
     platform.sync_pools({f"tidegate_lake_bad_{NAME}": 1})
     return settings
 
@@ -138,6 +139,26 @@ def test_a_run_that_was_marked_failed_or_deleted_does_not_block_the_next(
     assert f"adopted from run {deleted}" in runs.log(adopting, "plan")
     assert saved(api, adopting["dag_run_id"]) == ranges
     assert "nothing written" in runs.log(adopting, "load")
+
+
+@pytest.mark.usefixtures("three")
+def test_a_run_that_hangs_has_failed_after_its_timeout_and_the_next_takes_up_its_range(
+    project: Project, api: AirflowApi, runs: Runs, kafka: dict[str, str]
+) -> None:
+    """Here for want of a slot; Airflow itself waits for ever."""
+    produce(kafka, read_flights(10), topic=NAME)
+    pool = f"tidegate_lake_bad_{NAME}"
+    project.write(NAME, **SETTINGS, timeout_s=6)
+    assert wait_until(lambda: api.get(f"/dags/{NAME}/details")["dag_run_timeout"] is not None, 60, poll_s=0.5)
+    api.patch(f"/pools/{pool}", {"pool": pool, "slots": 0, "include_deferred": False})
+    hung = runs.run()
+    assert (hung["state"], hung["tasks"]["load"]) == ("failed", "skipped")
+    api.patch(f"/pools/{pool}", {"pool": pool, "slots": 1, "include_deferred": False})
+    project.write(NAME, **SETTINGS)
+    assert wait_until(lambda: api.get(f"/dags/{NAME}/details")["dag_run_timeout"] is None, 60, poll_s=0.5)
+    adopting = runs.run()
+    assert adopting["state"] == "success"
+    assert saved(api, adopting["dag_run_id"]) == saved(api, hung["dag_run_id"])
 
 
 @pytest.mark.usefixtures("three")

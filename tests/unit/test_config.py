@@ -77,6 +77,7 @@ def test_a_fault_names_file_setting_expectation_and_value() -> None:
         ({"identity": "row"}, '"origin" or "batch"'),
         ({"retries": -1}, "0 or more"),
         ({"retry_delay_s": "x"}, "number of seconds"),
+        ({"timeout_s": 0}, "positive integer"),
         ({"tags": [1]}, "list of texts"),
         ({"description": ["x" * 200]}, "..."),
     ],

@@ -51,6 +51,7 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
         start_date=EPOCH,
         catchup=False,
         max_active_runs=1,
+        dagrun_timeout=None if pipeline.timeout_s is None else timedelta(seconds=pipeline.timeout_s),
         tags=["tidegate", *pipeline.tags],
         params=_params(pipeline),
         default_args=_retries(pipeline),
