@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from catalogs import let_pyiceberg_find
 
 from tidegate.failpoints import VARIABLE
 from tidegate.local import AirflowApi, Platform
@@ -86,6 +87,12 @@ def api(platform: Platform) -> Iterator[AirflowApi]:
     """Airflow's REST API."""
     with platform.api() as client:
         yield client
+
+
+@pytest.fixture
+def catalog(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyIceberg in this process knows the platform's catalog."""
+    let_pyiceberg_find(platform, monkeypatch)
 
 
 class Runs:

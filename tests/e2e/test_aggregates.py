@@ -59,14 +59,9 @@ def flights(rows: list[dict[str, Any]]) -> dict[int, int]:
     return found
 
 
-@pytest.mark.usefixtures("kafka")
-def test_batches_that_aggregate_are_counted_once_also_when_they_are_cleared(
-    project: Project, platform: Platform, api: AirflowApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("kafka", "catalog")
+def test_batches_that_aggregate_are_counted_once_also_when_they_are_cleared(project: Project, api: AirflowApi) -> None:
     """Each batch has its rows, loading it again replaces them, and verify finds what somebody took away."""
-    for name, value in platform.environment().items():
-        if name.startswith("PYICEBERG"):
-            monkeypatch.setenv(name, value)
 
     def rows() -> list[dict[str, Any]]:
         table = load_table(TABLE)

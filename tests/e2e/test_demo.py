@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from conftest import Project, Runs, answer
 
 from tidegate.iceberg.history import load_table
@@ -39,11 +40,9 @@ def test_the_queries_that_the_demo_prints_answer(project: Project, platform: Pla
     assert "count_star()" in done.stdout
 
 
-def test_every_commit_of_the_table_carries_its_receipt(project: Project, platform: Platform, monkeypatch) -> None:  # noqa: ANN001
+@pytest.mark.usefixtures("project", "catalog")
+def test_every_commit_of_the_table_carries_its_receipt() -> None:
     """Seen from outside Spark: one snapshot a batch, with the range in its summary."""
-    for name, value in platform.environment().items():
-        if name.startswith("PYICEBERG"):
-            monkeypatch.setenv(name, value)
     table = load_table("lake.demo.flights")
     assert table is not None
     summaries = [s.summary.additional_properties for s in table.metadata.snapshots if s.summary is not None]

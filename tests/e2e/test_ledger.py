@@ -174,14 +174,11 @@ def test_a_waiting_range_that_somebody_altered_is_refused_with_the_fault_and_the
     assert "skip" in project.tidegate("plan", NAME)
 
 
-@pytest.mark.usefixtures("runs")
+@pytest.mark.usefixtures("runs", "catalog")
 def test_rows_that_somebody_deleted_are_found_and_loading_their_batch_again_brings_them_back(
-    project: Project, platform: Platform, api: AirflowApi, monkeypatch: pytest.MonkeyPatch
+    project: Project, api: AirflowApi
 ) -> None:
     """Verify names the batch and the stranger's commit."""
-    for name, value in platform.environment().items():
-        if name.startswith("PYICEBERG"):
-            monkeypatch.setenv(name, value)
     table = load_table(TABLE)
     assert table is not None
     table.delete("_kafka_partition = 0 and _kafka_offset < 3")

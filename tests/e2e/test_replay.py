@@ -76,11 +76,8 @@ def replays(api: AirflowApi) -> Replays:
 
 
 @pytest.fixture(autouse=True)
-def catalog(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """PyIceberg in this process knows the platform's catalog; no fail point outlives a test."""
-    for name, value in platform.environment().items():
-        if name.startswith("PYICEBERG"):
-            monkeypatch.setenv(name, value)
+def clean(catalog: None) -> Iterator[None]:
+    """The tests read the table; no fail point outlives one."""
     yield
     disarm(FAIL_POINTS)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyiceberg.utils.config import Config
+from catalogs import let_pyiceberg_find
 
 from tidegate.kafka.settings import planning_client
 from tidegate.local import Platform
@@ -25,11 +25,8 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 @pytest.fixture
 def catalog(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let PyIceberg find the platform's catalog in this process; it reads its environment once, when it is imported."""
-    for name, value in platform.environment().items():
-        if name.startswith("PYICEBERG"):
-            monkeypatch.setenv(name, value)
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    """PyIceberg in this process knows the platform's catalog."""
+    let_pyiceberg_find(platform, monkeypatch)
 
 
 @pytest.fixture
