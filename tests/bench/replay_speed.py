@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import threading
@@ -34,6 +33,7 @@ from tidegate.iceberg.history import IcebergHistory
 from tidegate.jobs import LoadJob
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.local import Platform
+from tidegate.local.remote import use_catalog
 from tidegate.ranges import OffsetRange
 from tidegate.replay import plan_replay, verify_replay
 from tidegate.replay_request import Asked, ReplayRequest
@@ -121,7 +121,7 @@ def measure(records: int, batches: int, folder: Path) -> dict[str, Any]:
     seconds: dict[str, float] = {}
     try:
         platform.up(("kafka", "spark"))
-        os.environ |= {name: value for name, value in platform.environment().items() if name.startswith("PYICEBERG")}
+        use_catalog(platform)
         fill(platform.bootstrap_servers, "speed", [records // PARTITIONS] * PARTITIONS)
         fill(platform.bootstrap_servers, "beside", [max(records // 10, 1000) // PARTITIONS] * PARTITIONS)
         size = records // batches

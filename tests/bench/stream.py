@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+
+from tidegate.local.flights import create_topic
 
 TRANSFORM = '''
 from tidegate.spark.records import parse_json
@@ -25,8 +25,7 @@ def fill(bootstrap: str, topic: str, counts: Sequence[int]) -> None:
     They are the same thousand values over and over: making JSON is not what is measured.
     """
     settings = {"bootstrap.servers": bootstrap}
-    admin = AdminClient(settings)  # kept by name: its futures end with it
-    admin.create_topics([NewTopic(topic, len(counts), 1)])[topic].result(30)
+    create_topic(settings, topic, len(counts))
     producer = Producer({**settings, "linger.ms": 50, "batch.size": 1_000_000, "queue.buffering.max.messages": 1_000_000})
     values = [
         json.dumps(

@@ -31,15 +31,13 @@ import time
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from yardstick_jobs import JOBS, FileStore
 
@@ -50,6 +48,7 @@ from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.ledger import Ledger
 from tidegate.local import Platform
+from tidegate.local.flights import create_topic
 from tidegate.local.remote import use_catalog
 from tidegate.oracle import Verdict, judge
 from tidegate.ranges import TopicPartition
@@ -77,9 +76,7 @@ class Contest:
     root: Path
     random: random.Random
     repairs: int = 0
-    passes: int = 0
     produced: int = 0
-    environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         name = f"{self.job}_{FAULTS.index(self.fault)}".replace("-", "_")
@@ -87,8 +84,7 @@ class Contest:
         self.state, self.folder = self.root / name / "state", self.root / name / "rows"
         self.state.mkdir(parents=True)
         self.kafka = {"bootstrap.servers": self.platform.bootstrap_servers}
-        admin = AdminClient(self.kafka)  # kept by name: its futures end with it
-        admin.create_topics([NewTopic(self.topic, 2, 1)])[self.topic].result(30)
+        create_topic(self.kafka, self.topic, 2)
         transforms = self.root / "transforms"
         transforms.mkdir(exist_ok=True)
         (transforms / "plain.py").write_text(TRANSFORM)
@@ -113,7 +109,6 @@ class Contest:
     @contextmanager
     def started(self, *, die: bool = False) -> Iterator[subprocess.Popen[str]]:
         """A pass that has its Spark session, in a process group of its own that is gone afterwards."""
-        self.passes += 1
         environment = {**os.environ, **self.platform.environment(), "YARDSTICK": json.dumps({**self.case, "die": die})}
         log = (self.root / f"{self.topic}.log").open("a")
         process = subprocess.Popen(

@@ -20,7 +20,6 @@ from tidegate.planning import SavedRange
 from tidegate.ranges import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from tidegate.oracle import BatchVerification, Miscount, Verification

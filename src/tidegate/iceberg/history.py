@@ -82,9 +82,11 @@ def strangers(table: str) -> list[dict[str, Any]]:
 def changed_columns(table: str) -> list[str]:
     """How the table's columns differ from those of the newest load's commit, in words; none without a load."""
     found = load_table(table)
-    ours = (s for s in ancestors(table) if s.summary is not None and f"{PREFIX}pipeline" in s.summary.additional_properties)
+    if found is None:
+        return []
+    ours = (s for s in _lineage(found) if s.summary is not None and f"{PREFIX}pipeline" in s.summary.additional_properties)
     newest = next(ours, None)
-    if found is None or newest is None or newest.schema_id is None:
+    if newest is None or newest.schema_id is None:
         return []
     before = {field.field_id: field for field in found.schemas()[newest.schema_id].fields}
     now = {field.field_id: field for field in found.schema().fields}
@@ -104,10 +106,13 @@ def ancestors(table: str) -> Iterator[Snapshot]:
         SinkUnavailable: the catalog is not configured here, or does not answer.
     """
     found = load_table(table)
-    if found is None:
-        return
-    snapshot = found.current_snapshot()
-    by_id = {s.snapshot_id: s for s in found.metadata.snapshots}
+    if found is not None:
+        yield from _lineage(found)
+
+
+def _lineage(table: Table) -> Iterator[Snapshot]:
+    snapshot = table.current_snapshot()
+    by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
     while snapshot is not None:
         yield snapshot
         snapshot = by_id.get(snapshot.parent_snapshot_id or -1)
