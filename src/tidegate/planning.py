@@ -40,6 +40,8 @@ UntilReason = Literal["log end", "until", "max_rate_per_partition", "max_bytes",
 
 PROBE_RECORDS = 10_000
 """Records of a batch whose size in bytes is limited before any record's size was observed."""
+NAMED = 10
+"""Partitions that one message names."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +246,7 @@ def _retired(
     gone = sorted(tp for tp in cursor.offsets if tp not in watermarks.latest)
     stopping = [tp for tp in gone if tp.topic not in recreated]
     if stopping and policy.on_deleted == "stop":
-        told = some(map(str, stopping))
+        told = some(map(str, stopping), NAMED)
         raise PartitionsDeleted(
             f"{told} is gone, which the cursor of {cursor.pipeline} reads",
             fix="Restore the topic, or let `source.on_deleted: retire` drop what is gone from the cursor",
@@ -380,7 +382,7 @@ def _check_offsets(
     for tp, offset in sorted(asked.items()):
         if tp not in lowest:
             raise RequestError(
-                f"{name}: {tp} is not a partition of this pipeline", fix=f"It reads {some(map(str, sorted(lowest)))}"
+                f"{name}: {tp} is not a partition of this pipeline", fix=f"It reads {some(map(str, sorted(lowest)), NAMED)}"
             )
         if not lowest[tp] <= offset <= watermarks.latest[tp]:
             raise RequestError(
