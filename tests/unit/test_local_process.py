@@ -102,6 +102,24 @@ def test_a_killed_server_is_crashed_and_starts_again(running: Server) -> None:
     assert running.pid != pid
 
 
+def test_a_server_that_was_dying_when_it_was_found_is_started_anew(running: Server) -> None:
+    """A killed process that waits for its disk still lives when `start` looks, and is gone when it is waited for."""
+    first = ProcessId.read(running.pid_file)
+    assert first is not None
+
+    def dies_when_looked_at(started: float) -> bool:
+        if started != first.create_time:
+            return True
+        os.kill(first.pid, signal.SIGKILL)
+        assert wait_until(lambda: is_gone(first.pid), 5.0)
+        return False
+
+    dying = replace(running, health=dies_when_looked_at)
+    dying.start()
+    assert dying.state == "running"
+    assert dying.pid != first.pid
+
+
 def test_a_reused_pid_is_never_taken_for_ours(tmp_path: Path) -> None:
     """A pid file with our own pid but another create time names a process that is gone, and nobody is signalled."""
     made = server(tmp_path, READY_THEN_SLEEP)

@@ -207,11 +207,10 @@ class Platform:
         with _reported("airflow-database", "preparing", "ready", report):
             server.prepare()
         components = server.servers()
-        for component in components:
-            component.spawn()
-        for component in components:
+        spawned = [component.spawn() for component in components]
+        for component, is_new in zip(components, spawned, strict=True):
             with _reported(component.name, "starting", "running", report):
-                component.await_healthy()
+                component.await_healthy(spawned=is_new)
         server.sync_connections(ports["kafka"], ports["spark"])
 
     def _up_one(self, server: Server, report: Report) -> None:

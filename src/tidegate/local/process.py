@@ -137,11 +137,10 @@ class Server:
         Raises:
             PlatformError: it died, or was not healthy in time; names the log file and its last meaningful line.
         """
-        self.spawn()
-        self.await_healthy()
+        self.await_healthy(spawned=self.spawn())
 
-    def spawn(self) -> None:
-        """Start the process, unless it lives and is healthy or still starting.
+    def spawn(self) -> bool:
+        """Start the process, unless it lives and is healthy or still starting; says whether it did.
 
         What a crashed or hung one left behind is ended first: it may hold the port.
 
@@ -149,7 +148,7 @@ class Server:
             PlatformError: there is nothing to execute.
         """
         if self._is_up_or_coming():
-            return
+            return False
         self.stop()
         self.cwd.mkdir(parents=True, exist_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -174,18 +173,18 @@ class Server:
             ProcessId.of(child.pid).write(self.pid_file)
         # it may end long before we do: somebody has to take its exit status, or it stays a zombie
         threading.Thread(target=child.wait, name=f"reap-{self.name}", daemon=True).start()
+        return True
 
-    def await_healthy(self) -> None:
-        """Wait until the spawned process is healthy, at most its start timeout from now. Raises as `start` does."""
-        looks: list[State] = []
+    def await_healthy(self, *, spawned: bool = True) -> None:
+        """Wait until the process is healthy, at most its start timeout from now. Raises as `start` does.
 
-        def is_decided() -> bool:
-            looks.append(self.state)
-            return looks[-1] != "unhealthy"
-
-        wait_until(is_decided, self.start_timeout_s)
-        # what was seen counts: a second look may find a busy machine's server silent for a moment
-        state = looks[-1]
+        One that `spawn` found living (`spawned` false) and that ends meanwhile was dying, and is started anew, once.
+        """
+        state = self._settled()
+        if state == "crashed" and not spawned:
+            # a process that was killed while it waits for its disk lives on for seconds
+            self.spawn()
+            state = self._settled()
         if state == "running":
             return
         happened = "ended while starting" if state != "unhealthy" else f"did not answer within {self.start_timeout_s:.0f} s"
@@ -203,6 +202,18 @@ class Server:
             # what outlived its server has nobody left to finish its work with, and may wait for it for ever
             end_all(members(identity), STOP_GRACE_S if identity.process() is not None else ORPHAN_GRACE_S)
         self.pid_file.unlink(missing_ok=True)
+
+    def _settled(self) -> State:
+        """The state, once it is no longer `unhealthy`, or after the start timeout."""
+        looks: list[State] = []
+
+        def is_decided() -> bool:
+            looks.append(self.state)
+            return looks[-1] != "unhealthy"
+
+        wait_until(is_decided, self.start_timeout_s)
+        # what was seen counts: a second look may find a busy machine's server silent for a moment
+        return looks[-1]
 
     def _is_up_or_coming(self) -> bool:
         identity = ProcessId.read(self.pid_file)
