@@ -52,7 +52,7 @@ test-integration: jars ## a real broker and a real Spark Connect server
 test-e2e: jars ## the whole demo on a few thousand records
 	$(PYTEST) tests/e2e
 
-test-chaos: jars ## each boundary of a batch, and ten random instants, under SIGKILL
+test-chaos: jars ## kills at each boundary of a batch and at ten random instants, each other fault once
 	$(PYTEST) tests/chaos
 
 FAULTS ?= 50

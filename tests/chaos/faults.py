@@ -45,6 +45,20 @@ class Fault:
     pipeline: str = CONNECT
 
 
+def _kill(*processes: psutil.Process) -> None:
+    """SIGKILL to all of them at once; ends when none lives: one that waits for its disk lives on for seconds."""
+    for process in processes:
+        send(process, signal.SIGKILL)
+    if not wait_until(lambda: not any(_lives(process) for process in processes), GONE_S):
+        raise TidegateError(f"a killed process still lives after {GONE_S:.0f} s")
+
+
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def _kill_task(_stage: Stage, held: Held, _draw: random.Random) -> None:
     send(held.task, signal.SIGKILL)
     send(held.supervisor, signal.SIGCONT)
@@ -72,7 +86,7 @@ def _zombie(stage: Stage, held: Held, draw: random.Random) -> None:
 
 def _kill_server(name: str) -> Strike:
     def strike(stage: Stage, held: Held, draw: random.Random) -> None:
-        send(stage.process(name), signal.SIGKILL)
+        _kill(stage.process(name))
         held.send(signal.SIGCONT)
         time.sleep(draw.uniform(0, 3))
 
@@ -85,8 +99,7 @@ def _kill_everything(stage: Stage, held: Held, draw: random.Random) -> None:
     for server in stage.platform.servers():
         if server.pid is not None:
             doomed += members(ProcessId.of(server.pid))
-    for process in doomed:
-        send(process, signal.SIGKILL)
+    _kill(*doomed)
     time.sleep(draw.uniform(0, 2))
 
 
