@@ -96,6 +96,23 @@ def test_runs_follow_each_other_until_nothing_lags() -> None:
     assert world.cursor.fired_at_ms == 3
 
 
+def test_a_long_history_costs_a_batch_no_further_call() -> None:
+    """One listing and the same few values, after three batches as after five hundred."""
+    world = World(brokers=FakeBrokers({P0: 10_000}))
+
+    def calls_of_the_next(run_id: str) -> list[str]:
+        before = len(world.store.calls)
+        world.run(run_id)
+        return [verb for verb, _ in world.store.calls[before:]]
+
+    for n in range(3):
+        world.run(f"run{n}")
+    early = calls_of_the_next("run3")
+    for n in range(4, 500):
+        world.run(f"run{n}")
+    assert calls_of_the_next("run500") == early
+
+
 def test_an_uncommitted_range_is_adopted_and_never_planned_again() -> None:
     """The log has grown and the limits have changed: the range has not."""
     world = World()

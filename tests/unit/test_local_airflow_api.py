@@ -8,9 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
+from fakes import MemoryStore
 
 from tidegate.errors import PlatformError
+from tidegate.ledger import Ledger
 from tidegate.local import AirflowApi
+from tidegate.local.remote import ApiStore
+from tidegate.planning import SavedRange
+from tidegate.ranges import OffsetRange
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -83,6 +88,27 @@ def test_all_pages_are_read() -> None:
 
     with api(page) as client:
         assert [dag["dag_id"] for dag in client.dags()] == [str(i) for i in range(250)]
+
+
+def test_a_ledger_of_a_thousand_batches_is_read_in_ten_answers() -> None:
+    """The listing brings the values; who shows them asks for none again."""
+    written = MemoryStore()
+    ledger = Ledger(written, "p")
+    for seq in range(1, 1001):
+        ledger.save_range(SavedRange("p", seq, f"run{seq}", (OffsetRange("t", 0, seq, seq + 1),), (), {"t": "id"}, {}, seq))
+    asked = 0
+
+    def page(request: httpx.Request) -> httpx.Response:
+        nonlocal asked
+        asked += 1
+        offset, limit = int(request.url.params["offset"]), int(request.url.params["limit"])
+        rows = [{"key": key, "value": value} for key, value in sorted(written.values.items())[offset : offset + limit]]
+        return httpx.Response(200, json={"variables": rows, "total_entries": len(written.values)})
+
+    with api(page) as client:
+        ledger = Ledger(ApiStore(client), "p")
+        assert [ledger.saved_range(found.key).seq for found in ledger.listing().ranges] == list(range(1, 1001))
+    assert asked == 10
 
 
 def test_names_are_quoted_in_paths() -> None:
