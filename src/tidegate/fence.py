@@ -128,11 +128,11 @@ def check_saved_topics(
     Raises:
         TopicRecreated, KafkaError: as `check_topics`.
     """
-    if redo:
-        check_topics(pipeline, saved.topic_ids, saved.to_load, brokers)
-    elif saved.to_load and landed(pipeline, saved, sink.receipts(pipeline.sink.table, pipeline.name)) is None:
-        drop = f"Run `airflow variables delete {key}`: the next run tells how to start the topic anew"
-        check_topics(pipeline, saved.topic_ids, saved.to_load, brokers, fix=drop)
+    if not saved.to_load or (not redo and landed(pipeline, saved, sink.receipts(pipeline.sink.table, pipeline.name))):
+        return
+    drop = f"Run `airflow variables delete {key}`: the next run tells how to start the topic anew"
+    since, fix = f"batch {saved.seq} was planned", AS_THEY_ARE if redo else drop
+    check_topics(pipeline, saved.topic_ids, saved.to_load, brokers, since=since, fix=fix)
 
 
 def check_topics(
@@ -141,9 +141,12 @@ def check_topics(
     ranges: Sequence[OffsetRange],
     brokers: Brokers,
     *,
+    since: str,
     fix: str = AS_THEY_ARE,
 ) -> None:
     """Ranges that were planned before are loaded only from the topics that they were planned for, by their ids.
+
+    `since` and `fix` are for the error, as in `check_same_topics`.
 
     Raises:
         TopicRecreated: a topic was deleted and created again since.
@@ -151,7 +154,7 @@ def check_topics(
     """
     planned = {topic: topic_ids[topic] for topic in sorted({r.topic for r in ranges}) if topic in topic_ids}
     found = brokers.watermarks(list(planned), isolation_level=pipeline.source.isolation_level)
-    check_same_topics(planned, found.topic_ids, since="this was planned", fix=fix)
+    check_same_topics(planned, found.topic_ids, since=since, fix=fix)
 
 
 def landed(pipeline: Pipeline, saved: SavedRange, receipts: Sequence[Receipt]) -> Receipt | None:

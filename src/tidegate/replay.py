@@ -46,6 +46,7 @@ DEFAULT_CHUNK = 1_000_000
 """Offsets of a chunk where neither the request nor the pipeline's `max_records` says."""
 LOOK_BACK = 5
 """Batches that the observed rate is taken from."""
+PLANNED = "this replay was planned"
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,7 @@ def _own(past: Past, run_id: str) -> PlannedReplay | None:
     saved = past.ledger.saved_replay(key.key)
     landed = landed_chunks(saved, _receipts_of(past, saved.table))
     missing = tuple(n for n in range(len(saved.chunks)) if n not in landed)
-    check_topics(past.pipeline, saved.topic_ids, saved.selection, past.brokers)
+    check_topics(past.pipeline, saved.topic_ids, saved.selection, past.brokers, since=PLANNED)
     return PlannedReplay(saved, key.key, "own", missing or tuple(range(len(saved.chunks))), redo=not missing)
 
 
@@ -408,7 +409,7 @@ def verify_replay(saved: SavedReplay, *, sink: SinkHistory, brokers: Brokers, le
             fix="The transform changed meanwhile: replay once more",
         )
     watermarks = brokers.watermarks(sorted(saved.topic_ids), isolation_level=level)
-    check_same_topics(saved.topic_ids, watermarks.topic_ids, since="this was planned", fix=AS_THEY_ARE)
+    check_same_topics(saved.topic_ids, watermarks.topic_ids, since=PLANNED, fix=AS_THEY_ARE)
     retained = [OffsetRange(tp.topic, tp.partition, low, watermarks.latest[tp]) for tp, low in watermarks.earliest.items()]
     return ReplayVerdict(
         chunks=len(saved.chunks),

@@ -312,9 +312,9 @@ def test_a_range_of_a_topic_that_was_created_again_is_not_loaded_from_the_new_on
     first, second = world.run("run1"), world.planned("run2")
     world.brokers.ids["t"] = "new"
     for run_id in ("run2", "run3"):
-        with pytest.raises(TopicRecreated, match=rf"this was planned: .*new.*airflow variables delete {second.key}"):
+        with pytest.raises(TopicRecreated, match=rf"batch 2 was planned: .*new.*airflow variables delete {second.key}"):
             world.plan(run_id)
-    with pytest.raises(TopicRecreated, match=r"this was planned.*rows stay"):
+    with pytest.raises(TopicRecreated, match=r"batch 1 was planned.*rows stay"):
         world.plan(first.saved.run_id)
     landed(world, second)
     assert world.commit(world.planned("run2")) is True
@@ -425,6 +425,18 @@ def test_a_deleted_topic_stops_the_pipeline_or_is_retired() -> None:
             assert world.run("run2").saved.retired == (Q0,)
             assert (world.cursor.offsets, world.cursor.topic_ids) == ({P0: 5}, {"t": "id"})
             assert isinstance(world.plan("run3"), Skip)
+
+
+def test_a_batch_without_records_that_is_planned_again_asks_the_brokers_nothing() -> None:
+    """It only retired a topic: there is nothing to load from another one by mistake."""
+    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
+    world.run("run1")
+    del world.brokers.latest[Q0]
+    retiring = world.run("run2").saved
+    asked = world.brokers.asked
+    assert retiring.to_load == ()
+    assert world.planned("run2").saved == retiring
+    assert world.brokers.asked == asked
 
 
 def test_a_start_by_time_is_resolved_once_by_the_first_run_and_saved_as_numbers() -> None:

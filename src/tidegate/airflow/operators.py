@@ -274,7 +274,8 @@ class SparkLoad(SparkSubmitOperator):
             TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.errors`.
         """
         if job.redo:  # perhaps long after it was planned
-            check_topics(self.pipeline, job.topic_ids, job.ranges, brokers_of(self.pipeline, "load", self.log))
+            brokers = brokers_of(self.pipeline, "load", self.log)
+            check_topics(self.pipeline, job.topic_ids, job.ranges, brokers, since="this was planned")
         connection = get_connection(
             self.pipeline.spark.connection, expected="spark_connect (a warm server) or spark (spark-submit)"
         )
