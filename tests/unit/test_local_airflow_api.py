@@ -29,6 +29,12 @@ def api(answer: Answer) -> AirflowApi:
     return AirflowApi("http://airflow", "admin", "p", transport=httpx.MockTransport(handle))
 
 
+def page(request: httpx.Request, name: str, entries: list[dict[str, str]]) -> httpx.Response:
+    """The part of the entries that the request asks for."""
+    offset, limit = int(request.url.params["offset"]), int(request.url.params["limit"])
+    return httpx.Response(200, json={name: entries[offset : offset + limit], "total_entries": len(entries)})
+
+
 def test_a_refusal_carries_the_servers_own_words() -> None:
     """Detail, status, and the path that was asked."""
     with api(lambda _: httpx.Response(404, json={"detail": "The Dag `x` was not found"})) as client:
@@ -80,13 +86,7 @@ def test_an_expired_token_is_renewed_once() -> None:
 
 def test_all_pages_are_read() -> None:
     """250 of them in pages of 100."""
-
-    def page(request: httpx.Request) -> httpx.Response:
-        offset, limit = int(request.url.params["offset"]), int(request.url.params["limit"])
-        rows = [{"dag_id": str(i)} for i in range(offset, min(250, offset + limit))]
-        return httpx.Response(200, json={"dags": rows, "total_entries": 250})
-
-    with api(page) as client:
+    with api(lambda request: page(request, "dags", [{"dag_id": str(i)} for i in range(250)])) as client:
         assert [dag["dag_id"] for dag in client.dags()] == [str(i) for i in range(250)]
 
 
@@ -96,19 +96,17 @@ def test_a_ledger_of_a_thousand_batches_is_read_in_ten_answers() -> None:
     ledger = Ledger(written, "p")
     for seq in range(1, 1001):
         ledger.save_range(SavedRange("p", seq, f"run{seq}", (OffsetRange("t", 0, seq, seq + 1),), (), {"t": "id"}, {}, seq))
-    asked = 0
+    variables = [{"key": key, "value": value} for key, value in sorted(written.values.items())]
+    asked: list[httpx.Request] = []
 
-    def page(request: httpx.Request) -> httpx.Response:
-        nonlocal asked
-        asked += 1
-        offset, limit = int(request.url.params["offset"]), int(request.url.params["limit"])
-        rows = [{"key": key, "value": value} for key, value in sorted(written.values.items())[offset : offset + limit]]
-        return httpx.Response(200, json={"variables": rows, "total_entries": len(written.values)})
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return page(request, "variables", variables)
 
-    with api(page) as client:
+    with api(answer) as client:
         ledger = Ledger(ApiStore(client), "p")
         assert [ledger.saved_range(found.key).seq for found in ledger.listing().ranges] == list(range(1, 1001))
-    assert asked == 10
+    assert len(asked) == 10
 
 
 def test_names_are_quoted_in_paths() -> None:
