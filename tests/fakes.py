@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tidegate.cutting import Box
 from tidegate.errors import StateUnavailable, TopicNotFound
 from tidegate.planning import Watermarks
 from tidegate.ranges import TopicPartition
 from tidegate.receipts import Receipt
+from tidegate.table import TableCommit, TableHistory
 
 
 @dataclass
@@ -82,13 +84,34 @@ class FakeBrokers:
 
 @dataclass
 class FakeHistory:
-    """Receipts that a test puts in."""
+    """Receipts that a test puts in, as the commits of a table; `others` are commits of nobody, after the receipts.
+
+    A table whose older commits have `expired` keeps no receipt of them.
+    """
 
     found: list[Receipt] = field(default_factory=list)
+    others: list[TableCommit] = field(default_factory=list)
+    boxes: list[Box] = field(default_factory=list)
+    exists: bool = True
+    expired: bool = False
 
-    def reached(self, table: str, pipeline: str) -> tuple[int, int] | None:
-        schedule = (r.load for r in self.receipts(table, pipeline) if r.load.replay is None)
-        return max(((load.generation, load.seq) for load in schedule), default=None)
+    def history(self, table: str) -> TableHistory:
+        """The newest commit first."""
+        ours = [
+            TableCommit(
+                r.snapshot,
+                r.committed_at_ms,
+                {**r.load.to_properties(), "added-records": str(r.rows + r.kept), "tidegate.kept": str(r.kept)},
+            )
+            for r in self.found
+        ]
+        commits = tuple([*ours, *self.others][::-1])
+        return TableHistory(commits if self.exists else (), exists=self.exists, complete=not self.expired)
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
-        return [r for r in self.found if r.load.pipeline == pipeline]
+        """The oldest commit first."""
+        return self.history(table).receipts(pipeline)
+
+    def files(self, table: str, *, by_batch: bool = False) -> list[Box]:
+        """What a test says."""
+        return self.boxes

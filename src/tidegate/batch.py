@@ -16,32 +16,48 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tidegate.commit import apply, commit_of
-from tidegate.config import Pipeline, Source, Start, StartOffsets
-from tidegate.cursor import Cursor
+from tidegate.config import Pipeline, Source, StartOffsets
+from tidegate.cursor import Cursor, Positions
 from tidegate.errors import CursorLost, RequestError, TopicNotFound, WatermarksUnstable
-from tidegate.fence import catch_up, check_borne_out, check_not_passed, check_saved_topics, waiting_range
+from tidegate.fence import (
+    catch_up,
+    check_borne_out,
+    check_loadable,
+    check_not_passed,
+    check_table,
+    forgotten_range,
+    landed,
+    missing_in_table,
+    waiting_range,
+)
 from tidegate.ledger import Ledger, Listing
 from tidegate.planning import Accepted, RangePolicy, SavedRange, Skip, Watermarks, expired_ranges, plan_next
 from tidegate.ports import Brokers, SinkHistory, StateStore
 from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import Receipt
+from tidegate.table import TableHistory
 
 WATERMARK_READS = 3
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a trigger asks of one run, beside the pipeline's own limits."""
+    """What a trigger asks of one run, beside the pipeline's own limits.
+
+    `ran_at_ms` is when the run was created (epoch ms), if somebody has cleared it since; None for one that has not run before.
+    """
 
     max_records: int | None = None
     until: Mapping[TopicPartition, int] | None = None
+    ran_at_ms: int | None = None
 
 
 @dataclass(frozen=True)
 class Planned:
     """A saved range and how it came to this run: `planned` now, `adopted` from another run, or `own` from an earlier try.
 
-    `caught_up_from` is the batch at which the cursor was found, where something had put it back.
+    `caught_up_from` is the batch at which the cursor was found, where something had put it back. `create` says whether the load
+    may create the table: only where no batch has written to it, or an operator has accepted that it is gone.
     """
 
     saved: SavedRange
@@ -49,6 +65,7 @@ class Planned:
     origin: Literal["planned", "adopted", "own"]
     committed: bool = False
     caught_up_from: int | None = None
+    create: bool = True
 
 
 def plan_batch(
@@ -64,40 +81,64 @@ def plan_batch(
 ) -> Planned | Skip:
     """The range that this run reads, saved; or why there is none. With `save=False` nothing is written: a dry run.
 
+    Args:
+        pipeline: what to load.
+        run_id: of the DAG run, which owns the range from then on.
+        request: what the trigger asks.
+        store: the schedule.
+        brokers: the log.
+        sink: the table.
+        now_ms: the time, epoch ms.
+        save: whether to write.
+
     Raises:
-        StateError: the schedule cannot be read or believed (`CursorLost` where it must be rebuilt).
+        StateError: the schedule cannot be read or believed (`CursorLost` where it must be rebuilt, `RangeForgotten` where
+            nothing is known any more of what a cleared run has loaded).
+        TableLost: the table does not hold what the cursor has committed.
         KafkaError: the brokers cannot tell the watermarks.
         OffsetsOutOfRange: cursor and log do not fit.
         RequestError: the trigger asks for what cannot be.
     """
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()
-    cursor = _cursor(ledger, listing, pipeline, sink)
+    history = sink.history(pipeline.sink.table)
+    cursor = _cursor(ledger, listing, pipeline, history)
+    accepted = ledger.accepted(listing, cursor.seq + 1)
+    check_table(pipeline, ledger, listing, cursor, sink=sink, history=history, accepted=accepted)
+    create = cursor.receipt is None or bool(accepted and accepted.absent)
     own = listing.of_run(run_id)
     if own is not None:
         saved, committed = ledger.saved_range(own.key), own.seq <= cursor.seq
-        check_saved_topics(pipeline, own.key, saved, brokers, sink, redo=committed)
-        return Planned(saved, own.key, "own", committed=committed)
-    check_borne_out(pipeline, ledger, listing, cursor, sink)
+        check_loadable(pipeline, own.key, saved, brokers, history, redo=committed)
+        return Planned(saved, own.key, "own", committed=committed, create=create)
+    done = forgotten_range(pipeline, ledger, listing, cursor, history, run_id, request.ran_at_ms)
+    if done is not None:
+        key = ledger.save_range(done) if save else ledger.range_key(done.seq, run_id)
+        check_loadable(pipeline, key, done, brokers, history, redo=True)
+        return Planned(done, key, "own", committed=True, create=False)
+    check_borne_out(pipeline, ledger, listing, cursor, history)
     found_at = cursor.seq
-    cursor = catch_up(pipeline, ledger, listing, cursor, sink)
-    if save and cursor.seq > found_at:
-        ledger.save_cursor(cursor)
+    cursor = catch_up(pipeline, ledger, listing, cursor, history)
+    if cursor.seq > found_at:
+        accepted = ledger.accepted(listing, cursor.seq + 1)
+        if save:
+            ledger.save_cursor(cursor)
     waiting = waiting_range(ledger, listing, cursor)
-    check_not_passed(pipeline, ledger, cursor, waiting, sink)
+    check_not_passed(pipeline, ledger, cursor, waiting, history)
     if waiting is not None:
-        check_saved_topics(pipeline, ledger.range_key(waiting.seq, waiting.run_id), waiting, brokers, sink, redo=False)
-        found: SavedRange | Skip = replace(waiting, run_id=run_id, adopted_from=waiting.run_id)
+        check_loadable(pipeline, ledger.range_key(waiting.seq, waiting.run_id), waiting, brokers, history, redo=False)
+        absent = accepted.absent if accepted else ()
+        found: SavedRange | Skip = replace(waiting, run_id=run_id, adopted_from=waiting.run_id, absent=absent)
     else:
         watermarks = read_watermarks(pipeline.source, cursor, brokers)
-        start = _start(pipeline.source.start, cursor, watermarks, brokers)
-        accepted = ledger.accepted(listing, cursor.seq + 1)
+        start = _start(pipeline.source, cursor, watermarks, brokers)
         found = _new_range(pipeline, run_id, request, cursor, watermarks, start, accepted, now_ms)
     if isinstance(found, Skip):
         return found
     key = ledger.save_range(found) if save else ledger.range_key(found.seq, found.run_id)
     caught_up_from = found_at if cursor.seq > found_at else None
-    return Planned(found, key, "planned" if waiting is None else "adopted", caught_up_from=caught_up_from)
+    origin: Literal["planned", "adopted"] = "planned" if waiting is None else "adopted"
+    return Planned(found, key, origin, caught_up_from=caught_up_from, create=create)
 
 
 def _new_range(
@@ -122,12 +163,16 @@ def _new_range(
         min_records=limits.min_records,
         max_delay_s=limits.max_delay_s,
         accepted=accepted,
+        left_out=_left_out(pipeline.source, cursor),
         **start,
     )
     plan = plan_next(cursor, watermarks, policy, interval_s=limits.interval_s, now_ms=now_ms)
     if plan.skip is not None:
         return plan.skip
     planned_topics = {r.topic for r in plan.ranges}
+    moved = {r.topic_partition for r in plan.ranges}.union(plan.retired)
+    others = {tp: offset for tp, offset in cursor.offsets.items() if tp not in moved}
+    other_topics = {tp.topic for tp in others}
     in_force = ("max_records", "max_rate_per_partition", "max_bytes", "min_records", "max_delay_s")
     return SavedRange(
         pipeline=pipeline.name,
@@ -141,7 +186,33 @@ def _new_range(
         jumped=plan.jumped,
         retired=plan.retired,
         generation=cursor.generation,
+        others=Positions(others, {t: i for t, i in cursor.topic_ids.items() if t in other_topics}),
+        absent=accepted.absent if accepted else (),
     )
+
+
+def _left_out(source: Source, cursor: Cursor) -> frozenset[TopicPartition]:
+    """Partitions of the cursor that the pipeline's file does not name any more."""
+    if source.pattern is not None:
+        wanted = re.compile(source.pattern)
+        unwanted = [re.compile(text) for text in source.exclude]
+
+        def is_named(tp: TopicPartition) -> bool:
+            return bool(wanted.fullmatch(tp.topic)) and not any(regex.fullmatch(tp.topic) for regex in unwanted)
+
+    elif source.assign is not None:
+        assign = source.assign
+
+        def is_named(tp: TopicPartition) -> bool:
+            return tp.partition in assign.get(tp.topic, ())
+
+    else:
+        topics = source.topics or ()
+
+        def is_named(tp: TopicPartition) -> bool:
+            return tp.topic in topics
+
+    return frozenset(tp for tp in cursor.offsets if not is_named(tp))
 
 
 def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Watermarks:
@@ -196,26 +267,32 @@ def _assigned(source: Source, watermarks: Watermarks) -> Watermarks:
     )
 
 
-def _start(start: Start, cursor: Cursor, watermarks: Watermarks, brokers: Brokers) -> dict[str, Any]:
-    """The policy's start, as offsets where it is not a word. Only a first run resolves it: later it has no meaning."""
+def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brokers) -> dict[str, Any]:
+    """The policy's start, as offsets where it is not a word.
+
+    It holds for the first run, and for a topic that the file names since: whoever adds a topic decides where to begin. What a
+    pattern matches later is new to everyone, and read from its earliest offset.
+    """
+    start, known = source.start, {tp.topic for tp in cursor.offsets}
+    begin = [tp for tp in watermarks.latest if not cursor.seq or (source.pattern is None and tp.topic not in known)]
     if isinstance(start, str):
-        return {"start": start}
+        return {"start": start, "begin": frozenset(begin)}
     if isinstance(start, StartOffsets):
-        return {"start": start.offsets, "start_reason": "offsets"}
-    if cursor.seq or cursor.offsets:
+        return {"start": start.offsets, "start_reason": "offsets", "begin": frozenset(begin)}
+    if not begin:
         return {}
-    resolved = dict(watermarks.latest)
-    for tp, offset in brokers.offsets_at(dict.fromkeys(watermarks.latest, start.timestamp_ms)).items():
+    resolved = {tp: watermarks.latest[tp] for tp in begin}
+    for tp, offset in brokers.offsets_at(dict.fromkeys(begin, start.timestamp_ms)).items():
         if offset is not None:  # a record that came between the two answers lies beyond the log end that was read first
             resolved[tp] = min(offset, resolved[tp])
-    return {"start": resolved, "start_reason": "timestamp"}
+    return {"start": resolved, "start_reason": "timestamp", "begin": frozenset(begin)}
 
 
-def _cursor(ledger: Ledger, listing: Listing, pipeline: Pipeline, sink: SinkHistory) -> Cursor:
+def _cursor(ledger: Ledger, listing: Listing, pipeline: Pipeline, history: TableHistory) -> Cursor:
     if listing.has_cursor:
         return ledger.cursor()
     later = [r for r in listing.ranges if r.seq > 1]
-    if later or (not listing.ranges and sink.reached(pipeline.sink.table, pipeline.name)):
+    if later or (not listing.ranges and history.reached(pipeline.name)):
         found = f"a saved range of batch {later[-1].seq}" if later else f"receipts of it in {pipeline.sink.table}"
         raise CursorLost(
             f"pipeline {pipeline.name} has no cursor ({ledger.cursor_key}), but there is {found}: "
@@ -247,8 +324,13 @@ def commit_batch(
     return saved, after, True
 
 
-def accept_loss(pipeline: Pipeline, *, store: StateStore, brokers: Brokers, sink: SinkHistory) -> Accepted:
+def accept_loss(
+    pipeline: Pipeline, *, store: StateStore, brokers: Brokers, sink: SinkHistory
+) -> tuple[Accepted, tuple[SavedRange, ...]]:
     """Record that the next batch may go on after what retention has deleted by now; no other batch, and no later loss.
+
+    A range that was planned before, and never loaded, cannot be loaded any more: its Variables are deleted, and the next run
+    plans the batch anew. Returns what was accepted, and these ranges.
 
     Raises:
         RequestError: nothing is lost.
@@ -256,11 +338,45 @@ def accept_loss(pipeline: Pipeline, *, store: StateStore, brokers: Brokers, sink
     """
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()
-    cursor = _cursor(ledger, listing, pipeline, sink)
-    lost = expired_ranges(cursor, read_watermarks(pipeline.source, cursor, brokers))
-    if not lost:
+    history = sink.history(pipeline.sink.table)
+    cursor = _cursor(ledger, listing, pipeline, history)
+    watermarks = read_watermarks(pipeline.source, cursor, brokers)
+    pending = {r.key: ledger.saved_range(r.key) for r in listing.of_seq(cursor.seq + 1)}
+    receipts = history.receipts(pipeline.name)
+    useless = {
+        key: saved
+        for key, saved in pending.items()
+        if any(r.from_offset < watermarks.earliest.get(r.topic_partition, 0) for r in saved.to_load)
+        and not landed(pipeline, saved, receipts)
+    }
+    lost = expired_ranges(cursor, watermarks)
+    if not lost and not useless:
         raise RequestError(f"{pipeline.name} has lost nothing: every offset after its cursor is retained")
-    return _accept(ledger, listing, cursor, loss=lost)
+    accepted = _accept(ledger, listing, cursor, loss=lost)
+    for key in useless:
+        ledger.delete(key)
+    return accepted, tuple(useless.values())
+
+
+def accept_table(pipeline: Pipeline, *, store: StateStore, sink: SinkHistory) -> Accepted:
+    """Record that the schedule may go on though the table does not hold all that is committed; no later loss is accepted.
+
+    What is missing by now is kept in the cursor as absent once the next batch is committed.
+
+    Raises:
+        RequestError: nothing is missing.
+        StateError, SinkUnavailable: as `plan_batch`.
+    """
+    ledger = Ledger(store, pipeline.name)
+    listing = ledger.listing()
+    history = sink.history(pipeline.sink.table)
+    cursor = _cursor(ledger, listing, pipeline, history)
+    missing = missing_in_table(pipeline, ledger, listing, cursor, sink=sink, history=history)
+    if missing is None:
+        raise RequestError(
+            f"table {pipeline.sink.table} holds all that {pipeline.name} has committed: there is nothing to accept"
+        )
+    return _accept(ledger, listing, cursor, absent=missing.ranges)
 
 
 def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, brokers: Brokers, sink: SinkHistory) -> Accepted:
@@ -274,7 +390,7 @@ def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, broke
     """
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()
-    cursor = _cursor(ledger, listing, pipeline, sink)
+    cursor = _cursor(ledger, listing, pipeline, sink.history(pipeline.sink.table))
     if topic not in cursor.topic_ids:
         raise RequestError(
             f"{pipeline.name} has read no topic {topic}",
@@ -293,8 +409,14 @@ def _accept(
     *,
     loss: tuple[OffsetRange, ...] | None = None,
     recreated: Mapping[str, str] | None = None,
+    absent: tuple[OffsetRange, ...] | None = None,
 ) -> Accepted:
     before = ledger.accepted(listing, cursor.seq + 1) or Accepted(cursor.seq + 1)
-    accepted = Accepted(before.seq, before.loss if loss is None else loss, {**before.recreated, **(recreated or {})})
+    accepted = Accepted(
+        before.seq,
+        before.loss if loss is None else loss,
+        {**before.recreated, **(recreated or {})},
+        before.absent if absent is None else absent,
+    )
     ledger.save_accepted(accepted)
     return accepted

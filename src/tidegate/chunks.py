@@ -12,7 +12,7 @@ from typing import Any
 
 from tidegate.codec import Shape
 from tidegate.errors import RequestError
-from tidegate.ranges import OffsetRange, TopicPartition, ranges_from_json, ranges_to_json, total_count
+from tidegate.ranges import OffsetRange, TopicPartition, by_partition, ranges_from_json, ranges_to_json, total_count
 from tidegate.receipts import Receipt
 from tidegate.splitting import split_ranges
 
@@ -35,22 +35,22 @@ def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 
 def common(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """The offsets that are in both."""
-    by_partition = _by_partition(other)
+    others = by_partition(other)
     return merged(
         OffsetRange(r.topic, r.partition, max(r.from_offset, o.from_offset), min(r.until_offset, o.until_offset))
         for r in one
-        for o in by_partition.get(r.topic_partition, ())
+        for o in others.get(r.topic_partition, ())
         if max(r.from_offset, o.from_offset) < min(r.until_offset, o.until_offset)
     )
 
 
 def without(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """The offsets of `one` that are not in `other`."""
-    by_partition = _by_partition(merged(other))
+    others = by_partition(merged(other))
     found = []
     for r in merged(one):
         start = r.from_offset
-        for o in by_partition.get(r.topic_partition, ()):
+        for o in others.get(r.topic_partition, ()):
             if o.until_offset <= start or o.from_offset >= r.until_offset:
                 continue
             if start < o.from_offset:
@@ -59,13 +59,6 @@ def without(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[O
         if start < r.until_offset:
             found.append(OffsetRange(r.topic, r.partition, start, r.until_offset))
     return tuple(found)
-
-
-def _by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[OffsetRange]]:
-    found: dict[TopicPartition, list[OffsetRange]] = {}
-    for r in ranges:
-        found.setdefault(r.topic_partition, []).append(r)
-    return found
 
 
 def live(receipts: Sequence[Receipt]) -> list[tuple[Receipt, tuple[OffsetRange, ...]]]:
@@ -131,7 +124,7 @@ def smallest_size(selection: Sequence[OffsetRange], batches: Sequence[Sequence[O
 
 def _layers(selection: Sequence[OffsetRange], batches: Iterable[Sequence[OffsetRange]]) -> list[Chunk]:
     """What no batch is known of, then the parts of each batch; one range of a partition each."""
-    rest = _by_partition(merged(selection))
+    rest = by_partition(merged(selection))
     layers: list[Chunk] = []
     for batch in batches:
         here = [r for r in batch if r.topic_partition in rest]
@@ -143,9 +136,9 @@ def _layers(selection: Sequence[OffsetRange], batches: Iterable[Sequence[OffsetR
 
 
 def _one_of_a_partition(ranges: Sequence[OffsetRange]) -> list[Chunk]:
-    by_partition = _by_partition(sorted(ranges))
-    deepest = max((len(found) for found in by_partition.values()), default=0)
-    return [tuple(found[n] for _, found in sorted(by_partition.items()) if n < len(found)) for n in range(deepest)]
+    parts = by_partition(sorted(ranges))
+    deepest = max((len(found) for found in parts.values()), default=0)
+    return [tuple(found[n] for _, found in sorted(parts.items()) if n < len(found)) for n in range(deepest)]
 
 
 def _joined(before: Chunk, after: Chunk) -> Chunk | None:

@@ -17,10 +17,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tidegate.chunks import merged
 from tidegate.cursor import Cursor
 from tidegate.errors import CommitConflict, ReceiptMismatch, some
 from tidegate.planning import SavedRange, other_topics
-from tidegate.ranges import TopicPartition, from_offsets, until_offsets
+from tidegate.ranges import OffsetRange, TopicPartition, from_offsets, until_offsets
 from tidegate.receipts import Receipt, task_properties
 
 
@@ -72,6 +73,8 @@ class AdvanceCursor:
     fired_at_ms: int | None = None
     record_bytes: float | None = None
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    absent: tuple[OffsetRange, ...] = ()
+    former: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def happened_in(self, cursor: Cursor) -> bool:
         """Whether the cursor has this update behind it."""
@@ -113,6 +116,8 @@ def commit_of(saved: SavedRange, receipt: Receipt | None, *, record_bytes: float
             saved.planned_at_ms,
             record_bytes,
             _begun(saved),
+            saved.absent,
+            _former(saved),
         ),
     )
 
@@ -138,6 +143,12 @@ def _begun(saved: SavedRange) -> dict[TopicPartition, int]:
     return {tp: offset for tp, offset in from_offsets(saved.ranges).items() if tp not in continued}
 
 
+def _former(saved: SavedRange) -> dict[TopicPartition, int]:
+    """How far the topics had been read that this range starts anew."""
+    anew = {d.topic_partition for d in saved.decisions if d.from_reason == "recreated"}
+    return {tp: offset for tp, offset in saved.jumped.items() if tp in anew}
+
+
 def _check_receipt(saved: SavedRange, receipt: Receipt | None) -> None:
     if receipt is None:
         raise ReceiptMismatch(f"batch {saved.seq} of {saved.pipeline} has no receipt", fix="Clear the run's load task")
@@ -150,6 +161,11 @@ def _check_receipt(saved: SavedRange, receipt: Receipt | None) -> None:
         )
 
 
+def _not_passed(former: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Those that the new topic has not replaced yet, row by row."""
+    return {tp: until for tp, until in former.items() if offsets.get(tp, 0) < until}
+
+
 def apply(cursor: Cursor, commit: Commit) -> Cursor:
     """The cursor after the commit; the very same object when the commit has happened already.
 
@@ -160,6 +176,7 @@ def apply(cursor: Cursor, commit: Commit) -> Cursor:
         update = commit.update
         offsets = {tp: offset for tp, offset in {**cursor.offsets, **update.offsets}.items() if tp not in update.retired}
         topics = {tp.topic for tp in offsets}
+        anew = other_topics(cursor.topic_ids, update.topic_ids)
         return replace(
             cursor,
             seq=update.seq,
@@ -169,6 +186,8 @@ def apply(cursor: Cursor, commit: Commit) -> Cursor:
             fired_at_ms=update.fired_at_ms if update.fired_at_ms is not None else cursor.fired_at_ms,
             record_bytes=update.record_bytes if update.record_bytes is not None else cursor.record_bytes,
             starts={tp: offset for tp, offset in {**cursor.starts, **update.starts}.items() if tp in offsets},
+            absent=merged([*(r for r in cursor.absent if r.topic not in anew), *update.absent]),
+            former=_not_passed({**cursor.former, **update.former}, offsets),
         )
     if commit.update.happened_in(cursor):
         return cursor

@@ -12,9 +12,37 @@ from typing import Any
 
 from tidegate.codec import Shape
 from tidegate.errors import StateCorrupt
-from tidegate.ranges import TopicPartition, offsets_from_json, offsets_to_json
+from tidegate.ranges import (
+    OffsetRange,
+    TopicPartition,
+    offsets_from_json,
+    offsets_to_json,
+    selection_from_json,
+    selection_to_json,
+)
 
 REPAIR = "Run `tidegate ledger rebuild {pipeline}` to restore the cursor from the table's own history"
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The next offset of some partitions, and the ids (KIP-516) of their topics."""
+
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {"offsets": offsets_to_json(self.offsets), "topic_ids": dict(self.topic_ids)}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Positions:
+        """The inverse of `to_json`.
+
+        Raises:
+            RequestError, KeyError, ValueError, TypeError, AttributeError: the value has another shape.
+        """
+        return Positions(offsets_from_json(value["offsets"]), dict(value["topic_ids"]))
 
 
 @dataclass(frozen=True)
@@ -24,6 +52,8 @@ class Cursor:
     `generation` counts how often the cursor was rebuilt: what was saved under an older one is never committed.
     Of the last batch, `receipt` tells its commit (JSON-ready), `fired_at_ms` when it was planned (epoch ms), `record_bytes` the
     mean size of its records.
+    `absent` are committed ranges that an operator accepted to be missing in the table. `former` is, for each partition of a
+    topic that was deleted and created again, how far its former topic had been read: the table may hold rows of it up to there.
     """
 
     pipeline: str
@@ -36,6 +66,8 @@ class Cursor:
     record_bytes: float | None = None
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     generation: int = 0
+    absent: tuple[OffsetRange, ...] = ()
+    former: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.seq, bool) or not isinstance(self.seq, int) or self.seq < 0:
@@ -61,6 +93,8 @@ class Cursor:
             "record_bytes": self.record_bytes,
             "starts": offsets_to_json(self.starts),
             "generation": self.generation,
+            "absent": selection_to_json(self.absent),
+            "former": offsets_to_json(self.former),
         }
 
     @staticmethod
@@ -82,4 +116,6 @@ class Cursor:
                 value["record_bytes"],
                 offsets_from_json(value.get("starts", {})),
                 value.get("generation", 0),
+                selection_from_json(value.get("absent", {})),
+                offsets_from_json(value.get("former", {})),
             )

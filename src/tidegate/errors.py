@@ -13,12 +13,14 @@
     │   ├── StateUnavailable       the store of Variables does not answer              (retryable)
     │   ├── StateCorrupt           a saved value is not what was written
     │   ├── CursorLost             no cursor, though the sink holds this pipeline's receipts
+    │   ├── RangeForgotten         a run of long ago was cleared, and nothing is known of its range any more
     │   └── CommitConflict         the cursor is not where this commit requires it
     ├── OffsetsOutOfRange      saved offsets and the log do not fit
     │   ├── OffsetsExpired         retention deleted records before they were read
     │   ├── CursorBeyondLog        the log ends before the cursor (truncation, unclean election)
     │   ├── TopicRecreated         the topic was deleted and created again
-    │   └── PartitionsDeleted      a partition or topic of the cursor is gone
+    │   ├── PartitionsDeleted      a partition or topic of the cursor is gone
+    │   └── PartitionsLeftOut      the pipeline's file does not name a partition of the cursor any more
     ├── TransformError         a transform cannot be imported, or breaks its contract
     ├── SparkError
     │   ├── SparkUnavailable       the Spark server does not answer, or died           (retryable)
@@ -28,6 +30,7 @@
         ├── SinkUnavailable        the catalog or the storage does not answer          (retryable)
         ├── SinkFull               no space left where the table's files are
         ├── SinkMisfit             the table's schema does not fit the rows
+        ├── TableLost              the table does not hold what the cursor has committed
         ├── SinkConflict           other commits changed the same data files meanwhile  (retryable)
         ├── ReceiptMissing         the load ended, but the sink holds no receipt of it (retryable)
         └── ReceiptMismatch        the receipt does not cover the range
@@ -130,6 +133,10 @@ class CursorLost(StateError):
     """There is no cursor, but the pipeline has run before."""
 
 
+class RangeForgotten(StateError):
+    """A run that ran before was cleared, and neither a Variable nor the table knows its range any more."""
+
+
 class CommitConflict(StateError):
     """The cursor is not where the commit requires it; nothing was changed."""
 
@@ -152,6 +159,10 @@ class TopicRecreated(OffsetsOutOfRange):
 
 class PartitionsDeleted(OffsetsOutOfRange):
     """A partition that the cursor knows is gone."""
+
+
+class PartitionsLeftOut(OffsetsOutOfRange):
+    """A partition that the cursor knows is not named by the pipeline's file any more."""
 
 
 class TransformError(TidegateError):
@@ -194,6 +205,10 @@ class SinkFull(SinkError):
 
 class SinkMisfit(SinkError):
     """The table's schema does not fit what is to be written."""
+
+
+class TableLost(SinkError):
+    """The table is gone, or does not hold the batches that the cursor has committed."""
 
 
 class SinkConflict(SinkError):

@@ -11,21 +11,62 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tidegate.chunks import merged
 from tidegate.commit import RequireCursorAt, apply, commit_of, outcome_of, requirement_of
 from tidegate.config import Pipeline
 from tidegate.cursor import REPAIR, Cursor
-from tidegate.errors import CommitConflict, StateCorrupt, some
-from tidegate.history import rebuild
+from tidegate.cutting import Box
+from tidegate.errors import CommitConflict, OffsetsExpired, RangeForgotten, StateCorrupt, some
+from tidegate.history import rebuild, saved_of
 from tidegate.ledger import Ledger, Listing
-from tidegate.planning import SavedRange, check_same_topics
+from tidegate.planning import Accepted, SavedRange, Watermarks, check_same_topics
 from tidegate.ports import Brokers, SinkHistory
 from tidegate.ranges import OffsetRange
 from tidegate.receipts import Receipt, task_properties
+from tidegate.table import Missing, TableHistory, find_missing
 
 AS_THEY_ARE = "The rows stay as the old topic's records made them"
 
 
-def check_borne_out(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, sink: SinkHistory) -> None:
+def check_table(
+    pipeline: Pipeline,
+    ledger: Ledger,
+    listing: Listing,
+    cursor: Cursor,
+    *,
+    sink: SinkHistory,
+    history: TableHistory,
+    accepted: Accepted | None,
+) -> None:
+    """The table holds what the cursor has committed, or an operator has accepted that it does not.
+
+    Raises:
+        TableLost: the table is gone, was rolled back, or is another one.
+        SinkUnavailable: the table's files cannot be read.
+    """
+    if accepted is not None:
+        cursor = replace(cursor, absent=merged([*cursor.absent, *accepted.absent]))
+    missing = missing_in_table(pipeline, ledger, listing, cursor, sink=sink, history=history)
+    if missing is not None:
+        raise missing.lost_by(pipeline.name, pipeline.sink.table)
+
+
+def missing_in_table(
+    pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, *, sink: SinkHistory, history: TableHistory
+) -> Missing | None:
+    """What the table does not hold of the committed batches; see `tidegate.table.find_missing`."""
+
+    def saved() -> list[SavedRange]:
+        newest = {r.seq: r.key for r in listing.ranges if r.seq <= cursor.seq}
+        return [ledger.saved_range(key) for key in newest.values()]
+
+    def files() -> list[Box]:
+        return sink.files(pipeline.sink.table, by_batch=pipeline.identity == "batch")
+
+    return find_missing(cursor, history, saved, files)
+
+
+def check_borne_out(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, history: TableHistory) -> None:
     """The cursor stands where its last batch ended: by the saved range, or, where somebody wrote over that, by the receipts.
 
     Raises:
@@ -34,7 +75,7 @@ def check_borne_out(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor
     ends = [replace(outcome_of(ledger.saved_range(r.key)), generation=cursor.generation) for r in listing.of_seq(cursor.seq)]
     if not ends or any(end.holds_for(cursor) for end in ends):
         return
-    receipts = [r for r in sink.receipts(pipeline.sink.table, pipeline.name) if r.load.replay or r.load.seq <= cursor.seq]
+    receipts = [r for r in history.receipts(pipeline.name) if r.load.replay or r.load.seq <= cursor.seq]
     last = [r.load for r in receipts if r.load.task == task_properties(pipeline.name, cursor.seq)]
     if last:
         made = rebuild(pipeline.name, receipts).cursor
@@ -51,13 +92,15 @@ def check_borne_out(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor
     )
 
 
-def check_not_passed(pipeline: Pipeline, ledger: Ledger, cursor: Cursor, waiting: SavedRange | None, sink: SinkHistory) -> None:
+def check_not_passed(
+    pipeline: Pipeline, ledger: Ledger, cursor: Cursor, waiting: SavedRange | None, history: TableHistory
+) -> None:
     """The sink's commits are the truth: a cursor that they have passed was written over, or comes from a backup.
 
     Raises:
         StateCorrupt: the table holds a later batch than the cursor and the range that waits.
     """
-    reached = sink.reached(pipeline.sink.table, pipeline.name)
+    reached = history.reached(pipeline.name)
     last = cursor.seq if waiting is None else waiting.seq
     if reached is not None and (reached[0] > cursor.generation or reached[1] > last):
         raise StateCorrupt(
@@ -68,7 +111,7 @@ def check_not_passed(pipeline: Pipeline, ledger: Ledger, cursor: Cursor, waiting
         )
 
 
-def catch_up(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, sink: SinkHistory) -> Cursor:
+def catch_up(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, history: TableHistory) -> Cursor:
     """The cursor behind the last batch but one that is saved: a range is saved only after the one before was committed.
 
     So a cursor that stands earlier was put back: by a commit that was stopped between its check and its write, and woke up
@@ -79,7 +122,7 @@ def catch_up(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Curso
     """
     if not any(r.seq > cursor.seq + 1 for r in listing.ranges):
         return cursor
-    receipts, last = sink.receipts(pipeline.sink.table, pipeline.name), listing.ranges[-1]
+    receipts, last = history.receipts(pipeline.name), listing.ranges[-1]
     for seq in range(cursor.seq + 1, last.seq):
         for saved in map(ledger.saved_range, (r.key for r in listing.of_seq(seq))):
             receipt = landed(pipeline, saved, receipts)
@@ -118,21 +161,36 @@ def waiting_range(ledger: Ledger, listing: Listing, cursor: Cursor) -> SavedRang
     return first
 
 
-def check_saved_topics(
-    pipeline: Pipeline, key: str, saved: SavedRange, brokers: Brokers, sink: SinkHistory, *, redo: bool
+def check_loadable(
+    pipeline: Pipeline, key: str, saved: SavedRange, brokers: Brokers, history: TableHistory, *, redo: bool
 ) -> None:
-    """A range that was saved before is loaded only from the topics that it was planned for.
+    """A range that was saved before is loaded only from the topics that it was planned for, and while these hold its records.
 
     What the table holds already needs no log any more, unless it is to be loaded again.
 
     Raises:
+        OffsetsExpired: retention has passed the range.
         TopicRecreated, KafkaError: as `check_topics`.
     """
-    if not saved.to_load or (not redo and landed(pipeline, saved, sink.receipts(pipeline.sink.table, pipeline.name))):
+    if not saved.to_load or (not redo and landed(pipeline, saved, history.receipts(pipeline.name))):
         return
     drop = f"Run `airflow variables delete {key}`: the next run tells how to start the topic anew"
     since, fix = f"batch {saved.seq} was planned", AS_THEY_ARE if redo else drop
-    check_topics(pipeline, saved.topic_ids, saved.to_load, brokers, since=since, fix=fix)
+    watermarks = check_topics(pipeline, saved.topic_ids, saved.to_load, brokers, since=since, fix=fix)
+    lost = [r for r in saved.to_load if r.from_offset < watermarks.earliest.get(r.topic_partition, 0)]
+    if lost:
+        expired = [
+            OffsetRange(r.topic, r.partition, r.from_offset, min(r.until_offset, watermarks.earliest[r.topic_partition]))
+            for r in lost
+        ]
+        told = some(f"{r} = {r.count} offsets" for r in expired)
+        raise OffsetsExpired(
+            f"retention deleted records of batch {saved.seq} of {pipeline.name} after it was planned: {told}",
+            fix="The rows of this batch stay as they are; what is still retained of it can be replayed by offsets"
+            if redo
+            else f"Nothing was skipped. To record the loss and go on, run `tidegate accept loss {pipeline.name}`",
+            lost=told,
+        )
 
 
 def check_topics(
@@ -143,10 +201,10 @@ def check_topics(
     *,
     since: str,
     fix: str = AS_THEY_ARE,
-) -> None:
+) -> Watermarks:
     """Ranges that were planned before are loaded only from the topics that they were planned for, by their ids.
 
-    `since` and `fix` are for the error, as in `check_same_topics`.
+    Returns what the brokers hold of these topics. `since` and `fix` are for the error, as in `check_same_topics`.
 
     Raises:
         TopicRecreated: a topic was deleted and created again since.
@@ -155,6 +213,48 @@ def check_topics(
     planned = {topic: topic_ids[topic] for topic in sorted({r.topic for r in ranges}) if topic in topic_ids}
     found = brokers.watermarks(list(planned), isolation_level=pipeline.source.isolation_level)
     check_same_topics(planned, found.topic_ids, since=since, fix=fix)
+    return found
+
+
+def forgotten_range(
+    pipeline: Pipeline,
+    ledger: Ledger,
+    listing: Listing,
+    cursor: Cursor,
+    history: TableHistory,
+    run_id: str,
+    ran_at_ms: int | None,
+) -> SavedRange | None:
+    """The committed range of a run whose Variable was pruned, by the run's receipt; None for a run that never saved a range.
+
+    Args:
+        pipeline: whose run it is.
+        ledger: the schedule.
+        listing: what is saved; it holds no range of the run.
+        cursor: how far the schedule is.
+        history: the table's commits.
+        run_id: of the run.
+        ran_at_ms: when the run was created (epoch ms), if it was cleared since; None for one that runs for the first time.
+
+    Raises:
+        RangeForgotten: it may have saved a range, and nothing is known of that any more.
+    """
+    receipt = history.batch_of_run(pipeline.name, run_id)
+    if receipt is not None and receipt.load.seq <= cursor.seq:
+        return saved_of(receipt, receipt.load.generation)
+    if ran_at_ms is None or not cursor.seq:
+        return None
+    oldest = listing.ranges[0] if listing.ranges else None
+    # Ranges are pruned from the oldest on: one that this run had saved would be among those that are kept.
+    if oldest is not None and (oldest.seq == 1 or ledger.saved_range(oldest.key).planned_at_ms <= ran_at_ms):
+        return None
+    raise RangeForgotten(
+        f"run {run_id} of {pipeline.name} ran before, and its range is not known any more: its Variable was pruned "
+        f"(`keep_ranges: {pipeline.keep_ranges}`), and no snapshot of {pipeline.sink.table} carries its receipt",
+        fix="Nothing was planned. Load its records by time or offsets: "
+        f"`tidegate replay {pipeline.name} --since TIME --until TIME`",
+        run_id=run_id,
+    )
 
 
 def landed(pipeline: Pipeline, saved: SavedRange, receipts: Sequence[Receipt]) -> Receipt | None:

@@ -5,7 +5,7 @@ And the way back: a cursor and saved ranges, rebuilt from receipts alone, for a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,20 +116,34 @@ def _loaded(loads: Sequence[Receipt], state: State) -> Entry:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A schedule made of receipts alone: the cursor, the saved ranges of its batches, and what the receipts leave open."""
+    """A schedule made of receipts: the cursor, the saved ranges of its batches, and what the receipts leave open.
+
+    `whole` says that the positions of all partitions are known. A receipt of an older version names only the partitions that
+    its batch has read, so a partition that was silent for as long as receipts are kept may be unknown.
+    """
 
     cursor: Cursor
     ranges: tuple[SavedRange, ...]
     notes: tuple[str, ...] = field(default=())
+    whole: bool = True
 
 
-def rebuild(pipeline: str, receipts: Sequence[Receipt], *, generation: int = 0) -> Rebuilt:
+def rebuild(
+    pipeline: str,
+    receipts: Sequence[Receipt],
+    *,
+    generation: int = 0,
+    saved: Iterable[SavedRange] = (),
+    positions: Mapping[TopicPartition, int] | None = None,
+) -> Rebuilt:
     """The schedule as the table's own commits tell it. Each batch counts as committed, since its rows are there.
 
     Args:
         pipeline: its name.
         receipts: its receipts, oldest commit first; replays are passed over.
         generation: of the cursor that is there now, if it can be read; the rebuilt one is later than every known one.
+        saved: saved ranges that can be read, in any order; they tell positions that receipts do not.
+        positions: of partitions that nothing else tells, by an operator, or by the cursor that is there now.
 
     Raises:
         StateError: the table holds no receipt of a batch.
@@ -145,6 +159,8 @@ def rebuild(pipeline: str, receipts: Sequence[Receipt], *, generation: int = 0) 
     for receipt in batches:
         position.follow(receipt)
     last = batches[-1]
+    older = sorted((plan for plan in saved if plan.seq <= last.load.seq), key=lambda plan: (plan.seq, plan.run_id))
+    position.fill(older, positions or {})
     generation = max([generation, *(receipt.load.generation for receipt in batches)]) + 1
     cursor = Cursor(
         pipeline,
@@ -156,7 +172,12 @@ def rebuild(pipeline: str, receipts: Sequence[Receipt], *, generation: int = 0) 
         starts=position.starts,
         generation=generation,
     )
-    return Rebuilt(cursor, tuple(_saved(receipt, generation) for receipt in batches), tuple(position.notes))
+    return Rebuilt(
+        cursor,
+        tuple(saved_of(receipt, generation) for receipt in batches),
+        tuple(position.notes),
+        position.whole,
+    )
 
 
 class _Position:
@@ -167,7 +188,24 @@ class _Position:
         self.starts: dict[TopicPartition, int] = {}
         self.topic_ids: dict[str, str] = {}
         self.notes: list[str] = []
+        self.whole = False
         self._seq = 0
+
+    def fill(self, saved: Sequence[SavedRange], positions: Mapping[TopicPartition, int]) -> None:
+        """Partitions that no receipt names: from saved ranges in order, then from `positions`."""
+        if self.whole:
+            return
+        silent, begun = dict(positions), dict[TopicPartition, int]()
+        for plan in saved:
+            for r in plan.ranges:
+                silent[r.topic_partition] = r.until_offset
+                begun.setdefault(r.topic_partition, r.from_offset)
+            for tp in plan.retired:
+                silent.pop(tp, None)
+            self.topic_ids = {**plan.topic_ids, **self.topic_ids}
+        for tp, offset in silent.items():
+            if tp not in self.offsets:
+                self.offsets[tp], self.starts[tp] = offset, begun.get(tp, offset)
 
     def follow(self, receipt: Receipt) -> None:
         seq = receipt.load.seq
@@ -187,6 +225,16 @@ class _Position:
                 self.notes.append(f"batch {seq}: {tp} goes on at {r.from_offset}, not at {at} ({gap})")
             self.starts.setdefault(tp, r.from_offset)
             self.offsets[tp] = max(at, r.until_offset)
+        others = receipt.load.others
+        self.whole = others is not None
+        if others is not None:  # such a receipt tells the whole cursor: what it does not name was retired
+            named = others.offsets.keys() | {r.topic_partition for r in receipt.load.ranges}
+            self.offsets = {tp: offset for tp, offset in {**self.offsets, **others.offsets}.items() if tp in named}
+            self.starts = {**others.offsets, **{tp: start for tp, start in self.starts.items() if tp in named}}
+            self.topic_ids = {
+                **others.topic_ids,
+                **{t: i for t, i in self.topic_ids.items() if t in {tp.topic for tp in named}},
+            }
 
     def _forget(self, topic: str) -> None:
         for positions in (self.offsets, self.starts):
@@ -194,7 +242,8 @@ class _Position:
                 del positions[tp]
 
 
-def _saved(receipt: Receipt, generation: int) -> SavedRange:
+def saved_of(receipt: Receipt, generation: int) -> SavedRange:
+    """The saved range of a batch, as its receipt tells it."""
     load = receipt.load
     return SavedRange(
         pipeline=load.pipeline,
@@ -206,6 +255,7 @@ def _saved(receipt: Receipt, generation: int) -> SavedRange:
         limits={},
         planned_at_ms=receipt.committed_at_ms,
         generation=generation,
+        others=load.others,
     )
 
 

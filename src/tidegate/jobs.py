@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.codec import Shape
+from tidegate.cursor import Positions
 from tidegate.errors import RequestError
 from tidegate.ranges import OffsetRange, ranges_from_json, ranges_to_json
 from tidegate.receipts import Observed, Receipt
@@ -58,7 +59,8 @@ class LoadJob:
     or the high watermark). It beats the level in `kafka_options`.
     `contiguous` declares that the topics have no gaps (no transactions, no compaction): the load then fails unless it read as
     many records as the ranges have offsets.
-    `topic_ids`, `generation` and `replay` go into the receipt (`tidegate.receipts.LoadId`).
+    `topic_ids`, `generation`, `replay` and `others` go into the receipt (`tidegate.receipts.LoadId`).
+    `create` allows the load to create the table; without it a table that is gone is an error, since it held earlier batches.
     `identity` is one of `IDENTITIES`. With `batch` the transform may aggregate: the rows of one batch are replaced as a whole,
     by the column `_batch`. That is `seq`; for a chunk of a replay, whose `seq` is the chunk's number, it is `batch`.
 
@@ -83,6 +85,8 @@ class LoadJob:
     replay: str | None = None
     identity: str = "origin"
     batch: int | None = None
+    others: Positions | None = None
+    create: bool = True
 
     def __post_init__(self) -> None:
         if self.isolation_level not in ISOLATION_LEVELS:
@@ -124,6 +128,8 @@ class LoadJob:
             "replay": self.replay,
             "identity": self.identity,
             "batch": self.batch,
+            "others": None if self.others is None else self.others.to_json(),
+            "create": self.create,
         }
 
     @staticmethod
@@ -152,6 +158,8 @@ class LoadJob:
                 value.get("replay"),
                 value.get("identity", "origin"),
                 value.get("batch"),
+                None if value.get("others") is None else Positions.from_json(value["others"]),
+                value.get("create", True),
             )
 
 

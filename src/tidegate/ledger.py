@@ -171,6 +171,10 @@ class Ledger:
         )
         return key
 
+    def delete(self, key: str) -> None:
+        """Remove one key. Raises StateUnavailable."""
+        self._store.delete(key)
+
     def accepted_key(self, seq: int) -> str:
         """The key of what an operator accepted for batch `seq`."""
         return f"{self._prefix}accepted.{seq:010d}"
@@ -242,7 +246,7 @@ class Ledger:
         """Let the schedule be this cursor and its newest `keep` ranges; returns the keys that went.
 
         The cursor is written first: what is planned by its generation is the only thing that can be committed from then on. A
-        range that is there already stays, since its run owns it; what the cursor has not committed goes.
+        range that is there already stays, since its run owns it; what the cursor has not committed goes, and what was accepted.
 
         Raises:
             StateUnavailable: the store does not answer; the same call can be made again.
@@ -252,7 +256,7 @@ class Ledger:
         owned = {r.seq for r in readable}
         written = {self.save_range(saved) for saved in ranges[-keep:] if saved.seq not in owned}
         kept = written | {r.key for r in readable if r.seq <= cursor.seq}
-        gone = sorted({r.key for r in listing.ranges} - kept)
+        gone = sorted({*(r.key for r in listing.ranges), *map(self.accepted_key, listing.accepted)} - kept)
         for key in gone:
             self._store.delete(key)
         return gone
@@ -273,7 +277,13 @@ class Ledger:
             raise StateCorrupt(f"{key}: {error.message}", fix=repair, key=key) from error
 
     def prune(self, listing: Listing, *, committed: int, keep: int) -> int:
-        """Delete the oldest committed ranges until `keep` are left; returns how many went. Raises StateUnavailable."""
+        """Delete the oldest committed ranges until `keep` are left, and what was accepted for committed batches.
+
+        Returns how many ranges went. Raises StateUnavailable.
+        """
+        for seq in listing.accepted:
+            if seq <= committed:
+                self._store.delete(self.accepted_key(seq))
         old = [r for r in listing.ranges if r.seq <= committed]
         surplus = old[: max(0, len(listing.ranges) - keep)]
         for r in surplus:

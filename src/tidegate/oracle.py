@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.chunks import live, merged
+from tidegate.chunks import live, merged, without
 from tidegate.cursor import Cursor
-from tidegate.planning import Watermarks, check_same_topics
-from tidegate.ranges import OffsetRange, TopicPartition
+from tidegate.planning import Watermarks, check_same_topics, other_topics
+from tidegate.ranges import OffsetRange, TopicPartition, by_partition
 from tidegate.receipts import Receipt
 
 
@@ -120,8 +120,8 @@ class Verification:
 
     `verdict` is about the records that are both committed and still retained. `miscounts` are about all commits, also of
     records that the log no longer has. `ahead` are rows beyond the cursor that no saved range is waiting to commit.
-    `without_origin` are rows that say of no record that they came from it. `in_flight` and `before_retention` count rows that
-    cannot be judged: of a batch that is loaded and not committed, and of records that are gone.
+    `without_origin` are rows without an origin. `in_flight`, `before_retention` and `former` count rows that cannot be judged:
+    of a batch that is loaded and not committed, of records that are gone, and of a topic that was deleted and created again.
     """
 
     verdict: Verdict
@@ -130,6 +130,7 @@ class Verification:
     in_flight: int
     before_retention: int
     without_origin: int = 0
+    former: int = 0
 
     @property
     def holds(self) -> bool:
@@ -145,6 +146,7 @@ class Verification:
             "without_origin": self.without_origin,
             "in_flight": self.in_flight,
             "before_retention": self.before_retention,
+            "former": self.former,
             "miscounts": [m.to_json() for m in self.miscounts],
         }
 
@@ -169,7 +171,7 @@ def committed_log(cursor: Cursor, watermarks: Watermarks) -> Watermarks:
     return Watermarks({tp: b[0] for tp, b in bounds.items()}, {tp: b[1] for tp, b in bounds.items()}, watermarks.topic_ids)
 
 
-def verify(
+def verify(  # noqa: PLR0913 - each is one thing that the table is held against
     committed: Watermarks,
     log: Mapping[TopicPartition, Iterable[int]],
     table: Mapping[TopicPartition, Iterable[int]],
@@ -179,6 +181,8 @@ def verify(
     compacted: frozenset[str] = frozenset(),
     one_to_one: bool = True,
     without_origin: int = 0,
+    former: Iterable[OffsetRange] = (),
+    absent: Iterable[OffsetRange] = (),
 ) -> Verification:
     """Recompute what the table has to hold.
 
@@ -191,15 +195,15 @@ def verify(
         compacted: topics whose log may lose records that the table keeps.
         one_to_one: whether the transform makes exactly one row of each record; otherwise rows are judged by the
             commits' counts.
-        without_origin: how many rows say of no record that they came from it.
+        without_origin: how many rows have no origin.
+        former: offsets beyond the cursor at which the table may hold rows of a topic that was deleted and created again since.
+        absent: what an operator accepted to be missing in the table; rows that are there all the same are judged.
     """
-    waiting: dict[TopicPartition, list[OffsetRange]] = {}
-    for r in in_flight:
-        waiting.setdefault(r.topic_partition, []).append(r)
+    waiting, old, accepted = by_partition(in_flight), by_partition(merged(former)), by_partition(merged(absent))
     rows = {tp: sorted(table.get(tp, ())) for tp in committed.latest}
     inside: dict[TopicPartition, list[int]] = {}
     ahead: dict[TopicPartition, int] = {}
-    loading = before = 0
+    loading = before = replaced = 0
     for tp, offsets in rows.items():
         start, end = bisect_left(offsets, committed.earliest[tp]), bisect_left(offsets, committed.latest[tp])
         before += start
@@ -207,16 +211,32 @@ def verify(
         beyond = offsets[end:]
         expected = sum(_rows_in(beyond, r) for r in waiting.get(tp, ()))
         loading += expected
-        if len(beyond) > expected:
-            ahead[tp] = len(beyond) - expected
+        theirs = sum(_rows_in(beyond, r) for r in without(old.get(tp, ()), waiting.get(tp, ())))
+        replaced += theirs
+        if len(beyond) > expected + theirs:
+            ahead[tp] = len(beyond) - expected - theirs
     records = {tp: set(log.get(tp, ())) for tp in rows}
+    for tp in records.keys() & accepted.keys():
+        there = set(inside[tp])
+        records[tp] = {offset for offset in records[tp] if offset in there or not _lies_in(offset, accepted[tp])}
     for tp, offsets in inside.items():
         if not one_to_one:
             records[tp] = {offset for offset in offsets if offset in records[tp]}
             inside[tp] = sorted(set(offsets))
         if tp.topic in compacted:
             inside[tp] = [offset for offset in inside[tp] if offset in records[tp]]
-    return Verification(judge(records, inside), tuple(_miscounts(receipts, rows)), ahead, loading, before, without_origin)
+    miscounts = tuple(_miscounts(receipts, rows))
+    return Verification(judge(records, inside), miscounts, ahead, loading, before, without_origin, replaced)
+
+
+def former_ranges(cursor: Cursor, receipts: Iterable[Receipt]) -> list[OffsetRange]:
+    """Where the table may hold rows of topics that were deleted and created again: what was read of the former topics."""
+    read = [r for receipt in receipts if other_topics(receipt.load.topic_ids, cursor.topic_ids) for r in receipt.load.ranges]
+    return read + [OffsetRange(tp.topic, tp.partition, 0, until) for tp, until in cursor.former.items()]
+
+
+def _lies_in(offset: int, ranges: Iterable[OffsetRange]) -> bool:
+    return any(r.from_offset <= offset < r.until_offset for r in ranges)
 
 
 def _miscounts(receipts: Sequence[Receipt], rows: Mapping[TopicPartition, Sequence[int]]) -> Iterable[Miscount]:

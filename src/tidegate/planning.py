@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tidegate.codec import Shape
-from tidegate.cursor import Cursor
+from tidegate.cursor import Cursor, Positions
 from tidegate.errors import (
     ConfigError,
     CursorBeyondLog,
     OffsetsExpired,
     PartitionsDeleted,
+    PartitionsLeftOut,
     RequestError,
     TopicRecreated,
     some,
@@ -29,6 +30,8 @@ from tidegate.ranges import (
     offsets_to_json,
     ranges_from_json,
     ranges_to_json,
+    selection_from_json,
+    selection_to_json,
     total_count,
 )
 from tidegate.rates import max_messages_per_partition, share_limit
@@ -64,16 +67,23 @@ class Watermarks:
 class Accepted:
     """What an operator has accepted for one batch, the one with sequence number `seq`, and for no other.
 
-    `loss` are ranges that retention deleted unread; `recreated` are topics with the id under which they are to start anew.
+    `loss` are ranges that retention deleted unread; `recreated` are topics with the id under which they are to start anew;
+    `absent` are committed ranges that the table does not hold any more.
     """
 
     seq: int
     loss: tuple[OffsetRange, ...] = ()
     recreated: Mapping[str, str] = field(default_factory=dict)
+    absent: tuple[OffsetRange, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {"seq": self.seq, "loss": ranges_to_json(self.loss), "recreated": dict(self.recreated)}
+        return {
+            "seq": self.seq,
+            "loss": ranges_to_json(self.loss),
+            "recreated": dict(self.recreated),
+            "absent": selection_to_json(self.absent),
+        }
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Accepted:
@@ -83,7 +93,12 @@ class Accepted:
             StateCorrupt: the value is not what `to_json` makes.
         """
         with Shape("an acceptance has the wrong shape", "Delete the Variable and accept again"):
-            return Accepted(value["seq"], ranges_from_json(value["loss"]), dict(value["recreated"]))
+            return Accepted(
+                value["seq"],
+                ranges_from_json(value["loss"]),
+                dict(value["recreated"]),
+                selection_from_json(value.get("absent", {})),
+            )
 
 
 @dataclass(frozen=True)
@@ -100,6 +115,8 @@ class RangePolicy:
         max_records: of the batch, shared by lag (`share_limit`).
         min_records: no batch before so many wait, or `max_delay_s` seconds have passed since the last one.
         accepted: what an operator accepted for this batch.
+        begin: partitions that this run is the first to read, and that begin at `start`; all of them in a first run.
+        left_out: partitions of the cursor that the pipeline's file does not name any more.
     """
 
     start: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest"
@@ -114,6 +131,8 @@ class RangePolicy:
     min_records: int | None = None
     max_delay_s: float | None = None
     accepted: Accepted | None = None
+    begin: frozenset[TopicPartition] = frozenset()
+    left_out: frozenset[TopicPartition] = frozenset()
 
     def __post_init__(self) -> None:
         if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
@@ -245,6 +264,15 @@ def _retired(
 ) -> tuple[TopicPartition, ...]:
     gone = sorted(tp for tp in cursor.offsets if tp not in watermarks.latest)
     stopping = [tp for tp in gone if tp.topic not in recreated]
+    unread = [tp for tp in stopping if tp in policy.left_out]
+    if unread and policy.on_deleted == "stop":
+        told = some(map(str, unread), NAMED)
+        raise PartitionsLeftOut(
+            f"the pipeline's file does not read {told} any more, which the cursor of {cursor.pipeline} has read",
+            fix="Name the topic in `source` again, or set `source.on_deleted: retire`, which drops it from the cursor and "
+            "leaves its rows in the table; a topic with another name is a new topic, and begins at `source.start`",
+            partitions=told,
+        )
     if stopping and policy.on_deleted == "stop":
         told = some(map(str, stopping), NAMED)
         raise PartitionsDeleted(
@@ -304,8 +332,9 @@ def _starts(
     expired: frozenset[TopicPartition],
 ) -> dict[TopicPartition, tuple[int, FromReason]]:
     first_run = cursor.seq == 0 and not cursor.offsets
-    if first_run and not isinstance(policy.start, str):
-        _check_offsets("start", policy.start, watermarks.earliest, watermarks)
+    if not isinstance(policy.start, str):
+        asked = {tp: offset for tp, offset in policy.start.items() if first_run or tp in policy.begin}
+        _check_offsets("start", asked, watermarks.earliest, watermarks)
 
     def start_of(tp: TopicPartition) -> tuple[int, FromReason]:
         if tp.topic in recreated:
@@ -314,7 +343,7 @@ def _starts(
             return watermarks.earliest[tp], "accepted loss"
         if tp in cursor.offsets:
             return cursor.offsets[tp], "cursor"
-        if first_run:
+        if first_run or tp in policy.begin:
             return _first(tp, watermarks, policy)
         return watermarks.earliest[tp], "new partition"  # new to everyone, wherever the pipeline itself began
 
@@ -397,7 +426,9 @@ class SavedRange:
     """The plan of one DAG run, made durable before any work: written once, never changed.
 
     `limits` are the limits in force when it was planned; `jumped` and `retired` as in `Plan`; `adopted_from` is the run whose
-    uncommitted range this run took over; `generation` is the cursor's.
+    uncommitted range this run took over; `generation` is the cursor's. `others` are the cursor's positions of the partitions
+    that the batch does not read, so that its receipt tells the whole cursor. `absent` is what an operator accepted to be
+    missing in the table when it was planned.
     """
 
     pipeline: str
@@ -412,6 +443,8 @@ class SavedRange:
     retired: tuple[TopicPartition, ...] = ()
     adopted_from: str | None = None
     generation: int = 0
+    others: Positions | None = None
+    absent: tuple[OffsetRange, ...] = ()
 
     @property
     def to_load(self) -> tuple[OffsetRange, ...]:
@@ -437,6 +470,8 @@ class SavedRange:
             "retired": [[tp.topic, tp.partition] for tp in self.retired],
             "adopted_from": self.adopted_from,
             "generation": self.generation,
+            "others": None if self.others is None else self.others.to_json(),
+            "absent": selection_to_json(self.absent),
         }
 
     @staticmethod
@@ -466,4 +501,6 @@ class SavedRange:
                 retired=tuple(TopicPartition(topic, partition) for topic, partition in value["retired"]),
                 adopted_from=value["adopted_from"],
                 generation=value.get("generation", 0),
+                others=None if value.get("others") is None else Positions.from_json(value["others"]),
+                absent=selection_from_json(value.get("absent", {})),
             )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
+from tidegate.cutting import Box
 from tidegate.planning import Watermarks
 from tidegate.ranges import TopicPartition
 from tidegate.receipts import Receipt
+from tidegate.table import TableHistory
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
@@ -47,10 +49,13 @@ class Brokers(Protocol):
 class SinkHistory(Protocol):
     """What a table's own commits say."""
 
-    def reached(self, table: str, pipeline: str) -> tuple[int, int] | None:
-        """Generation and batch of the pipeline's furthest receipt; None without one, or without a table.
+    def history(self, table: str) -> TableHistory:
+        """The commits that the table's current state descends from. Raises SinkUnavailable."""
 
-        Replays do not count. Raises SinkUnavailable, StateCorrupt.
+    def files(self, table: str, *, by_batch: bool = False) -> list[Box]:
+        """The bounds of each data file of the current state: over topic, partition and offset, or over the batch alone.
+
+        A bound that is not kept is None; a table without these columns has none. Raises SinkUnavailable.
         """
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:

@@ -94,16 +94,20 @@ def disjoint(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 
 def covers(outer: Iterable[OffsetRange], inner: Iterable[OffsetRange]) -> bool:
     """Whether every offset of `inner` lies in one range of `outer`."""
-    by_partition: dict[TopicPartition, list[OffsetRange]] = {}
-    for r in outer:
-        by_partition.setdefault(r.topic_partition, []).append(r)
+    outers = by_partition(outer)
     return all(
-        any(
-            o.from_offset <= i.from_offset and i.until_offset <= o.until_offset for o in by_partition.get(i.topic_partition, ())
-        )
+        any(o.from_offset <= i.from_offset and i.until_offset <= o.until_offset for o in outers.get(i.topic_partition, ()))
         for i in inner
         if i.count
     )
+
+
+def by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[OffsetRange]]:
+    """The ranges of each partition, in the order given."""
+    found: dict[TopicPartition, list[OffsetRange]] = {}
+    for r in ranges:
+        found.setdefault(r.topic_partition, []).append(r)
+    return found
 
 
 def from_offsets(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:
@@ -159,6 +163,31 @@ def ranges_from_json(nested: Mapping[str, Mapping[str, list[int]]]) -> tuple[Off
             OffsetRange(topic, int(partition), *bounds)
             for topic, partitions in nested.items()
             for partition, bounds in partitions.items()
+        )
+    )
+
+
+def selection_to_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[list[int]]]]:
+    """`{topic: {partition: [[from, until], ...]}}`, sorted. Any number of ranges a partition."""
+    nested: dict[str, dict[str, list[list[int]]]] = {}
+    for r in sorted(ranges):
+        nested.setdefault(r.topic, {}).setdefault(str(r.partition), []).append([r.from_offset, r.until_offset])
+    return nested
+
+
+def selection_from_json(nested: Mapping[str, Mapping[str, list[list[int]]]]) -> tuple[OffsetRange, ...]:
+    """The inverse of `selection_to_json`.
+
+    Raises:
+        RequestError: a bound is negative, not whole, or reversed.
+        ValueError, TypeError, AttributeError: the value has another shape.
+    """
+    return tuple(
+        sorted(
+            OffsetRange(topic, int(partition), *bounds)
+            for topic, partitions in nested.items()
+            for partition, pairs in partitions.items()
+            for bounds in pairs
         )
     )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.codec import Shape
+from tidegate.cursor import Positions
 from tidegate.errors import RequestError, StateCorrupt
 from tidegate.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
 
@@ -22,6 +23,8 @@ BATCH = f"{PREFIX}batch"
 """The property that says which batch's rows a commit replaced, where rows are known by their batch."""
 KEPT = f"{PREFIX}kept"
 """The property that says how many of a commit's added rows are older ones, written again as they were."""
+OTHERS = f"{PREFIX}others"
+"""The property that holds the cursor's positions of the partitions that a batch does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class LoadId:
     `attempt` is unique for each write, so that a commit whose answer was lost can be told from an older one of the same batch.
     `topic_ids` and `generation` are the saved range's: what a cursor is rebuilt from. `replay` names the replay that the load
     is a chunk of, and `seq` is the chunk's number then; a replay is no batch of the schedule. `batch` is the number of the
-    batch whose rows are replaced, where rows are known by their batch and not by their origin.
+    batch whose rows are replaced, where rows are known by their batch and not by their origin. `others` are the saved range's,
+    the positions of the partitions that the batch does not read; None in a replay, and in receipts of older versions.
     """
 
     pipeline: str
@@ -44,6 +48,7 @@ class LoadId:
     generation: int = 0
     replay: str | None = None
     batch: int | None = None
+    others: Positions | None = None
 
     @property
     def task(self) -> dict[str, str]:
@@ -55,13 +60,18 @@ class LoadId:
         return {
             **self.task,
             f"{PREFIX}run-id": self.run_id,
-            f"{PREFIX}ranges": json.dumps(ranges_to_json(self.ranges), sort_keys=True, separators=(",", ":")),
+            f"{PREFIX}ranges": _dumps(ranges_to_json(self.ranges)),
             f"{PREFIX}transform": self.transform,
             f"{PREFIX}attempt": self.attempt,
-            f"{PREFIX}topic-ids": json.dumps(dict(self.topic_ids), sort_keys=True, separators=(",", ":")),
+            f"{PREFIX}topic-ids": _dumps(dict(self.topic_ids)),
             f"{PREFIX}generation": str(self.generation),
             **({} if self.batch is None else {BATCH: str(self.batch)}),
+            **({} if self.others is None else {OTHERS: _dumps(self.others.to_json())}),
         }
+
+
+def _dumps(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def task_properties(pipeline: str, seq: int, replay: str | None = None) -> dict[str, str]:
@@ -107,6 +117,7 @@ class Receipt:
                 generation=int(properties.get(f"{PREFIX}generation", "0")),
                 replay=replay,
                 batch=int(properties[BATCH]) if BATCH in properties else None,
+                others=Positions.from_json(json.loads(properties[OTHERS])) if OTHERS in properties else None,
             )
             kept = int(properties.get(KEPT, "0"))
             return Receipt(load, snapshot, committed_at_ms, int(properties.get("added-records", "0")) - kept, kept)
@@ -114,7 +125,12 @@ class Receipt:
             raise _unreadable(snapshot, error) from error
 
     def covers(self, ranges: tuple[OffsetRange, ...]) -> bool:
-        """Whether every offset of `ranges` was replaced by this load."""
+        """Whether the load replaced every offset of `ranges`; rows of a batch need a load of exactly these ranges.
+
+        A row that aggregates a longer range counts records that the next batch counts again.
+        """
+        if self.load.batch is not None:
+            return sorted(r for r in self.load.ranges if r.count) == sorted(r for r in ranges if r.count)
         return covers(self.load.ranges, ranges)
 
     def to_json(self) -> dict[str, Any]:

@@ -323,7 +323,7 @@ def _check_whole(past: Past, selection: tuple[OffsetRange, ...]) -> dict[int, Ch
     Raises:
         RequestError: it cuts through a batch, or holds offsets of none.
     """
-    whole = whole_batches(selection, {seq: receipt.load.ranges for seq, receipt in past.batches().items()})
+    whole = whole_batches(selection, past.batch_ranges())
     bounds = merged(r for chunk in whole.values() for r in chunk)
     if bounds != selection:
         near = f"{min(whole)}..{max(whole)}" if whole else f"1..{past.cursor.seq}"

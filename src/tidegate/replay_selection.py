@@ -52,6 +52,20 @@ class Past:
         found = {r.load.seq: r for r in self.receipts if r.load.replay is None and r.load.seq <= self.cursor.seq}
         return {seq: r for seq, r in sorted(found.items()) if self.same_topics(r.load.topic_ids)}
 
+    def batch_ranges(self) -> dict[int, tuple[OffsetRange, ...]]:
+        """What every committed batch has read, by number, in order: by its receipt, or else by its Variable.
+
+        Batches whose topics were created again since are left out.
+        """
+        found = {seq: receipt.load.ranges for seq, receipt in self.batches().items()}
+        told = {r.load.seq for r in self.receipts if r.load.replay is None}
+        for key in self.listing.ranges:
+            if key.seq <= self.cursor.seq and key.seq not in told:
+                saved = self.ledger.saved_range(key.key)
+                if saved.to_load and self.same_topics(saved.topic_ids):
+                    found[key.seq] = saved.to_load
+        return dict(sorted(found.items()))
+
     def same_topics(self, topic_ids: Mapping[str, str]) -> bool:
         """Whether offsets under these topic ids mean the records that the cursor counts."""
         return not other_topics(topic_ids, self.cursor.topic_ids)

@@ -208,7 +208,7 @@ def test_every_selector_means_the_offsets_that_it_names(world: World) -> None:
         assert planned.saved.selection == tuple(OffsetRange(world.topic, p, start, until) for p in (0, 1)), params
     assert world.rows() == old(0, 0, 3 * BATCH) + old(1, 0, 3 * BATCH)
     assert Ledger(world.store, world.pipeline.name).cursor() == before
-    assert world.sink.reached(world.pipeline.sink.table, world.pipeline.name) == (0, 3)
+    assert world.sink.history(world.pipeline.sink.table).reached(world.pipeline.name) == (0, 3)
 
 
 def test_a_batch_that_was_pruned_is_found_in_the_tables_history(world: World) -> None:

@@ -19,6 +19,7 @@ from tidegate.errors import (
     CursorBeyondLog,
     CursorLost,
     OffsetsExpired,
+    PartitionsLeftOut,
     RequestError,
     StateCorrupt,
     StateUnavailable,
@@ -35,10 +36,10 @@ P0 = TopicPartition("t", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
 
 
-def receipt_of(saved: SavedRange) -> Receipt | None:
+def receipt_of(saved: SavedRange, snapshot: int = 1) -> Receipt | None:
     """What a load of this range leaves in the sink."""
-    load = LoadId("p", saved.seq, saved.run_id, saved.to_load, "v", "a", saved.topic_ids)
-    return Receipt(load, 1, 1, 1) if saved.to_load else None
+    load = LoadId("p", saved.seq, saved.run_id, saved.to_load, "v", "a", saved.topic_ids, saved.generation, others=saved.others)
+    return Receipt(load, snapshot, 1000 * snapshot, 1) if saved.to_load else None
 
 
 @dataclass
@@ -62,8 +63,15 @@ class World:
         assert isinstance(found, Planned)
         return found
 
+    def load(self, planned: Planned) -> Receipt | None:
+        """The newest receipt of the range; the table gets one where it has none."""
+        there = [r for r in self.sink.found if r.load.seq == planned.saved.seq and r.covers(planned.saved.to_load)]
+        made = there[-1] if there else receipt_of(planned.saved, len(self.sink.found) + 1)
+        self.sink.found += [made] if made is not None and not there else []
+        return made
+
     def commit(self, planned: Planned) -> bool:
-        return commit_batch(self.pipeline, planned.key, receipt_of(planned.saved), store=self.store)[2]
+        return commit_batch(self.pipeline, planned.key, self.load(planned), store=self.store)[2]
 
     def run(self, run_id: str) -> Planned:
         planned = self.planned(run_id)
@@ -200,6 +208,7 @@ def test_a_cursor_older_than_the_schedule_is_refused() -> None:
     world.run("run2")
     world.planned("run3")
     world.store.values["tidegate.p.cursor"] = old
+    del world.sink.found[1:]
     with pytest.raises(StateCorrupt, match=r"batch 3 is saved, but the cursor is at batch 1.*ledger rebuild p"):
         world.plan("run4")
 
@@ -482,7 +491,8 @@ def test_an_accepted_loss_lets_the_next_batch_go_on_and_is_recorded() -> None:
     world.brokers.earliest[P0] = 15
     with pytest.raises(OffsetsExpired, match="accept loss p"):
         world.plan("run2")
-    assert accept_loss(PIPELINE, **ports).loss == (OffsetRange("t", 0, 10, 15),)
+    accepted, dropped = accept_loss(PIPELINE, **ports)
+    assert (accepted.loss, dropped) == ((OffsetRange("t", 0, 10, 15),), ())
     saved = world.run("run3").saved
     assert [str(r) for r in saved.ranges] == ["t-0 [15, 25)"]
     assert saved.jumped == {P0: 10}
@@ -531,7 +541,7 @@ def test_the_size_of_records_is_kept_for_limits_in_bytes() -> None:
     pipeline = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(max_bytes=1000))
     world = World(pipeline=pipeline)
     planned = world.planned("run1")
-    commit_batch(pipeline, planned.key, receipt_of(planned.saved), store=world.store, record_bytes=200.0)
+    commit_batch(pipeline, planned.key, world.load(planned), store=world.store, record_bytes=200.0)
     world.brokers.latest[P0] = 1000
     assert [str(r) for r in world.run("run2").saved.ranges] == ["t-0 [25, 30)"]
 
@@ -644,3 +654,95 @@ def test_where_a_partition_was_begun_is_kept_for_as_long_as_it_is_read() -> None
     accept_recreated(world.pipeline, "t", **ports)
     world.run("run3")
     assert world.cursor.starts == {P0: 3}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [Source(("t",)), Source(pattern="t|u", exclude=("u",)), Source(assign={"t": (0,)})],
+    ids=["topics", "pattern", "assign"],
+)
+def test_what_the_file_left_out_is_named_whatever_names_the_source(source: Source) -> None:
+    """Nothing is planned until somebody says what to do with it."""
+    before = Pipeline("p", Source(("t", "u")), "m:f", Sink("lake.a.b"))
+    world = World(brokers=FakeBrokers({P0: 25, TopicPartition("u", 0): 5}), pipeline=before)
+    world.run("run1")
+    world.pipeline = replace(before, source=source)
+    with pytest.raises(PartitionsLeftOut, match="u-0"):
+        world.plan("run2")
+    world.pipeline = replace(before, source=replace(source, on_deleted="retire"))
+    assert world.planned("run2").saved.retired == (TopicPartition("u", 0),)
+
+
+@pytest.mark.parametrize(
+    ("start", "begins"), [("latest", 9), (StartTime(4), 4), (StartOffsets({TopicPartition("u", 0): 7}), 7), ("earliest", 0)]
+)
+def test_a_topic_that_is_added_to_the_file_begins_at_its_start(start: Any, begins: int) -> None:
+    """As in a first run; the topics that were read go on."""
+    source = Source(("t",), start=start if not isinstance(start, StartOffsets) else "earliest")
+    pipeline = Pipeline("p", source, "m:f", Sink("lake.a.b"))
+    world = World(brokers=FakeBrokers({P0: 25}), pipeline=pipeline)
+    world.run("run1")
+    world.brokers.latest[TopicPartition("u", 0)] = 9
+    world.brokers.latest[P0] = 30
+    world.pipeline = replace(pipeline, source=Source(("t", "u"), start=start))
+    ranges = {r.topic: r for r in world.planned("run2").saved.ranges}
+    assert ranges["u"] == OffsetRange("u", 0, begins, 9)
+    assert ranges["t"].from_offset == 25
+
+
+def test_a_range_that_retention_passed_is_named_and_its_loss_can_be_accepted() -> None:
+    """The saved range cannot be loaded any more: it goes, and the next run plans the batch anew."""
+    world = World()
+    world.run("run1")
+    planned = world.planned("failed")
+    ports = {"store": world.store, "brokers": world.brokers, "sink": world.sink}
+    world.brokers.earliest[P0] = 15
+    with pytest.raises(OffsetsExpired, match=r"batch 2 of p after it was planned.*\[10, 15\).*accept loss p"):
+        world.plan("run2")
+    with pytest.raises(OffsetsExpired):
+        world.plan("failed")
+    accepted, dropped = accept_loss(PIPELINE, **ports)
+    assert (accepted.seq, accepted.loss) == (2, (OffsetRange("t", 0, 10, 15),))
+    assert dropped == (planned.saved,)
+    assert world.run("run2").saved.ranges == (OffsetRange("t", 0, 15, 25),)
+    assert Ledger(world.store, "p").listing().accepted == ()
+
+
+def test_a_pending_range_that_the_table_holds_already_loses_nothing() -> None:
+    """Its commit needs no log; nor is one dropped whose records are retained."""
+    world = World()
+    world.run("run1")
+    world.load(world.planned("failed"))
+    world.brokers.earliest[P0] = 15
+    ports = {"store": world.store, "brokers": world.brokers, "sink": world.sink}
+    assert accept_loss(PIPELINE, **ports)[1] == ()
+    assert world.run("run2").saved.adopted_from == "failed"
+
+
+def test_a_committed_batch_whose_records_are_gone_is_not_loaded_again() -> None:
+    """Its rows stay as they are."""
+    world = World()
+    world.run("run1")
+    world.brokers.earliest[P0] = 3
+    with pytest.raises(OffsetsExpired, match="rows of this batch stay as they are"):
+        world.plan("run1")
+
+
+def test_a_batch_carries_the_positions_of_what_it_does_not_read() -> None:
+    """Its receipt tells the whole cursor."""
+    p1 = TopicPartition("t", 1)
+    world = World(brokers=FakeBrokers({P0: 25, p1: 0}))
+    world.run("run1")
+    world.brokers.latest[P0] = 30
+    others = world.run("run2").saved.others
+    assert others is not None
+    assert (others.offsets, others.topic_ids) == ({p1: 0}, {"t": "id"})
+
+
+def test_what_was_accepted_goes_with_a_rebuild() -> None:
+    """It was for a batch of the schedule that is replaced; a commit keeps what is for a later batch."""
+    world = World()
+    ledger = Ledger(world.store, "p")
+    key = ledger.save_accepted(Accepted(2))
+    world.run("run1")
+    assert ledger.replace(ledger.listing(), world.cursor, (), keep=10) == [key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -97,3 +98,26 @@ def test_a_cursor_that_cannot_be_is_refused(change: dict[str, object]) -> None:
         Cursor.from_json({})
     with pytest.raises(StateCorrupt):
         Cursor("p", 0, {P0: -1})
+
+
+def test_a_commit_remembers_what_is_absent_and_what_a_former_topic_left() -> None:
+    """Until the topic is created again, or its new records have replaced the old rows."""
+    before = Cursor("p", 3, {P0: 100}, {"t": "old"}, absent=(OffsetRange("t", 0, 0, 10),))
+    absent = saved_range(100, 120, topic_ids={"t": "old"}, absent=(OffsetRange("t", 0, 10, 20),))
+    after = apply(before, commit_of(absent, receipt_of(absent)))
+    assert after.absent == (OffsetRange("t", 0, 0, 20),)
+    anew = saved_range(0, 30, reason="recreated", seq=5, topic_ids={"t": "new"}, jumped={P0: 120})
+    restarted = apply(after, commit_of(anew, receipt_of(anew)))
+    assert (restarted.absent, restarted.former) == ((), {P0: 120})
+    assert Cursor.from_json(restarted.to_json()) == restarted
+    passed = saved_range(30, 120, seq=6, topic_ids={"t": "new"})
+    assert apply(restarted, commit_of(passed, receipt_of(passed))).former == {}
+
+
+def saved_range(start: int, until: int, reason: str = "cursor", seq: int = 4, **changes: Any) -> SavedRange:
+    ranges, why = (OffsetRange("t", 0, start, until),), (Decision(P0, reason, "log end"),)  # type: ignore[arg-type]
+    return SavedRange("p", seq, "run", ranges, why, limits={}, planned_at_ms=1, **changes)
+
+
+def receipt_of(saved: SavedRange) -> Receipt:
+    return Receipt(LoadId("p", saved.seq, "run", saved.to_load, "v", "a", saved.topic_ids), 1, 1, 1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
 from tidegate.config import Limits, Pipeline, Sink, Source
-from tidegate.cursor import Cursor
+from tidegate.cursor import Cursor, Positions
 from tidegate.errors import StateError
 from tidegate.history import entries, rebuild, versions
 from tidegate.ledger import Ledger
@@ -164,3 +164,30 @@ def test_a_rebuild_keeps_what_runs_own_and_drops_what_was_never_loaded() -> None
     assert store.values[kept] == before
     assert ledger.saved_range(broken).decisions[0].from_reason == "rebuilt"
     assert ledger.cursor() == made.cursor
+
+
+P1 = TopicPartition("t", 1)
+
+
+def test_a_rebuilt_cursor_knows_partitions_that_were_silent() -> None:
+    """The newest receipt tells their positions; what it does not name was retired."""
+    silent = Positions({P1: 70}, {"t": "id"})
+    made = rebuild(
+        "p", [receipt(1, 0, 10, ranges=(OffsetRange("u", 0, 0, 5),), topic_ids={"u": "x"}), receipt(2, 10, 20, others=silent)]
+    )
+    assert made.whole
+    assert (made.cursor.offsets, made.cursor.starts) == ({P0: 20, P1: 70}, {P0: 10, P1: 70})
+    assert made.cursor.topic_ids == {"t": "id"}
+    assert made.ranges[1].others == silent
+
+
+def test_receipts_of_older_versions_are_completed_by_saved_ranges_and_by_an_operator() -> None:
+    """In this order; the result says that nobody vouches for it."""
+    fixed = saved(1, 0, 10, ranges=(OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 70, 70), OffsetRange("t", 2, 5, 5)))
+    retiring = saved(2, 10, 20, retired=(TopicPartition("t", 2),))
+    made = rebuild(
+        "p", [receipt(2, 10, 20)], saved=[retiring, fixed, saved(3, 20, 30)], positions={P0: 1, TopicPartition("t", 3): 8}
+    )
+    assert not made.whole
+    assert made.cursor.offsets == {P0: 20, P1: 70, TopicPartition("t", 3): 8}
+    assert made.cursor.starts == {P0: 10, P1: 70, TopicPartition("t", 3): 8}

@@ -12,6 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
+from tidegate.cutting import Box
 from tidegate.errors import SinkMisfit, SinkUnavailable, StateCorrupt
 from tidegate.iceberg.history import IcebergHistory, changed_columns, strangers
 from tidegate.iceberg.origins import read_origins, rows_without_origin
@@ -46,6 +47,10 @@ def write(table: Table, *offsets: int, **properties: str) -> int:
     return snapshot.snapshot_id
 
 
+def reached() -> tuple[int, int] | None:
+    return IcebergHistory().history(NAME).reached("p")
+
+
 def test_receipts_are_read_in_the_order_of_their_commits(table: Table) -> None:
     """Strangers' commits and other pipelines' are passed over, replays are not."""
     load(table, 1, 0, 1)
@@ -59,16 +64,15 @@ def test_receipts_are_read_in_the_order_of_their_commits(table: Table) -> None:
 
 def test_the_furthest_batch_counts_not_the_last_commit(table: Table) -> None:
     """A batch done over comes later; a replay is none; a later generation is further than any batch of an earlier one."""
-    history = IcebergHistory()
-    assert history.reached(NAME, "p") is None
+    assert reached() is None
     load(table, 9, 9, replay="again")
-    assert history.reached(NAME, "p") is None
+    assert reached() is None
     load(table, 1, 0)
     load(table, 2, 1)
     load(table, 1, 0)
-    assert history.reached(NAME, "p") == (0, 2)
+    assert reached() == (0, 2)
     load(table, 1, 0, generation=1)
-    assert history.reached(NAME, "p") == (1, 1)
+    assert reached() == (1, 1)
 
 
 def test_a_commit_that_was_rolled_back_does_not_count(table: Table) -> None:
@@ -77,7 +81,7 @@ def test_a_commit_that_was_rolled_back_does_not_count(table: Table) -> None:
     load(table, 2, 1)
     table.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
     assert [r.load.seq for r in IcebergHistory().receipts(NAME, "p")] == [1]
-    assert IcebergHistory().reached(NAME, "p") == (0, 1)
+    assert reached() == (0, 1)
     assert list(read_origins(NAME)[TopicPartition("t", 0)]) == [0]
 
 
@@ -127,10 +131,43 @@ def test_a_broken_receipt_is_named_and_a_missing_table_has_none(table: Table) ->
     """A catalog that is not configured is another thing."""
     write(table, 0, **{**LoadId("p", 1, "r", (OffsetRange("t", 0, 0, 1),), "v", "a").to_properties(), "tidegate.seq": "x"})
     with pytest.raises(StateCorrupt, match="cannot be read"):
-        IcebergHistory().reached(NAME, "p")
+        reached()
     with pytest.raises(StateCorrupt, match="cannot be read"):
         IcebergHistory().receipts(NAME, "p")
     assert IcebergHistory().receipts("lake.demo.nothing", "p") == []
     assert read_origins("lake.demo.nothing") == {}
     with pytest.raises(SinkUnavailable, match="PYICEBERG_CATALOG__SEA__URI"):
         IcebergHistory().receipts("sea.demo.flights", "p")
+
+
+def test_the_lineage_of_a_table_is_its_current_states(table: Table) -> None:
+    """Complete until older commits expire; a table that is not there has none."""
+    missing = IcebergHistory().history("lake.demo.nothing")
+    assert (missing.exists, missing.commits) == (False, ())
+    empty = IcebergHistory().history(NAME)
+    assert (empty.exists, empty.commits, empty.complete) == (True, (), True)
+    first, second = load(table, 1, 0), load(table, 2, 1)
+    found = IcebergHistory().history(NAME)
+    assert ([c.snapshot for c in found.commits], found.complete) == ([second, first], True)
+    by_run = found.batch_of_run("p", "run1")
+    assert by_run is not None
+    assert by_run.snapshot == first
+    assert found.batch_of_run("p", "run9") is None
+    assert found.batch_of_run("q", "run1") is None
+    table.maintenance.expire_snapshots().by_id(first).commit()
+    expired = IcebergHistory().history(NAME)
+    assert ([c.snapshot for c in expired.commits], expired.complete) == ([second], False)
+
+
+def test_files_tell_the_bounds_of_what_rows_are_known_by(table: Table) -> None:
+    """Nothing where a column holds nulls, or where the table has no such column."""
+    load(table, 1, 3, 9)
+    rows = {"_kafka_topic": ["t", "t"], "_kafka_partition": [0, 0], "_kafka_offset": [None, 5]}
+    table.append(pa.table(rows, schema=SCHEMA))
+    found = IcebergHistory().files(NAME)
+    assert sorted(found, key=str) == [
+        Box((("t", "t"), (0, 0), (3, 9))),
+        Box((("t", "t"), (0, 0), (None, None))),
+    ]
+    assert IcebergHistory().files(NAME, by_batch=True) == []
+    assert IcebergHistory().files("lake.demo.nothing") == []

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.commit import apply, commit_of
-from tidegate.cursor import Cursor
+from tidegate.cursor import Cursor, Positions
 from tidegate.errors import (
     ConfigError,
     CursorBeyondLog,
     OffsetsExpired,
     PartitionsDeleted,
+    PartitionsLeftOut,
     RequestError,
     StateCorrupt,
     TopicRecreated,
@@ -304,3 +305,34 @@ def test_a_run_waits_for_records_or_for_its_delay(fired_at_ms: int | None, polic
     assert (found.skip is not None) == skipped
     if found.skip is not None:
         assert "5 records wait" in found.skip.reason
+
+
+def test_a_partition_that_the_file_does_not_name_any_more_is_told_from_one_that_is_gone() -> None:
+    """The topic is there: somebody changed `source`."""
+    cursor = Cursor("p", 1, {P0: 5, P1: 7}, {"t": "id"})
+    with pytest.raises(PartitionsLeftOut, match=r"does not read t-1 any more.*on_deleted: retire") as caught:
+        plan(cursor, watermarks((0, 9)), left_out=frozenset({P1}))
+    assert not isinstance(caught.value, PartitionsDeleted)
+    assert plan(cursor, watermarks((0, 9)), left_out=frozenset({P1}), on_deleted="retire").retired == (P1,)
+
+
+def test_a_topic_that_the_file_names_since_begins_at_the_policys_start() -> None:
+    """Other new partitions begin at their earliest offset."""
+    cursor = Cursor("p", 1, {P0: 5}, {"t": "id"})
+    found = plan(cursor, watermarks((0, 5), (2, 9), (3, 9)), start="latest", begin=frozenset({P1}))
+    assert [(str(r), d.from_reason) for r, d in zip(found.ranges, found.decisions, strict=True)] == [
+        ("t-1 [9, 9)", "latest"),
+        ("t-2 [3, 9)", "new partition"),
+    ]
+    with pytest.raises(RequestError, match="t-1 cannot be at 99"):
+        plan(cursor, watermarks((0, 5), (2, 9)), start={P0: 1, P1: 99}, begin=frozenset({P1}))
+
+
+def test_what_a_saved_range_tells_beside_its_own_is_read_back() -> None:
+    """Positions of other partitions, and what is absent; ranges of older versions have neither."""
+    saved = SavedRange(
+        "p", 2, "r", (), (), {}, {}, 1, others=Positions({P1: 4}, {"t": "id"}), absent=(OffsetRange("t", 0, 1, 2),)
+    )
+    assert SavedRange.from_json(saved.to_json()) == saved
+    older = {name: value for name, value in saved.to_json().items() if name not in ("others", "absent")}
+    assert SavedRange.from_json(older) == SavedRange("p", 2, "r", (), (), {}, {}, 1)

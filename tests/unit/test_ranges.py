@@ -17,6 +17,8 @@ from tidegate.ranges import (
     offsets_to_json,
     ranges_from_json,
     ranges_to_json,
+    selection_from_json,
+    selection_to_json,
     total_count,
     until_offsets,
 )
@@ -105,3 +107,10 @@ def test_bounds_and_totals_are_read_off() -> None:
     assert from_offsets(ranges) == {TopicPartition("t", 0): 1, TopicPartition("t", 1): 2}
     assert until_offsets(ranges) == {TopicPartition("t", 0): 4, TopicPartition("t", 1): 2}
     assert total_count(ranges) == 3
+
+
+def test_several_ranges_of_a_partition_are_read_back() -> None:
+    """In order."""
+    ranges = (OffsetRange("t", 0, 5, 9), OffsetRange("t", 0, 1, 2), OffsetRange("t", 1, 0, 1))
+    assert selection_to_json(ranges) == {"t": {"0": [[1, 2], [5, 9]], "1": [[0, 1]]}}
+    assert selection_from_json(selection_to_json(ranges)) == tuple(sorted(ranges))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tidegate.cursor import Positions
 from tidegate.errors import RequestError, StateCorrupt
 from tidegate.jobs import LoadJob, LoadResult, Split
 from tidegate.ranges import OffsetRange, TopicPartition
@@ -59,6 +60,25 @@ def test_a_receipt_covers_its_ranges_and_no_more() -> None:
 
 
 JOB = LoadJob("p", 1, "r", RANGES, "transforms.x:f", "lake.a.b", {"kafka.sasl.jaas.config": "hunter2"})
+
+
+def test_a_receipt_of_a_batch_covers_exactly_its_ranges() -> None:
+    """A row that aggregates more records counts some that the next batch counts again; empty ranges do not matter."""
+    aggregated = replace(RECEIPT, load=replace(LOAD, batch=7))
+    assert aggregated.covers((*RANGES, OffsetRange("t", 2, 4, 4)))
+    assert not aggregated.covers((OffsetRange("t", 0, 10, 20),))
+    assert not aggregated.covers((OffsetRange("t", 0, 10, 19), RANGES[1]))
+
+
+def test_a_receipt_tells_the_positions_of_what_its_batch_did_not_read() -> None:
+    """So the newest one tells the whole cursor."""
+    others = Positions({TopicPartition("u", 3): 40}, {"u": "id"})
+    properties = replace(LOAD, others=others).to_properties()
+    found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1)
+    assert found is not None
+    assert found.load.others == others
+    with pytest.raises(StateCorrupt):
+        Receipt.from_properties({**properties, "tidegate.others": "{}"}, snapshot=1, committed_at_ms=1)
 
 
 def test_json_brings_orders_and_answers_back() -> None:

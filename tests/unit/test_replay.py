@@ -528,8 +528,10 @@ def test_parts_of_batches_are_refused_with_the_nearest_bounds(whole: World, para
 
 
 def test_offsets_of_no_known_batch_are_refused(whole: World) -> None:
-    """Nothing says which rows are theirs."""
+    """Nothing says which rows are theirs: neither a receipt nor a Variable."""
     whole.sink.found.clear()
+    for key in whole.store.keys(f"tidegate.{whole.pipeline.name}.range."):
+        whole.store.delete(key)
     assert "Nearest are batches 1..3" in refused(whole, offsets=[0, 10])
 
 
@@ -625,3 +627,14 @@ def test_asked_ranges_of_every_topic_need_no_name(world: World) -> None:
         world.pipeline, "x", request, store=world.store, brokers=world.brokers, sink=world.sink, now_ms=1, save=False
     )
     assert planned.saved.selection == (r(3, 30, 1),)
+
+
+def test_whole_batches_are_known_by_their_variables_where_the_table_has_no_receipt(whole: World) -> None:
+    """A table that was lost can be loaded again; an uncommitted batch, and one of a former topic, are no past."""
+    whole.sink.found.clear()
+    whole.store.delete(Ledger(whole.store, whole.pipeline.name).range_key(3, "run3"))
+    assert whole.replay("first", offsets=[0, 20]).saved.batches == (1, 2)
+    other = replace(whole.cursor, topic_ids={"t": "new"})
+    Ledger(whole.store, whole.pipeline.name).save_cursor(other)
+    whole.brokers.ids["t"] = "new"
+    assert "Nearest are batches 1..3" in refused(whole, offsets=[0, 20])

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.cursor import Cursor
 from tidegate.errors import TopicRecreated
-from tidegate.oracle import Verification, committed_log, verify, verify_batches
+from tidegate.oracle import Verification, committed_log, former_ranges, verify, verify_batches
 from tidegate.planning import Watermarks
 from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import LoadId, Receipt
@@ -83,6 +83,24 @@ def test_rows_beyond_the_cursor_need_a_saved_range_that_waits_for_them() -> None
     assert found.holds
     assert found.in_flight == 5
     assert check([*rows, 30], in_flight=[OffsetRange("t", 0, 20, 25)]).ahead == {P0: 1}
+
+
+def test_rows_of_a_former_topic_are_no_fault() -> None:
+    """Its offsets beyond the cursor, by the cursor or by receipts under another topic id; a pending batch goes first."""
+    rows = [*range(10, 25)]
+    found = check(rows, former=[OffsetRange("t", 0, 0, 24)], in_flight=[OffsetRange("t", 0, 20, 22)])
+    assert (found.former, found.in_flight, found.ahead) == (2, 2, {P0: 1})
+    cursor = Cursor("p", 3, {P0: 20}, {"t": "new"}, former={P0: 40})
+    old = Receipt(LoadId("p", 1, "r", (OffsetRange("t", 1, 0, 9),), "v", "a", {"t": "old"}), 1, 1, 9)
+    assert former_ranges(cursor, [old, receipt(0, 5)]) == [OffsetRange("t", 1, 0, 9), OffsetRange("t", 0, 0, 40)]
+
+
+def test_what_an_operator_accepted_to_be_absent_is_not_lost() -> None:
+    """Rows that are there all the same count as right."""
+    absent = [OffsetRange("t", 0, 10, 14), OffsetRange("u", 0, 0, 1)]
+    found = check([11, *range(14, 20)], absent=absent)
+    assert (found.holds, found.verdict.total("records")) == (True, 7)
+    assert check([11, *range(15, 20)], absent=absent).verdict.total("lost") == 1
 
 
 def test_rows_that_somebody_deleted_are_missed_also_where_the_log_no_longer_has_the_records() -> None:

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +107,8 @@ class PlanOperator(BaseOperator):
             interval, scheduled = _interval(self.pipeline, run)
             planned = plan_backfill(self.pipeline, context["run_id"], interval, scheduled=scheduled, **ports)
         else:
-            planned = plan_batch(self.pipeline, context["run_id"], _request(context["params"]), **ports)
+            request = replace(_request(context["params"]), ran_at_ms=_ran_at_ms(run))
+            planned = plan_batch(self.pipeline, context["run_id"], request, **ports)
         if isinstance(planned, Skip):
             context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Nothing to read: {planned.reason}.")
             raise AirflowSkipException(planned.reason)
@@ -120,6 +122,7 @@ class PlanOperator(BaseOperator):
             "seq": saved.seq,
             "origin": planned.origin,
             "redo": planned.committed,
+            "create": planned.create,
             "records": total_count(saved.ranges),
             "ranges": ranges_to_json(saved.ranges),
         }
@@ -160,6 +163,11 @@ def _request(params: Mapping[str, Any]) -> Request:
             fix='Write an offset (exclusive) for each partition, such as {"flights": {"0": 1000, "1": 1000}}',
         ) from error
     return Request(params.get("max_records"), offsets)
+
+
+def _ran_at_ms(run: Any) -> int | None:
+    """When a run was created that somebody has cleared since (epoch ms); None for one that runs for the first time."""
+    return int(run.run_after.timestamp() * 1000) if run.clear_number else None
 
 
 def _interval(pipeline: Pipeline, run: Any) -> tuple[tuple[int, int], list[str]]:
@@ -358,6 +366,8 @@ class LoadOperator(SparkLoad):
             redo=redo,
             topic_ids=saved.topic_ids,
             generation=saved.generation,
+            others=saved.others,
+            create=plan.get("create", True),
         )
         return self.run_job(job, context)
 

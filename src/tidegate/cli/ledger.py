@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
+from tidegate.batch import read_watermarks
+from tidegate.chunks import merged, without
 from tidegate.cli.shared import HERE, AsJson, Name, Project, err, open_remote, out, print_table, show_progress, the_pipeline
 from tidegate.config import Pipeline
 from tidegate.cursor import Cursor
-from tidegate.errors import RequestError, StateCorrupt
+from tidegate.cutting import Box
+from tidegate.errors import RequestError, StateCorrupt, StateError, some
+from tidegate.fence import missing_in_table
 from tidegate.history import Entry, Rebuilt, entries, rebuild, versions
 from tidegate.ledger import Ledger, Listing
 from tidegate.planning import SavedRange
-from tidegate.ranges import OffsetRange
+from tidegate.ranges import OffsetRange, TopicPartition, selection_to_json
+from tidegate.table import Missing, TableHistory, find_missing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tidegate.local.remote import Remote
     from tidegate.oracle import BatchVerification, Miscount, Verification
 
 app = typer.Typer()
@@ -29,6 +37,7 @@ ledger = typer.Typer(no_args_is_help=True, help="What a pipeline has run: show i
 app.add_typer(ledger, name="ledger")
 
 SHOWN = 20
+POSITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+):(?P<partition>\d+):(?P<offset>\d+)")
 
 
 @ledger.command()
@@ -52,7 +61,7 @@ def show(
         receipts = remote.sink.receipts(this.sink.table, this.name)
         who = remote.triggered_by(this.name)
     found = entries(saved, receipts, cursor)
-    loaded_by = {version: _ranges_json(ranges) for version, ranges in versions(receipts).items()}
+    loaded_by = {version: selection_to_json(ranges) for version, ranges in versions(receipts).items()}
     if as_json:
         batches = [{**entry.to_json(), "who": who.get(entry.run_id)} for entry in found]
         out.print_json(json.dumps({"pipeline": this.name, "batches": batches, "transforms": loaded_by, "faults": faults}))
@@ -104,7 +113,7 @@ def _verify_batches(this: Pipeline, project: Path) -> BatchVerification:
         told = {r.load.batch for r in receipts}
         # Only a batch without a commit is asked whether it read anything at all.
         silent = {r.seq: r.key for r in listing.ranges if r.seq <= cursor.seq and r.seq not in told}
-        loaded = [seq for seq, key in silent.items() if book.saved_range(key).to_load]
+        loaded = [seq for seq, key in silent.items() if without(book.saved_range(key).to_load, cursor.absent)]
         waiting = bool(listing.of_seq(cursor.seq + 1))
         return verify_batches(cursor.seq, read_batches(this.sink.table), receipts, loaded, waiting=waiting)
 
@@ -112,7 +121,7 @@ def _verify_batches(this: Pipeline, project: Path) -> BatchVerification:
 def _verify_records(this: Pipeline, project: Path) -> Verification:
     from tidegate.iceberg.origins import read_origins, rows_without_origin  # noqa: PLC0415
     from tidegate.kafka.log import compacted_topics, read_offsets  # noqa: PLC0415
-    from tidegate.oracle import committed_log, verify  # noqa: PLC0415
+    from tidegate.oracle import committed_log, former_ranges, verify  # noqa: PLC0415
 
     level = this.source.isolation_level
     with open_remote(project) as remote, show_progress() as progress:
@@ -128,16 +137,85 @@ def _verify_records(this: Pipeline, project: Path) -> Verification:
             settings, committed, isolation_level=level, progress=lambda done: progress("reading the log", done, total)
         )
         progress("reading the table", 0, None)
+        receipts = remote.sink.receipts(this.sink.table, this.name)
         return verify(
             committed,
             log,
             read_origins(this.sink.table),
-            remote.sink.receipts(this.sink.table, this.name),
+            receipts,
             in_flight=in_flight,
             compacted=compacted_topics(settings, topics),
             one_to_one=this.rows_per_record == "one",
             without_origin=rows_without_origin(this.sink.table),
+            former=former_ranges(cursor, receipts),
+            absent=cursor.absent,
         )
+
+
+@ledger.command("reload")
+def reload_command(
+    pipeline: Name,
+    project: Project = HERE,
+    *,
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="leave out what is no longer retained")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print what is missing, and load nothing")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Load again what the table does not hold of the committed batches, by a replay; exit code 0 when it holds all of it.
+
+    For a table that was dropped, rolled back, restored, or that the pipeline's file has replaced by another one.
+    """
+    from tidegate.cli.replay import follow  # noqa: PLC0415
+
+    this = the_pipeline(project, pipeline)
+    with open_remote(project) as remote:
+        missing = _missing(this, remote)
+        before, replayed = missing, None
+        if missing is not None and not as_json:
+            _print_missing(this, missing)
+        if missing is not None and not dry_run:
+            params = {"offsets": selection_to_json(missing.ranges), "accept_loss": accept_loss}
+            replayed = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
+            missing = _missing(this, remote)
+    if as_json:
+        told = {"missing": _missing_json(before), "left": _missing_json(missing), "replay": replayed}
+        out.print_json(json.dumps({"pipeline": this.name, **told}))
+    elif replayed is not None and replayed["state"] != "success":
+        err.print(f"the replay {replayed['run_id']} ended as {replayed['state']}: {replayed['why']}", style="red", markup=False)
+    elif replayed is not None and missing is not None:
+        err.print(
+            f"{this.sink.table} still lacks what is no longer retained; "
+            f"to go on without it, run `tidegate accept table {this.name}`",
+            style="yellow",
+            markup=False,
+        )
+    elif missing is None:
+        out.print(f"[green]{this.sink.table} holds all that {this.name} has committed[/]")
+    if missing is not None:
+        raise typer.Exit(1)
+
+
+def _missing(this: Pipeline, remote: Remote) -> Missing | None:
+    """What the table does not hold of the committed batches, and nobody accepted to be missing."""
+    book = Ledger(remote.store, this.name)
+    listing = book.listing()
+    cursor = remote.cursor(this)
+    accepted = book.accepted(listing, cursor.seq + 1)
+    if accepted is not None:
+        cursor = replace(cursor, absent=(*cursor.absent, *accepted.absent))
+    return missing_in_table(this, book, listing, cursor, sink=remote.sink, history=remote.sink.history(this.sink.table))
+
+
+def _missing_json(missing: Missing | None) -> dict[str, Any] | None:
+    if missing is None:
+        return None
+    return {"ranges": selection_to_json(missing.ranges), "batches": list(missing.batches), "why": missing.why}
+
+
+def _print_missing(this: Pipeline, missing: Missing) -> None:
+    out.print(f"{this.sink.table} lacks batches {some(map(str, missing.batches))} of {this.name}: {missing.why}", markup=False)
+    for r in missing.ranges[:SHOWN]:
+        out.print(f"  {r} = {r.count:,} offsets", markup=False)
 
 
 @ledger.command("rebuild")
@@ -145,11 +223,21 @@ def rebuild_command(
     pipeline: Name,
     project: Project = HERE,
     *,
+    position: Annotated[
+        list[str] | None, typer.Option(help="next offset of a partition that nothing else tells, such as orders:2:1000")
+    ] = None,
+    accept_gaps: Annotated[
+        bool, typer.Option("--accept-gaps", help="record offsets that the table lacks as absent, and go on behind them")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print what would be written, and write nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Restore cursor and saved ranges from the table's own commits; for Variables that are lost, wrong or from a backup."""
+    """Restore cursor and saved ranges from the table's own commits; for Variables that are lost, wrong or from a backup.
+
+    Nothing is written where the table lacks offsets before the rebuilt cursor, or where the position of a partition is unknown.
+    """
     this = the_pipeline(project, pipeline)
+    named = dict(_position(text) for text in position or [])
     with open_remote(project) as remote:
         active = remote.active_runs(this.name)
         if active and not dry_run:
@@ -159,22 +247,78 @@ def rebuild_command(
             )
         book = Ledger(remote.store, this.name)
         listing = book.listing()
-        receipts = remote.sink.receipts(this.sink.table, this.name)
-        made = rebuild(this.name, receipts, generation=_generation(book, listing))
+        history = remote.sink.history(this.sink.table)
+        saved, _ = _readable(book, listing)
+        there = _readable_cursor(book, listing)
+        made = rebuild(
+            this.name,
+            history.receipts(this.name),
+            generation=there.generation,
+            saved=saved,
+            positions={**there.offsets, **named},
+        )
+        unknown = [] if made.whole else _unknown(this, made.cursor, remote)
+        gaps = _gaps(this, made, history, saved, remote)
+        refused = _refusal(this, unknown, gaps, accept_gaps=accept_gaps)
+        if gaps:
+            made = replace(made, cursor=replace(made.cursor, absent=merged([*made.cursor.absent, *gaps])))
+        if refused is not None and not dry_run:
+            raise refused
         gone = [] if dry_run else book.replace(listing, made.cursor, made.ranges, keep=this.keep_ranges)
     if as_json:
         told = {"cursor": made.cursor.to_json(), "batches": len(made.ranges), "notes": list(made.notes), "deleted": gone}
-        out.print_json(json.dumps({"pipeline": this.name, "written": not dry_run, **told}))
-        return
-    _print_rebuilt(this, made, gone, written=not dry_run)
+        left = {"gaps": selection_to_json(gaps), "unknown": [str(tp) for tp in unknown]}
+        out.print_json(json.dumps({"pipeline": this.name, "written": not dry_run, **told, **left}))
+    else:
+        _print_rebuilt(this, made, gone, written=not dry_run)
+    if refused is not None:
+        raise refused
 
 
-def _ranges_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[list[int]]]]:
-    """By topic and partition, several ranges of each."""
-    found: dict[str, dict[str, list[list[int]]]] = {}
-    for r in ranges:
-        found.setdefault(r.topic, {}).setdefault(str(r.partition), []).append([r.from_offset, r.until_offset])
-    return found
+def _position(text: str) -> tuple[TopicPartition, int]:
+    found = POSITION.fullmatch(text)
+    if found is None:
+        raise RequestError(f"{text!r} is not a position", fix="Write it like orders:2:1000: topic, partition, next offset")
+    return TopicPartition(found["topic"], int(found["partition"])), int(found["offset"])
+
+
+def _unknown(this: Pipeline, cursor: Cursor, remote: Remote) -> list[TopicPartition]:
+    """Partitions of the log whose position nothing tells: they may have been read, or may be new."""
+    watermarks = read_watermarks(this.source, cursor, remote.brokers(this))
+    return sorted(tp for tp in watermarks.latest if tp not in cursor.offsets)
+
+
+def _gaps(
+    this: Pipeline, made: Rebuilt, history: TableHistory, saved: list[SavedRange], remote: Remote
+) -> tuple[OffsetRange, ...]:
+    """Offsets before the rebuilt cursor that the table does not hold."""
+
+    def committed() -> list[SavedRange]:
+        newest = {plan.seq: plan for plan in [*made.ranges, *saved] if plan.seq <= made.cursor.seq}
+        return list(newest.values())
+
+    def files() -> list[Box]:
+        return remote.sink.files(this.sink.table, by_batch=this.identity == "batch")
+
+    missing = find_missing(made.cursor, history, committed, files, lineage=False)
+    return () if missing is None else missing.ranges
+
+
+def _refusal(
+    this: Pipeline, unknown: list[TopicPartition], gaps: tuple[OffsetRange, ...], *, accept_gaps: bool
+) -> StateError | None:
+    if unknown:
+        first = unknown[0]
+        return StateError(
+            f"nothing tells how far {this.name} has read {some(map(str, unknown))}: no receipt and no saved range names it",
+            fix=f"Nothing was written. Give the next offset of each, such as --position {first.topic}:{first.partition}:0",
+        )
+    if gaps and not accept_gaps:
+        return StateError(
+            f"{this.sink.table} lacks offsets before the rebuilt cursor of {this.name}: {some(map(str, gaps))}",
+            fix="Nothing was written. Give --accept-gaps to record them as absent; `tidegate replay` loads them afterwards",
+        )
+    return None
 
 
 def _readable(book: Ledger, listing: Listing) -> tuple[list[SavedRange], list[str]]:
@@ -187,12 +331,12 @@ def _readable(book: Ledger, listing: Listing) -> tuple[list[SavedRange], list[st
     return saved, faults
 
 
-def _generation(book: Ledger, listing: Listing) -> int:
-    """Of the cursor, where it can be read."""
+def _readable_cursor(book: Ledger, listing: Listing) -> Cursor:
+    """The cursor that is there, where it can be read; else an empty one."""
     try:
-        return book.cursor().generation if listing.has_cursor else 0
+        return book.cursor() if listing.has_cursor else Cursor(book.pipeline)
     except StateCorrupt:
-        return 0
+        return Cursor(book.pipeline)
 
 
 def _print_entries(found: list[Entry], who: dict[str, str], total: int) -> None:
@@ -235,10 +379,15 @@ def _print_verification(found: Verification) -> None:
     for tp, rows in found.ahead.items():
         out.print(f"{tp}: {rows:,} rows lie beyond the cursor, and no saved range waits for them", style="red", markup=False)
     if found.without_origin:
-        out.print(f"{found.without_origin:,} rows say of no record that they came from it", style="red")
-    for rows, what in ((found.in_flight, "a batch in flight"), (found.before_retention, "records that are gone from the log")):
+        out.print(f"{found.without_origin:,} rows have no origin (_kafka_* is null)", style="red")
+    unjudged = (
+        (found.in_flight, "a pending batch"),
+        (found.before_retention, "records that are gone from the log"),
+        (found.former, "a topic that was deleted and created again"),
+    )
+    for rows, what in unjudged:
         if rows:
-            out.print(f"{rows:,} rows of {what} were not looked at one by one")
+            out.print(f"{rows:,} rows of {what} were not judged")
 
 
 def _print_batches(found: BatchVerification) -> None:

@@ -75,7 +75,7 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         if dry_run:
             _tell(this, request, remote, as_json=as_json)
             return
-        done = _follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
+        done = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
     if as_json:
         out.print_json(json.dumps(done))
     elif done["state"] == "success":
@@ -109,7 +109,7 @@ def _tell(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *, as_json
         out.print(line, markup=False)
 
 
-def _follow(api: AirflowApi, dag_id: str, run_id: str) -> dict[str, Any]:
+def follow(api: AirflowApi, dag_id: str, run_id: str) -> dict[str, Any]:
     """The run's result, once it ended; a bar shows the chunks that are done."""
     err.print(f"{dag_id}: run {run_id}", markup=False)
     with show_progress() as progress:

@@ -88,12 +88,32 @@ def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJ
 
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        found = accept_loss(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink)
+        found, dropped = accept_loss(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink)
     if as_json:
-        out.print_json(json.dumps(found.to_json()))
+        out.print_json(json.dumps({**found.to_json(), "dropped": [saved.run_id for saved in dropped]}))
         return
     out.print(f"accepted for batch {found.seq} of {this.name}; lost:")
     for r in found.loss:
+        out.print(f"  {r} = {r.count:,} offsets", markup=False)
+    for saved in dropped:
+        out.print(
+            f"the range that run {saved.run_id} planned cannot be loaded any more: the next run plans batch {saved.seq} anew"
+        )
+
+
+@accept.command("table")
+def accept_table_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
+    """Let the schedule go on though the table does not hold all that is committed; what is missing is recorded as absent."""
+    from tidegate.batch import accept_table  # noqa: PLC0415
+
+    this = the_pipeline(project, pipeline)
+    with open_remote(project) as remote:
+        found = accept_table(this, store=remote.store, sink=remote.sink)
+    if as_json:
+        out.print_json(json.dumps(found.to_json()))
+        return
+    out.print(f"accepted for batch {found.seq} of {this.name}; {this.sink.table} stays without:")
+    for r in found.absent:
         out.print(f"  {r} = {r.count:,} offsets", markup=False)
 
 

@@ -9,16 +9,23 @@ Only ancestors of the table's current state count: a commit that was rolled back
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from tidegate.cutting import Bounds, Box
 from tidegate.errors import SinkUnavailable
-from tidegate.receipts import PREFIX, Receipt, batch_told_by
+from tidegate.receipts import PREFIX, Receipt
+from tidegate.table import TableCommit, TableHistory
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
+    from pyiceberg.types import NestedField, PrimitiveType
 
+ORIGIN = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
+BATCH_COLUMN = "_batch"
 
 CHANGES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
 """What a commit that changes rows says of itself; making a table leaves a commit without any."""
@@ -27,15 +34,39 @@ CHANGES = ("added-data-files", "deleted-data-files", "added-delete-files", "remo
 class IcebergHistory:
     """The `SinkHistory` port over PyIceberg, which is slow to import: the first call does it."""
 
-    def reached(self, table: str, pipeline: str) -> tuple[int, int] | None:
-        """Generation and batch of the pipeline's furthest receipt; None without one, or without a table.
+    def history(self, table: str) -> TableHistory:
+        """The commits that the table's current state descends from, newest first, as far as they are kept.
 
         Raises:
             SinkUnavailable: the catalog is not configured here, or does not answer.
-            StateCorrupt: a receipt is there, but broken.
         """
-        told = (batch_told_by(summary, snapshot=snapshot.snapshot_id) for snapshot, summary in _loads(table, pipeline))
-        return max((batch for batch in told if batch is not None), default=None)
+        found = load_table(table)
+        if found is None:
+            return TableHistory(exists=False)
+        lineage = list(_lineage(found))
+        return TableHistory(
+            tuple(
+                TableCommit(s.snapshot_id, s.timestamp_ms, {} if s.summary is None else {**s.summary.additional_properties})
+                for s in lineage
+            ),
+            complete=not lineage or _is_first(lineage[-1]),
+        )
+
+    def files(self, table: str, *, by_batch: bool = False) -> list[Box]:
+        """The bounds of each data file, over the origin columns or over the batch alone, read from the manifests.
+
+        A bound that is not kept is None, also where the column holds nulls; a table without these columns has no files.
+
+        Raises:
+            SinkUnavailable: the catalog or the storage does not answer.
+        """
+        found = load_table(table)
+        columns = (BATCH_COLUMN,) if by_batch else ORIGIN
+        if found is None or not {*columns} <= {*found.schema().column_names}:
+            return []
+        fields = [found.schema().find_field(name) for name in columns]
+        with _answering(table):
+            return [Box(tuple(_bounds(task.file, field) for field in fields)) for task in found.scan().plan_files()]
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """Every receipt of the pipeline that the table's state stands on, oldest commit first, replays too.
@@ -44,19 +75,27 @@ class IcebergHistory:
             SinkUnavailable: the catalog is not configured here, or does not answer.
             StateCorrupt: a receipt is there, but broken.
         """
-        read = (
-            Receipt.from_properties(summary, snapshot=snapshot.snapshot_id, committed_at_ms=snapshot.timestamp_ms)
-            for snapshot, summary in _loads(table, pipeline)
-        )
-        return [receipt for receipt in read if receipt is not None][::-1]
+        return self.history(table).receipts(pipeline)
 
 
-def _loads(table: str, pipeline: str) -> Iterator[tuple[Snapshot, dict[str, str]]]:
-    """The commits of the pipeline's loads with their properties, newest first."""
-    for snapshot in ancestors(table):
-        summary = {} if snapshot.summary is None else {**snapshot.summary.additional_properties}
-        if summary.get(f"{PREFIX}pipeline") == pipeline:
-            yield snapshot, summary
+def _is_first(snapshot: Snapshot) -> bool:
+    """Whether a commit is the first of its table. A commit without a parent may be a later one: PyIceberg's expiry removes it.
+
+    Tables of format version 1 do not count their commits, so there the parent alone tells.
+    """
+    return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= 1
+
+
+def _bounds(file: DataFile, field: NestedField) -> Bounds:
+    """The least and the greatest value of a column in a data file; None where the file does not say."""
+    from pyiceberg.conversions import from_bytes  # noqa: PLC0415 - slow to import
+
+    bounds = [(side or {}).get(field.field_id) for side in (file.lower_bounds, file.upper_bounds)]
+    if None in bounds or (file.null_value_counts or {}).get(field.field_id, 1):
+        return None, None
+    kind = cast("PrimitiveType", field.field_type)
+    lower, upper = (from_bytes(kind, bound) for bound in bounds if bound is not None)
+    return lower, upper
 
 
 def strangers(table: str) -> list[dict[str, Any]]:
@@ -128,10 +167,19 @@ def load_table(name: str) -> Table | None:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError  # noqa: PLC0415
 
     catalog, _, identifier = name.partition(".")
+    with _answering(name):
+        try:
+            return load_catalog(catalog).load_table(identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+
+@contextmanager
+def _answering(name: str) -> Iterator[None]:
+    """Whatever PyIceberg raises inside is a catalog or a storage that does not answer."""
+    catalog = name.partition(".")[0]
     try:
-        return load_catalog(catalog).load_table(identifier)
-    except (NoSuchTableError, NoSuchNamespaceError):
-        return None
+        yield
     except Exception as error:
         raise SinkUnavailable(
             f"the catalog of {name} cannot be read: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",

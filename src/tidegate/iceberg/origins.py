@@ -7,10 +7,8 @@ from array import array
 import pyarrow.compute as pc
 
 from tidegate.errors import SinkMisfit
-from tidegate.iceberg.history import load_table
+from tidegate.iceberg.history import BATCH_COLUMN, ORIGIN, load_table
 from tidegate.ranges import TopicPartition
-
-ORIGIN = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 
 
 def read_origins(table: str) -> dict[TopicPartition, array[int]]:
@@ -60,11 +58,11 @@ def read_batches(table: str) -> dict[int | None, int]:
     here = load_table(table)
     if here is None:
         return {}
-    if "_batch" not in here.schema().column_names:
+    if BATCH_COLUMN not in here.schema().column_names:
         raise SinkMisfit(
             f"the rows of table {table} are not known by their batch",
             fix="The pipeline says `identity: batch`: write to a new table, or say `identity: origin`",
             table=table,
         )
-    counted = pc.value_counts(here.scan(selected_fields=("_batch",)).to_arrow()["_batch"])
+    counted = pc.value_counts(here.scan(selected_fields=(BATCH_COLUMN,)).to_arrow()[BATCH_COLUMN])
     return {each["values"]: each["counts"] for each in counted.to_pylist()}

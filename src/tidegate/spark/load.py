@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
-from tidegate.errors import ReceiptMismatch, RequestError, SinkConflict, SinkUnavailable, some
+from tidegate.errors import ReceiptMismatch, RequestError, SinkConflict, SinkUnavailable, TableLost, some
 from tidegate.failpoints import reach
 from tidegate.jobs import LoadJob, LoadResult
 from tidegate.ranges import OffsetRange, total_count
@@ -93,6 +93,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
             job.generation,
             job.replay,
             job.batch_replaced,
+            job.others,
         )
         # A new batch lies where nothing is, as a rule; where something is in its way all the same, its commit is refused.
         look = exists and (job.redo or job.replay is not None or landed is not None)
@@ -181,6 +182,12 @@ def _landed_after_all(table: IcebergTable, load: LoadId) -> Receipt | None:
 
 
 def _fit(table: IcebergTable, schema: StructType, wanted: Identity, job: LoadJob, *, exists: bool) -> None:
+    if not exists and not job.create:
+        raise TableLost(
+            f"table {job.table} is gone, which held earlier batches of {job.pipeline}",
+            fix=f"Nothing was written. Run `tidegate plan {job.pipeline}`: it names what is missing, and how to go on",
+            table=job.table,
+        )
     if not exists:
         table.create(schema, wanted)
     table.check_fits(schema, wanted, job.transform)

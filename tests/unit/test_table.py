@@ -1,0 +1,364 @@
+"""Laws of what a table must hold for a schedule to go on: a lost batch is named, a healthy table is never refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from fakes import FakeBrokers, FakeHistory, MemoryStore
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.batch import Planned, Request, accept_table, commit_batch, plan_batch
+from tidegate.chunks import without
+from tidegate.config import Limits, Pipeline, Sink, Source
+from tidegate.cursor import Cursor
+from tidegate.cutting import Box
+from tidegate.errors import RangeForgotten, RequestError, TableLost
+from tidegate.ledger import Ledger
+from tidegate.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.receipts import LoadId, Receipt
+from tidegate.table import CLOCKS_APART_MS, TableCommit, find_missing
+
+P0 = TopicPartition("t", 0)
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
+BY_BATCH = replace(PIPELINE, identity="batch")
+HOUR_MS = 3_600_000
+
+
+def file(first: int | None, last: int | None, topic: str | None = "t") -> Box:
+    """A data file of one partition."""
+    return Box(((topic, topic), (0, 0), (first, last)))
+
+
+@dataclass
+class World:
+    """A pipeline that has committed three batches of ten offsets, an hour apart, and whose next ten wait."""
+
+    pipeline: Pipeline = PIPELINE
+    store: MemoryStore = field(default_factory=MemoryStore)
+    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 40}))
+    sink: FakeHistory = field(default_factory=FakeHistory)
+    now_ms: int = 0
+
+    def __post_init__(self) -> None:
+        for n in range(3):
+            self.batch(f"run{n + 1}")
+
+    def plan(self, run_id: str, **changes: Any) -> Planned:
+        self.now_ms += HOUR_MS
+        ports: dict[str, Any] = {"store": self.store, "brokers": self.brokers, "sink": self.sink, "now_ms": self.now_ms}
+        found = plan_batch(self.pipeline, run_id, Request(**changes), **ports)
+        assert isinstance(found, Planned)
+        return found
+
+    def batch(self, run_id: str) -> Planned:
+        planned = self.plan(run_id)
+        saved = planned.saved
+        number = saved.seq if self.pipeline.identity == "batch" else None
+        receipt = self.land(LoadId("p", saved.seq, run_id, saved.to_load, "v", run_id, saved.topic_ids, batch=number))
+        commit_batch(self.pipeline, planned.key, receipt, store=self.store)
+        return planned
+
+    def land(self, load: LoadId) -> Receipt:
+        self.now_ms += 1
+        made = Receipt(load, self.now_ms, self.now_ms, total_count(load.ranges))
+        self.sink.found.append(made)
+        return made
+
+    def replay(self, *ranges: OffsetRange, batch: int | None = None) -> None:
+        self.land(LoadId("p", 0, "again", ranges, "v", "x", {"t": "id"}, replay="again", batch=batch))
+
+    def stranger(self) -> None:
+        """A commit of somebody else, the newest of the table."""
+        self.sink.others.append(TableCommit(-self.now_ms, self.now_ms + 1))
+
+    @property
+    def cursor(self) -> Cursor:
+        return Ledger(self.store, "p").cursor()
+
+    def missing(self) -> tuple[str, str]:
+        """The ranges that a plan refuses for, and its message; it saves nothing."""
+        before = dict(self.store.values)
+        with pytest.raises(TableLost) as caught:
+            self.plan("next")
+        assert self.store.values == before
+        assert not caught.value.retryable
+        assert "tidegate ledger reload p" in caught.value.fix
+        return str(caught.value.fields["missing"]), caught.value.message
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def batches() -> World:
+    return World(BY_BATCH)
+
+
+def test_a_table_that_descends_from_the_last_batch_is_believed_without_a_further_look(world: World) -> None:
+    """Also behind commits of others; no saved range and no file is read."""
+    world.stranger()
+    before = len([call for call in world.store.calls if call[0] == "get"])
+    assert world.plan("next").saved.ranges == (OffsetRange("t", 0, 30, 40),)
+    assert [key for verb, key in world.store.calls if verb == "get"][before:] == [
+        "tidegate.p.cursor",
+        Ledger(world.store, "p").range_key(3, "run3"),
+    ]
+
+
+def test_a_table_that_was_dropped_or_renamed_is_refused_with_all_that_is_missing(world: World) -> None:
+    """So is one that a changed `sink.table` names for the first time."""
+    world.sink.exists = False
+    missing, message = world.missing()
+    assert missing == "t-0 [0, 30)"
+    assert "batches 1, 2, 3 of p" in message
+    assert "there is no such table" in message
+    assert "30 offsets" in message
+
+
+def test_a_table_that_was_created_again_is_refused(world: World) -> None:
+    """Empty, or with rows of somebody."""
+    world.sink.found.clear()
+    assert world.missing()[0] == "t-0 [0, 30)"
+    world.stranger()
+    assert world.missing()[0] == "t-0 [0, 30)"
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_table_that_was_rolled_back_is_refused_with_the_batches_since(world: World, *, expired: bool) -> None:
+    """Whether or not older snapshots have expired."""
+    del world.sink.found[1:]
+    world.sink.expired = expired
+    world.sink.boxes = [file(0, 9)]
+    missing, message = world.missing()
+    assert missing == "t-0 [10, 30)"
+    assert "batches 2, 3 of p" in message
+
+
+def test_a_rollback_of_seconds_is_found_by_the_files(world: World) -> None:
+    """Clocks of two writers may differ by more, so the times alone prove nothing."""
+    cursor = world.cursor
+    assert cursor.receipt is not None
+    near = {**cursor.receipt, "committed_at_ms": world.sink.found[0].committed_at_ms + CLOCKS_APART_MS // 2}
+    Ledger(world.store, "p").save_cursor(replace(cursor, receipt=near))
+    del world.sink.found[1:]
+    world.sink.expired = True
+    world.sink.boxes = [file(0, 9)]
+    assert world.missing()[0] == "t-0 [10, 30)"
+
+
+def test_a_healthy_table_whose_receipts_are_gone_is_not_refused(world: World) -> None:
+    """Compacted by somebody else, and then expired to one snapshot."""
+    world.sink.found.clear()
+    world.sink.expired = True
+    world.stranger()
+    world.sink.boxes = [file(0, 29)]
+    assert world.plan("next").saved.seq == 4
+
+
+def test_files_that_do_not_say_what_they_hold_leave_an_expired_table_believed(world: World) -> None:
+    """Nothing speaks against it."""
+    world.sink.found.clear()
+    world.sink.expired = True
+    world.stranger()
+    world.sink.boxes = [file(None, None, None)]
+    assert world.plan("next").saved.seq == 4
+
+
+def test_an_expired_table_is_believed_where_nothing_can_tell(world: World) -> None:
+    """The last batch made no row, or its Variable is gone."""
+    world.sink.found.clear()
+    world.sink.expired = True
+    world.stranger()
+    cursor = world.cursor
+    assert cursor.receipt is not None
+    Ledger(world.store, "p").save_cursor(replace(cursor, receipt={**cursor.receipt, "rows": 0}))
+    assert world.plan("next").saved.seq == 4
+
+
+def test_what_replays_have_loaded_again_is_not_missing_any_more(world: World) -> None:
+    """The schedule goes on once all of it is there, and its next commit vouches for the table."""
+    del world.sink.found[1:]
+    world.replay(OffsetRange("t", 0, 10, 25))
+    assert world.missing()[0] == "t-0 [25, 30)"
+    world.replay(OffsetRange("t", 0, 25, 30))
+    world.batch("next")
+    assert world.cursor.receipt is not None
+    assert world.cursor.receipt["snapshot"] in world.sink.history("lake.a.b").snapshots
+
+
+def test_rows_that_somebody_restored_are_seen_in_the_files(world: World) -> None:
+    """A table that was made anew from a backup; a file of several partitions proves nothing."""
+    world.sink.found.clear()
+    world.stranger()
+    world.sink.boxes = [file(0, 24), Box((("a", "z"), (0, 9), (0, 99)))]
+    assert world.missing()[0] == "t-0 [25, 30)"
+    world.sink.boxes.append(file(25, 29))
+    assert world.plan("next").saved.seq == 4
+
+
+def test_batches_whose_variables_were_pruned_are_named_by_their_offsets(world: World) -> None:
+    """From where the partition was begun."""
+    ledger = Ledger(world.store, "p")
+    world.store.delete(ledger.range_key(1, "run1"))
+    world.sink.exists = False
+    missing, message = world.missing()
+    assert missing == "t-0 [0, 30)"
+    assert "batches 2, 3 of p" in message
+
+
+def test_only_batches_of_the_pruned_part_are_lost_and_none_has_a_number(world: World) -> None:
+    """The offsets are named all the same."""
+    world.store.delete(Ledger(world.store, "p").range_key(1, "run1"))
+    world.replay(OffsetRange("t", 0, 10, 30))
+    del world.sink.found[:3]
+    missing, message = world.missing()
+    assert missing == "t-0 [0, 10)"
+    assert "does not hold earlier batches of p" in message
+
+
+def test_ranges_of_a_topic_that_was_created_again_are_nobodys(world: World) -> None:
+    """They cannot be loaded any more."""
+    world.sink.exists = False
+    cursor = world.cursor
+    other = replace(cursor, topic_ids={"t": "new"}, starts={P0: 0}, offsets={P0: 5})
+    saved = [Ledger(world.store, "p").saved_range(key) for key in world.store.keys("tidegate.p.range.")]
+    found = find_missing(other, world.sink.history(""), lambda: saved, list)
+    assert found is not None
+    assert found.ranges == (OffsetRange("t", 0, 0, 5),)
+
+
+def test_a_schedule_that_has_loaded_nothing_asks_nothing_of_its_table() -> None:
+    """A first run makes it."""
+    store, sink = MemoryStore(), FakeHistory(exists=False)
+    ports: dict[str, Any] = {"store": store, "brokers": FakeBrokers({P0: 5}), "sink": sink, "now_ms": 1}
+    found = plan_batch(PIPELINE, "run", Request(), **ports)
+    assert isinstance(found, Planned)
+    assert found.create
+
+
+def test_a_later_load_may_not_create_the_table(world: World) -> None:
+    """It would hold that batch alone."""
+    assert not world.plan("next").create
+    assert not world.plan("run1").create
+
+
+def test_an_operator_lets_the_schedule_go_on_without_what_is_missing(world: World) -> None:
+    """The cursor remembers it, and no other loss is accepted by that."""
+    ports: dict[str, Any] = {"store": world.store, "sink": world.sink}
+    with pytest.raises(RequestError, match="holds all"):
+        accept_table(PIPELINE, **ports)
+    world.sink.exists = False
+    assert accept_table(PIPELINE, **ports).absent == (OffsetRange("t", 0, 0, 30),)
+    planned = world.plan("next")
+    assert planned.create
+    world.sink.exists = True
+    world.sink.found.clear()
+    world.batch("next")
+    assert world.cursor.absent == (OffsetRange("t", 0, 0, 30),)
+    assert Ledger(world.store, "p").listing().accepted == ()
+    world.brokers.latest[P0] = 50
+    world.sink.found.clear()
+    assert world.missing()[0] == "t-0 [30, 40)"
+
+
+def test_an_adopted_range_carries_what_was_accepted(world: World) -> None:
+    """The run that planned it had failed before the table was lost."""
+    world.plan("failed")
+    world.sink.found.clear()
+    accept_table(PIPELINE, store=world.store, sink=world.sink)
+    world.batch("next")
+    assert world.cursor.absent == (OffsetRange("t", 0, 0, 30),)
+
+
+def test_lost_batches_of_aggregates_are_told_by_their_numbers(batches: World) -> None:
+    """A receipt of other ranges under the same number is none."""
+    lost = batches.sink.found.pop(1)
+    batches.sink.found.pop()
+    batches.sink.boxes = [Box(((1, 1),))]
+    missing, message = batches.missing()
+    assert missing == "t-0 [10, 30)"
+    assert "batches 2, 3" in message
+    batches.replay(OffsetRange("t", 0, 10, 25), batch=2)
+    assert batches.missing()[0] == "t-0 [10, 30)"
+    batches.replay(*lost.load.ranges, batch=2)
+    assert batches.missing()[0] == "t-0 [20, 30)"
+    batches.sink.boxes = [Box(((3, 3),)), Box(((None, None),))]
+    assert batches.plan("next").saved.seq == 4
+
+
+def test_aggregates_of_an_expired_table_are_looked_up_by_the_last_batch(batches: World) -> None:
+    """Its files say which batches they hold."""
+    batches.sink.found.clear()
+    batches.sink.expired = True
+    batches.stranger()
+    batches.sink.boxes = [Box(((1, 3),))]
+    assert batches.plan("next").saved.seq == 4
+    batches.sink.boxes = [Box(((1, 2),))]
+    assert batches.missing()[0] == "t-0 [20, 30)"
+
+
+@given(
+    held=st.sets(st.integers(1, 6)),
+    replayed=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 15)), max_size=4),
+)
+def test_every_offset_of_a_complete_lineage_is_in_a_receipt_or_missing(held: set[int], replayed: list[tuple[int, int]]) -> None:
+    """None is lost silently, none is asked for twice."""
+    world = World(brokers=FakeBrokers({P0: 100}))
+    for n in range(4, 8):
+        world.batch(f"run{n}")
+    world.sink.found = [r for r in world.sink.found if r.load.seq in held]
+    for start, count in replayed:
+        world.replay(OffsetRange("t", 0, start, start + count))
+    there = [r for receipt in world.sink.found for r in receipt.load.ranges]
+    saved = [Ledger(world.store, "p").saved_range(key) for key in world.store.keys("tidegate.p.range.")]
+    found = find_missing(world.cursor, world.sink.history(""), lambda: saved, list)
+    expected = without([OffsetRange("t", 0, 0, 70)], there)
+    assert (found.ranges if found else ()) == expected
+
+
+def test_a_cleared_run_whose_variable_was_pruned_does_its_own_range_again(world: World) -> None:
+    """By its receipt; the cursor stays, and nothing is planned under its id."""
+    world.store.delete(Ledger(world.store, "p").range_key(2, "run2"))
+    again = world.plan("run2", ran_at_ms=1)
+    assert (again.origin, again.committed, again.saved.seq) == ("own", True, 2)
+    assert again.saved.ranges == (OffsetRange("t", 0, 10, 20),)
+    assert commit_batch(PIPELINE, again.key, world.sink.found[1], store=world.store)[2] is False
+    assert world.cursor.seq == 3
+
+
+def test_a_cleared_run_that_nothing_is_known_of_fails_by_name(world: World) -> None:
+    """Its Variable was pruned, and its snapshot has expired."""
+    ledger = Ledger(world.store, "p")
+    world.store.delete(ledger.range_key(1, "run1"))
+    del world.sink.found[:2]
+    world.sink.expired = True
+    before = dict(world.store.values)
+    with pytest.raises(RangeForgotten, match=r"run run1 of p.*keep_ranges: 1000.*tidegate replay p"):
+        world.plan("run1", ran_at_ms=HOUR_MS - 1)
+    assert world.store.values == before
+    for key in world.store.keys("tidegate.p.range."):
+        world.store.delete(key)
+    with pytest.raises(RangeForgotten):
+        world.plan("run1", ran_at_ms=HOUR_MS - 1)
+
+
+def test_a_cleared_run_that_never_saved_a_range_plans_one(world: World) -> None:
+    """It failed before, for want of a broker; had it saved a range, that would still be kept."""
+    assert world.plan("failed", ran_at_ms=1).saved.seq == 4
+    world.store.delete(Ledger(world.store, "p").range_key(1, "run1"))
+    world.batch("failed")
+    world.brokers.latest[P0] = 50
+    assert world.plan("later", ran_at_ms=world.now_ms).saved.seq == 5
+
+
+def test_a_first_run_that_was_cleared_plans_its_batch() -> None:
+    """There is no past that it could have been part of."""
+    ports: dict[str, Any] = {"store": MemoryStore(), "brokers": FakeBrokers({P0: 5}), "sink": FakeHistory(), "now_ms": 9}
+    found = plan_batch(PIPELINE, "run", Request(ran_at_ms=1), **ports)
+    assert isinstance(found, Planned)
+    assert found.saved.seq == 1
