@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from conftest import Project, Runs
 
 from tidegate.codec import encode
@@ -218,3 +219,63 @@ def test_compaction_and_expired_snapshots_are_harmless_and_changed_columns_are_t
     found = project.tidegate("ledger", "verify", NAME, code=1)
     assert (found["without_origin"], found["changed_columns"]) == (1, ["note was dropped"])
     assert [c["operation"] for c in found["other_commits"]] == ["append"]
+
+
+def test_a_rebuilt_cursor_knows_a_partition_that_was_silent_all_the_time(
+    project: Project, api: AirflowApi, platform: Platform, kafka: dict[str, str]
+) -> None:
+    """It began at the log's end; read from its beginning, its old records would be new."""
+    name = "silent"
+    create_topic(kafka, name, 2)
+    producer = Producer(kafka)
+
+    def send(partition: int, count: int) -> None:
+        for _ in range(count):
+            producer.produce(name, b"{}", partition=partition)
+        assert producer.flush(30) == 0
+
+    send(0, 5)
+    send(1, 7)
+    project.write(name, source={"topics": [name], "start": "latest"}, retries=0, sink={"table": "lake.bad.silent"})
+    platform.sync_pools({"tidegate_lake_bad_silent": 1})
+    silent = Runs(api, name)
+    for _ in range(2):
+        assert silent.run()["state"] == "success"
+        send(0, 3)
+    before = Ledger(ApiStore(api), name).cursor()
+    for key in api.variables(f"tidegate.{name}."):
+        api.delete_variable(key)
+    refused = project.tidegate("ledger", "rebuild", name, code=1)
+    assert "nothing is known of batch 1" in refused["message"]
+    assert api.variables(f"tidegate.{name}.") == {}
+    project.tidegate("ledger", "rebuild", name, "--accept-gaps")
+    after = Ledger(ApiStore(api), name).cursor()
+    assert (after.offsets, after.topic_ids) == (before.offsets, before.topic_ids)
+    send(1, 1)
+    assert silent.run()["state"] == "success"
+    newest = project.tidegate("ledger", "show", name)["batches"][-1]
+    assert newest["ranges"] == {name: {"0": [8, 11], "1": [7, 8]}}
+
+
+@pytest.mark.usefixtures("catalog")
+def test_a_rebuild_stops_at_what_the_table_lacks(
+    project: Project, platform: Platform, api: AirflowApi, kafka: dict[str, str], runs: Runs
+) -> None:
+    """It names the offsets, and writes them down as absent where that is accepted; a replay brings them back."""
+    with connect(platform.spark_remote, name="somebody") as spark:
+        spark.sql(f"DROP TABLE {TABLE}")
+    project.tidegate("accept", "table", NAME)
+    produce(kafka, read_flights(20), topic=NAME)
+    run = runs.run()
+    assert run["state"] == "success", runs.log(run, "load")
+    api.delete_variable(CURSOR)
+    refused = project.tidegate("ledger", "rebuild", NAME, code=1)
+    assert "lacks offsets before the rebuilt cursor" in refused["message"]
+    assert "--accept-gaps" in refused["fix"]
+    assert CURSOR not in api.variables(f"tidegate.{NAME}.")
+    rebuilt = project.tidegate("ledger", "rebuild", NAME, "--accept-gaps")
+    assert (rebuilt["written"], rebuilt["gaps"].keys()) == (True, {NAME})
+    assert project.tidegate("ledger", "verify", NAME)["holds"]
+    assert project.tidegate("replay", NAME, "--from", "0")["state"] == "success"
+    verified = project.tidegate("ledger", "verify", NAME)
+    assert (verified["holds"], verified["lost"]) == (True, 0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.errors import RequestError, SinkMisfit, TransformError
+from tidegate.errors import RequestError, SinkMisfit, TableLost, TransformError
 from tidegate.jobs import LoadJob, LoadResult
 from tidegate.ranges import OffsetRange
 from tidegate.receipts import Observed
@@ -68,6 +68,26 @@ def test_a_batch_done_over_leaves_one_copy_and_its_neighbours(
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(load, [batch(1, redo=True), batch(1, redo=True), batch(3)]))
     assert held(spark, table) == expected(1, 2, 3)
+
+
+def test_a_batch_of_other_ranges_is_never_taken_for_loaded(
+    spark: SparkSession, load: Load, batch: Batch, job: Callable[..., LoadJob], table: str
+) -> None:
+    """A late plan may write a shorter range over a batch; rows that count more records would be counted twice by the next."""
+    longer = replace(job(0, 20, seq=1, transform="shapes:counted"), identity="batch")
+    assert load(longer).observed.records == 20
+    shorter = load(batch(1))
+    assert not shorter.landed_before
+    assert held(spark, table) == expected(1)
+    load(replace(job(10, 30, seq=2, transform="shapes:counted"), identity="batch"))
+    assert sum(n for rows in held(spark, table).values() for _, n, _ in rows) == 30
+
+
+def test_a_later_load_does_not_create_the_table(spark: SparkSession, load: Load, batch: Batch, table: str) -> None:
+    """It held earlier batches, and would hold this one alone."""
+    with pytest.raises(TableLost, match="is gone, which held earlier batches"):
+        load(replace(batch(2), create=False))
+    assert not spark.catalog.tableExists(table)
 
 
 def test_a_batch_that_a_compaction_merged_with_others_is_cut_out_of_them(

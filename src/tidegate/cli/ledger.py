@@ -259,7 +259,8 @@ def rebuild_command(
         )
         unknown = [] if made.whole else _unknown(this, made.cursor, remote)
         gaps = _gaps(this, made, history, saved, remote)
-        refused = _refusal(this, unknown, gaps, accept_gaps=accept_gaps)
+        forgotten = _forgotten_batches(made, history, saved)
+        refused = _refusal(this, unknown, gaps, forgotten, accept_gaps=accept_gaps)
         if gaps:
             made = replace(made, cursor=replace(made.cursor, absent=merged([*made.cursor.absent, *gaps])))
         if refused is not None and not dry_run:
@@ -304,8 +305,20 @@ def _gaps(
     return () if missing is None else missing.ranges
 
 
+def _forgotten_batches(made: Rebuilt, history: TableHistory, saved: list[SavedRange]) -> list[int]:
+    """Batches before the first one of the table's whole history, of which no saved range is left either."""
+    first = made.ranges[0].seq if history.complete else 1
+    known = {plan.seq for plan in saved}
+    return [seq for seq in range(1, first) if seq not in known]
+
+
 def _refusal(
-    this: Pipeline, unknown: list[TopicPartition], gaps: tuple[OffsetRange, ...], *, accept_gaps: bool
+    this: Pipeline,
+    unknown: list[TopicPartition],
+    gaps: tuple[OffsetRange, ...],
+    forgotten: list[int],
+    *,
+    accept_gaps: bool,
 ) -> StateError | None:
     if unknown:
         first = unknown[0]
@@ -317,6 +330,12 @@ def _refusal(
         return StateError(
             f"{this.sink.table} lacks offsets before the rebuilt cursor of {this.name}: {some(map(str, gaps))}",
             fix="Nothing was written. Give --accept-gaps to record them as absent; `tidegate replay` loads them afterwards",
+        )
+    if forgotten and not accept_gaps:
+        return StateError(
+            f"{this.sink.table} begins with batch {forgotten[-1] + 1} of {this.name}, and nothing is known of "
+            f"batch {some(map(str, forgotten))}: they held no records, or were lost with an earlier table",
+            fix="Nothing was written. Give --accept-gaps to go on without them; `tidegate replay` loads offsets afterwards",
         )
     return None
 
