@@ -8,12 +8,13 @@
 A replay never moves the cursor and never goes past it. What it does to the table is the law's: a chunk's rows are replaced.
 Each refusal is one `RequestError` that names the valid bounds, and comes before anything is written.
 
-A DAG run owns its replay for ever. Another run with the same request goes on where an unfinished one stopped: it plans anew,
-and leaves out what that one has landed. Pure: on ports, as `tidegate.batch`.
+A DAG run owns its replay for ever, and a run id stands for what it was first asked. Another run with the same request goes on
+where an unfinished one stopped: it plans anew, and leaves out what that one has landed. Pure: on ports, as `tidegate.batch`.
 """
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -134,6 +135,7 @@ def plan_replay(
     past = Past.read(pipeline, store, brokers, sink)
     own = _own(past, run_id)
     if own is not None:
+        _check_same_request(own.saved, request, again="trigger it without a run id, or with another one")
         return own
     table = request.table or pipeline.sink.table
     there = past.receipts if table == pipeline.sink.table else sink.receipts(table, pipeline.name)
@@ -201,6 +203,9 @@ def plan_backfill(
     past = Past.read(pipeline, store, brokers, sink)
     own = _own(past, run_id)
     if own is not None:
+        if "run_id" not in own.saved.request:  # which has no interval: it was planned by the scheduled run of its date
+            request = ReplayRequest(from_ms=interval_ms[0], until_ms=interval_ms[1])
+            _check_same_request(own.saved, request, again=f"run `tidegate replay {pipeline.name} --since TIME --until TIME`")
         return own
     saved_by = next((run for run in (run_id, *scheduled) if past.batch_of_run(run) is not None), None)
     try:
@@ -244,6 +249,26 @@ def _own(past: Past, run_id: str) -> PlannedReplay | None:
     missing = tuple(n for n in range(len(saved.chunks)) if n not in landed)
     check_topics(past.pipeline, saved.topic_ids, saved.selection, past.brokers, since=PLANNED)
     return PlannedReplay(saved, key.key, "own", missing or tuple(range(len(saved.chunks))), redo=not missing)
+
+
+def _check_same_request(saved: SavedReplay, asked: ReplayRequest, *, again: str) -> None:
+    """A run id that was used before stands for what was asked then.
+
+    Raises:
+        RequestError: something else is asked now; `again` says how to ask for that.
+    """
+    before, now = saved.request, asked.to_json()
+    if before != now:
+        raise RequestError(
+            f"the run id {saved.run_id} was used before, for {_in_words(before)}, and now asks for {_in_words(now)}; "
+            "nothing was changed",
+            fix=f"To replay what is asked now, {again}",
+            replay=saved.replay,
+        )
+
+
+def _in_words(request: Mapping[str, Any]) -> str:
+    return json.dumps(request, sort_keys=True)
 
 
 def _receipts_of(past: Past, table: str) -> list[Receipt]:

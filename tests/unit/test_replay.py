@@ -114,11 +114,11 @@ def world() -> World:
     return World().batches()
 
 
-def refused(world: World, **params: Any) -> str:
+def refused(world: World, run_id: str = "replay", **params: Any) -> str:
     """The refusal, which comes before anything is written."""
     before = dict(world.store.values)
     with pytest.raises(RequestError) as caught:
-        world.replay(**params)
+        world.replay(run_id, **params)
     assert world.store.values == before
     return str(caught.value)
 
@@ -552,6 +552,36 @@ def test_a_backfill_reads_what_its_interval_covers(world: World) -> None:
     again = world.backfill("backfill__1", (5, 15))
     assert isinstance(again, PlannedReplay)
     assert (again.origin, again.todo) == ("own", (0,))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"batches": "2"},
+        {"batches": "1", "chunk_size": 7},
+        {"batches": "1", "parallel": 2},
+        {"batches": "1", "accept_loss": True},
+        {"batches": "1", "table": "lake.trial.b"},
+    ],
+)
+def test_a_run_id_that_was_used_for_another_request_is_refused(world: World, other: dict[str, Any]) -> None:
+    """By name, with both requests; the parameters that it was used for find its replay again."""
+    first = world.replay("mine", batches="1")
+    told = refused(world, run_id="mine", **other)
+    assert 'the run id mine was used before, for {"batches": [1, 1]}, and now asks for {' in told
+    assert "trigger it without a run id, or with another one" in told
+    assert world.replay("mine", batches="1").saved == first.saved
+
+
+def test_a_backfills_run_id_that_was_used_for_another_interval_is_refused(world: World) -> None:
+    """As after a change of the schedule; a run that was planned by its date's scheduled run has no interval to compare."""
+    world.backfill("backfill__1", (5, 15))
+    with pytest.raises(RequestError, match=r"--since TIME --until TIME"):
+        world.backfill("backfill__1", (5, 10))
+    world.backfill("backfill__2", (5, 15), "run2")
+    again = world.backfill("backfill__2", (5, 10))
+    assert isinstance(again, PlannedReplay)
+    assert again.origin == "own"
 
 
 def test_a_backfill_reads_what_the_scheduled_run_of_its_date_has_saved(world: World) -> None:
