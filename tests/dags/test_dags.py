@@ -16,12 +16,14 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.dag_processing.processor import _serialize_dags
 from airflow.sdk import RetryAction
 
-from tidegate.airflow.operators import LoadOperator, _interval
+from tidegate.airflow.operators import LoadOperator, _interval, _request
 from tidegate.airflow.replay_operators import LoadChunkOperator
 from tidegate.airflow.retries import RetryWhatCanHeal
+from tidegate.batch import Request
 from tidegate.config import Pipeline, Sink, Source
 from tidegate.errors import BrokerUnavailable, TopicNotFound
 from tidegate.pipelines import load_pipelines
+from tidegate.ranges import TopicPartition
 
 REPO = Path(__file__).parents[2]
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
@@ -206,6 +208,20 @@ def test_a_backfills_run_covers_its_interval_or_the_time_to_the_next_date(
     found, scheduled = _interval(pipeline, run)
     assert found == tuple(int(day(number).timestamp() * 1000) for number in covers)
     assert scheduled == ["scheduled__2013-01-01T00:00:00+00:00"]
+
+
+@pytest.mark.parametrize(
+    ("until", "bound"),
+    [
+        (None, None),
+        ({}, None),
+        ({"t": {}}, None),
+        ({"t": {"0": 5}}, {TopicPartition("t", 0): 5}),
+    ],
+)
+def test_an_until_that_names_no_partition_sets_no_bound(until: Any, bound: Any) -> None:
+    """A script that sends an empty mapping asks for a run up to the end of the log, like one that sends nothing."""
+    assert _request({"max_records": 7, "until": until}) == Request(7, bound)
 
 
 def test_chunks_wait_for_their_turn_and_the_first_never_does(monkeypatch: pytest.MonkeyPatch) -> None:

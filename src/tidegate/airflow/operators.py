@@ -162,7 +162,7 @@ def _request(params: Mapping[str, Any]) -> Request:
             f"the parameter `until` cannot be read: {until!r}",
             fix='Write an offset (exclusive) for each partition, such as {"flights": {"0": 1000, "1": 1000}}',
         ) from error
-    return Request(params.get("max_records"), offsets)
+    return Request(params.get("max_records"), offsets or None)  # one that names no partition sets no bound
 
 
 def _ran_at_ms(run: Any) -> int | None:
