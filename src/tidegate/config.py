@@ -392,6 +392,9 @@ class Pipeline:
     spark: Spark = section(Spark, "what runs the jobs")
     retries: int = setting(COUNT, "tries after the first, where an error says that trying again can help", 3)
     retry_delay_s: float = setting(SECONDS, "seconds before the first retry; doubled with each further one", 10)
+    wait_s: float = setting(
+        SECONDS, "seconds that a task waits for a server that is away (Kafka, Spark, the catalog) before its try fails", 600
+    )
     timeout_s: int | None = setting(
         POSITIVE, "seconds after which a run has failed, whatever it waits for; the next run takes up its range", None
     )

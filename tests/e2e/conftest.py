@@ -125,10 +125,10 @@ class Runs:
         tries = {t["task_id"]: t["try_number"] for t in self.api.task_instances(self.dag_id, run["dag_run_id"])}
         return self.api.task_log(self.dag_id, run["dag_run_id"], task_id, tries[task_id])
 
-    def wait_task(self, run_id: str, task_id: str, *states: str) -> None:
+    def wait_task(self, run_id: str, task_id: str, *states: str, timeout_s: float = 60) -> None:
         """Wait until a task of the run is in one of the states."""
 
         def is_there() -> bool:
             return any(t["task_id"] == task_id and t["state"] in states for t in self.api.task_instances(self.dag_id, run_id))
 
-        assert wait_until(is_there, 60, poll_s=0.05)
+        assert wait_until(is_there, timeout_s, poll_s=0.05)

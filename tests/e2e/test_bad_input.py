@@ -23,7 +23,7 @@ def pipelines(project: Project, platform: Platform) -> None:
     kafka = {"bootstrap.servers": platform.bootstrap_servers}
     create_topic(kafka, "small", 2)
     produce(kafka, read_flights(200), topic="small")
-    small = {"source": {"topics": ["small"]}, "limits": {}, "retries": 0}
+    small = {"source": {"topics": ["small"]}, "limits": {}, "retries": 0, "wait_s": 0}
     for name, changes in {
         "broker_away": {"source": {"topics": ["small"], "connection": "kafka_away"}},
         "no_connection": {"source": {"topics": ["small"], "connection": "kafka_unknown"}},

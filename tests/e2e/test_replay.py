@@ -225,12 +225,7 @@ def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
     subprocess.run([TIDEGATE, "up"], cwd=project.root, check=True, capture_output=True, env=dict(os.environ))
     produce(kafka, read_flights(300), topic=TOPIC)
     assert live.run()["state"] == "success"
-    done = replays.ended(second)
-    if done["state"] == "failed":  # the server was away for longer than the retries
-        again = replays.run(batches="1..3", chunk_size=600)
-        assert again["state"] == "success"
-        landed = {n for n, state in done["loads"].items() if state == "success"}
-        assert len(again["loads"]) == 3 - len(landed)
+    assert replays.ended(second)["state"] == "success"  # its load waited for the server
     assert verdict(api, kafka).holds
 
 

@@ -24,22 +24,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, BaseOperator, Context
+from airflow.sdk import Asset, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow import notes
 from tidegate.airflow.connections import extra_of, get_connection
+from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
 from tidegate.chunks import SavedReplay
 from tidegate.config import Pipeline
 from tidegate.cursor import Cursor
-from tidegate.errors import ConfigError, RequestError, SparkJobFailed, TidegateError
+from tidegate.errors import ConfigError, RequestError, SparkJobFailed, SparkUnavailable, TidegateError
 from tidegate.fence import check_topics
 from tidegate.iceberg.history import IcebergHistory
 from tidegate.jobs import LoadJob, LoadResult, Split
 from tidegate.kafka.settings import Translated, planning_client, spark_client
 from tidegate.ledger import Ledger
+from tidegate.patience import Patience, is_away
 from tidegate.planning import Skip
 from tidegate.ranges import TopicPartition, offsets_from_json, ranges_to_json, total_count
 from tidegate.replay import PlannedReplay, ReplayVerdict, plan_backfill, verify_replay
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 
 BACKFILL = "backfill"
 """Airflow's type of the runs of a date backfill."""
+MOST_LOST = 1
+"""Times that one try begins its load again after Spark died under it."""
 EXCHANGE_DIR = "TIDEGATE_EXCHANGE_DIR"
 """Environment: the folder through which a plan reaches spark-submit; shared with the driver where that runs elsewhere."""
 
@@ -75,16 +79,16 @@ def brokers_of(pipeline: Pipeline, purpose: str, log: Any) -> AdminBrokers:
 
 
 def ports_of(pipeline: Pipeline, log: Any) -> dict[str, Any]:
-    """The ports of a plan, as keyword arguments, and the time."""
-    return {
-        "store": VariableStore(),
-        "brokers": brokers_of(pipeline, "plan", log),
-        "sink": IcebergHistory(),
-        "now_ms": time.time_ns() // 1_000_000,
-    }
+    """The ports of a plan, as keyword arguments."""
+    return {"store": VariableStore(), "brokers": brokers_of(pipeline, "plan", log), "sink": IcebergHistory()}
 
 
-class PlanOperator(BaseOperator):
+def now_ms() -> int:
+    """The time, epoch ms."""
+    return time.time_ns() // 1_000_000
+
+
+class PlanOperator(Patient):
     """Saves the range that this run reads, before anything else happens; skips the run where there is nothing to read."""
 
     ui_color = "#dbe9f6"
@@ -101,14 +105,16 @@ class PlanOperator(BaseOperator):
             TidegateError: see `tidegate.batch.plan_batch`.
         """
         ports = ports_of(self.pipeline, self.log)
-        run = context["dag_run"]
+        run, run_id = context["dag_run"], context["run_id"]
         planned: Planned | PlannedReplay | Skip
         if run.run_type == BACKFILL:
             interval, scheduled = _interval(self.pipeline, run)
-            planned = plan_backfill(self.pipeline, context["run_id"], interval, scheduled=scheduled, **ports)
+            planned = self.patience().through(
+                lambda: plan_backfill(self.pipeline, run_id, interval, scheduled=scheduled, now_ms=now_ms(), **ports)
+            )
         else:
             request = replace(_request(context["params"]), ran_at_ms=_ran_at_ms(run))
-            planned = plan_batch(self.pipeline, context["run_id"], request, **ports)
+            planned = self.patience().through(lambda: plan_batch(self.pipeline, run_id, request, now_ms=now_ms(), **ports))
         if isinstance(planned, Skip):
             context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Nothing to read: {planned.reason}.")
             raise AirflowSkipException(planned.reason)
@@ -217,8 +223,11 @@ def replay_answer(planned: PlannedReplay) -> dict[str, Any]:
     }
 
 
-class SparkLoad(SparkSubmitOperator):
+class SparkLoad(Patient, SparkSubmitOperator):
     """A task that runs a `LoadJob`: through Spark Connect or spark-submit, by the connection's type.
+
+    It waits for a server that is away, and then does the load again, which looks for its receipt first. A Spark Connect server
+    that died under the load is waited for `MOST_LOST` times a try: a job that ends its server must not do so again and again.
 
     Args:
         pipeline: what to load.
@@ -238,6 +247,7 @@ class SparkLoad(SparkSubmitOperator):
         self.pipeline = pipeline
         self.spark_jobs = spark_jobs
         self._session: SparkSession | None = None
+        self._lost = 0
 
     def order(self, **what: Any) -> LoadJob:
         """A job with all that the pipeline says; `what` are the fields that differ from load to load."""
@@ -281,9 +291,10 @@ class SparkLoad(SparkSubmitOperator):
         Raises:
             TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.errors`.
         """
+        patience, self._lost = self.patience(), 0
         if job.redo:  # perhaps long after it was planned
             brokers = brokers_of(self.pipeline, "load", self.log)
-            check_topics(self.pipeline, job.topic_ids, job.ranges, brokers, since="this was planned")
+            patience.through(lambda: check_topics(self.pipeline, job.topic_ids, job.ranges, brokers, since="this was planned"))
         connection = get_connection(
             self.pipeline.spark.connection, expected="spark_connect (a warm server) or spark (spark-submit)"
         )
@@ -294,11 +305,18 @@ class SparkLoad(SparkSubmitOperator):
                 fix=f"Use a connection of one of the types {', '.join(ways)}",
                 connection=connection.conn_id,
             )
-        result = ways[connection.conn_type](job, context)
+        run = ways[connection.conn_type]
+        result = patience.through(lambda: run(job, context, patience), waits_for=self._waits_for)
         self._log_result(result)
         return result.to_json()
 
-    def _through_connect(self, job: LoadJob, context: Context) -> LoadResult:
+    def _waits_for(self, error: TidegateError) -> bool:
+        if isinstance(error, SparkUnavailable) and self._lost > MOST_LOST:
+            self.log.warning("Spark was lost %d times under this load; a job that ends its server is not run on", self._lost)
+            return False
+        return is_away(error)
+
+    def _through_connect(self, job: LoadJob, context: Context, patience: Patience) -> LoadResult:
         del context
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook  # noqa: PLC0415 - only on this way
 
@@ -306,10 +324,20 @@ class SparkLoad(SparkSubmitOperator):
         from tidegate.spark.session import connect  # noqa: PLC0415
 
         url = SparkConnectHook(self.pipeline.spark.connection).get_connection_url()
-        with connect(url, name=f"tidegate-{job.pipeline}-{job.seq}") as self._session:
-            return load_range(self._session, job, spark_jobs=self.spark_jobs)
+        try:
+            with connect(url, name=f"tidegate-{job.pipeline}-{job.seq}") as self._session:
+                patience.answered(SparkUnavailable)
+                try:
+                    return load_range(self._session, job, spark_jobs=self.spark_jobs)
+                except SparkUnavailable:
+                    self._lost += 1
+                    raise
+        finally:
+            self._session = None
 
-    def _through_submit(self, job: LoadJob, context: Context) -> LoadResult:
+    def _through_submit(self, job: LoadJob, context: Context, patience: Patience) -> LoadResult:
+        del patience  # a driver tells at its end only
+        self._hook = None  # the one of an earlier submission has that one's arguments
         with _exchange(job) as (job_file, result_file):
             self.application_args = ["--job", str(job_file), "--result", str(result_file)]
             failure: Exception | None = None
@@ -328,13 +356,14 @@ class SparkLoad(SparkSubmitOperator):
         self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
 
     def on_kill(self) -> None:
-        """Stop the job: interrupt the Connect session's operations, or kill the submitted driver."""
+        """Stop the job: interrupt the Connect session's operations, or kill the submitted driver; stop waiting for a server."""
+        self._stopped = True
         if self._session is not None:
             from tidegate.spark.session import interrupt  # noqa: PLC0415
 
             interrupt(self._session)
         elif self._hook is not None:
-            super().on_kill()
+            SparkSubmitOperator.on_kill(self)
 
 
 class LoadOperator(SparkLoad):
@@ -395,7 +424,7 @@ def _read_result(result_file: Path, failure: Exception | None) -> LoadResult:
     return LoadResult.from_json(answer)
 
 
-def verified(pipeline: Pipeline, key: str, log: Any) -> dict[str, Any]:
+def verified(pipeline: Pipeline, key: str, patience: Patience, log: Any) -> dict[str, Any]:
     """The verdict on the saved replay at `key`, logged, as JSON.
 
     Raises:
@@ -404,8 +433,8 @@ def verified(pipeline: Pipeline, key: str, log: Any) -> dict[str, Any]:
     """
     ports = ports_of(pipeline, log)
     saved = Ledger(ports["store"], pipeline.name).saved_replay(key)
-    found: ReplayVerdict = verify_replay(
-        saved, sink=ports["sink"], brokers=ports["brokers"], level=pipeline.source.isolation_level
+    found: ReplayVerdict = patience.through(
+        lambda: verify_replay(saved, sink=ports["sink"], brokers=ports["brokers"], level=pipeline.source.isolation_level)
     )
     log.info("all %d chunks of replay %s are in %s: %s", found.chunks, saved.replay, saved.table, found)
     return {
@@ -417,7 +446,7 @@ def verified(pipeline: Pipeline, key: str, log: Any) -> dict[str, Any]:
     }
 
 
-class CommitOperator(BaseOperator):
+class CommitOperator(Patient):
     """Moves the cursor past this run's range, once its receipt covers it; moved already: nothing to do.
 
     Of a backfill's run it only checks the receipt: the cursor stays.
@@ -441,7 +470,7 @@ class CommitOperator(BaseOperator):
         if not plan:
             raise RequestError("this run has no plan to commit", fix="Clear the run's plan task")
         if "replay" in plan:
-            return {"replay": plan["replay"], **verified(self.pipeline, plan["key"], self.log)}
+            return {"replay": plan["replay"], **verified(self.pipeline, plan["key"], self.patience(), self.log)}
         loaded = context["ti"].xcom_pull(task_ids="load")
         result = LoadResult.from_json(loaded) if loaded else None
         saved, cursor, moved = commit_batch(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow import notes
-from tidegate.airflow.operators import SparkLoad, log_replay, ports_of, replay_answer, verified
+from tidegate.airflow.operators import SparkLoad, log_replay, now_ms, ports_of, replay_answer, verified
+from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
 from tidegate.config import Pipeline
 from tidegate.errors import RequestError
@@ -22,7 +23,7 @@ REPLAY = "replay"
 """The XCom that tells of the saved replay; what the plan returns is the list of chunks that `load` is mapped over."""
 
 
-class PlanReplayOperator(BaseOperator):
+class PlanReplayOperator(Patient):
     """Saves all chunks of this run's replay, before the first load. A dry run tells what would be, and changes nothing."""
 
     ui_color = "#dbe9f6"
@@ -41,7 +42,10 @@ class PlanReplayOperator(BaseOperator):
         params = context["params"]
         dry = bool(params.get("dry_run"))
         request = ReplayRequest.from_params(params)
-        planned = plan_replay(self.pipeline, context["run_id"], request, save=not dry, **ports_of(self.pipeline, self.log))
+        ports, run_id = ports_of(self.pipeline, self.log), context["run_id"]
+        planned = self.patience().through(
+            lambda: plan_replay(self.pipeline, run_id, request, save=not dry, now_ms=now_ms(), **ports)
+        )
         told = log_replay(planned, self.log)
         if dry:
             told.insert(0, "Dry run: nothing was changed.")
@@ -96,7 +100,7 @@ class LoadChunkOperator(SparkLoad):
             time.sleep(POLL_S)
 
 
-class VerifyReplayOperator(BaseOperator):
+class VerifyReplayOperator(Patient):
     """Checks that the table holds every chunk's receipt, by one version of the transform, of the topics that were planned."""
 
     ui_color = "#f6e3c5"
@@ -115,4 +119,4 @@ class VerifyReplayOperator(BaseOperator):
         plan = context["ti"].xcom_pull(task_ids="plan", key=REPLAY)
         if not plan:
             raise RequestError("this run has no replay to verify", fix="See the log of its plan task")
-        return verified(self.pipeline, plan["key"], self.log)
+        return verified(self.pipeline, plan["key"], self.patience(), self.log)

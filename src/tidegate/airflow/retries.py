@@ -1,14 +1,44 @@
-"""Retry where an error says that trying again can help, and fail at once where it cannot."""
+"""Wait inside a try for a server that is away; retry where an error says that it can help; fail at once where it cannot."""
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 
-from airflow.sdk import Context, RetryDecision, RetryPolicy
+from airflow.sdk import BaseOperator, Context, RetryDecision, RetryPolicy
+from airflow.sdk.exceptions import AirflowException
 
+from tidegate.config import Pipeline
 from tidegate.errors import TidegateError
+from tidegate.patience import Patience
 
 LONGEST_S = 600.0
+NAP_S = 0.2
+"""How soon a task that waits sees that it is stopped."""
+
+
+class Patient(BaseOperator):
+    """A task of a pipeline that waits, `wait_s` a try, for the servers that it needs."""
+
+    pipeline: Pipeline
+    _stopped = False
+
+    def patience(self) -> Patience:
+        """For one try."""
+        self._stopped = False
+        return Patience(self.pipeline.wait_s, self.log.warning, sleep=self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        # in naps: Python goes on with a sleep after the handler of a signal has returned
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self._stopped:
+                raise AirflowException("the task was stopped while it waited for a server")
+            time.sleep(min(left, NAP_S))
+
+    def on_kill(self) -> None:
+        """Stop waiting."""
+        self._stopped = True
 
 
 class RetryWhatCanHeal(RetryPolicy):

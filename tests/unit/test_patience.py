@@ -1,0 +1,127 @@
+"""Laws of waiting for a server that is away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from tidegate.errors import BrokerUnavailable, SinkUnavailable, SparkUnavailable, TidegateError, TopicNotFound
+from tidegate.patience import AWAY, LONGEST_S, Patience, is_away
+
+
+@dataclass
+class Time:
+    """A clock that only sleeping moves."""
+
+    now: float = 100.0
+    naps: list[float] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        self.naps.append(seconds)
+        self.now += seconds
+
+    def patience(self, for_s: float, spread: float = 1.0) -> Patience:
+        return Patience(for_s, self.told.append, lambda: self.now, self.sleep, lambda: spread)
+
+    def away(self, seconds: float, error: type[TidegateError] = SparkUnavailable) -> Callable[[], str]:
+        """A step whose server is away for so long."""
+        back = self.now + seconds
+
+        def step() -> str:
+            if self.now < back:
+                raise error("it does not answer", fix="Start it")
+            return "done"
+
+        return step
+
+
+@pytest.mark.parametrize("error", AWAY)
+def test_an_absence_is_waited_out_and_told_twice(error: type[TidegateError]) -> None:
+    """One line when the server goes away, with what to do, and one when it is back."""
+    time = Time()
+    assert time.patience(600).through(time.away(60, error)) == "done"
+    gone, back = time.told
+    assert gone == (
+        f"{error.__name__}: it does not answer. Start it. Waiting for it, up to 600 s; this does not count as a failed try"
+    )
+    assert back == "It answers again after 60 s; going on"
+
+
+def test_pauses_double_up_to_the_longest_and_never_pass_the_deadline() -> None:
+    """A server that comes back is found soon; one that stays away costs little."""
+    time = Time()
+    with pytest.raises(SparkUnavailable, match="does not answer"):
+        time.patience(50).through(time.away(10_000))
+    assert time.naps == [1, 2, 4, 8, LONGEST_S, LONGEST_S, 5]
+    assert time.now == 150
+
+
+def test_jitter_halves_a_pause_at_most() -> None:
+    """Tasks that wait for one server do not come back at the same instant."""
+    time = Time()
+    time.patience(600, spread=0.0).through(time.away(3))
+    assert time.naps == [0.5, 1, 2]
+
+
+def test_what_is_not_an_absence_is_raised_at_once() -> None:
+    """Waiting cannot help, and neither can it where none is wanted."""
+    time = Time()
+    with pytest.raises(TopicNotFound):
+        time.patience(600).through(time.away(1, TopicNotFound))
+    with pytest.raises(SparkUnavailable):
+        time.patience(0).through(time.away(1))
+    with pytest.raises(SparkUnavailable):
+        time.patience(600).through(time.away(1), waits_for=lambda _: False)
+    assert time.naps == time.told == []
+    assert not is_away(TopicNotFound("gone"))
+
+
+def test_the_time_is_not_renewed_by_a_server_that_comes_and_goes() -> None:
+    """Spark answers each time, and the catalog behind it never does: the try ends in time, with one line."""
+    time = Time()
+    patience = time.patience(30)
+
+    def step() -> None:
+        patience.answered(SparkUnavailable)
+        raise SinkUnavailable("the catalog does not answer")
+
+    with pytest.raises(SinkUnavailable):
+        patience.through(step)
+    assert time.now == 130
+    assert len(time.told) == 1
+
+
+def test_one_server_after_the_other_is_told_apart() -> None:
+    """Each with its own two lines; the second pauses begin short again."""
+    time = Time()
+    patience = time.patience(600)
+    broker = time.away(7, BrokerUnavailable)
+    spark = time.away(20)
+
+    def step() -> str:
+        broker()
+        patience.answered(BrokerUnavailable)
+        return spark()
+
+    assert patience.through(step) == "done"
+    assert [line.split(":")[0].split(" after")[0] for line in time.told] == [
+        "BrokerUnavailable",
+        "It answers again",
+        "SparkUnavailable",
+        "It answers again",
+    ]
+    assert time.naps == [1, 2, 4, 1, 2, 4, 8]
+
+
+def test_what_the_sleep_raises_ends_the_waiting() -> None:
+    """A task that is stopped while it waits ends at once."""
+    time = Time()
+
+    def stopped(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Patience(600, time.told.append, lambda: time.now, stopped).through(time.away(60))
