@@ -17,8 +17,11 @@ import yaml
 from catalogs import let_pyiceberg_find
 
 from tidegate.failpoints import VARIABLE
+from tidegate.ledger import Ledger
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.process import wait_until
+from tidegate.local.remote import ApiStore
+from tidegate.ranges import ranges_to_json
 
 REPO = Path(__file__).parents[2]
 # every process of the platform looks here whether it is to be killed; a test arms the points
@@ -93,6 +96,12 @@ def api(platform: Platform) -> Iterator[AirflowApi]:
 def catalog(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyIceberg in this process knows the platform's catalog."""
     let_pyiceberg_find(platform, monkeypatch)
+
+
+def saved_ranges(api: AirflowApi, pipeline: str, run_id: str) -> dict[str, dict[str, list[int]]]:
+    """The range that a run has saved, by the key that its plan hands on."""
+    key = api.xcom(pipeline, run_id, "plan")["key"]
+    return ranges_to_json(Ledger(ApiStore(api), pipeline).saved_range(key).ranges)
 
 
 class Runs:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from conftest import FAIL_POINTS, Project, Runs
+from conftest import FAIL_POINTS, Project, Runs, saved_ranges
 
 from tidegate.failpoints import arm, disarm, reached
 from tidegate.local import AirflowApi, Platform
@@ -57,8 +57,8 @@ def broken(runs: Runs, point: str) -> dict[str, Any]:
 
 
 def saved(api: AirflowApi, run_id: str) -> Any:
-    """What the plan of a run told."""
-    return api.xcom(NAME, run_id, "plan")["ranges"]
+    """The range of a run."""
+    return saved_ranges(api, NAME, run_id)
 
 
 @pytest.mark.parametrize("age", ["newest", "oldest"])

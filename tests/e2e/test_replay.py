@@ -142,6 +142,26 @@ def test_a_replay_that_cannot_be_is_refused_in_one_sentence(api: AirflowApi, rep
     assert api.variables(f"tidegate.{TOPIC}.") == before
 
 
+def test_a_run_id_stands_for_what_it_was_first_asked(api: AirflowApi, replays: Replays, kafka: dict[str, str]) -> None:
+    """Deleted and triggered again: the same parameters load it again, other ones are refused by name."""
+    run_id = f"mine-{uuid.uuid4().hex[:8]}"
+
+    def run(**conf: Any) -> dict[str, Any]:
+        replays.api.post(f"/dags/{replays.dag_id}/dagRuns", {"dag_run_id": run_id, "conf": conf, "logical_date": None})
+        return replays.ended(run_id)
+
+    assert run(batches="1")["state"] == "success"
+    api.delete(f"/dags/{replays.dag_id}/dagRuns/{run_id}")
+    other = run(batches="2")
+    assert (other["state"], other["tasks"]["plan"]) == ("failed", "failed")
+    assert f"the run id {run_id} was used before" in replays.log(other, "plan")
+    api.delete(f"/dags/{replays.dag_id}/dagRuns/{run_id}")
+    again = run(batches="1")
+    assert again["state"] == "success"
+    assert "all of it landed: loading it again" in replays.log(again, "plan")
+    assert verdict(api, kafka).holds
+
+
 def test_a_dry_run_changes_nothing(api: AirflowApi, replays: Replays) -> None:
     """It tells what would be read and replaced; nothing is saved, and no load runs."""
     before = api.variables(f"tidegate.{TOPIC}.")
@@ -170,6 +190,24 @@ def test_batches_are_replaced_by_chunks_and_the_cursor_stays(api: AirflowApi, re
     assert sorted(load.seq for load in receipts if load.replay == name) == [0, 1]
 
 
+def events(api: AirflowApi, table: str = TABLE) -> list[dict[str, Any]]:
+    """What the asset events of a table carry, the newest first."""
+    (asset,) = [a for a in api.get(f"/assets?name_pattern={table}")["assets"] if a["name"] == table]
+    found = api.get(f"/assets/events?asset_id={asset['id']}&order_by=-timestamp&limit=100")["asset_events"]
+    return [event["extra"] for event in found]
+
+
+def test_a_replay_emits_an_event_of_the_tables_asset(api: AirflowApi, replays: Replays) -> None:
+    """Whoever is scheduled on the asset runs after a replay as after a batch."""
+    run = next(r for r in api.dag_runs(replays.dag_id) if r["conf"].get("parallel") == 1)
+    replay = replays.told(run)
+    (event,) = [e for e in events(api) if e.get("replay") == replay["replay"]]
+    assert (event["pipeline"], event["run_id"]) == (TOPIC, run["dag_run_id"])
+    assert (event["chunks"], event["offsets"], event["rows"]) == (2, replay["records"], replay["records"])
+    assert event["transform"].startswith("transforms.flights:flights@")
+    assert [e["seq"] for e in events(api) if "seq" in e] == [3, 2, 1]
+
+
 def test_a_cleared_chunk_is_loaded_again(api: AirflowApi, replays: Replays, kafka: dict[str, str]) -> None:
     """That one, and no other."""
     run = next(r for r in api.dag_runs(replays.dag_id) if r["conf"].get("parallel") == 1)
@@ -184,7 +222,7 @@ def test_a_replay_into_another_table_leaves_the_pipelines_own_alone(
     api: AirflowApi, replays: Replays, kafka: dict[str, str]
 ) -> None:
     """A trial: by time, by a transform that is named."""
-    snapshots = len(IcebergHistory().receipts(TABLE, TOPIC))
+    snapshots, told = len(IcebergHistory().receipts(TABLE, TOPIC)), events(api)
     trial = f"lake.trial.t{uuid.uuid4().hex[:8]}"
     run = replays.run(
         from_time="2013-01-01T00:00:00Z", table=trial, transform="transforms.flights:flights", until_time="2014-01-01T00:00:00Z"
@@ -192,6 +230,8 @@ def test_a_replay_into_another_table_leaves_the_pipelines_own_alone(
     assert run["state"] == "success"
     assert verdict(api, kafka, trial).holds
     assert len(IcebergHistory().receipts(TABLE, TOPIC)) == snapshots
+    assert events(api) == told  # a trial's table is nobody's asset
+    assert api.get(f"/assets?name_pattern={trial}")["assets"] == []
 
 
 def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
@@ -302,7 +342,9 @@ def test_a_backfill_reads_the_days_it_names_and_leaves_the_cursor_alone(
     assert [r["state"] for r in found] == ["success", "success"], days.log(found[0], "load")
     plans = [api.xcom("dated", r["dag_run_id"], "plan") for r in found]
     assert [plan["records"] for plan in plans] == [r.rows for r in IcebergHistory().receipts("lake.demo.dated", "dated")[:2]]
-    assert all(api.xcom("dated", r["dag_run_id"], "commit")["replay"] for r in found)
+    verdicts = [api.xcom("dated", r["dag_run_id"], "commit") for r in found]
+    told = {e["replay"]: e["rows"] for e in events(api, "lake.demo.dated") if "replay" in e}
+    assert told == {v["replay"]: v["rows"] for v in verdicts}
 
     (empty,) = backfill(days, "2015-06-01T00:00:00Z", "2015-06-01T00:00:00Z")
     assert set(empty["tasks"].values()) == {"skipped"}

@@ -4,7 +4,7 @@ They are thin: what happens is decided in `tidegate.batch`; here it meets Airflo
 A run of Airflow's date backfill goes the same way with a replay of one chunk in the place of a batch: its plan says so, and its
 commit checks the receipt and leaves the cursor alone (`tidegate.replay`).
 `plan` and `commit` import neither Spark nor pandas. A run's range travels between the tasks as its Variable's key; the load's
-answer as an XCom, which is JSON of a few hundred bytes.
+answer as an XCom, which is JSON of a few hundred bytes, however many partitions there are (`tidegate.answers`).
 
 What these tasks do not do: fence. A task that Airflow has given up may still be running; its load replaces what it reads and
 its commit checks the cursor, so it can be late without harm.
@@ -16,7 +16,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -31,6 +31,7 @@ from tidegate.airflow import notes
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
+from tidegate.answers import brief, whole
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
 from tidegate.chunks import SavedReplay
 from tidegate.config import Pipeline
@@ -43,7 +44,8 @@ from tidegate.kafka.settings import Translated, planning_client, spark_client
 from tidegate.ledger import Ledger
 from tidegate.patience import Patience, is_away
 from tidegate.planning import Skip
-from tidegate.ranges import TopicPartition, offsets_from_json, ranges_to_json, total_count
+from tidegate.ranges import TopicPartition, offsets_from_json, total_count
+from tidegate.receipts import Receipt
 from tidegate.replay import PlannedReplay, ReplayVerdict, plan_backfill, verify_replay
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
 
 BACKFILL = "backfill"
 """Airflow's type of the runs of a date backfill."""
+SHOWN = 5
+"""Entries of a list in an XCom; the log has all of them."""
 MOST_LOST = 1
 """Times that one try begins its load again after Spark died under it."""
 EXCHANGE_DIR = "TIDEGATE_EXCHANGE_DIR"
@@ -119,9 +123,9 @@ class PlanOperator(Patient):
             context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Nothing to read: {planned.reason}.")
             raise AirflowSkipException(planned.reason)
         if isinstance(planned, PlannedReplay):
-            context["ti"].xcom_push(key=notes.XCOM_KEY, value="\n".join(log_replay(planned, self.log)))
+            context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(log_replay(planned, self.log)))
             return replay_answer(planned)
-        context["ti"].xcom_push(key=notes.XCOM_KEY, value="\n".join(self._log_plan(planned)))
+        context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(self._log_plan(planned)))
         saved = planned.saved
         return {
             "key": planned.key,
@@ -130,7 +134,7 @@ class PlanOperator(Patient):
             "redo": planned.committed,
             "create": planned.create,
             "records": total_count(saved.ranges),
-            "ranges": ranges_to_json(saved.ranges),
+            "partitions": len(saved.ranges),
         }
 
     def _log_plan(self, planned: Planned) -> list[str]:
@@ -189,6 +193,11 @@ def _interval(pipeline: Pipeline, run: Any) -> tuple[tuple[int, int], list[str]]
         end = croniter(pipeline.schedule, start).get_next(datetime)
     covers = int(start.timestamp() * 1000), int(end.timestamp() * 1000)
     return covers, [f"scheduled__{at.isoformat()}"]
+
+
+def as_note(lines: Iterable[str]) -> str:
+    """The text of a run's note, as much of it as Airflow keeps."""
+    return "\n".join(lines)[: notes.LONGEST]
 
 
 def log_replay(planned: PlannedReplay, log: Any) -> list[str]:
@@ -308,7 +317,7 @@ class SparkLoad(Patient, SparkSubmitOperator):
         run = ways[connection.conn_type]
         result = patience.through(lambda: run(job, context, patience), waits_for=self._waits_for)
         self._log_result(result)
-        return result.to_json()
+        return brief(result)
 
     def _waits_for(self, error: TidegateError) -> bool:
         if isinstance(error, SparkUnavailable) and self._lost > MOST_LOST:
@@ -424,8 +433,8 @@ def _read_result(result_file: Path, failure: Exception | None) -> LoadResult:
     return LoadResult.from_json(answer)
 
 
-def verified(pipeline: Pipeline, key: str, patience: Patience, log: Any) -> dict[str, Any]:
-    """The verdict on the saved replay at `key`, logged, as JSON.
+def verified(pipeline: Pipeline, key: str, patience: Patience, log: Any) -> tuple[SavedReplay, dict[str, Any]]:
+    """The saved replay at `key`, and the verdict on it, logged, as JSON of constant size.
 
     Raises:
         ReceiptMismatch: chunks are missing, or differ in their transform's version.
@@ -437,13 +446,21 @@ def verified(pipeline: Pipeline, key: str, patience: Patience, log: Any) -> dict
         lambda: verify_replay(saved, sink=ports["sink"], brokers=ports["brokers"], level=pipeline.source.isolation_level)
     )
     log.info("all %d chunks of replay %s are in %s: %s", found.chunks, saved.replay, saved.table, found)
-    return {
+    return saved, {
+        "replay": saved.replay,
         "chunks": found.chunks,
         "offsets": found.offsets,
         "rows": found.rows,
         "transform": found.transform,
-        "expired": [str(r) for r in found.expired],
+        "expired_offsets": total_count(found.expired),
+        "expired": [str(r) for r in found.expired[:SHOWN]],
     }
+
+
+def replay_event(saved: SavedReplay, verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """What the asset event of a replay says."""
+    told = {name: verdict[name] for name in ("replay", "chunks", "offsets", "rows", "transform")}
+    return {"pipeline": saved.pipeline, "run_id": saved.run_id, **told}
 
 
 class CommitOperator(Patient):
@@ -470,27 +487,43 @@ class CommitOperator(Patient):
         if not plan:
             raise RequestError("this run has no plan to commit", fix="Clear the run's plan task")
         if "replay" in plan:
-            return {"replay": plan["replay"], **verified(self.pipeline, plan["key"], self.patience(), self.log)}
+            saved_replay, verdict = verified(self.pipeline, plan["key"], self.patience(), self.log)
+            self._tell_assets(context, replay_event(saved_replay, verdict))
+            return verdict
         loaded = context["ti"].xcom_pull(task_ids="load")
-        result = LoadResult.from_json(loaded) if loaded else None
+        store = VariableStore()
+        result = None
+        if loaded:
+            planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
+            result = self.patience().through(lambda: whole(loaded, planned, self._receipt_at))
         saved, cursor, moved = commit_batch(
             self.pipeline,
             plan["key"],
             result.receipt if result else None,
-            store=VariableStore(),
+            store=store,
             record_bytes=result.observed.record_bytes if result else None,
         )
         self.log.info("batch %d of %s: %s", saved.seq, saved.pipeline, "committed" if moved else "was committed before")
         self._tell_brokers(cursor)
-        event: dict[str, Any] = {
+        event = {
             "pipeline": saved.pipeline,
             "seq": saved.seq,
-            "ranges": ranges_to_json(saved.ranges),
+            "key": plan["key"],
+            "offsets": total_count(saved.ranges),
+            "rows": result.receipt.rows if result else 0,
+            "transform": result.receipt.load.transform if result else None,
             "snapshot": result.receipt.snapshot if result else None,
         }
+        self._tell_assets(context, event)
+        return {"seq": saved.seq, "moved": moved}
+
+    def _tell_assets(self, context: Context, event: dict[str, Any]) -> None:
         for outlet in self.outlets:
             context["outlet_events"][outlet].extra = event
-        return {"seq": saved.seq, "moved": moved}
+
+    def _receipt_at(self, snapshot: int) -> Receipt | None:
+        receipts = IcebergHistory().receipts(self.pipeline.sink.table, self.pipeline.name)
+        return next((receipt for receipt in receipts if receipt.snapshot == snapshot), None)
 
     def _tell_brokers(self, cursor: Cursor) -> None:
         """Commit the consumer group's offsets for the sake of lag tools; the cursor is the truth, so a failure is a warning."""

@@ -5,17 +5,27 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from airflow.sdk import Context
+from airflow.sdk import Asset, AssetAlias, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow import notes
-from tidegate.airflow.operators import SparkLoad, log_replay, now_ms, ports_of, replay_answer, verified
+from tidegate.airflow.operators import (
+    SHOWN,
+    SparkLoad,
+    as_note,
+    log_replay,
+    now_ms,
+    ports_of,
+    replay_answer,
+    replay_event,
+    verified,
+)
 from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
 from tidegate.config import Pipeline
 from tidegate.errors import RequestError
 from tidegate.ledger import Ledger
-from tidegate.replay import plan_replay
+from tidegate.replay import ReplayReport, plan_replay
 from tidegate.replay_request import ReplayRequest
 
 POLL_S = 1.0
@@ -49,12 +59,23 @@ class PlanReplayOperator(Patient):
         told = log_replay(planned, self.log)
         if dry:
             told.insert(0, "Dry run: nothing was changed.")
-            context["ti"].xcom_push(key="dry_run", value=planned.report.to_json() if planned.report else {})
-        context["ti"].xcom_push(key=notes.XCOM_KEY, value="\n".join(told))
+            context["ti"].xcom_push(key="dry_run", value=_in_short(planned.report) if planned.report else {})
+        context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(told))
         if dry:
             raise AirflowSkipException("dry run: nothing was changed")
         context["ti"].xcom_push(key=REPLAY, value=replay_answer(planned))
         return list(planned.todo)
+
+
+def _in_short(report: ReplayReport) -> dict[str, Any]:
+    """The report in constant size; the log has all of it."""
+    told = report.to_json()
+    told["partitions"] = len(report.records)
+    del told["records"]
+    for name in ("lost", "replaces"):
+        told[f"{name}_count"] = len(told[name])
+        told[name] = told[name][:SHOWN]
+    return told
 
 
 class LoadChunkOperator(SparkLoad):
@@ -101,12 +122,16 @@ class LoadChunkOperator(SparkLoad):
 
 
 class VerifyReplayOperator(Patient):
-    """Checks that the table holds every chunk's receipt, by one version of the transform, of the topics that were planned."""
+    """Checks that the table holds every chunk's receipt, by one version of the transform, of the topics that were planned.
+
+    Then the table's asset gets an event, as after a commit. The outlet is an alias, since an asset as outlet gets an event
+    whatever table the replay wrote to.
+    """
 
     ui_color = "#f6e3c5"
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(outlets=[AssetAlias(name=pipeline.replay_dag)], **kwargs)
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -119,4 +144,8 @@ class VerifyReplayOperator(Patient):
         plan = context["ti"].xcom_pull(task_ids="plan", key=REPLAY)
         if not plan:
             raise RequestError("this run has no replay to verify", fix="See the log of its plan task")
-        return verified(self.pipeline, plan["key"], self.patience(), self.log)
+        saved, verdict = verified(self.pipeline, plan["key"], self.patience(), self.log)
+        if saved.table == self.pipeline.sink.table:  # a trial's table is nobody's asset
+            asset, alias = Asset(name=saved.table), self.outlets[0]
+            context["outlet_events"][alias].add(asset, extra=replay_event(saved, verdict))
+        return verdict

@@ -23,7 +23,7 @@ from tidegate.local.platform import Platform
 from tidegate.local.remote import ApiStore, use_catalog
 from tidegate.oracle import Verdict, judge
 from tidegate.planning import Watermarks
-from tidegate.ranges import OffsetRange, ranges_from_json
+from tidegate.ranges import OffsetRange
 
 PIPELINE = "flights"
 TABLE = "lake.demo.flights"
@@ -143,7 +143,7 @@ class Demo:
             run_id=run_id,
             state=run["state"],
             seq=plan.get("seq"),
-            ranges=ranges_from_json(plan.get("ranges", {})),
+            ranges=self._ledger.saved_range(plan["key"]).ranges if plan else (),
             rows=load.get("receipt", {}).get("rows"),
             seconds=_seconds(run["queued_at"], run["end_date"]),
             task_seconds={

@@ -1,0 +1,168 @@
+"""Laws of what tasks hand on: XComs and asset events, rows of Airflow's database, do not grow with the partitions."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.exceptions import AirflowSkipException
+from fakes import FakeBrokers, FakeHistory, MemoryStore
+
+from tidegate.airflow import operators, replay_operators
+from tidegate.airflow.operators import CommitOperator, LoadOperator, PlanOperator, SparkLoad
+from tidegate.airflow.replay_operators import LoadChunkOperator, PlanReplayOperator, VerifyReplayOperator
+from tidegate.config import Limits, Pipeline, Sink, Source
+from tidegate.cursor import Cursor
+from tidegate.jobs import LoadJob, LoadResult
+from tidegate.ledger import Ledger
+from tidegate.ranges import TopicPartition, total_count
+from tidegate.receipts import LoadId, Observed, Receipt
+
+PARTITIONS = 5000
+MOST_BYTES = 4096
+TOPIC = "a_topic_with_a_long_name_as_they_are_in_companies"
+TABLE = "lake.a.b"
+PIPELINE = Pipeline("p", Source((TOPIC,)), "m:f", Sink(TABLE), limits=Limits(None))
+
+
+class Run:
+    """A DAG run whose tasks are executed one after the other; their XComs and events are kept as JSON, as by Airflow."""
+
+    def __init__(self, run_id: str, params: Mapping[str, Any] | None = None, run_type: str = "manual", **dag_run: Any) -> None:
+        self.run_id, self.params = run_id, dict(params or {})
+        self.dag_run = SimpleNamespace(run_type=run_type, **dag_run)
+        self.xcoms: dict[tuple[str, str], str] = {}
+        self.events: dict[str, str] = {}
+
+    def execute(self, task: Any) -> Any:
+        def push(key: str, value: Any) -> None:
+            self.xcoms[task.task_id, key] = json.dumps(value)
+
+        def pull(task_ids: str, key: str = "return_value") -> Any:
+            return json.loads(self.xcoms.get((task_ids, key), "null"))
+
+        outlets: dict[Any, Any] = defaultdict(lambda: SimpleNamespace(extra={}, add=self._add))
+        ti = SimpleNamespace(xcom_push=push, xcom_pull=pull, try_number=1, max_tries=3, map_index=0)
+        context = {"ti": ti, "run_id": self.run_id, "params": self.params, "dag_run": self.dag_run, "outlet_events": outlets}
+        returned = task.execute(context)
+        push("return_value", returned)
+        self.events |= {o.name: json.dumps(outlets[o].extra) for o in task.outlets if isinstance(o, Asset) and o in outlets}
+        return returned
+
+    def _add(self, asset: Asset, extra: dict[str, Any]) -> None:
+        self.events[asset.name] = json.dumps(extra)
+
+    def largest(self) -> int:
+        return max(map(len, [*self.xcoms.values(), *self.events.values()]))
+
+
+@pytest.fixture
+def sink() -> FakeHistory:
+    return FakeHistory()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture(autouse=True)
+def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeHistory) -> None:
+    """Ports in memory, and a Spark that lands what it is asked, one row for each offset."""
+    brokers = FakeBrokers({TopicPartition(TOPIC, n): 100 + n % 7 for n in range(PARTITIONS)})
+
+    def land(self: SparkLoad, job: LoadJob, *_: Any) -> LoadResult:
+        load = LoadId(
+            job.pipeline, job.seq, job.run_id, job.ranges, "m:f@1", "attempt", job.topic_ids, job.generation, job.replay
+        )
+        receipt = Receipt(load, len(sink.found) + 1, 1, total_count(job.ranges))
+        sink.found.append(receipt)
+        bounds = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges}
+        return LoadResult(receipt, Observed(receipt.rows, receipt.rows, 100 * receipt.rows, bounds), {"write": 0.1})
+
+    found = SimpleNamespace(conn_type="spark_connect", conn_id="c")
+    for module in (operators, replay_operators):
+        monkeypatch.setattr(module, "ports_of", lambda *_: {"store": store, "brokers": brokers, "sink": sink})
+        monkeypatch.setattr(module, "VariableStore", lambda: store)
+    monkeypatch.setattr(operators, "get_connection", lambda *_, **__: found)
+    monkeypatch.setattr(operators, "kafka_settings", lambda *_: {})
+    monkeypatch.setattr(operators, "brokers_of", lambda *_: brokers)
+    monkeypatch.setattr(operators, "IcebergHistory", lambda: sink)
+    monkeypatch.setattr(CommitOperator, "_tell_brokers", lambda *_: None)
+    monkeypatch.setattr(SparkLoad, "_through_connect", land)
+
+
+def batch(run: Run, *, commit: bool = True) -> Run:
+    """A run of the pipeline."""
+    run.execute(PlanOperator(task_id="plan", pipeline=PIPELINE))
+    run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path()))
+    if commit:
+        run.execute(CommitOperator(task_id="commit", pipeline=PIPELINE))
+    return run
+
+
+def replay(run: Run) -> Run:
+    """A run of the pipeline's replay."""
+    for chunk in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
+        run.execute(LoadChunkOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
+    run.execute(VerifyReplayOperator(task_id="verify", pipeline=PIPELINE))
+    return run
+
+
+def cursor(store: MemoryStore) -> Cursor:
+    return Ledger(store, "p").cursor()
+
+
+def test_a_batch_of_thousands_of_partitions_hands_on_little(store: MemoryStore) -> None:
+    """The ranges are in the saved range, by its key; the commit judges them all the same."""
+    run = batch(Run("r1"))
+    assert run.largest() < MOST_BYTES, {key: len(value) for key, value in run.xcoms.items()}
+    at = cursor(store)
+    assert (at.seq, len(at.offsets)) == (1, PARTITIONS)
+    event = json.loads(run.events[TABLE])
+    assert event["offsets"] == event["rows"] == sum(at.offsets.values())
+    assert (event["pipeline"], event["seq"], event["snapshot"], event["transform"]) == ("p", 1, 1, "m:f@1")
+    assert event["key"] in store.values
+
+
+def test_a_replay_of_thousands_of_partitions_hands_on_little() -> None:
+    """Dry or in earnest; only the list of chunks grows, with the chunks."""
+    batch(Run("r1"))
+    run = replay(Run("r2", {"batches": "1"}))
+    assert run.largest() < MOST_BYTES, {key: len(value) for key, value in run.xcoms.items()}
+    dry = Run("r3", {"batches": "1", "dry_run": True})
+    with pytest.raises(AirflowSkipException):
+        dry.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
+    assert dry.largest() < MOST_BYTES
+    told = json.loads(dry.xcoms["plan", "dry_run"])
+    assert told["partitions"] == PARTITIONS
+    assert told["replaces_count"] == len(told["replaces"]) == 1
+
+
+def test_a_replay_emits_an_event_of_the_pipelines_table_and_a_trial_none() -> None:
+    """Whoever is scheduled on the asset sees that rows changed; nobody is scheduled on a trial."""
+    batch(Run("r1"))
+    event = json.loads(replay(Run("r2", {"batches": "1"})).events[TABLE])
+    assert (event["pipeline"], event["run_id"], event["chunks"]) == ("p", "r2", 1)
+    assert event["rows"] == event["offsets"] > PARTITIONS
+    assert replay(Run("r3", {"batches": "1", "table": "lake.trial.b"})).events == {}
+    verify = VerifyReplayOperator(task_id="verify", pipeline=PIPELINE)
+    assert verify.outlets == [AssetAlias(name="p__replay")]
+
+
+def test_a_commit_takes_the_answer_of_a_load_before_the_upgrade(
+    store: MemoryStore, sink: FakeHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may be between its load and its commit meanwhile; its XCom holds the whole answer."""
+    monkeypatch.setattr(operators, "brief", LoadResult.to_json)
+    run = batch(Run("r1"), commit=False)
+    assert len(run.xcoms["load", "return_value"]) > 100_000
+    sink.found.clear()
+    run.execute(CommitOperator(task_id="commit", pipeline=PIPELINE))
+    assert cursor(store).seq == 1
