@@ -40,19 +40,29 @@ class StartOffsets:
 
 Start = Literal["earliest", "latest"] | StartTime | StartOffsets
 
-# Airflow masks the value of a Variable whose key contains one of these, and a pipeline's name is part of its keys.
+# Airflow masks the value of a Variable whose key contains one of these (its `DEFAULT_SENSITIVE_FIELDS`, without those that
+# contain another), and a pipeline's name is part of its keys.
 MASKED_WORDS = (
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "passphrase",
-    "apikey",
+    "access_key",
     "api_key",
-    "private_key",
+    "apikey",
+    "auth_header",
     "authorization",
-    "proxy",
+    "bearer",
+    "connection_string",
+    "dsn",
+    "keyfile_dict",
+    "passphrase",
+    "passwd",
+    "password",
+    "private_key",
     "proxies",
+    "proxy",
+    "secret",
+    "service_account",
+    "service_key",
+    "token",
+    "webhook_url",
 )
 
 

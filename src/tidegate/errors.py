@@ -12,6 +12,7 @@
     ├── StateError
     │   ├── StateUnavailable       the store of Variables does not answer              (retryable)
     │   ├── StateCorrupt           a saved value is not what was written
+    │   │   └── StateMasked            Airflow's API hides a part of it that is needed
     │   ├── CursorLost             no cursor, though the sink holds this pipeline's receipts
     │   ├── RangeForgotten         a run of long ago was cleared, and nothing is known of its range any more
     │   └── CommitConflict         the cursor is not where this commit requires it
@@ -127,6 +128,10 @@ class StateUnavailable(StateError):
 
 class StateCorrupt(StateError):
     """A saved value is not what was written (checksum, version, shape)."""
+
+
+class StateMasked(StateCorrupt):
+    """Airflow's API hides a part of a saved value; inside Airflow it is whole."""
 
 
 class CursorLost(StateError):

@@ -32,16 +32,28 @@ T = TypeVar("T")
 RANGE_KEY = re.compile(r"range\.(?P<seq>\d{10})\.(?P<run>.+)")
 ACCEPTED_KEY = re.compile(r"accepted\.(?P<seq>\d{10})")
 REPLAY_KEY = re.compile(r"replay\.(?P<at>\d{10})\.(?P<request>[0-9a-f]{8})\.(?P<run>.+)")
+MASKED = re.compile("|".join(word.replace("_", "-") for word in MASKED_WORDS))
 MOST_BYTES = 1_000_000
 """Of one saved value: what a row of Airflow's database and an answer of its API take without pain."""
 
 
 def run_key(run_id: str) -> str:
     """The part of a key that stands for a DAG run: readable where possible, unique always."""
-    readable = re.sub(r"[^a-z0-9]+", "-", run_id.lower()).strip("-")
-    for word in MASKED_WORDS:
-        readable = readable.replace(word.replace("_", "-"), "x").replace(word, "x")
-    return f"{readable[:60]}-{hashlib.sha256(run_id.encode()).hexdigest()[:12]}".lstrip("-")
+    # no masked word holds a digit, so none can arise around one
+    readable = MASKED.sub("0", re.sub(r"[^a-z0-9]+", "-", run_id.lower()).strip("-"))
+    return f"{readable[:60]}-{_digest(run_id)}".lstrip("-")
+
+
+def is_of_run(key: str, run_id: str) -> bool:
+    """Whether a key, or its part for the run, is the run's.
+
+    Only the digest is compared: keys stay, while the words that the readable part leaves out may change.
+    """
+    return re.split(r"[.-]", key)[-1] == _digest(run_id)
+
+
+def _digest(run_id: str) -> str:
+    return hashlib.sha256(run_id.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, order=True)
@@ -74,13 +86,11 @@ class Listing:
 
     def of_run(self, run_id: str) -> RangeKey | None:
         """The saved range of a DAG run."""
-        wanted = run_key(run_id)
-        return next((r for r in self.ranges if r.run == wanted), None)
+        return next((r for r in self.ranges if is_of_run(r.run, run_id)), None)
 
     def replay_of_run(self, run_id: str) -> ReplayKey | None:
         """The saved replay of a DAG run: the first, where two tries of its plan raced."""
-        wanted = run_key(run_id)
-        return next((r for r in self.replays if r.run == wanted), None)
+        return next((r for r in self.replays if is_of_run(r.run, run_id)), None)
 
     def replays_of(self, request: str) -> list[ReplayKey]:
         """The saved replays of a request, by its digest, the newest first."""
@@ -159,7 +169,7 @@ class Ledger:
             f"If not, run `airflow variables delete {key}`, and the next run plans it anew"
         )
         saved = self._read("range", key, repair, SavedRange.from_json)
-        if self.range_key(saved.seq, saved.run_id) != key:
+        if not key.startswith(f"{self._prefix}range.{saved.seq:010d}.") or not is_of_run(key, saved.run_id):
             raise StateCorrupt(f"{key}: holds batch {saved.seq} of {saved.pipeline} by run {saved.run_id}", fix=repair, key=key)
         return saved
 
@@ -216,7 +226,7 @@ class Ledger:
         """
         repair = f"Delete the Variable {key} and trigger the replay again"
         saved = self._read("replay", key, repair, SavedReplay.from_json)
-        if saved.pipeline != self.pipeline or not key.endswith(f".{run_key(saved.run_id)}"):
+        if saved.pipeline != self.pipeline or not is_of_run(key, saved.run_id):
             raise StateCorrupt(f"{key}: holds a replay of {saved.pipeline} by run {saved.run_id}", fix=repair, key=key)
         return saved
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import pytest
+from airflow._shared.secrets_masker import DEFAULT_SENSITIVE_FIELDS, SecretsMasker, secrets_masker
+from airflow.api_fastapi.core_api.datamodels.variables import VariableResponse
 from airflow.sdk import Variable
 
 from tidegate.airflow.store import VariableStore
-from tidegate.errors import StateUnavailable
+from tidegate.codec import decode, encode
+from tidegate.config import MASKED_WORDS
+from tidegate.errors import StateMasked, StateUnavailable
 
 
 def fail(*_: Any, **__: Any) -> Any:
@@ -52,3 +58,54 @@ def test_no_default_is_passed_when_a_key_is_read(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Variable, "get", get)
     assert VariableStore().get("k") == "value"
     assert asked == [(("k",), {})]
+
+
+WORDS = ("password-resets", "token-events", "proxy-logs", "dsn", "a.service_account.b")
+
+
+@pytest.fixture(autouse=True)
+def masker(monkeypatch: pytest.MonkeyPatch) -> SecretsMasker:
+    """The API server's: it knows Airflow's own list of words, and no password yet."""
+    made = SecretsMasker()
+    made.sensitive_variables_fields = list(DEFAULT_SENSITIVE_FIELDS)
+    monkeypatch.setattr(secrets_masker, "_secrets_masker", lambda: made)
+    return made
+
+
+def shown(key: str, value: str) -> str:
+    """What the REST API, and so the UI, shows of a Variable."""
+    return str(VariableResponse(key=key, value=value, description=None, is_encrypted=False, team_name=None).val)
+
+
+def test_the_words_that_names_must_not_contain_are_airflows() -> None:
+    """All of them; one that contains another needs no mention."""
+    assert set(MASKED_WORDS) <= DEFAULT_SENSITIVE_FIELDS
+    assert all(any(ours in word for ours in MASKED_WORDS) for word in DEFAULT_SENSITIVE_FIELDS)
+
+
+def test_the_api_shows_a_saved_value_as_it_is_whatever_the_topics_are_called() -> None:
+    """The values are no JSON, so nothing looks for keys in them."""
+    body = {"offsets": {word: {"0": 5} for word in WORDS}, "topic_ids": dict.fromkeys(WORDS, "AbC")}
+    key = "tidegate.resets.cursor"
+    assert shown(key, encode("cursor", body)) == encode("cursor", body)
+    assert decode("cursor", shown(key, encode("cursor", body)), key=key, repair="") == body
+
+
+def test_a_password_that_is_a_common_word_hides_nothing_that_is_read(masker: SecretsMasker) -> None:
+    """The API masks it in any text; the packed copy has no words."""
+    for password in ("orders", "tidegate", "cursor"):
+        masker.add_mask(password)
+    text = shown("tidegate.p.cursor", encode("cursor", {"offsets": {"orders": {"0": 5}}}))
+    assert text.startswith('*** 2 {"body":{"offsets":{"***":{"0":5}}},"kind":"***"} ')
+    assert decode("cursor", text, key="k", repair="") == {"offsets": {"orders": {"0": 5}}}
+
+
+@pytest.mark.parametrize("key", ["tidegate.resets.cursor", "tidegate.my_token.cursor"])
+def test_a_value_of_the_first_version_that_the_api_masks_is_named_as_that(key: str) -> None:
+    """By the topic in it, or by its key."""
+    body = {"topic_ids": {"password-resets": "AbC"}}
+    checksum = hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).hexdigest()[:16]
+    first = json.dumps({"kind": "cursor", "version": 1, "sha256": checksum, "body": body})
+    assert decode("cursor", first, key=key, repair="") == body
+    with pytest.raises(StateMasked, match=key):
+        decode("cursor", shown(key, first), key=key, repair="")

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from catalogs import let_pyiceberg_find
 
+from tidegate.codec import decode
 from tidegate.failpoints import VARIABLE
 from tidegate.ledger import Ledger
 from tidegate.local import AirflowApi, Platform
@@ -102,6 +103,11 @@ def saved_ranges(api: AirflowApi, pipeline: str, run_id: str) -> dict[str, dict[
     """The range that a run has saved, by the key that its plan hands on."""
     key = api.xcom(pipeline, run_id, "plan")["key"]
     return ranges_to_json(Ledger(ApiStore(api), pipeline).saved_range(key).ranges)
+
+
+def state_of(api: AirflowApi, key: str) -> dict[str, Any]:
+    """What a Variable of ours holds."""
+    return decode(key.split(".")[2], api.variable(key), key=key, repair="")
 
 
 class Runs:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
-from conftest import Project, Runs, saved_ranges
+from conftest import Project, Runs, saved_ranges, state_of
 
 from tidegate.kafka.groups import committed_offsets
 from tidegate.local import AirflowApi, Platform
@@ -44,7 +42,7 @@ def runs(api: AirflowApi, kafka: dict[str, str]) -> Runs:
 
 
 def offsets(api: AirflowApi) -> dict[str, int]:
-    found: dict[str, int] = json.loads(api.variable(f"tidegate.{TOPIC}.cursor"))["body"]["offsets"][TOPIC]
+    found: dict[str, int] = state_of(api, f"tidegate.{TOPIC}.cursor")["offsets"][TOPIC]
     return found
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any
-
 import confluent_kafka as ck
 import pytest
-from conftest import Project, Runs
+from conftest import Project, Runs, state_of
 from topics import make_topic, transact, write
 
 from tidegate.kafka.brokers import AdminBrokers
@@ -55,12 +51,6 @@ def kafka(project: Project, platform: Platform) -> dict[str, str]:
     return settings
 
 
-def body(api: AirflowApi, key: str) -> Mapping[str, Any]:
-    """What a Variable of ours holds."""
-    found: Mapping[str, Any] = json.loads(api.variable(key))["body"]
-    return found
-
-
 def held(kafka: dict[str, str], tp: TopicPartition) -> list[int]:
     """The offsets of the committed records that the log still holds."""
     return list(read_offsets(kafka, AdminBrokers(kafka).watermarks([tp.topic]))[tp])
@@ -79,12 +69,12 @@ def test_a_run_of_limited_bytes_reads_what_the_last_records_size_allows(api: Air
     runs = Runs(api, "sized")
     first = runs.run(max_records=100)
     assert first["state"] == "success", runs.log(first, "load")
-    size = body(api, "tidegate.sized.cursor")["record_bytes"]
+    size = state_of(api, "tidegate.sized.cursor")["record_bytes"]
     assert 100 < size < 1000
     second = runs.run()
     assert second["state"] == "success", runs.log(second, "load")
     (key,) = api.variables("tidegate.sized.range.0000000002.")
-    saved = body(api, key)
+    saved = state_of(api, key)
     assert saved["limits"] == {"max_bytes": 30_000}
     assert set(saved["reasons"]) == {"cursor to max_bytes"}
     records = sum(until - start for start, until in saved["ranges"]["sized"].values())
@@ -136,6 +126,6 @@ def test_transactions_compaction_and_tombstones_load_to_the_end_of_the_log(
     # the broker may clean on while the run reads
     assert set(held(kafka, COMPACTED)) <= rows.keys() <= set(before)
     assert {offset: error for offset, error in rows.items() if error} == {UPDATES: "no value (a tombstone)"}
-    offsets = body(api, "tidegate.gaps.cursor")["offsets"]
+    offsets = state_of(api, "tidegate.gaps.cursor")["offsets"]
     assert offsets[TRANSACTED.topic] == {"0": 15}
     assert offsets[COMPACTED.topic] == {"0": before[-1] + 1}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FAIL_POINTS, Project, Runs
+from conftest import FAIL_POINTS, Project, Runs, state_of
 
 from tidegate.errors import PlatformError
 from tidegate.failpoints import arm, disarm, reached
@@ -84,8 +84,7 @@ def clean(catalog: None) -> Iterator[None]:
 
 def body(api: AirflowApi, pipeline: str = TOPIC) -> dict[str, Any]:
     """The cursor."""
-    found: dict[str, Any] = json.loads(api.variable(f"tidegate.{pipeline}.cursor"))["body"]
-    return found
+    return state_of(api, f"tidegate.{pipeline}.cursor")
 
 
 def verdict(api: AirflowApi, kafka: dict[str, str], table: str = TABLE, pipeline: str = TOPIC) -> Verdict:

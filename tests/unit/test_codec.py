@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.codec import decode, encode
-from tidegate.errors import StateCorrupt
+from tidegate.codec import SHOWN, decode, encode
+from tidegate.errors import StateCorrupt, StateMasked
 
 bodies = st.dictionaries(st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
 
@@ -25,7 +29,70 @@ def test_equal_values_give_equal_text() -> None:
     assert encode("cursor", {"a": 1, "b": 2}) == encode("cursor", {"b": 2, "a": 1})
 
 
-GOOD = json.loads(encode("cursor", {"seq": 4}))
+def first_version(body: object, /, **changes: Any) -> str:
+    """A value as the first version wrote it."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    checksum = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return json.dumps({"kind": "cursor", "version": 1, "sha256": checksum, "body": body} | changes)
+
+
+def read(text: str, kind: str = "cursor") -> dict[str, Any]:
+    return decode(kind, text, key="tidegate.x.cursor", repair="Run the repair")
+
+
+OFFSETS = {"offsets": {"password-resets": {"0": 5}}, "topic_ids": {"password-resets": "AbC"}}
+GOOD = encode("cursor", {"seq": 4})
+PACKED = base64.b64encode(zlib.compress(b"tide is high")).decode()
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_values_of_the_first_version_are_read_whatever_their_blanks(indent: int | None) -> None:
+    """As they were stored, and as Airflow's API writes them again."""
+    body = {"seq": 4, "run": "é"}
+    assert read(json.dumps(json.loads(first_version(body)), indent=indent)) == body
+
+
+@given(bodies)
+def test_no_value_is_json(body: dict[str, object]) -> None:
+    """So Airflow does not look for keys in it."""
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(encode("cursor", body))
+
+
+def test_people_can_read_a_value() -> None:
+    """What was written stands in it as it is, up to a length that somebody may read."""
+    assert GOOD.startswith('tidegate 2 {"body":{"seq":4},"kind":"cursor"} ')
+    long = {"run": "r" * 1_000_000}
+    assert encode("cursor", long)[SHOWN:].startswith("... ")
+    assert len(encode("cursor", long)) < 2 * SHOWN
+    assert read(encode("cursor", long)) == long
+
+
+@pytest.mark.parametrize("secret", ["tidegate", "password-resets", '"0":5', "cursor", '"kind":"cursor"}', "AbC", "e"])
+def test_a_value_whose_words_are_masked_is_read_as_it_was_written(secret: str) -> None:
+    """A password that Airflow knows may be any word; it is masked wherever it stands in the readable part."""
+    shown, _, packed = encode("cursor", OFFSETS).rpartition(" ")
+    assert secret in shown
+    assert read(f"{shown.replace(secret, '***')} {packed}") == OFFSETS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "***",
+        '"***"',
+        first_version(OFFSETS).replace("AbC", "***"),
+        first_version(OFFSETS, kind="***", sha256="***"),
+        GOOD[:-9] + "***",
+    ],
+    ids=["key", "key-of-json", "nested-key", "key-of-a-first-version", "copy"],
+)
+def test_a_value_that_airflow_hides_is_named_as_that(text: str) -> None:
+    """Nobody edited it, and there is nothing to repair."""
+    with pytest.raises(StateMasked, match=r"tidegate\.x\.cursor: Airflow's API shows \*\*\*") as caught:
+        read(text)
+    assert "Run the repair" not in str(caught.value)
+    assert "changed" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -35,17 +102,30 @@ GOOD = json.loads(encode("cursor", {"seq": 4}))
         ("", "not JSON"),
         ("[]", "not a saved value"),
         ('{"seq": 4}', "not a saved value"),
-        (json.dumps(GOOD | {"kind": "range"}), "expected a 'cursor'"),
-        (json.dumps(GOOD | {"version": 2}), "newer"),
-        (json.dumps(GOOD | {"version": 0}), "older"),
-        (json.dumps(GOOD | {"version": "x"}), "older"),
-        (json.dumps(GOOD | {"body": {"seq": 5}}), "checksum"),
-        (json.dumps(GOOD | {"body": [1]}), "checksum"),
+        (f"tide is high {PACKED}", "not a saved value"),
+        (encode("range", {}), "expected a 'cursor'"),
+        (GOOD.replace("tidegate 2", "tidegate 3"), "format version 3 is newer than this library's 2"),
+        (GOOD.replace("tidegate 2", "tidegate 1"), "older"),
+        (GOOD.replace('"seq":4', '"seq":5'), "the readable part differs"),
+        (GOOD.replace("tidegate 2", "tidegate 2 "), "the readable part differs"),
+        (GOOD.replace('"seq":4', '"seq":***5'), "the readable part differs"),
+        (GOOD.replace("tidegate 2", "***9"), "the readable part differs"),
+        (GOOD.replace('{"body":{"seq":4}', "***sea***"), "the readable part differs"),
+        (GOOD[:-2], "packed copy"),
+        (GOOD[:-20], "packed copy"),
+        (GOOD[: len(GOOD) // 2], "packed copy"),
+        (GOOD.rpartition(" ")[0], "packed copy"),
+        (first_version({"seq": 4}, kind="range"), "expected a 'cursor'"),
+        (first_version({"seq": 4}, version=2), "newer"),
+        (first_version({"seq": 4}, version=0), "older"),
+        (first_version({"seq": 4}, version="x"), "older"),
+        (first_version({"seq": 4}, body={"seq": 5}), "checksum"),
+        (first_version([1]), "checksum"),
     ],
 )
 def test_a_changed_value_is_refused_with_the_exact_fault_the_key_and_the_repair(text: str, fault: str) -> None:
     """Edited, cut, older and newer values are never believed."""
     with pytest.raises(StateCorrupt, match=fault) as caught:
-        decode("cursor", text, key="tidegate.x.cursor", repair="Run the repair")
+        read(text)
     assert "tidegate.x.cursor" in str(caught.value)
     assert "Run the repair" in str(caught.value)

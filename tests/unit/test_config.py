@@ -138,7 +138,10 @@ def test_all_faults_of_a_file_are_told_at_once() -> None:
     assert caught.value.fields["faults"] == len(str(caught.value).splitlines()) == 6
 
 
-@pytest.mark.parametrize("name", ["Orders", "1st", "a-b", "", "x" * 61, "my_secret_orders", "token", "orders__replay"])
+@pytest.mark.parametrize(
+    "name",
+    ["Orders", "1st", "a-b", "", "x" * 61, "my_secret_orders", "token", "kids_dsn", "bearer", "orders__replay"],
+)
 def test_names_that_keys_cannot_carry_are_refused(name: str) -> None:
     """Keys compare loosely on some databases, and Airflow masks some words."""
     with pytest.raises(ConfigError, match="file's name"):

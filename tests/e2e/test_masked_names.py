@@ -1,0 +1,84 @@
+"""Topics whose names hold words that Airflow masks, on the real REST API: every command reads the schedule as it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from conftest import Project, Runs, state_of
+
+from tidegate.local import AirflowApi, Platform
+from tidegate.local.flights import create_topic, produce, read_flights
+
+NAME = "resets"
+TOPICS = ["password-resets", "token-events"]
+KEY = f"tidegate.{NAME}.cursor"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kafka(project: Project, platform: Platform) -> dict[str, str]:
+    """Both topics with some flights, and a pipeline that has read them in two batches."""
+    settings = {"bootstrap.servers": platform.bootstrap_servers}
+    for topic in TOPICS:
+        create_topic(settings, topic, 1)
+        produce(settings, read_flights(100), topic=topic)
+    project.write(NAME, source={"topics": TOPICS}, limits={"max_records": 100}, retries=0, sink={"table": "lake.bad.resets"})
+    platform.sync_pools({"tidegate_lake_bad_resets": 4})
+    with platform.api() as api:
+        runs = Runs(api, NAME)
+        for _ in range(2):
+            run = runs.run()
+            assert run["state"] == "success", runs.log(run, "plan")
+    return settings
+
+
+def test_the_api_shows_what_was_written(api: AirflowApi) -> None:
+    """Nothing of any value is masked, and people can read it."""
+    values = api.variables(f"tidegate.{NAME}.")
+    assert len(values) == 3
+    assert not [value for value in values.values() if "***" in value]
+    assert '"offsets":{"password-resets":{"0":' in values[KEY]
+
+
+def test_every_command_reads_the_schedule(project: Project, kafka: dict[str, str]) -> None:
+    """Planned, measured, shown, verified, replayed; then rebuilt, and planned again."""
+    produce(kafka, read_flights(10), topic=TOPICS[0])
+    assert project.tidegate("plan", NAME)["ranges"].keys() == set(TOPICS)
+    assert project.tidegate("lag", NAME)["total"]["records_behind"] == 10
+    assert [batch["state"] for batch in project.tidegate("ledger", "show", NAME)["batches"]] == ["committed", "committed"]
+    assert project.tidegate("ledger", "verify", NAME)["rows"] == 200
+    assert project.tidegate("replay", NAME, "--batch", "1..2", "--dry-run")["total"] == 200
+    refused = project.tidegate("accept", "loss", NAME, code=1)
+    assert refused["error"] == "RequestError"
+    assert project.tidegate("ledger", "rebuild", NAME)["written"]
+    assert project.tidegate("plan", NAME)["seq"] == 3
+
+
+def first_version(api: AirflowApi, key: str) -> str:
+    """The same value as the first version of the format wrote it."""
+    body = state_of(api, key)
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    checksum = hashlib.sha256(text.encode()).hexdigest()[:16]
+    value: dict[str, Any] = {"kind": key.split(".")[2], "version": 1, "sha256": checksum, "body": body}
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def test_a_schedule_of_the_first_version_goes_on_and_its_hidden_values_are_named_as_that(
+    project: Project, api: AirflowApi, kafka: dict[str, str]
+) -> None:
+    """Tasks read what the API hides; the next commit writes a cursor that it shows."""
+    for key in api.variables(f"tidegate.{NAME}."):
+        api.set_variable(key, first_version(api, key))
+    refused = project.tidegate("plan", NAME, code=1)
+    assert refused["error"] == "StateMasked"
+    assert KEY in refused["message"]
+    runs = Runs(api, NAME)
+    run = runs.run()
+    assert run["state"] == "success", runs.log(run, "plan")
+    assert project.tidegate("lag", NAME)["total"]["records_behind"] == 0
+    produce(kafka, read_flights(5), topic=TOPICS[1])
+    assert project.tidegate("plan", NAME)["seq"] == 4
+    assert project.tidegate("ledger", "rebuild", NAME)["written"]
+    assert [batch["state"] for batch in project.tidegate("ledger", "show", NAME)["batches"]] == ["committed"] * 3
