@@ -63,7 +63,13 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         cursor = remote.cursor(this)
-        found = measure_lag(remote.kafka(this), cursor.offsets, now_ms=now_ms(), isolation_level=this.source.isolation_level)
+        found = measure_lag(
+            remote.kafka(this),
+            cursor.offsets,
+            now_ms=now_ms(),
+            isolation_level=this.source.isolation_level,
+            brokers=remote.brokers(this),
+        )
     total = total_lag(found)
     if as_json:
         out.print_json(

@@ -58,7 +58,7 @@ def open_remote(project: Path) -> Iterator[Remote]:
     """The project's Airflow from outside, with brokers and catalog."""
     from tidegate.local.remote import Remote  # noqa: PLC0415
 
-    with Remote.connect(open_platform(project)) as remote:
+    with Remote.connect(open_platform(project), lambda text: err.print(text, markup=False)) as remote:
         yield remote
 
 

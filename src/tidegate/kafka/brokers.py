@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import confluent_kafka as ck
@@ -41,11 +42,20 @@ class AdminBrokers:
     Args:
         settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
         timeout_s: seconds that each request may take before the broker counts as unavailable.
+        refused_s: seconds after which refused connections count as no answer, and tell: who hears that it takes long; see
+            `tidegate.kafka.client.Admin`.
     """
 
-    def __init__(self, settings: Mapping[str, str], *, timeout_s: float = 15.0) -> None:
-        self._settings = dict(settings)
-        self._admin = Admin(settings, timeout_s=timeout_s)
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        timeout_s: float = 15.0,
+        refused_s: float | None = None,
+        tell: Callable[[str], object] = str,
+    ) -> None:
+        self._open = partial(Admin, dict(settings), timeout_s=timeout_s, refused_s=refused_s, tell=tell)
+        self._admin = self._open()
         self._timeout_s = timeout_s
 
     def watermarks(self, topics: Sequence[str], *, isolation_level: IsolationLevel = "read_uncommitted") -> Watermarks:
@@ -75,7 +85,7 @@ class AdminBrokers:
             KafkaAuthFailed: the credentials are refused.
         """
         wanted, unwanted = _regex(pattern, "pattern"), [_regex(text, "exclude") for text in exclude]
-        names = [name for name in self._until_led(self._names) if name not in INTERNAL_TOPICS and wanted.fullmatch(name)]
+        names = [name for name in self._until_led(self._topics) if name not in INTERNAL_TOPICS and wanted.fullmatch(name)]
         return sorted(name for name in names if not any(regex.fullmatch(name) for regex in unwanted))
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -100,7 +110,7 @@ class AdminBrokers:
         except BaseException:
             # whoever keeps the error keeps this object: end the client now, and take a new one for the next question
             self._admin.close()
-            self._admin = Admin(self._settings, timeout_s=self._timeout_s)
+            self._admin = self._open()
             raise
 
     def _retried(self, ask: Callable[[], T]) -> T:
@@ -120,12 +130,8 @@ class AdminBrokers:
                     ) from error
             time.sleep(LEADER_WAIT_S)
 
-    def _names(self) -> list[str]:
-        try:
-            return list(self._admin.client.list_topics(timeout=self._timeout_s).topics)
-        except ck.KafkaException as error:
-            found: ck.KafkaError = error.args[0]
-        return self._admin.fail(found, "*")
+    def _topics(self) -> list[str]:
+        return self._admin.topics()
 
     def _watermarks(self, topics: Sequence[str], level: ck.IsolationLevel) -> Watermarks:
         partitions: list[ck.TopicPartition] = []

@@ -9,7 +9,9 @@ the collector frees), and whoever lets an error out closes the client first.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NoReturn, Self
 
@@ -53,8 +55,20 @@ REFUSED = {
 # not allowed, or missing.
 CERTIFICATE_REFUSED = re.compile(r"SSL alert number (42|43|44|45|46|48|49|116)\b")
 
+LOST = {
+    ck.KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001
+    ck.KafkaError.OFFSET_OUT_OF_RANGE,
+}
+"""What a consumer without a reset rule says of an offset that the log does not hold (any more)."""
+ALL_DOWN = ck.KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+
 ANSWER_SLACK_S = 5.0
 """librdkafka keeps a request's timeout itself; only a client that hangs needs this."""
+STEP_S = 0.2
+TELL_S = 2.0
+"""Seconds without an answer after which somebody who waits wants to know for what."""
+KEPT = 100
+"""Reports of a client that are kept: it makes about ten a second while no broker can be reached."""
 
 
 class LeaderMoving(Exception):
@@ -67,16 +81,29 @@ class Admin:
     Args:
         settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
         timeout_s: seconds that each request may take before the broker counts as unavailable.
+        refused_s: seconds after which a client that never had an answer gives up, if each connection failed (it was refused,
+            the name is unknown, the login failed); None: it tries until the timeout, as brokers may be starting.
+        tell: called once, with a sentence, when an answer takes longer than a person expects.
 
     Raises:
         KafkaError: librdkafka refuses a setting.
     """
 
-    def __init__(self, settings: Mapping[str, str], *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        timeout_s: float,
+        refused_s: float | None = None,
+        tell: Callable[[str], object] = str,
+    ) -> None:
         self.servers = settings.get("bootstrap.servers", settings.get("metadata.broker.list", ""))
         self.timeout_s = timeout_s
+        self._refused_s = refused_s
+        self._tell: Callable[[str], object] | None = tell
+        self._answered = False
         self._settings = dict(settings)
-        self._client_errors: list[ck.KafkaError] = []
+        self._client_errors: deque[ck.KafkaError] = deque(maxlen=KEPT)
         # librdkafka reports a refused login only through this callback, while every request just times out
         conf: dict[str, Any] = {**settings, "error_cb": self._client_errors.append}
         conf.setdefault("log_level", 2)
@@ -109,16 +136,51 @@ class Admin:
 
     def wait(self, future: Future[Any]) -> ck.KafkaError | None:
         """Wait for an answer; None when it is a value, and then `future.result()` has it."""
-        try:
-            found = future.exception(timeout=self.timeout_s + ANSWER_SLACK_S)
-        except TimeoutError:
-            return ck.KafkaError(ck.KafkaError._TIMED_OUT)  # noqa: SLF001
+        started = time.monotonic()
+        while True:
+            try:
+                found = future.exception(timeout=STEP_S)
+                break
+            except TimeoutError:
+                waited_s = time.monotonic() - started
+                if waited_s > self.timeout_s + ANSWER_SLACK_S:
+                    return ck.KafkaError(ck.KafkaError._TIMED_OUT)  # noqa: SLF001
+                if self._gives_up(waited_s):
+                    return ck.KafkaError(ALL_DOWN)
         if found is None:
+            self._answered = True
             return None
         if isinstance(found, ck.KafkaException):
             error: ck.KafkaError = found.args[0]
             return error
         return ck.KafkaError(ck.KafkaError._FAIL, str(found))  # noqa: SLF001
+
+    def topics(self) -> list[str]:
+        """The names of the cluster's topics.
+
+        Raises:
+            KafkaError: a subclass says what is wrong.
+        """
+        started = time.monotonic()
+        while True:
+            waited_s = time.monotonic() - started
+            try:
+                return list(self.client.list_topics(timeout=max(STEP_S, min(TELL_S, self.timeout_s - waited_s))).topics)
+            except ck.KafkaException as error:
+                found: ck.KafkaError = error.args[0]
+            waited_s = time.monotonic() - started
+            if found.code() not in UNREACHABLE or waited_s >= self.timeout_s or self._gives_up(waited_s):
+                self.fail(found, "*")
+
+    def _gives_up(self, waited_s: float) -> bool:
+        self.client.poll(0)
+        down = any(error.code() == ALL_DOWN for error in self._client_errors)
+        if self._refused_s is not None and waited_s >= self._refused_s and down and not self._answered:
+            return True
+        if self._tell is not None and waited_s >= TELL_S:
+            self._tell(f"asking Kafka at {self.servers} ...")
+            self._tell = None
+        return False
 
     def value(self, error: ck.KafkaError | None, future: Future[Any], topic: str) -> Any:
         """The value of a future that was waited for, unless it is an error."""
@@ -129,30 +191,46 @@ class Admin:
     def fail(self, error: ck.KafkaError, topic: str) -> NoReturn:
         """Raise what librdkafka's error means; see `answer`."""
         self.client.poll(0)
-        refused = next((e for e in [error, *self._client_errors] if _is_refusal(e)), None)
-        if refused is not None:
-            raise KafkaAuthFailed(
-                f"the Kafka broker {self.servers} refuses the connection's credentials: "
-                f"{redact(refused.str(), self._settings)}",
-                fix="Correct the user, password or certificate in the Airflow connection, and what they are allowed to do",
-                servers=self.servers,
-            )
-        if error.code() in MOVING:
-            raise LeaderMoving(topic)
-        said = redact(error.str(), self._settings)
-        if error.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise TopicNotFound(
-                f"topic {topic} does not exist on {self.servers}",
-                fix="Create it, or correct `source.topics` in the pipeline's file",
-                topic=topic,
-            )
-        if error.code() in UNREACHABLE:
-            raise BrokerUnavailable(
-                f"no Kafka broker answers at {self.servers} ({said})",
-                fix="Start the broker, or correct `bootstrap.servers` in the Airflow connection",
-                servers=self.servers,
-            )
-        raise KafkaError(f"Kafka at {self.servers} answers: {said}", fix="See the broker's log", topic=topic)
+        raise meaning(error, self._settings, topic, self._client_errors)
+
+
+def meaning(
+    error: ck.KafkaError, settings: Mapping[str, str], topic: str, reports: Iterable[ck.KafkaError] = ()
+) -> KafkaError | LeaderMoving:
+    """The error to raise for one of librdkafka's about a topic; `reports` are what its client told beside, oldest first."""
+    servers = settings.get("bootstrap.servers", settings.get("metadata.broker.list", ""))
+    told = [error, *reports]
+    refused = next((e for e in told if _is_refusal(e)), None)
+    if refused is not None:
+        return KafkaAuthFailed(
+            f"the Kafka broker {servers} refuses the connection's credentials: {redact(refused.str(), settings)}",
+            fix="Correct the user, password or certificate in the Airflow connection, and what they are allowed to do",
+            servers=servers,
+        )
+    if error.code() in MOVING:
+        return LeaderMoving(topic)
+    if error.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return TopicNotFound(
+            f"topic {topic} does not exist on {servers}",
+            fix="Create it, or correct `source.topics` in the pipeline's file",
+            topic=topic,
+        )
+    if error.code() in UNREACHABLE:
+        # the request itself only says that it was not answered
+        why = next((e for e in reversed(told) if e.code() != ALL_DOWN), error)
+        return BrokerUnavailable(
+            f"no Kafka broker answers at {servers} ({_plain(redact(why.str(), settings))})",
+            fix="Start the broker, or correct `bootstrap.servers` in the Airflow connection",
+            servers=servers,
+        )
+    return KafkaError(f"Kafka at {servers} answers: {redact(error.str(), settings)}", fix="See the broker's log", topic=topic)
+
+
+def _plain(said: str) -> str:
+    """Without librdkafka's names of its connection and its state: `connection refused`."""
+    why = re.sub(r" \(after \d+ms in state .*", "", said)
+    why = re.sub(r"^\S+: ", "", why).rpartition(" failed: ")[2]
+    return why[:1].lower() + why[1:]
 
 
 def topic_configs(settings: Mapping[str, str], topics: Sequence[str], *, timeout_s: float = 15.0) -> dict[str, dict[str, str]]:

@@ -15,7 +15,7 @@ import confluent_kafka as ck
 
 from tidegate.errors import BrokerUnavailable, CursorBeyondLog, KafkaAuthFailed, PartitionsDeleted
 from tidegate.kafka.brokers import AdminBrokers, IsolationLevel
-from tidegate.kafka.client import settings_refused, topic_configs
+from tidegate.kafka.client import LOST, settings_refused, topic_configs
 from tidegate.ranges import TopicPartition
 
 POLL_S = 1.0
@@ -87,6 +87,7 @@ def measure_lag(
     now_ms: int,
     isolation_level: IsolationLevel = "read_uncommitted",
     timeout_s: float = 15.0,
+    brokers: AdminBrokers | None = None,
 ) -> list[PartitionLag]:
     """The lag of each partition of a cursor, sorted.
 
@@ -96,6 +97,7 @@ def measure_lag(
         now_ms: the time, epoch ms.
         isolation_level: where the log ends, and what counts as a record: the pipeline's own.
         timeout_s: seconds of silence after which the broker counts as unavailable.
+        brokers: who is asked for the watermarks; a client of these settings by default.
 
     Raises:
         TopicNotFound: a topic does not exist.
@@ -105,7 +107,8 @@ def measure_lag(
         KafkaAuthFailed: the credentials are refused, or do not allow to read a topic.
     """
     topics = sorted({tp.topic for tp in cursor_offsets})
-    marks = AdminBrokers(settings, timeout_s=timeout_s).watermarks(topics, isolation_level=isolation_level)
+    brokers = brokers or AdminBrokers(settings, timeout_s=timeout_s)
+    marks = brokers.watermarks(topics, isolation_level=isolation_level)
     _check(cursor_offsets, marks.latest)
     behind = {tp: max(at, marks.earliest[tp]) for tp, at in cursor_offsets.items() if at < marks.latest[tp]}
     retention = _retention_ms(settings, sorted({tp.topic for tp in behind}), timeout_s)
@@ -210,8 +213,4 @@ def _answered(message: ck.Message) -> TopicPartition | None:
     return TopicPartition(topic, partition)
 
 
-FINAL = {
-    ck.KafkaError._PARTITION_EOF,  # noqa: SLF001 - librdkafka's local error codes are named with an underscore
-    ck.KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001
-    ck.KafkaError.OFFSET_OUT_OF_RANGE,
-}
+FINAL = {ck.KafkaError._PARTITION_EOF, *LOST}  # noqa: SLF001 - librdkafka's local error codes are named with an underscore

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import confluent_kafka as ck
 
 from tidegate.errors import BrokerUnavailable, OffsetsOutOfRange
-from tidegate.kafka.client import topic_configs
+from tidegate.kafka.client import KEPT, LOST, MOVING, UNREACHABLE, meaning, settings_refused, topic_configs
 from tidegate.planning import Watermarks
 from tidegate.ports import IsolationLevel
 from tidegate.ranges import TopicPartition
 
-POLL_S = 5.0
-SILENT_POLLS = 6
+POLL_S = 1.0
+MANY = 10_000
+EOF = ck.KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own name
 
 
 def read_offsets(
@@ -23,6 +27,7 @@ def read_offsets(
     *,
     isolation_level: IsolationLevel = "read_committed",
     progress: Callable[[int], object] = int,
+    silent_s: float = 30.0,
 ) -> dict[TopicPartition, array[int]]:
     """The offsets of all records between the watermarks, in order, for each partition.
 
@@ -31,47 +36,87 @@ def read_offsets(
         watermarks: what to read; records that arrive later are left out.
         isolation_level: whether records of open and aborted transactions are left out.
         progress: called with the number of records read so far.
+        silent_s: seconds without a record after which the broker counts as unavailable.
 
     Raises:
-        BrokerUnavailable: the log stayed silent for half a minute before its end.
+        BrokerUnavailable: the log stayed silent for so long before its end.
+        KafkaAuthFailed: the credentials are refused, or do not allow to read a topic.
+        KafkaError: a setting is refused, or the broker answers something else.
         OffsetsOutOfRange: the log lost records while it was read.
     """
     found = {tp: array("q") for tp in watermarks.latest}
     waiting = {tp for tp, end in watermarks.latest.items() if end > watermarks.earliest[tp]}
-    conf = {
+    reports: deque[ck.KafkaError] = deque(maxlen=KEPT)
+    conf: dict[str, Any] = {
+        "log_level": 2,
         **settings,
         "group.id": f"{settings.get('client.id', 'tidegate')}-verify",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
         "isolation.level": isolation_level,
+        "error_cb": reports.append,
     }
-    consumer = ck.Consumer(conf)
+    try:
+        consumer = ck.Consumer(conf)
+    except ck.KafkaException as error:
+        raise settings_refused(error, settings) from None  # the cause would tell the value
     try:
         consumer.assign([ck.TopicPartition(tp.topic, tp.partition, watermarks.earliest[tp]) for tp in sorted(waiting)])
-        silent = read = 0
+        read, heard = 0, time.monotonic()
         while waiting:
-            messages = consumer.consume(10_000, timeout=POLL_S)
-            silent = 0 if messages else silent + 1
-            if silent >= SILENT_POLLS:
-                raise BrokerUnavailable("the log stayed silent before its end was read", fix="Start the broker and try again")
+            messages = [m for m in consumer.consume(MANY, timeout=POLL_S) if not _is_tried_again(m, settings)]
+            if messages:
+                heard = time.monotonic()
+            elif time.monotonic() > heard + silent_s:
+                raise _silence(waiting, settings, reports, silent_s)
             for message in messages:
                 tp = TopicPartition(str(message.topic()), message.partition() or 0)
-                error = message.error()
-                if error is not None and error.code() != ck.KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name
-                    raise OffsetsOutOfRange(f"{tp}: {error.str()}", fix="Verify again; see the broker's log")
                 offset = message.offset()
                 if offset is None or tp not in waiting:
                     continue
-                if error is None and offset < watermarks.latest[tp]:
+                is_record = message.error() is None
+                if is_record and offset < watermarks.latest[tp]:
                     found[tp].append(offset)
                     read += 1
-                if offset >= watermarks.latest[tp] - (error is None):
+                if offset >= watermarks.latest[tp] - is_record:
                     waiting.discard(tp)
             progress(read)
     finally:
         consumer.close()
     return found
+
+
+def _is_tried_again(message: ck.Message, settings: Mapping[str, str]) -> bool:
+    """Whether a message tells of a connection or a leader that went: librdkafka finds another.
+
+    Raises:
+        OffsetsOutOfRange, KafkaError: it tells of what cannot be read.
+    """
+    error = message.error()
+    if error is None or error.code() == EOF:
+        return False
+    if error.code() in UNREACHABLE | MOVING:
+        return True
+    topic = str(message.topic())
+    if error.code() in LOST:
+        raise OffsetsOutOfRange(
+            f"{topic}-{message.partition()}: the log lost records while it was read ({error.str()})",
+            fix="Run the command again; see `tidegate plan` if it stays so",
+            topic=topic,
+        )
+    raise meaning(error, settings, topic)
+
+
+def _silence(
+    waiting: Iterable[TopicPartition], settings: Mapping[str, str], reports: Collection[ck.KafkaError], silent_s: float
+) -> Exception:
+    if reports:
+        return meaning(ck.KafkaError(ck.KafkaError._TIMED_OUT), settings, "*", reports)  # noqa: SLF001
+    return BrokerUnavailable(
+        f"the log of {min(waiting)} stayed silent for {silent_s:g} s before its end was read",
+        fix="Start the broker and try again",
+    )
 
 
 def compacted_topics(settings: Mapping[str, str], topics: Sequence[str]) -> frozenset[str]:

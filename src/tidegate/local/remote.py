@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +27,9 @@ from tidegate.ports import StateStore
 
 URL, USER, PASSWORD = "TIDEGATE_AIRFLOW_URL", "TIDEGATE_AIRFLOW_USER", "TIDEGATE_AIRFLOW_PASSWORD"
 HIDDEN = "***"
+KAFKA_TIMEOUT_S = 10.0
+KAFKA_REFUSED_S = 2.0
+"""Refused connections: long enough for a host with several addresses, of which the first is refused."""
 
 
 @contextmanager
@@ -73,22 +76,23 @@ class ApiStore(StateStore):
 class Remote:
     """One Airflow from outside, with the brokers and the catalog that its pipelines name."""
 
-    def __init__(self, api: AirflowApi) -> None:
+    def __init__(self, api: AirflowApi, tell: Callable[[str], object] = str) -> None:
         self._api = api
+        self._tell = tell
         self.store = ApiStore(api)
         self.sink = IcebergHistory()
 
     @staticmethod
     @contextmanager
-    def connect(platform: Platform) -> Iterator[Remote]:
-        """The Airflow that the environment names, or the platform's."""
+    def connect(platform: Platform, tell: Callable[[str], object] = str) -> Iterator[Remote]:
+        """The Airflow that the environment names, or the platform's. `tell` hears what takes long."""
         if URL in os.environ:
             with AirflowApi(os.environ[URL], os.environ.get(USER, "admin"), os.environ.get(PASSWORD, "")) as api:
-                yield Remote(api)
+                yield Remote(api, tell)
             return
         use_catalog(platform)
         with platform.api() as api:
-            yield Remote(api)
+            yield Remote(api, tell)
 
     @property
     def api(self) -> AirflowApi:
@@ -107,8 +111,8 @@ class Remote:
         ).settings
 
     def brokers(self, pipeline: Pipeline) -> AdminBrokers:
-        """The `Brokers` port of the pipeline."""
-        return AdminBrokers(self.kafka(pipeline))
+        """The `Brokers` port of the pipeline, for somebody who waits: it gives up sooner than a task does."""
+        return AdminBrokers(self.kafka(pipeline), timeout_s=KAFKA_TIMEOUT_S, refused_s=KAFKA_REFUSED_S, tell=self._tell)
 
     def cursor(self, pipeline: Pipeline) -> Cursor:
         """The pipeline's cursor.
