@@ -84,6 +84,83 @@ def test_an_expired_token_is_renewed_once() -> None:
         client.get("/dags/x")
 
 
+def script(answer: Answer) -> httpx.MockTransport:
+    return httpx.MockTransport(answer)
+
+
+def test_a_token_that_is_given_is_used_and_never_fetched() -> None:
+    """Where it is refused, the fix names its variable."""
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(f"{request.url.path} {request.headers['Authorization']}")
+        return httpx.Response(401, json={"detail": "expired"})
+
+    with (
+        AirflowApi("http://airflow/base", token="abc", transport=script(answer)) as client,  # noqa: S106 - no secret
+        pytest.raises(PlatformError, match=r"expired \(HTTP 401\).*new token.*TIDEGATE_AIRFLOW_TOKEN"),
+    ):
+        client.get("/dags")
+    assert asked == ["/base/api/v2/dags Bearer abc"]
+
+
+@pytest.mark.parametrize(
+    ("response", "words"),
+    [
+        (httpx.Response(401, json={"detail": "Invalid"}), "Invalid.*Correct TIDEGATE_AIRFLOW_USER"),
+        (httpx.Response(404, json={"detail": "Not Found"}), "auth manager.*TIDEGATE_AIRFLOW_TOKEN"),
+        (httpx.Response(500, json={"detail": "oops"}), "oops.*log of the Airflow API server"),
+        (httpx.Response(200, json=[]), "gives no token.*TIDEGATE_AIRFLOW_TOKEN"),
+        (httpx.Response(200, json={}), "gives no token.*TIDEGATE_AIRFLOW_TOKEN"),
+        (httpx.Response(200, text="<html>Sign in"), "something else than JSON.*<html>Sign in.*TIDEGATE_AIRFLOW_URL"),
+        (
+            httpx.Response(301, headers={"Location": "https://airflow/auth/token"}),
+            "redirect to https://airflow/auth/token.*TIDEGATE_AIRFLOW_URL",
+        ),
+    ],
+    ids=["wrong", "no-login", "broken", "list", "no-token", "page", "redirect"],
+)
+def test_a_login_that_gives_no_token_names_what_to_set(response: httpx.Response, words: str) -> None:
+    """No httpx or JSON error gets out, and no password goes where a redirect leads."""
+    with (
+        AirflowApi("http://airflow", "u", "p", transport=script(lambda _: response)) as client,
+        pytest.raises(PlatformError, match=words),
+    ):
+        client.get("/dags")
+
+
+@pytest.mark.parametrize(
+    "url", ["airflow.example.com:8080", "airflow", "ftp://airflow", "http://", "http://[::1", "http://a:b:c"]
+)
+def test_what_is_no_url_is_refused_by_name(url: str) -> None:
+    """With the variable that holds it."""
+    with pytest.raises(PlatformError, match=r"URL.*TIDEGATE_AIRFLOW_URL"):
+        AirflowApi(url)
+
+
+@pytest.mark.parametrize("failed", [[("verify", 5), ("load", 3)], [("load", 3), ("verify", 5)], [("load", 3), ("load", 4)]])
+def test_a_run_failed_for_its_first_failure(failed: list[tuple[str, int]]) -> None:
+    """What failed after it may have failed for it."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/taskInstances"):
+            tasks = [
+                {"task_id": "plan", "state": "success", "end_date": "1"},
+                *(
+                    {"task_id": name, "state": "failed", "end_date": f"{end}", "try_number": 1, "map_index": end}
+                    | {"rendered_map_index": f"chunk {end}"}
+                    for name, end in failed
+                ),
+            ]
+            return httpx.Response(200, json={"task_instances": tasks, "total_entries": len(tasks)})
+        assert request.url.params["map_index"] == "3"
+        detail = [{"exc_type": "SparkJobFailed", "exc_value": "out of memory"}]
+        return httpx.Response(200, json={"content": [{"event": "no", "error_detail": detail}]})
+
+    with api(answer) as client:
+        assert client.why_failed("d", "r") == "load (chunk 3): SparkJobFailed: out of memory"
+
+
 def test_all_pages_are_read() -> None:
     """250 of them in pages of 100."""
     with api(lambda request: page(request, "dags", [{"dag_id": str(i)} for i in range(250)])) as client:

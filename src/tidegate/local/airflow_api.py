@@ -1,13 +1,20 @@
 """Airflow's public REST API (v2), as far as a command, a test or a demo needs it.
 
-Rules: every refusal is a `PlatformError` with the server's own words and its HTTP status in `fields["status"]`; the token is
-fetched when it is first needed, and again when it expired; nothing is cached.
+Rules: every refusal is a `PlatformError` with the server's own words and its HTTP status in `fields["status"]`; a token that is
+not given is fetched when it is first needed, and again when it expired; nothing is cached. An Airflow elsewhere is reached as
+the environment says: through `HTTPS_PROXY` unless `NO_PROXY` names it, and with the CA certificates of `SSL_CERT_FILE`,
+`SSL_CERT_DIR` or `REQUESTS_CA_BUNDLE`. No proxy is ever asked for the loopback. Redirects are not followed: a password goes to
+the address that was given, and to no other.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import os
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -17,6 +24,10 @@ import httpx
 from tidegate.errors import PlatformError
 from tidegate.local.process import wait_until
 
+URL, USER = "TIDEGATE_AIRFLOW_URL", "TIDEGATE_AIRFLOW_USER"
+PASSWORD, TOKEN = "TIDEGATE_AIRFLOW_PASSWORD", "TIDEGATE_AIRFLOW_TOKEN"
+"""Environment variables that name another Airflow than the embedded one; see `tidegate.local.remote`."""
+CA_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 PAGE = 100
 FINISHED = frozenset({"success", "failed"})
 
@@ -24,17 +35,41 @@ FINISHED = frozenset({"success", "failed"})
 class AirflowApi:
     """A client of one Airflow. Close it, or use it in a `with`.
 
+    Args:
+        url: where it is, with the path under which it is served, if any.
+        user: who logs in. password: theirs.
+        token: a bearer token instead, for auth managers that give none for a password.
+        timeout_s: seconds that an answer may take.
+        transport: instead of the network.
+
+    Raises:
+        PlatformError: the URL is not one, or the CA certificates that the environment names cannot be read.
+
     with platform.api() as api:
         run_id = api.trigger("flights", {"max_records": 4000})
         print(api.wait_run("flights", run_id, timeout_s=60)["state"])
     """
 
     def __init__(
-        self, url: str, user: str, password: str, *, timeout_s: float = 30.0, transport: httpx.BaseTransport | None = None
+        self,
+        url: str,
+        user: str = "",
+        password: str = "",
+        *,
+        token: str | None = None,
+        timeout_s: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._login = {"username": user, "password": password}
-        # the environment's proxies are for the world, not for the loopback
-        self._client = httpx.Client(base_url=url, timeout=timeout_s, trust_env=False, transport=transport)
+        self._login = None if token else {"username": user, "password": password}
+        self._client = httpx.Client(
+            base_url=_checked(url),
+            timeout=timeout_s,
+            # its proxies are for the world, not for the loopback
+            trust_env=not _is_loopback(httpx.URL(url).host),
+            verify=_trusted() if url.startswith("https:") else httpx.create_ssl_context(trust_env=False),
+            transport=transport,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -50,8 +85,15 @@ class AirflowApi:
 
     def login(self) -> None:
         """Fetch a token. Every other call does this by itself."""
-        response = self._send("POST", "/auth/token", json=self._login)
-        self._client.headers["Authorization"] = f"Bearer {response['access_token']}"
+        try:
+            response = self._send("POST", "/auth/token", json=self._login)
+            self._client.headers["Authorization"] = f"Bearer {response['access_token']}"
+        except (KeyError, TypeError) as error:
+            raise PlatformError(f"{self._client.base_url} gives no token for a login", fix=NO_LOGIN) from error
+        except PlatformError as error:
+            if error.fields.get("status") not in REFUSED_LOGINS:
+                raise
+            raise PlatformError(error.message, fix=REFUSED_LOGINS[error.fields["status"]], **error.fields) from error
 
     def get(self, path: str, **params: Any) -> Any:
         """GET `/api/v2<path>`; the decoded JSON."""
@@ -197,12 +239,14 @@ class AirflowApi:
         return "\n".join(line if isinstance(line, str) else _log_line(line) for line in content)
 
     def why_failed(self, dag_id: str, run_id: str) -> str:
-        """The first failed task of a run, and the error at the end of its log, in its own words."""
-        for task in self.task_instances(dag_id, run_id):
-            if task["state"] == "failed":
-                log = self.task_log(dag_id, run_id, task["task_id"], task["try_number"], task["map_index"])
-                return f"{task['task_id']}: {_last_error(log)}"
-        return "no task failed by itself"
+        """The task of a run that failed first, since others may fail for that, and the error at the end of its log."""
+        failed = [task for task in self.task_instances(dag_id, run_id) if task["state"] == "failed"]
+        if not failed:
+            return "no task failed by itself"
+        task = min(failed, key=lambda task: task["end_date"] or "")
+        log = self.task_log(dag_id, run_id, task["task_id"], task["try_number"], task["map_index"])
+        told = f" ({task['rendered_map_index']})" if task.get("rendered_map_index") else ""
+        return f"{task['task_id']}{told}: {_last_error(log)}"
 
     # ---- what the platform keeps in Airflow
 
@@ -262,6 +306,8 @@ class AirflowApi:
         except PlatformError as error:
             if error.fields.get("status") != httpx.codes.UNAUTHORIZED:
                 raise
+            if self._login is None:
+                raise PlatformError(error.message, fix=f"Get a new token, and set {TOKEN} to it", **error.fields) from error
         self.login()
         return self._send(method, f"/api/v2{path}", **request)
 
@@ -271,15 +317,28 @@ class AirflowApi:
         except httpx.HTTPError as error:
             raise PlatformError(
                 f"Airflow does not answer at {self._client.base_url}: {error or type(error).__name__}",
-                fix="Look at `tidegate status`, then run `tidegate up`",
+                fix=_fix_of(error),
             ) from error
+        if response.has_redirect_location:
+            raise PlatformError(
+                f"{self._client.base_url} answers {method} {path} with a redirect to {response.headers['Location']}",
+                fix=f"Set {URL} to the address under which Airflow answers itself (http or https, host, path)",
+                status=response.status_code,
+            )
         if response.is_error:
             raise PlatformError(
                 f"Airflow refused {method} {path}: {_reason(response)}",
                 fix="See the log of the Airflow API server" if response.is_server_error else "",
                 status=response.status_code,
             )
-        return response.json() if response.content else None
+        try:
+            return response.json() if response.content else None
+        except ValueError as error:
+            raise PlatformError(
+                f"{self._client.base_url} answers {method} {path} with something else than JSON: {_reason(response)}",
+                fix=f"Set {URL} to the address under which Airflow answers itself (http or https, host, path)",
+                status=response.status_code,
+            ) from error
 
     def _pages(self, path: str, field: str, **params: Any) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -288,6 +347,64 @@ class AirflowApi:
             found.extend(page[field])
             if not page[field] or len(found) >= page["total_entries"]:
                 return found
+
+
+NO_LOGIN = f"Get a token as the auth manager of this Airflow says, and set {TOKEN} to it"
+WRONG_LOGIN = f"Correct {USER} and {PASSWORD}, or set {TOKEN}"
+REFUSED_LOGINS = {401: WRONG_LOGIN, 403: WRONG_LOGIN, 404: NO_LOGIN, 405: NO_LOGIN}
+
+
+def _checked(url: str) -> httpx.URL:
+    try:
+        found = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise PlatformError(
+            f"{url!r} is not a URL: {error}", fix=f"Set {URL} to one like https://airflow.example.com"
+        ) from error
+    if found.scheme not in ("http", "https") or not found.host:
+        raise PlatformError(f"{url!r} is not an http or https URL", fix=f"Set {URL} to one like https://airflow.example.com")
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _trusted() -> ssl.SSLContext:
+    """The CA certificates that the environment names; httpx knows the first two, and PyIceberg's REST catalog the last."""
+    name = next((name for name in CA_CERTIFICATES if os.environ.get(name)), None)
+    if name is None:
+        return httpx.create_ssl_context()
+    where = os.environ[name]
+    try:
+        folder = Path(where).is_dir()
+        return ssl.create_default_context(cafile=None if folder else where, capath=where if folder else None)
+    except OSError as error:
+        raise PlatformError(
+            f"the CA certificates of {name} cannot be read: {error} ({where})", fix=f"Let {name} name a PEM file, or unset it"
+        ) from error
+
+
+def _fix_of(error: BaseException) -> str:
+    if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
+        return (
+            "Name the file of the CA that signed the server's certificate in SSL_CERT_FILE, "
+            f"or correct {URL}: host, port, https or http"
+        )
+    if isinstance(error, httpx.ProxyError):
+        return "Correct HTTPS_PROXY (or HTTP_PROXY), or name the host in NO_PROXY"
+    return (
+        f"For the embedded Airflow, look at `tidegate status`, then run `tidegate up`; for another, correct {URL}, or the proxy"
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _part(text: str) -> str:

@@ -1,8 +1,9 @@
 """The schedule seen from outside Airflow: what a command needs to plan, to accept and to measure.
 
-Variables and connections come through Airflow's REST API: of the Airflow that `TIDEGATE_AIRFLOW_URL`, `TIDEGATE_AIRFLOW_USER`
-and `TIDEGATE_AIRFLOW_PASSWORD` name, or else of the embedded platform. The API hides a connection's secrets; where there are
-some, the command finds the connection in the environment, as Airflow itself does: `AIRFLOW_CONN_<ID>` with JSON.
+Variables and connections come through Airflow's REST API: of the Airflow that `TIDEGATE_AIRFLOW_URL` names, with
+`TIDEGATE_AIRFLOW_USER` and `TIDEGATE_AIRFLOW_PASSWORD`, or `TIDEGATE_AIRFLOW_TOKEN`; or else of the embedded platform. The API
+hides a connection's secrets; where there are some, the command finds the connection in the environment, as Airflow itself does:
+`AIRFLOW_CONN_<ID>` with JSON.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ from tidegate.iceberg.history import IcebergHistory
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.settings import planning_client
 from tidegate.ledger import Ledger
-from tidegate.local.airflow_api import AirflowApi
+from tidegate.local.airflow_api import PASSWORD, TOKEN, URL, USER, AirflowApi
 from tidegate.local.platform import Platform
 from tidegate.ports import StateStore
 
-URL, USER, PASSWORD = "TIDEGATE_AIRFLOW_URL", "TIDEGATE_AIRFLOW_USER", "TIDEGATE_AIRFLOW_PASSWORD"
 HIDDEN = "***"
 KAFKA_TIMEOUT_S = 10.0
 KAFKA_REFUSED_S = 2.0
@@ -87,7 +87,8 @@ class Remote:
     def connect(platform: Platform, tell: Callable[[str], object] = str) -> Iterator[Remote]:
         """The Airflow that the environment names, or the platform's. `tell` hears what takes long."""
         if URL in os.environ:
-            with AirflowApi(os.environ[URL], os.environ.get(USER, "admin"), os.environ.get(PASSWORD, "")) as api:
+            login = os.environ.get(USER, "admin"), os.environ.get(PASSWORD, "")
+            with AirflowApi(os.environ[URL], *login, token=os.environ.get(TOKEN)) as api:
                 yield Remote(api, tell)
             return
         use_catalog(platform)
