@@ -248,8 +248,8 @@ def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
     ended = replays.ended(first)
     disarm(FAIL_POINTS)
     if ended["state"] == "failed":
-        assert ended["tasks"]["verify"] == "failed"
-        assert "are not in" in replays.log(ended, "verify")
+        assert ended["tasks"]["verify"] == "upstream_failed"
+        assert api.why_failed(replays.dag_id, first).startswith("load (chunk ")
         api.clear(replays.dag_id, first, only_failed=True)
         ended = replays.ended(first)
     assert ended["state"] == "success"
@@ -292,11 +292,53 @@ def test_the_command_replays_and_ends_as_the_run_ends(project: Project, api: Air
     code, done, words = tidegate(project, "--from", "0:0", "--until", f"0:{end}")
     assert code == 0, words
     assert (done["state"], done["verdict"]["offsets"]) == ("success", end)
-    code, done, words = tidegate(project, "--from", "0:0", "--until", "0:999999999")
-    assert code == 1
-    assert done["state"] == "failed"
-    assert "goes past the cursor" in done["why"]
     assert verdict(api, kafka).holds
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--from", "0:0", "--until", "0:999999999"], "goes past the cursor"),
+        (["--from", "0:20", "--until", "0:10"], "is reversed"),
+        (["--batch", "900"], "is not committed"),
+        (["--run", "manual__never"], "is known of run"),
+        (["--since", "2031-01-01"], "has read no record with a time"),
+    ],
+)
+def test_the_command_refuses_what_cannot_be_before_a_run_exists(
+    project: Project, api: AirflowApi, words: list[str], told: str
+) -> None:
+    """In the words of the plan."""
+    before = len(api.dag_runs(f"{TOPIC}__replay"))
+    code, refused, _ = tidegate(project, *words)
+    assert (code, refused["error"]) == (1, "RequestError")
+    assert told in refused["message"]
+    assert len(api.dag_runs(f"{TOPIC}__replay")) == before
+
+
+def test_a_replay_whose_load_fails_tells_that_error_and_no_other(
+    project: Project, api: AirflowApi, platform: Platform, kafka: dict[str, str]
+) -> None:
+    """One task is red; the command names its error, and what is left to do."""
+    transform = project.root / "spark_jobs" / "transforms" / "fragile.py"
+    transform.write_text("def fragile(records):\n    return records\n")
+    create_topic(kafka, "fragile", 1)
+    produce(kafka, read_flights(50), topic="fragile")
+    project.write(
+        "fragile", source={"topics": ["fragile"]}, transform="transforms.fragile:fragile", sink={"table": "lake.demo.fragile"}
+    )
+    platform.sync_pools({"tidegate_lake_demo_fragile": 4})
+    live = Runs(api, "fragile")
+    run = live.run()
+    assert run["state"] == "success", live.log(run, "load")
+    transform.write_text("def fragile(records):\n    raise ValueError('the tide is out')\n")
+    done = project.tidegate("replay", "fragile", "--batch", "1", code=1)
+    assert done["state"] == "failed"
+    assert done["why"].startswith("load (chunk 0): ")
+    assert "the tide is out" in done["why"]
+    assert (done["landed"], done["chunks"]) == (0, 1)
+    states = {task["task_id"]: task["state"] for task in api.task_instances("fragile__replay", done["run_id"])}
+    assert states == {"plan": "success", "load": "failed", "verify": "upstream_failed"}
 
 
 @pytest.fixture

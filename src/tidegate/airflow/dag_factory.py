@@ -89,9 +89,8 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path) -> DAG:
             weight_rule="absolute",
             map_index_template="chunk {{ task.chunk }}",
         ).expand(chunk=plan.output)
-        # also after a load that failed: it names what is missing
-        verify = VerifyReplayOperator(task_id="verify", pipeline=pipeline, trigger_rule="none_skipped")
-        load >> verify
+        # not after a load that failed: that one says why, and a second error would only say what is missing for it
+        load >> VerifyReplayOperator(task_id="verify", pipeline=pipeline)
     return dag
 
 

@@ -11,17 +11,20 @@ import typer
 
 from tidegate.cli.shared import HERE, AsJson, Name, Project, err, now_ms, open_remote, out, show_progress, the_pipeline
 from tidegate.config import Pipeline, epoch_ms
-from tidegate.errors import RequestError
+from tidegate.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, RequestError, SinkUnavailable, StateMasked
 from tidegate.replay_request import ReplayRequest
 
 if TYPE_CHECKING:
     from tidegate.local.airflow_api import AirflowApi
     from tidegate.local.remote import Remote
+    from tidegate.replay import PlannedReplay
 
 app = typer.Typer()
 SPEC = re.compile(r"(?:(?:(?P<topic>[a-zA-Z0-9._-]+):)?(?P<partition>\d+):)?(?P<offset>-?\d+)")
 LONGEST_S = 7 * 86_400.0
 POLL_S = 1.0
+UNSEEN = (ConfigError, BrokerUnavailable, KafkaAuthFailed, SinkUnavailable, StateMasked)
+"""What says only that this machine does not reach a part that Airflow may reach."""
 
 
 @app.command()
@@ -55,7 +58,8 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
 ) -> None:
     """Load any past part of a pipeline once more: its rows are replaced, the schedule goes on, the cursor stays.
 
-    Select by offsets, times, batches, a run, or versions. The same command again goes on where an unfinished replay stopped.
+    Select by offsets, times, batches, a run, or versions. What cannot be replayed is refused before a run is triggered. The
+    same command again goes on where an unfinished replay stopped.
     """
     this = the_pipeline(project, pipeline)
     asked = {
@@ -75,6 +79,10 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         if dry_run:
             _tell(this, request, remote, as_json=as_json)
             return
+        try:
+            _planned(this, request, remote)
+        except UNSEEN as error:
+            err.print(f"not checked from here, but by the run: {error}", style="yellow", markup=False)
         done = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
     if as_json:
         out.print_json(json.dumps(done))
@@ -83,13 +91,17 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         out.print(f"replayed: {found['chunks']} chunks, {found['offsets']:,} offsets, {found['rows']:,} rows", markup=False)
     if done["state"] != "success":
         err.print(f"the replay {done['run_id']} ended as {done['state']}: {done['why']}", style="red", markup=False)
+        if done["chunks"]:
+            landed = f"{done['landed']} of {done['chunks']} chunks are loaded"
+            err.print(f"{landed}; the same command again loads what is missing", markup=False)
         raise typer.Exit(1)
 
 
-def _tell(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *, as_json: bool) -> None:
+def _planned(pipeline: Pipeline, request: ReplayRequest, remote: Remote) -> PlannedReplay:
+    """What a run would plan now; nothing is saved."""
     from tidegate.replay import plan_replay  # noqa: PLC0415
 
-    planned = plan_replay(
+    return plan_replay(
         pipeline,
         "dry-run",
         request,
@@ -99,7 +111,10 @@ def _tell(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *, as_json
         now_ms=now_ms(),
         save=False,
     )
-    report = planned.report
+
+
+def _tell(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *, as_json: bool) -> None:
+    report = _planned(pipeline, request, remote).report
     if report is None:  # only a run of the name "dry-run" that has saved a replay
         raise RequestError("the run dry-run has a replay of its own", fix="Delete its Variable")
     if as_json:
@@ -112,20 +127,26 @@ def _tell(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *, as_json
 def follow(api: AirflowApi, dag_id: str, run_id: str) -> dict[str, Any]:
     """The run's result, once it ended; a bar shows the chunks that are done."""
     err.print(f"{dag_id}: run {run_id}", markup=False)
+    chunks = landed = 0
     with show_progress() as progress:
-        total: list[int] = []
 
         def look(run: dict[str, Any]) -> None:
-            if not total:
+            nonlocal chunks, landed
+            if not chunks:
                 told = api.xcom(dag_id, run_id, "plan", "replay")
-                total.extend([told["todo"]] if told else [])
-            done = api.count_mapped(dag_id, run_id, "load", "success") if total else 0
-            progress("chunks" if total else f"plan: {run['state']}", done, total[0] if total else None)
+                chunks = told["todo"] if told else 0
+            if chunks:
+                landed = api.count_mapped(dag_id, run_id, "load", "success")
+                progress("loading chunks", landed, chunks)
+            else:
+                progress("waiting for the run to start" if run["state"] == "queued" else "planning", 0, None)
 
         state = api.wait_run(dag_id, run_id, timeout_s=LONGEST_S, poll_s=POLL_S, progress=look)["state"]
     return {
         "run_id": run_id,
         "state": state,
+        "chunks": chunks,
+        "landed": landed,
         "verdict": api.xcom(dag_id, run_id, "verify"),
         "why": None if state == "success" else api.why_failed(dag_id, run_id),
     }

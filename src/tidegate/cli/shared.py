@@ -88,7 +88,7 @@ def show_report() -> Iterator[Any]:
 
 @contextmanager
 def show_progress() -> Iterator[Any]:
-    """One bar at a time, on stderr."""
+    """One bar at a time, on stderr; a line for each step where that is no terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with RichProgress(*columns, console=err, transient=True) as bars:
         tasks: dict[str, Any] = {}
@@ -98,6 +98,8 @@ def show_progress() -> Iterator[Any]:
                 for task in tasks.values():
                     bars.update(task, visible=False)
                 tasks[step] = bars.add_task(step, total=total)
+                if not err.is_terminal:
+                    err.print(step, markup=False)
             bars.update(tasks[step], completed=done, total=total)
 
         yield progress
