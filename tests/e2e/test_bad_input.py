@@ -65,6 +65,13 @@ def test_a_plan_that_cannot_be_made_saves_nothing(api: AirflowApi, pipeline: str
     assert ranges_of(api, pipeline) == []
 
 
+def test_a_command_says_soon_that_no_broker_answers_and_why(project: Project) -> None:
+    """It does not wait as long as a task, to which the broker may come back."""
+    refused = project.tidegate("plan", "broker_away", code=1)
+    assert refused["error"] == "BrokerUnavailable"
+    assert refused["message"] == "no Kafka broker answers at 127.0.0.1:1 (connection refused)"
+
+
 @pytest.mark.parametrize(
     ("pipeline", "words"),
     [

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from click.testing import Result
+from fakes import FakeBrokers, FakeHistory, MemoryStore
+from typer.testing import CliRunner
 
+from tidegate.cli import replay
 from tidegate.cli.replay import _bounds
 from tidegate.config import Pipeline, Sink, Source
-from tidegate.errors import RequestError
+from tidegate.cursor import Cursor
+from tidegate.errors import BrokerUnavailable, ConfigError, RequestError, SinkUnavailable, TidegateError
+from tidegate.ledger import Ledger
+from tidegate.ranges import OffsetRange, TopicPartition
+from tidegate.receipts import LoadId, Receipt
 
 ONE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 TWO = Pipeline("p", Source(("t", "u")), "m:f", Sink("lake.a.b"))
@@ -56,3 +66,107 @@ def test_words_that_mean_nothing_are_refused(
     """With an example of what would."""
     with pytest.raises(RequestError, match=words):
         _bounds(pipeline, first, last, since)
+
+
+class FakeApi:
+    """An Airflow whose one run of the replay ends as it is told to, after it was planned."""
+
+    def __init__(self, state: str = "success") -> None:
+        self.state, self.triggered, self.seen = state, list[dict[str, Any]](), list[str]()
+
+    def trigger(self, _dag_id: str, params: dict[str, Any]) -> str:
+        self.triggered.append(params)
+        return "manual__1"
+
+    def wait_run(self, _dag_id: str, _run_id: str, *, progress: Any, **_: Any) -> dict[str, Any]:
+        for state in ("queued", "running", "running", self.state):
+            self.seen.append(state)
+            progress({"state": state})
+        return {"state": self.state}
+
+    def xcom(self, _dag_id: str, _run_id: str, task_id: str, _key: str = "") -> Any:
+        if task_id == "verify":
+            return {"chunks": 2, "offsets": 10, "rows": 10} if self.state == "success" else None
+        return {"todo": 2} if len(self.seen) > 2 else None
+
+    def count_mapped(self, *_: Any) -> int:
+        return 2 if self.state == "success" else 1
+
+    def why_failed(self, *_: Any) -> str:
+        return "load (chunk 1): SparkJobFailed: out of memory"
+
+
+class FakeRemote:
+    """A pipeline that has read ten records of partition 0 in one batch."""
+
+    def __init__(self, api: FakeApi, fault: TidegateError | None = None) -> None:
+        self.api, self.fault = api, fault
+        self.store, self.sink = MemoryStore(), FakeHistory()
+        cursor = Cursor("p", seq=1, offsets={TopicPartition("t", 0): 10}, topic_ids={"t": "id"})
+        Ledger(self.store, "p").save_cursor(cursor)
+        load = LoadId("p", 1, "run1", (OffsetRange("t", 0, 0, 10),), "m:f@1", "a", {"t": "id"})
+        self.sink.found.append(Receipt(load, 10, 1, 1))
+
+    def brokers(self, _pipeline: Pipeline) -> FakeBrokers:
+        if self.fault is not None:
+            raise self.fault
+        return FakeBrokers({TopicPartition("t", 0): 10})
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Result, FakeApi]]:
+    """The command on that pipeline."""
+
+    def command(*words: str, state: str = "success", fault: TidegateError | None = None) -> tuple[Result, FakeApi]:
+        api = FakeApi(state)
+        monkeypatch.setattr(replay, "open_remote", lambda _: contextlib.nullcontext(FakeRemote(api, fault)))
+        monkeypatch.setattr(replay, "the_pipeline", lambda *_: ONE)
+        return CliRunner().invoke(replay.app, ["p", *words]), api
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--from", "0:9", "--until", "0:3"], "is reversed"),
+        (["--from", "0:0", "--until", "0:99"], "goes past the cursor"),
+        (["--batch", "7"], "is not committed"),
+        (["--run", "never"], "no batch of p is known"),
+        (["--from", "3:0"], "has read nothing of t-3"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_before_a_run_exists(run: Any, words: list[str], told: str) -> None:
+    """In the words of the plan."""
+    result, api = run(*words)
+    assert isinstance(result.exception, RequestError)
+    assert told in str(result.exception)
+    assert api.triggered == []
+
+
+@pytest.mark.parametrize(
+    "fault", [BrokerUnavailable("no broker answers"), ConfigError("the API hides the secrets"), SinkUnavailable("no catalog")]
+)
+def test_what_this_machine_does_not_reach_is_left_to_the_run(run: Any, fault: TidegateError) -> None:
+    """Airflow may reach it."""
+    result, api = run("--batch", "1", fault=fault)
+    assert result.exit_code == 0
+    assert f"not checked from here, but by the run: {fault}" in result.stderr
+    assert api.triggered == [{"batches": "1"}]
+
+
+def test_a_run_is_followed_step_by_step(run: Any) -> None:
+    """Also while it waits and plans, before there is a chunk to count."""
+    result, api = run("--batch", "1", "--parallel", "2")
+    assert (result.exit_code, api.triggered) == (0, [{"batches": "1", "parallel": 2}])
+    steps = ["p__replay: run manual__1", "waiting for the run to start", "planning", "loading chunks"]
+    assert [line.strip() for line in result.stderr.splitlines() if line.strip()] == steps
+    assert "replayed: 2 chunks, 10 offsets, 10 rows" in result.stdout
+
+
+def test_a_failed_run_is_told_by_its_cause_and_what_is_left(run: Any) -> None:
+    """One error, and how to go on."""
+    result, _ = run("--batch", "1", state="failed")
+    assert result.exit_code == 1
+    assert "the replay manual__1 ended as failed: load (chunk 1): SparkJobFailed: out of memory" in result.stderr
+    assert "1 of 2 chunks are loaded; the same command again loads what is missing" in result.stderr
