@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.synced
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help venv jars check test test-unit test-spark test-dags test-integration test-e2e test-chaos chaos bench demo up down schema docs clean
+.PHONY: help venv jars sums check test test-unit test-spark test-dags test-integration test-e2e test-chaos chaos bench demo up down schema docs clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -26,6 +26,9 @@ $(STAMP): pyproject.toml uv.lock
 
 jars: venv ## the jars of Spark and of the embedded broker, cached outside the repo
 	$(BIN)/tidegate jars
+
+sums: venv ## after a change of an ivy.xml: write the SHA-256 of its jars into jars.sha256
+	$(BIN)/tidegate jars --update
 
 check: venv ## lint, format, types, layers
 	$(BIN)/ruff check .

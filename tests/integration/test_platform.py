@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
 
 from tidegate.errors import PlatformError
-from tidegate.local import Platform, ServerStatus, sockets
+from tidegate.local import Platform, ServerStatus, jars, sockets
 from tidegate.local.process import ProcessId, members, wait_until
 
 DAG = '''
@@ -112,6 +113,31 @@ def connect(platform: Platform) -> Any:
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - two seconds that not every test needs
 
     return SparkSession.builder.remote(platform.spark_remote).create()
+
+
+def test_jars_that_were_tampered_with_are_resolved_anew_by_ivy(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache of the platform that runs, copied and damaged in each way; afterwards it is what the sums say."""
+    good = jars.locate_jars()
+    monkeypatch.setenv("TIDEGATE_CACHE_DIR", str(tmp_path))
+    copied = jars.locate_jars()
+    shutil.copytree(good.spark.parent, copied.spark.parent)
+    changed, missing = sorted(copied.spark.glob("*.jar"))[:2]
+    with changed.open("r+b") as content:
+        content.write(b"tampered")
+    missing.unlink()
+    (copied.kafka / "aaa.jar").write_bytes(b"first on the class path")
+    said: list[str] = []
+    jars.ensure_jars(lambda _phase, state: said.append(state))
+    assert len(said) == 2
+    for name in (changed.name, missing.name, "aaa.jar"):
+        assert name in said[0]
+    assert {path.name for path in copied.spark.iterdir()} == {path.name for path in good.spark.iterdir()}
+    assert [path.read_bytes() == (good.spark / path.name).read_bytes() for path in (changed, missing)] == [True, True]
+    assert not (copied.kafka / "aaa.jar").exists()
+    jars.ensure_jars(lambda _phase, state: said.append(state))
+    assert said[1:] == ["ready", "ready"]
 
 
 def test_a_second_up_changes_nothing(platform: Platform) -> None:

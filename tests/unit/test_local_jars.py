@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tidegate.errors import PlatformError
 from tidegate.local import jars
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -80,7 +86,7 @@ def test_the_cache_is_where_the_environment_says(tmp_path: Path, monkeypatch: py
 def test_the_jars_have_a_folder_of_their_own_for_each_ivy_xml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another description, another folder."""
     ivy_xml = tmp_path / "ivy.xml"
-    monkeypatch.setattr(jars, "_ivy_xml", lambda: ivy_xml)
+    monkeypatch.setattr(jars, "_beside_this", lambda name: tmp_path / name)
     ivy_xml.write_text("<one/>")
     one = jars.locate_jars()
     ivy_xml.write_text("<two/>")
@@ -88,30 +94,131 @@ def test_the_jars_have_a_folder_of_their_own_for_each_ivy_xml(tmp_path: Path, mo
     assert one.spark.parent == one.kafka.parent
 
 
-def test_cached_jars_need_neither_java_nor_ivy(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there is not resolved again."""
-    monkeypatch.setenv("TIDEGATE_CACHE_DIR", str(no_java))
-    jars.locate_jars().spark.mkdir(parents=True)
+JARS = {"kafka/k-1.jar": "kafka", "spark/s-1.jar": "spark", "spark/t-1.jar": "more"}
+
+
+def fill(folder: Path, content: dict[str, str]) -> None:
+    """Jars of that content."""
+    for name, text in content.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def fake_ivy(folder: Path, content: dict[str, str]) -> Path:
+    """A Java home whose Ivy resolves these jars, or fails where there are none; returns the home."""
+    fill(folder / "repository", content)
+    java = folder / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    resolve = f'cp -r "{folder}/repository/." "${{into%%/\\[*}}"' if content else "echo ':: org.x#lib;1.0: not found'; exit 1"
+    java.write_text(
+        f"""#!/bin/sh
+[ "$1" = -version ] && echo 'openjdk version "17.0.1"' >&2 && exit
+for word; do into=$word; done
+mkdir -p "${{into%%/\\[*}}"
+{resolve}
+"""
+    )
+    java.chmod(0o755)
+    return java.parents[1]
+
+
+@pytest.fixture
+def cache(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cached folder of a checkout that lists `JARS`; it is not there yet."""
+    monkeypatch.setattr(jars, "_beside_this", lambda name: no_java / name)
+    monkeypatch.setenv("TIDEGATE_CACHE_DIR", str(no_java / "cache"))
+    (no_java / "ivy.xml").write_text("<ivy-module/>")
+    sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in JARS.items()}
+    (no_java / "jars.sha256").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+    monkeypatch.setenv("PATH", f"{no_java / 'path'}:/usr/bin:/bin")
+    monkeypatch.setenv("JAVA_HOME", str(no_java / "none"))
+    monkeypatch.setattr(jars, "_java_candidates", lambda: [Path(os.environ["JAVA_HOME"]) / "bin" / "java"])
+    return jars.locate_jars().spark.parent
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "spark/s-1.jar differs": lambda folder: (folder / "spark/s-1.jar").write_text("spark, and a stranger's class"),
+    "kafka/k-1.jar is missing": lambda folder: (folder / "kafka/k-1.jar").unlink(),
+    "spark/a-0.jar is not in jars.sha256": lambda folder: (folder / "spark/a-0.jar").write_text("first on the class path"),
+    "spark/a-0.JAR is not in jars.sha256": lambda folder: (folder / "spark/a-0.JAR").write_text("on the class path too"),
+}
+
+
+def test_cached_jars_need_neither_java_nor_ivy(cache: Path) -> None:
+    """What is there, and is what the sums say, is not resolved again."""
+    fill(cache, JARS)
     said: list[tuple[str, str]] = []
     assert jars.ensure_jars(lambda phase, state: said.append((phase, state))) == jars.locate_jars()
     assert said == [("jars", "ready")]
 
 
-def test_a_failed_resolution_leaves_no_folder_and_tells_the_gist(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_cache_is_named_and_resolved_anew(
+    cache: Path, no_java: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """A folder is believed by its content, never by its name."""
+    fill(cache, JARS)
+    DAMAGE[damage](cache)
+    monkeypatch.setenv("JAVA_HOME", str(fake_ivy(no_java, JARS)))
+    said: list[str] = []
+    jars.ensure_jars(lambda _phase, state: said.append(state))
+    assert said[0].startswith(f"resolving anew: {damage}")
+    assert said[1:] == ["ready"]
+    assert {path.relative_to(cache).as_posix(): path.read_text() for path in cache.rglob("*.*")} == JARS
+
+
+def test_a_damaged_cache_that_cannot_be_resolved_anew_is_not_used(
+    cache: Path, no_java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error tells the damage and what stands in the way of a repair."""
+    fill(cache, JARS)
+    DAMAGE["spark/s-1.jar differs"](cache)
+    monkeypatch.setenv("JAVA_HOME", str(fake_ivy(no_java, {})))
+    with pytest.raises(PlatformError, match=r"damaged \(spark/s-1.jar differs .*org\.x#lib;1\.0: not found.*Check the network"):
+        jars.ensure_jars()
+
+
+@pytest.mark.parametrize("before", [{}, {**JARS, "spark/s-1.jar": "damaged"}])
+def test_jars_that_a_repository_serves_otherwise_are_named_and_not_used(
+    cache: Path, no_java: Path, monkeypatch: pytest.MonkeyPatch, before: dict[str, str]
+) -> None:
+    """A version says nothing about content; neither does what was in the cache before."""
+    fill(cache, before)
+    served = {name: text for name, text in JARS.items() if name != "spark/t-1.jar"}
+    monkeypatch.setenv("JAVA_HOME", str(fake_ivy(no_java, {**served, "kafka/k-1.jar": "x", "kafka/new.jar": "y"})))
+    with pytest.raises(PlatformError) as caught:
+        jars.ensure_jars()
+    for told in ("spark/t-1.jar is missing", "kafka/new.jar is not in", "kafka/k-1.jar differs", "~/.ivy2/cache"):
+        assert told in str(caught.value)
+    assert {path.relative_to(cache).as_posix(): path.read_text() for path in cache.rglob("*.*")} == before
+
+
+def test_a_failed_resolution_leaves_no_folder_and_tells_the_gist(
+    cache: Path, no_java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody takes half a set of jars for a whole one."""
-    java = no_java / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(
-        '#!/bin/sh\n[ "$1" = -version ] && echo \'openjdk version "17.0.1"\' >&2 && exit\n'
-        "echo ':: org.x#lib;1.0: not found'\necho 'RuntimeException: there were unresolved dependencies'\nexit 1\n"
-    )
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(no_java / "java"))
-    monkeypatch.setenv("TIDEGATE_CACHE_DIR", str(no_java / "cache"))
+    monkeypatch.setenv("JAVA_HOME", str(fake_ivy(no_java, {})))
     with pytest.raises(PlatformError, match=r"org\.x#lib;1\.0: not found"):
         jars.ensure_jars()
-    assert not jars.locate_jars().spark.parent.exists()
-    assert [path.suffix for path in (no_java / "cache" / "jars").iterdir()] == [".log"]
+    assert not cache.exists()
+    assert sorted(path.suffix for path in cache.parent.iterdir()) == [".lock", ".log"]
+
+
+@pytest.mark.parametrize("text", ["", "not a sum\n", f"{'0' * 64}  kafka/k-1.jar\n\n"])
+def test_a_damaged_list_of_sums_vouches_for_nothing(cache: Path, no_java: Path, text: str) -> None:
+    """No sums, no jars."""
+    fill(cache, JARS)
+    (no_java / "jars.sha256").write_text(text)
+    with pytest.raises(PlatformError, match="not a list of SHA-256 sums"):
+        jars.ensure_jars()
+
+
+@pytest.mark.parametrize("folder", [ROOT, ROOT / "docker"])
+def test_the_sums_are_of_the_jars_that_ivy_xml_names(folder: Path) -> None:
+    """Whoever changes an `ivy.xml` without its sums finds out here."""
+    listed = set(jars.read_sums(folder / "jars.sha256"))
+    named = ET.parse(folder / "ivy.xml").iter("dependency")  # noqa: S314 - our own file
+    assert {f"{d.attrib['conf'].split('->')[0]}/{d.attrib['name']}-{d.attrib['rev']}.jar" for d in named} <= listed
 
 
 def test_the_gist_of_ivys_output_is_its_first_complaints() -> None:

@@ -25,10 +25,18 @@ POOL = "Loads into one Tidegate sink at the same time"
 
 
 @app.command()
-def jars() -> None:
-    """Fetch the jars of Spark and of the embedded broker into the cache."""
-    from tidegate.local.jars import ensure_jars  # noqa: PLC0415
+def jars(
+    *,
+    update: Annotated[bool, typer.Option("--update", help="write jars.sha256 from what Ivy resolves now")] = False,
+) -> None:
+    """Fetch the jars of Spark and of the embedded broker into the cache; check those that are there by SHA-256."""
+    from tidegate.local.jars import ensure_jars, update_sums  # noqa: PLC0415
 
+    if update:
+        with show_report() as report:
+            changed = update_sums(report)
+        err.print("\n".join(changed) or "every jar is as before", markup=False)
+        return
     with show_report() as report:
         found = ensure_jars(report)
     err.print(f"jars: {found.spark.parent}")

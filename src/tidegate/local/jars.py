@@ -1,12 +1,16 @@
 """Java, and the jars that are not on PyPI.
 
 Rules: nothing is downloaded but by Ivy, which pyspark ships; what `ivy.xml` describes is cached outside the repository
-under a name made from its content, so that a changed file resolves anew and every checkout shares the rest; a folder
-with that name is complete, since it is filled beside its place and then renamed.
+under a name made from its content, so that a changed file resolves anew and every checkout shares the rest. A folder is
+believed by its content, never by its name: each use compares the SHA-256 of every jar with `jars.sha256`, which is kept
+in the repository (120 MB take 0.1 to 0.4 s). A folder that differs is resolved anew; what was resolved is used only when
+it is exactly what the file lists.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -15,15 +19,17 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.errors import PlatformError
+from tidegate.errors import PlatformError, some
 from tidegate.local.report import Report, silent
 
 MINIMUM_JAVA = 17
 TOKEN_PROVIDER_VERSION = "4.0.0"  # noqa: S105 - a jar's version
 RESOLVE_TIMEOUT_S = 900.0
+SUMS = "jars.sha256"
 
 
 @dataclass(frozen=True)
@@ -92,23 +98,82 @@ def cache_dir() -> Path:
 
 
 def ensure_jars(report: Report = silent) -> Jars:
-    """Resolve the jars of `ivy.xml` unless they are cached; the second call costs nothing.
+    """The jars of `ivy.xml`, each with the SHA-256 that `jars.sha256` lists; resolved where the cache does not hold them so.
 
     Raises:
-        PlatformError: there is no usable Java, or Ivy could not resolve or download something.
+        PlatformError: there is no usable Java, Ivy could not resolve or download something, or what it resolved is not what
+            `jars.sha256` lists.
     """
+    ivy_xml = _beside_this("ivy.xml")
+    expected = read_sums(_beside_this(SUMS))
     located = locate_jars()
     folder = located.spark.parent
-    if not folder.is_dir():
-        report("jars", "resolving")
-        _resolve(_ivy_xml(), folder)
+    if _is_complete(folder, expected):
+        report("jars", "ready")
+        return located
+    with _lock(folder):
+        # another process may have been first, and this one may have looked while that one replaced the folder
+        if not _is_complete(folder, expected):
+            damage = some(faults(folder, expected)) if folder.is_dir() else ""
+            report("jars", f"resolving anew: {damage}" if damage else "resolving")
+            _resolve(ivy_xml, folder, expected, damage)
     report("jars", "ready")
     return located
 
 
+def update_sums(report: Report = silent) -> list[str]:
+    """Resolve `ivy.xml` of the checkout and that of `docker/`, and write the SHA-256 of all jars into the `jars.sha256` of each.
+
+    For maintainers who changed an `ivy.xml`: it believes what the repositories serve now. Returns what changed in the files.
+
+    Raises:
+        PlatformError: this is not a checkout, or as `ensure_jars` does.
+    """
+    root = Path(__file__).resolve().parents[3]
+    changed: list[str] = []
+    for folder in (root, root / "docker"):
+        ivy_xml, sums = folder / "ivy.xml", folder / SUMS
+        if not ivy_xml.is_file():
+            raise PlatformError(f"There is no {ivy_xml}", fix="Run it in a checkout of Tidegate")
+        report("jars", f"resolving {ivy_xml}")
+        log = cache_dir() / "jars" / "update.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as filling:
+            _run_ivy(ivy_xml, Path(filling), log)
+            found = _sums_of(Path(filling))
+        before = read_sums(sums) if sums.is_file() else {}
+        sums.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(found.items())))
+        changed += [f"removed {name}" for name in sorted(before.keys() - found.keys())]
+        changed += [f"added {name}" for name in sorted(found.keys() - before.keys())]
+        changed += [f"CHANGED {name}" for name in sorted(before.keys() & found.keys()) if before[name] != found[name]]
+    return changed
+
+
+def read_sums(file: Path) -> dict[str, str]:
+    """The SHA-256 of each jar by its path, from a file as `sha256sum` writes it.
+
+    Raises:
+        PlatformError: it is not such a file.
+    """
+    lines = [re.fullmatch(r"([0-9a-f]{64})  (\S+\.jar)", line) for line in file.read_text().splitlines()]
+    if not lines or None in lines:
+        raise PlatformError(f"{file} is not a list of SHA-256 sums", fix="Restore it: `git restore` it, or reinstall tidegate")
+    return {line[2]: line[1] for line in lines if line is not None}
+
+
+def faults(folder: Path, expected: Mapping[str, str]) -> list[str]:
+    """What in the folder is not as `expected` says: each jar that differs, is missing, or is not listed."""
+    found = _sums_of(folder)
+    return [
+        *(f"{name} is missing" for name in sorted(expected.keys() - found.keys())),
+        *(f"{name} is not in {SUMS}" for name in sorted(found.keys() - expected.keys())),
+        *(f"{name} differs from {SUMS}" for name in sorted(found.keys() & expected.keys()) if found[name] != expected[name]),
+    ]
+
+
 def locate_jars() -> Jars:
     """Where `ensure_jars` keeps the jars of this `ivy.xml`, whether they are there or not."""
-    digest = hashlib.sha256(_ivy_xml().read_bytes() + TOKEN_PROVIDER_VERSION.encode()).hexdigest()[:12]
+    digest = hashlib.sha256(_beside_this("ivy.xml").read_bytes() + TOKEN_PROVIDER_VERSION.encode()).hexdigest()[:12]
     folder = cache_dir() / "jars" / digest
     return Jars(spark=folder / "spark", kafka=folder / "kafka")
 
@@ -130,33 +195,77 @@ def _java_version_of(java: Path) -> int | None:
     return parse_java_version(done.stderr + done.stdout)
 
 
-def _ivy_xml() -> Path:
+def _beside_this(name: str) -> Path:
     here = Path(__file__).resolve()
     # the wheel carries the file beside this module; a checkout has it at its root: src/tidegate/local/ is three below
-    for candidate in (here.with_name("ivy.xml"), here.parents[3] / "ivy.xml"):
+    for candidate in (here.with_name(name), here.parents[3] / name):
         if candidate.is_file():
             return candidate
-    raise PlatformError("ivy.xml is neither in the installed package nor at the root of the checkout", fix="Reinstall tidegate")
+    raise PlatformError(f"{name} is neither in the installed package nor at the root of the checkout", fix="Reinstall tidegate")
 
 
-def _resolve(ivy_xml: Path, folder: Path) -> None:
+def _is_complete(folder: Path, expected: Mapping[str, str]) -> bool:
+    return folder.is_dir() and not faults(folder, expected)
+
+
+def _sums_of(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file below the folder that is on a class path, by its path."""
+    found = {}
+    for jar in sorted(folder.rglob("*.[jJ][aA][rR]")):
+        with contextlib.suppress(OSError), jar.open("rb") as content:
+            found[jar.relative_to(folder).as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
+    return found
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """One process at a time fills or replaces the folder."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = (folder.parent / f"{folder.name}.lock").open("w")
+    except OSError as error:
+        raise PlatformError(
+            f"The jars cannot be kept in {folder.parent}: {error.strerror}", fix="Set TIDEGATE_CACHE_DIR to a folder of yours"
+        ) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _resolve(ivy_xml: Path, folder: Path, expected: Mapping[str, str], damage: str) -> None:
+    """Fill the folder, or replace a damaged one: a JVM that runs keeps the files that it has open."""
+    filling = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    log = folder.parent / f"{folder.name}.log"
+    try:
+        try:
+            _run_ivy(ivy_xml, filling / "new", log)
+        except PlatformError as error:
+            if damage:
+                message = f"The cached jars are damaged ({damage}), and were not replaced. {error.message}"
+                raise PlatformError(message, fix=error.fix, **error.fields) from error
+            raise
+        found = faults(filling / "new", expected)
+        if found:
+            raise PlatformError(
+                f"What Ivy resolved is not what {SUMS} lists: {some(found, separator='; ')}; none of it is used (see {log})",
+                fix="Remove Ivy's own cache (~/.ivy2/cache) and run `tidegate jars` again; if it says the same, the repository"
+                " that Ivy asked serves other files",
+                log=log,
+            )
+        if folder.is_dir():
+            folder.rename(filling / "old")
+        (filling / "new").rename(folder)
+    finally:
+        shutil.rmtree(filling, ignore_errors=True)
+
+
+def _run_ivy(ivy_xml: Path, into: Path, log: Path) -> None:
     java = find_java()
     ivy = next((pyspark_home() / "jars").glob("ivy-*.jar"), None)
     if ivy is None:
         raise PlatformError(
             "The installed pyspark has no ivy-*.jar", fix="Run `make venv` to get the locked version of pyspark"
         )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    filling = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    log = folder.parent / f"{folder.name}.log"
-    try:
-        _run_ivy(java, ivy, ivy_xml, filling, log)
-        _take_place(filling, folder)
-    finally:
-        shutil.rmtree(filling, ignore_errors=True)
-
-
-def _run_ivy(java: Path, ivy: Path, ivy_xml: Path, into: Path, log: Path) -> None:
     command = [str(java), f"-Dspark.token.provider.version={TOKEN_PROVIDER_VERSION}", "-jar", str(ivy)]
     command += ["-ivy", str(ivy_xml), "-types", "jar", "bundle"]
     command += ["-retrieve", f"{into}/[conf]/[artifact]-[revision].[ext]"]
@@ -170,7 +279,7 @@ def _run_ivy(java: Path, ivy: Path, ivy_xml: Path, into: Path, log: Path) -> Non
                 f"Ivy did not resolve the jars within {RESOLVE_TIMEOUT_S:.0f} s, see {log}",
                 fix="Check the network and try again",
             ) from None
-    if done.returncode != 0 or not any((into / "kafka").glob("*.jar")) or not any((into / "spark").glob("*.jar")):
+    if done.returncode != 0 or not any(into.rglob("*.jar")):
         gist = ivy_gist(log.read_text(errors="replace"))
         raise PlatformError(
             f"The jars could not be resolved: {gist} (see {log})",
@@ -193,12 +302,3 @@ def ivy_gist(output: str) -> str:
         return "; ".join(complaints[:3])
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1] if lines else "Ivy said nothing"
-
-
-def _take_place(filled: Path, folder: Path) -> None:
-    try:
-        filled.rename(folder)
-    except OSError:
-        # another process was first: what it put there is the same
-        if not folder.is_dir():
-            raise
