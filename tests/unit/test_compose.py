@@ -194,18 +194,20 @@ def test_the_image_is_built_of_what_is_there() -> None:
 
 
 def test_every_image_is_pinned() -> None:
-    """A tag with a whole version; never `latest`."""
+    """A tag with a whole version, never `latest`; and the digest of the content, unless it is built here."""
     bases = re.findall(r"(?m)^FROM (\S+:\S+)", DOCKERFILE)
-    images = [service["image"] for service in SERVICES.values()] + bases
+    fetched = [service["image"] for service in SERVICES.values() if "build" not in service] + bases
     assert bases
-    for image in images:
-        assert re.fullmatch(r"[a-z/]+:\d+\.\d+(\.\d+)?(-[a-z-]+)?", image), image
+    for image in fetched:
+        assert re.fullmatch(r"[a-z/]+:\d+\.\d+(\.\d+)?(-[a-z-]+)?@sha256:[0-9a-f]{64}", image), image
+    for service in ours().values():
+        assert re.fullmatch(r"[a-z]+:\d+\.\d+\.\d+", service["image"])
 
 
 def test_versions_are_those_of_the_lock_and_of_ivy() -> None:
     """One version of each thing, wherever it runs."""
     jars, project = ivy(ROOT / "ivy.xml"), tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert SERVICES["kafka"]["image"] == f"apache/kafka:{jars['kafka_2.13']}"
+    assert SERVICES["kafka"]["image"].startswith(f"apache/kafka:{jars['kafka_2.13']}@")
     assert {s["image"] for s in ours().values()} == {f"tidegate:{project['version']}"}
     assert jars["spark-sql-kafka-0-10_2.13"] == locked()["pyspark"] == locked()["pyspark-client"]
     iceberg = next(name for name in jars if name.startswith("iceberg-spark-runtime-"))
@@ -278,6 +280,63 @@ def test_ports_are_published_on_the_loopback_only() -> None:
     hosts = [port.split("}")[0] for port in published]
     assert len(set(hosts)) == len(hosts)
     assert not any("network_mode" in service for service in SERVICES.values())
+
+
+def neighbours(name: str) -> set[str]:
+    """The services that share a network with one."""
+    networks = set(SERVICES[name]["networks"])
+    return {other for other, service in SERVICES.items() if other != name and networks & set(service["networks"])}
+
+
+def test_only_what_reads_records_or_runs_jobs_reaches_kafka_and_spark() -> None:
+    """Neither asks for a password: of Airflow, only the scheduler is beside them, since it runs the tasks."""
+    assert neighbours("kafka") == {"spark-master", "spark-worker", "spark-connect", "airflow-scheduler"}
+    for name in ("spark-master", "spark-worker"):
+        assert neighbours(name) <= {"kafka", "spark-master", "spark-worker", "spark-connect", "airflow-scheduler"}
+    assert neighbours("spark-connect") - neighbours("spark-worker") - {"spark-worker"} == {"postgres"}
+
+
+def test_whoever_needs_another_service_reaches_it() -> None:
+    """What it waits for, and what its settings name, is on a network of its own."""
+    for name, service in SERVICES.items():
+        settings = [text for text in texts([service.get("environment", {}), service.get("command", [])]) if "://" in text]
+        named = {host for text in settings for host in re.findall(r"[/@\"]([a-z-]+):\d", text) if host in SERVICES}
+        if name.startswith("airflow-") and name != "airflow-scheduler":
+            # the connections stand in the environment of all; tasks, which use them, run in the scheduler
+            named &= {"postgres", "airflow-api-server"}
+        if name == "airflow-init":
+            named &= {"postgres"}
+        assert (named | set(service.get("depends_on", {}))) - {name} <= neighbours(name), name
+    assert {"kafka", "spark-connect", "spark-master"} <= neighbours("airflow-scheduler")
+
+
+def test_a_worker_and_its_master_meet_on_one_network() -> None:
+    """A worker tells one address; on two networks it might tell the one that its master does not reach."""
+    assert SERVICES["spark-worker"]["networks"] == SERVICES["spark-master"]["networks"] == ["data"]
+
+
+def test_what_publishes_nothing_but_data_has_no_way_out() -> None:
+    """The database's networks are internal, and every service that publishes a port has another one."""
+    internal = {name for name, network in COMPOSE["networks"].items() if (network or {}).get("internal")}
+    assert set(SERVICES["postgres"]["networks"]) == internal
+    assert "ports" not in SERVICES["postgres"]
+    for service in SERVICES.values():
+        assert set(service["networks"]) <= set(COMPOSE["networks"])
+        assert "ports" not in service or set(service["networks"]) - internal
+
+
+def test_every_service_is_limited() -> None:
+    """One that runs away takes neither the machine's memory, nor its processors, nor its process ids."""
+    for name, service in SERVICES.items():
+        limits = service["deploy"]["resources"]["limits"]
+        assert set(limits) == {"cpus", "memory", "pids"}, name
+
+
+def test_the_limit_of_a_worker_leaves_room_for_its_executors() -> None:
+    """Heaps of the executors, the worker's own gigabyte, and what JVMs and Python take beside their heaps."""
+    defaults = {r["name"]: r["value"] for r in references() if r["rule"] == ":-"}
+    heaps = int(defaults["SPARK_WORKER_MEMORY"].removesuffix("g"))
+    assert int(defaults["SPARK_WORKER_LIMIT"].removesuffix("g")) >= heaps + 1 + heaps // 2
 
 
 def test_no_secret_stands_in_a_file() -> None:
