@@ -110,7 +110,7 @@ class Stage:
             stage.disk = stage._mount_disk()
             stage.platform.up()
             port = sockets.choose_port(sockets_of(stage.platform))
-            with Proxy(port, int(stage.platform.spark_remote.rsplit(":", 1)[1])) as stage.proxy:
+            with Proxy(port, int(str(stage.platform.spark_connection["port"]))) as stage.proxy:
                 stage._configure(port)
                 yield stage
         finally:
@@ -268,7 +268,7 @@ class Stage:
     def _configure(self, proxy_port: int) -> None:
         create_topic(self.platform.bootstrap_servers, TOPIC, PARTITIONS)
         self.platform.sync_pools({f"tidegate_{table.replace('.', '_')}": 4 for table in TABLES.values()})
-        connection = {"conn_type": "spark_connect", "host": sockets.LOOPBACK, "port": proxy_port}
+        connection = {**self.platform.spark_connection, "port": proxy_port}
         with self.api() as api:
             api.sync_connection("chaos_connect", connection, mark="Over the proxy of the chaos harness")
         self.unpause(CONNECT)

@@ -96,8 +96,7 @@ def test_a_range_whose_load_found_no_spark_is_taken_up_by_the_next_run(api: Airf
     failed = runs.run()
     assert failed["tasks"]["load"] == "failed"
     assert "SparkUnavailable" in runs.log(failed, "load")
-    host, port = platform.spark_remote.removeprefix("sc://").split(":")
-    api.sync_connection("spark_away", {"conn_type": "spark_connect", "host": host, "port": int(port)}, mark="of a test")
+    api.sync_connection("spark_away", platform.spark_connection, mark="of a test")
     repaired = runs.run()
     assert repaired["state"] == "success"
     assert f"adopted from run {failed['dag_run_id']}" in runs.log(repaired, "plan")

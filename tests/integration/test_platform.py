@@ -17,9 +17,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
 
-from tidegate.errors import PlatformError
+from tidegate.errors import PlatformError, SparkAuthFailed
 from tidegate.local import Platform, ServerStatus, jars, sockets
 from tidegate.local.process import ProcessId, members, wait_until
+from tidegate.spark.session import connect as tidegate_connect
 
 DAG = '''
 from airflow.sdk import dag, task
@@ -31,13 +32,14 @@ def sample():
     @task
     def look() -> dict:
         import os
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
         from airflow.sdk import Connection
 
         print("looking around")
         return {
             "catalog": os.environ["PYICEBERG_CATALOG__LAKE__URI"],
             "kafka": Connection.get("kafka_default").extra_dejson,
-            "spark": Connection.get("spark_connect_default").port,
+            "spark": SparkConnectHook().get_connection_url(),
         }
 
     look()
@@ -160,6 +162,44 @@ def test_nothing_listens_beyond_the_loopback(platform: Platform) -> None:
     assert {connection.laddr.ip.removeprefix("::ffff:") for connection in listening} == {sockets.LOOPBACK}
 
 
+def test_spark_connect_lets_nobody_in_without_the_token(platform: Platform) -> None:
+    """No token and another one are refused by name; the server still counts as running, and its owner gets in."""
+    refused: list[str] = []
+    port = platform.spark_connection["port"]
+    for url in (f"sc://127.0.0.1:{port}", f"sc://localhost:{port}/;token=guessed"):
+        with pytest.raises(SparkAuthFailed), tidegate_connect(url, name="stranger"):
+            refused.append("got in")
+    assert not refused
+    assert server(platform, "spark").state == "running"
+    with tidegate_connect(platform.spark_remote, name="owner") as spark:
+        assert spark.sql("SELECT 1 AS one").collect()[0].one == 1
+
+
+def test_the_token_of_spark_connect_is_private(platform: Platform) -> None:
+    """Readable by its owner only, and on no command line."""
+    token = str(platform.spark_connection["password"])
+    assert len(token) >= 32
+    assert (platform.state_dir / "spark" / "token").stat().st_mode & 0o777 == 0o600
+    lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert not [line for line in lines if any(token in word for word in line)]
+    assert not [log for log in (platform.state_dir / "logs").iterdir() if token in log.read_text(errors="replace")]
+
+
+def test_a_server_that_was_started_without_a_token_goes_on_after_the_next_up(make_platform: MakePlatform) -> None:
+    """As earlier versions started it: it is left alone, and clients that send a token work."""
+    platform = make_platform()
+    platform.up(("kafka",))
+    token = platform.state_dir / "spark" / "token"
+    token.unlink()
+    platform._spark(platform._ports()).start()
+    before = server(platform, "spark")
+    platform.up(("spark",))
+    assert server(platform, "spark") == before
+    assert token.is_file()
+    with tidegate_connect(platform.spark_remote, name="owner") as spark:
+        assert spark.sql("SELECT 1 AS one").collect()[0].one == 1
+
+
 def test_a_topic_that_nobody_created_does_not_appear(platform: Platform) -> None:
     """Asking for it is not creating it."""
     admin = AdminClient({"bootstrap.servers": platform.bootstrap_servers})
@@ -269,8 +309,11 @@ def test_airflow_runs_a_task_that_finds_the_platform(make_platform: MakePlatform
         assert api.xcom("sample", run_id, "look") == {
             "catalog": platform.catalog_properties["uri"],
             "kafka": {"bootstrap.servers": platform.bootstrap_servers},
-            "spark": int(platform.spark_remote.rsplit(":", 1)[1]),
+            "spark": platform.spark_remote,
         }
+        token = platform.spark_connection["password"]
+        assert api.get("/connections/spark_connect_default")["password"] != token
+        assert token not in api.task_log("sample", run_id, "look")
         assert "looking around" in api.task_log("sample", run_id, "look")
         assert [task["state"] for task in api.task_instances("sample", run_id)] == ["success"]
         assert api.import_errors() == []

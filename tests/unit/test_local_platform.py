@@ -95,7 +95,7 @@ def test_a_child_finds_the_platform_by_its_environment(tmp_path: Path, monkeypat
     assert variables["AIRFLOW_HOME"] == str(tmp_path / "airflow")
     assert variables["SPARK_CONF_DIR"] == str(tmp_path / "spark" / "conf")
     assert variables["PYICEBERG_CATALOG__LAKE__URI"] == f"sqlite:///{tmp_path}/lake/catalog.db"
-    assert variables["NO_PROXY"] == variables["no_proxy"] == "example.org,127.0.0.1"
+    assert variables["NO_PROXY"] == variables["no_proxy"] == "example.org,127.0.0.1,localhost"
     assert variables["JAVA_HOME"] == str(tmp_path / "jdk")
 
 

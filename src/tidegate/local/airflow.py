@@ -17,7 +17,7 @@ import json
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from pathlib import Path
 from tidegate.errors import PlatformError
 from tidegate.local import sockets
 from tidegate.local.airflow_api import AirflowApi
+from tidegate.local.files import write_private
 from tidegate.local.process import Server, last_meaningful_line
 
 API_SERVER = "airflow-api-server"
@@ -86,7 +87,7 @@ class Secrets:
 
     def save(self, home: Path) -> None:
         """Keep them, readable by the user only."""
-        _write_private(home / "secrets.json", json.dumps(vars(self)))
+        write_private(home / "secrets.json", json.dumps(vars(self)))
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,16 @@ class Airflow:
     env: Mapping[str, str]
     logs: Path
     pid_files: Path
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """The program and arguments of a call of Airflow's own command line.
+
+        Raises:
+            PlatformError: Airflow was never started here.
+        """
+        if not (self.home / "airflow.cfg").is_file():
+            raise PlatformError("Airflow was never started here", fix="Run `tidegate up`")
+        return [sys.executable, "-m", "airflow", *arguments]
 
     @property
     def url(self) -> str:
@@ -116,8 +127,8 @@ class Airflow:
         if keys is None:
             keys = Secrets.make()
             keys.save(self.home)
-        _write_private(self.home / "airflow.cfg", render_config(self.home, self.project, self.port, keys))
-        _write_private(self.home / "passwords.json", json.dumps({USER: keys.password}) + "\n")
+        write_private(self.home / "airflow.cfg", render_config(self.home, self.project, self.port, keys))
+        write_private(self.home / "passwords.json", json.dumps({USER: keys.password}) + "\n")
         (self.home / "config").mkdir(exist_ok=True)
         (self.home / "config" / "airflow_local_settings.py").write_text(_LOCAL_SETTINGS)
         self._migrate()
@@ -148,14 +159,14 @@ class Airflow:
             raise PlatformError("Airflow was never started here", fix="Run `tidegate up`")
         return USER, keys.password
 
-    def sync_connections(self, kafka_port: int, spark_port: int) -> None:
-        """Make the connections that pipelines use by default, and follow changed ports. Leaves changed ones alone."""
+    def sync_connections(self, kafka_port: int, spark_connect: Mapping[str, object]) -> None:
+        """Make the connections that pipelines use by default, and follow ports and tokens. Leaves changed ones alone."""
         wanted: dict[str, dict[str, object]] = {
             "kafka_default": {
                 "conn_type": "kafka",
                 "extra": json.dumps({"bootstrap.servers": f"{sockets.LOOPBACK}:{kafka_port}"}),
             },
-            "spark_connect_default": {"conn_type": "spark_connect", "host": sockets.LOOPBACK, "port": spark_port},
+            "spark_connect_default": dict(spark_connect),
             "spark_default": {"conn_type": "spark", "host": "local[2]"},
         }
         with self.api() as api:
@@ -255,9 +266,3 @@ def render_config(home: Path, project: Path, port: int, keys: Secrets) -> str:
 def is_since(heartbeat: str | None, started: float) -> bool:
     """Whether the heartbeat (ISO 8601) is of the process that started then (seconds since the epoch), not of one before."""
     return heartbeat is not None and datetime.fromisoformat(heartbeat).timestamp() >= started
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    path.write_text(text)

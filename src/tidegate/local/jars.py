@@ -122,7 +122,7 @@ def ensure_jars(report: Report = silent) -> Jars:
 
 
 def update_sums(report: Report = silent) -> list[str]:
-    """Resolve `ivy.xml` of the checkout and that of `docker/`, and write the SHA-256 of all jars into the `jars.sha256` of each.
+    """Resolve `ivy.xml` of the checkout and that of `docker/`, and write the SHA-256 of their jars into a `jars.sha256` each.
 
     For maintainers who changed an `ivy.xml`: it believes what the repositories serve now. Returns what changed in the files.
 

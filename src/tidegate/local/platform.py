@@ -3,7 +3,7 @@
     state folder (`.tidegate/`)
     ├── platform.json   the ports, chosen once        ├── lake/      catalog.db and warehouse/ of Iceberg
     ├── lock            one `up` or `down` at a time   ├── kafka/     settings and data of the broker
-    ├── run/*.pid       who runs                       ├── spark/     SPARK_CONF_DIR and working folders
+    ├── run/*.pid       who runs                       ├── spark/     SPARK_CONF_DIR, token, working folders
     └── logs/*.log      what they said                 └── airflow/   AIRFLOW_HOME
 
 Rules: making a `Platform` touches nothing; `up` starts only what does not run, on the ports it had before; a port that
@@ -98,6 +98,7 @@ class Platform:
             ready = jars.ensure_jars(report)
             ports = self._settle_ports(parts)
             spark_connect.prepare(self._spark_dir, self._lake, ready.spark)
+            spark_connect.make_token(self._spark_dir)
             ways = {
                 "kafka": lambda: self._up_kafka(ready, ports, report),
                 "spark": lambda: self._up_one(self._spark(ports), report),
@@ -148,8 +149,13 @@ class Platform:
 
     @property
     def spark_remote(self) -> str:
-        """The Spark Connect URL, `sc://host:port`."""
-        return f"sc://{sockets.LOOPBACK}:{self._ports()['spark']}"
+        """The Spark Connect URL with its token, `sc://localhost:port/;token=…`."""
+        return spark_connect.remote(self._ports()["spark"], spark_connect.read_token(self._spark_dir))
+
+    @property
+    def spark_connection(self) -> dict[str, object]:
+        """The Spark Connect server as an Airflow connection: `conn_type`, `host`, `port`, and its token as `password`."""
+        return spark_connect.connection(self._ports()["spark"], spark_connect.read_token(self._spark_dir))
 
     @property
     def airflow_url(self) -> str:
@@ -183,8 +189,7 @@ class Platform:
             "PYSPARK_PYTHON": sys.executable,
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
             "PYTHONUNBUFFERED": "1",
-            # a proxy must never be asked for the loopback
-            "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), sockets.LOOPBACK])),
+            "NO_PROXY": self._no_proxy(),
             # macOS: LocalExecutor forks, and Apple's libraries end forked children otherwise
             "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
         }
@@ -193,6 +198,16 @@ class Platform:
         for name, value in self.catalog_properties.items():
             variables[f"PYICEBERG_CATALOG__{catalog}__{name.upper()}"] = value
         return variables
+
+    @staticmethod
+    def _no_proxy() -> str:
+        # a proxy must never be asked for the loopback
+        inherited = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
+        return ",".join(filter(None, [inherited, sockets.LOOPBACK, spark_connect.HOST]))
+
+    def airflow_command(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """A call of Airflow's own command line: program with arguments, and the environment of the platform's Airflow."""
+        return self._airflow(self._ports()).command(arguments), self._child_environment()
 
     # ---- starting
 
@@ -211,7 +226,7 @@ class Platform:
         for component, is_new in zip(components, spawned, strict=True):
             with _reported(component.name, "starting", "running", report):
                 component.await_healthy(spawned=is_new)
-        server.sync_connections(ports["kafka"], ports["spark"])
+        server.sync_connections(ports["kafka"], self.spark_connection)
 
     def _up_one(self, server: Server, report: Report) -> None:
         with _reported(server.name, "starting", "running", report):
@@ -220,7 +235,7 @@ class Platform:
     def _status_of(self, server: Server, ports: Mapping[str, int]) -> ServerStatus:
         port = {broker.NAME: ports["kafka"], spark_connect.NAME: ports["spark"], airflow.API_SERVER: ports["airflow"]}
         url = {
-            spark_connect.NAME: f"sc://{sockets.LOOPBACK}:{ports['spark']}",
+            spark_connect.NAME: f"sc://{spark_connect.HOST}:{ports['spark']}",
             airflow.API_SERVER: f"http://{sockets.LOOPBACK}:{ports['airflow']}",
         }
         return ServerStatus(server.name, server.state, server.pid, port.get(server.name), server.log, url.get(server.name))
@@ -268,6 +283,7 @@ class Platform:
             env=self._child_environment(),
             log=self._log(spark_connect.NAME),
             pid_file=self._pid_file(spark_connect.NAME),
+            token=spark_connect.read_token(self._spark_dir),
         )
 
     def _airflow(self, ports: Mapping[str, int]) -> airflow.Airflow:

@@ -2,14 +2,20 @@
 
 Rules: one rendering of the settings (`spark_defaults`) serves both, through `SPARK_CONF_DIR`; what only the server needs
 stands on its command line. The catalog `lake` is Iceberg's JDBC catalog on SQLite, which PyIceberg's SqlCatalog shares.
+
+Who reaches Spark Connect runs code as its owner, and every account of the machine reaches the loopback: the server asks for a
+token. It is made once, kept with mode 0600, and handed over in the server's environment, since command lines are public.
+pyspark sends a token over TLS only, except to the host `localhost`, by that name (`DefaultChannelBuilder.toChannel`).
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
 from tidegate.local import sockets
+from tidegate.local.files import write_private
 from tidegate.local.process import Server
 from tidegate.spark.redaction import REDACTION
 
@@ -17,6 +23,8 @@ NAME = "spark"
 CATALOG = "lake"
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 BUSY_TIMEOUT_MS = 30_000
+HOST = "localhost"
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
 
 _LOG4J2 = """\
 rootLogger.level = warn
@@ -71,16 +79,43 @@ def render_properties(settings: Mapping[str, str]) -> str:
     return "".join(f"{key}={value.replace(chr(92), chr(92) * 2)}\n" for key, value in sorted(settings.items()))
 
 
+def make_token(folder: Path) -> None:
+    """Make the token of a server, unless it has one."""
+    if read_token(folder) is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_private(folder / "token", secrets.token_urlsafe(32))
+
+
+def read_token(folder: Path) -> str | None:
+    """What the server asks for; None where none was made."""
+    try:
+        return (folder / "token").read_text() or None
+    except FileNotFoundError:
+        return None
+
+
+def connection(port: int, token: str | None) -> dict[str, object]:
+    """The server as an Airflow connection; Airflow masks the token."""
+    return {"conn_type": "spark_connect", "host": HOST, "port": port, "password": token}
+
+
+def remote(port: int, token: str | None) -> str:
+    """The server as a URL for pyspark, token included."""
+    return f"sc://{HOST}:{port}/;token={token}" if token else f"sc://{sockets.LOOPBACK}:{port}"
+
+
 def prepare(folder: Path, lake: Path, jars: Path) -> None:
-    """Write `SPARK_CONF_DIR` and make the folders that Spark and SQLite expect."""
+    """Write `SPARK_CONF_DIR`, and make the folders that Spark and SQLite expect."""
     for needed in (folder / "conf", folder / "local", folder / "work", lake / "warehouse"):
         needed.mkdir(parents=True, exist_ok=True)
     (folder / "conf" / "spark-defaults.conf").write_text(render_properties(spark_defaults(folder, lake, jars)))
     (folder / "conf" / "log4j2.properties").write_text(_LOG4J2)
 
 
-def spark_connect(*, folder: Path, port: int, spark_home: Path, env: Mapping[str, str], log: Path, pid_file: Path) -> Server:
-    """The server as a supervised server; `prepare` its folder before it is started."""
+def spark_connect(
+    *, folder: Path, port: int, spark_home: Path, env: Mapping[str, str], log: Path, pid_file: Path, token: str | None = None
+) -> Server:
+    """The server as a supervised server, which asks for the token if there is one; `prepare` its folder before."""
     settings = {
         "spark.app.name": "tidegate-connect",
         "spark.connect.grpc.binding.address": sockets.LOOPBACK,
@@ -93,7 +128,7 @@ def spark_connect(*, folder: Path, port: int, spark_home: Path, env: Mapping[str
         name=NAME,
         # spark-submit replaces itself by the JVM, so the pid that is started is the server's
         argv=[*argv, "spark-internal"],
-        env=env,
+        env={**env, **({TOKEN_VARIABLE: token} if token else {})},
         cwd=folder / "work",
         log=log,
         pid_file=pid_file,
@@ -103,7 +138,7 @@ def spark_connect(*, folder: Path, port: int, spark_home: Path, env: Mapping[str
 
 
 def is_healthy(port: int) -> bool:
-    """Whether a gRPC server answers on the port: it refuses an unknown method, and a dead or hung one does not.
+    """Whether a gRPC server answers on the port: it refuses an unknown method or caller, and a dead or hung one does not.
 
     A real request would open a session on the server with each look.
     """
@@ -116,5 +151,5 @@ def is_healthy(port: int) -> bool:
         try:
             ask(b"", timeout=2.0)
         except grpc.RpcError as error:
-            return bool(error.code() == grpc.StatusCode.UNIMPLEMENTED)
+            return error.code() in {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED}
     return True
