@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from tidegate.cli import ledger, platform, replay, schedule
+from tidegate.cli import ledger, platform, replay, schedule, tools
 from tidegate.cli.shared import err, out
 from tidegate.errors import TidegateError
 
@@ -21,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help=__doc__.splitlines()[0] if __doc__ else None,
 )
-for commands in (platform, schedule, ledger, replay):
+for commands in (platform, tools, schedule, ledger, replay):
     app.add_typer(commands.app)
 
 

@@ -174,8 +174,9 @@ def _print_status(servers: list[ServerStatus]) -> None:
 
 
 def _print_login(platform: Platform) -> None:
-    user, password = platform.airflow_login
-    out.print(f"\nAirflow: {platform.airflow_url}  user {user}  password {password}", markup=False)
+    # never the password itself: what this prints ends up in the logs of CI and in terminals that others look at
+    user, _ = platform.airflow_login
+    out.print(f"\nAirflow: {platform.airflow_url}  user {user}  password: run `tidegate login`", markup=False)
 
 
 def _print_runs(runs: list[Run]) -> None:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tidegate.errors import BrokerUnavailable, PlatformError
+from tidegate.local import topics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,15 +32,7 @@ def create_topic(settings: Mapping[str, str], topic: str = TOPIC, partitions: in
     Raises:
         BrokerUnavailable: the broker does not answer, or refuses.
     """
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config={"retention.ms": "-1"})
-    admin = AdminClient(dict(settings))  # its requests end with it, so it has a name
-    try:
-        admin.create_topics([new], request_timeout=30)[topic].result()
-    except ck.KafkaException as error:
-        if error.args[0].code() == ck.KafkaError.TOPIC_ALREADY_EXISTS:
-            return False
-        raise BrokerUnavailable(f"topic {topic} cannot be created: {error.args[0].str()}", fix="Run `tidegate up`") from error
-    return True
+    return topics.create_topic(settings, topic, partitions, config={"retention.ms": "-1"})
 
 
 def read_flights(limit: int | None = None, *, year: int = 0) -> DataFrame:

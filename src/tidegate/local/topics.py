@@ -1,0 +1,109 @@
+"""Topics and records of the embedded broker: enough to try a pipeline, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tidegate.errors import BrokerUnavailable, RequestError, TopicNotFound
+
+TIMEOUT_S = 30.0
+_INVALID = {ck.KafkaError.TOPIC_EXCEPTION, ck.KafkaError.INVALID_PARTITIONS, ck.KafkaError.INVALID_CONFIG}
+
+
+def create_topic(settings: Mapping[str, str], topic: str, partitions: int, *, config: Mapping[str, str] | None = None) -> bool:
+    """Create the topic when it is missing; says whether it did.
+
+    Raises:
+        RequestError: Kafka does not take the name, the number of partitions or the configuration.
+        BrokerUnavailable: the broker does not answer, or refuses.
+    """
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+    admin = AdminClient(dict(settings))  # its requests end with it, so it has a name
+    try:
+        admin.create_topics([new], request_timeout=TIMEOUT_S)[topic].result()
+    except ck.KafkaException as error:
+        cause = error.args[0]
+        if cause.code() == ck.KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        if cause.code() in _INVALID:
+            raise RequestError(f"topic {topic!r} cannot be created: {cause.str()}", fix="Choose another value") from error
+        raise BrokerUnavailable(f"topic {topic} cannot be created: {cause.str()}", fix="Run `tidegate up`") from error
+    return True
+
+
+def partitions_of(settings: Mapping[str, str], topic: str) -> int:
+    """How many partitions the topic has.
+
+    Raises:
+        TopicNotFound: there is no such topic.
+        BrokerUnavailable: the broker does not answer.
+    """
+    try:
+        # all topics: to ask for one by its name would create it on brokers that are set so
+        found = AdminClient(dict(settings)).list_topics(timeout=TIMEOUT_S).topics.get(topic)
+    except ck.KafkaException as error:
+        raise BrokerUnavailable(f"Kafka does not answer: {error.args[0].str()}", fix="Run `tidegate up`") from error
+    if found is None:
+        raise TopicNotFound(f"there is no topic {topic}", fix=f"Create it: tidegate topic create {topic}", topic=topic)
+    return len(found.partitions)
+
+
+def produce_lines(settings: Mapping[str, str], topic: str, lines: Iterable[bytes], *, separator: bytes | None = None) -> int:
+    """Produce one record of each line that is not empty; returns how many the broker acknowledged.
+
+    Args:
+        settings: librdkafka's configuration.
+        topic: an existing topic.
+        lines: with or without their line ends.
+        separator: a record's key is what stands before the first one of its line; None for records without keys.
+
+    Raises:
+        RequestError: a line holds no separator. The lines before it are produced.
+        BrokerUnavailable: not every record was acknowledged.
+    """
+    failed: list[str] = []
+
+    def acknowledged(error: ck.KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            failed.append(error.str())
+
+    producer = ck.Producer({**settings, "linger.ms": 50, "enable.idempotence": True, "log_level": 3})
+    count, wrong = 0, 0
+    for number, line in enumerate(lines, start=1):
+        record = line.rstrip(b"\r\n")
+        if not record:
+            continue
+        key, found, value = record.partition(separator) if separator is not None else (None, b"", record)
+        if separator is not None and not found:
+            wrong = number
+            break
+        _hand_over(producer, topic, key, value, acknowledged)
+        count += 1
+    waiting = producer.flush(TIMEOUT_S)
+    if waiting or failed:
+        reason = failed[0] if failed else "no answer in time"
+        raise BrokerUnavailable(f"{waiting + len(failed)} records were not acknowledged: {reason}", fix="Run `tidegate up`")
+    if wrong:
+        raise RequestError(
+            f"line {wrong} holds no key separator; the {count} records before it were produced",
+            fix="Put key and separator before the value, or leave the separator out",
+            line=wrong,
+            produced=count,
+        )
+    return count
+
+
+def _hand_over(producer: ck.Producer, topic: str, key: bytes | None, value: bytes, acknowledged: Any) -> None:
+    while True:
+        try:
+            producer.produce(topic, key=key, value=value, on_delivery=acknowledged)
+        except BufferError:
+            producer.poll(1.0)  # the queue is full: wait until the broker took some
+        else:
+            producer.poll(0)
+            return

@@ -1,0 +1,261 @@
+"""What a newcomer types on the embedded platform: the README's first pipeline, and the commands that it uses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.local import Platform
+from tidegate.local.process import wait_until
+
+REPO = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+FIRST_PIPELINE = REPO.joinpath("README.md").read_text().split("## Your first pipeline")[1].split("\n## ")[0]
+
+
+def blocks(language: str) -> list[str]:
+    """The README's code blocks of one language, under its first pipeline."""
+    return re.findall(rf"```{language}\n(.+?)```", FIRST_PIPELINE, re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Shell:
+    """A project folder with a platform, and a shell in it that has the virtual environment's commands."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.platform = Platform(root / ".tidegate", root)
+        self.first = Done(1, "", "")
+
+    def run(self, script: str, stdin: str = "") -> Done:
+        """Run a shell script to its first failure."""
+        done = subprocess.run(
+            ["/bin/bash", "-euc", f'export PATH="{BIN}:$PATH"\n{script}'],
+            cwd=self.root,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=400,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def json(self, script: str, stdin: str = "") -> Any:
+        """What a command prints as JSON."""
+        done = self.run(f"{script} --json", stdin)
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    def refused(self, script: str, stdin: str = "") -> str:
+        """The one line of a command that fails."""
+        done = self.run(script, stdin)
+        assert done.code == 1, done.out + done.err
+        assert len(done.err.strip().splitlines()) == 1, done.err
+        return done.err
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """The README's pipeline in a project of its own, on a platform that `tidegate up` started."""
+    root = tmp_path_factory.mktemp("project")
+    for folder in ("dags", "spark_jobs", "plugins"):
+        shutil.copytree(REPO / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for text, name in zip(
+        [*blocks("yaml"), *blocks("python")],
+        ["dags/pipelines/orders.yaml", "spark_jobs/transforms/orders.py"],
+        strict=True,
+    ):
+        assert f"`{name}`" in FIRST_PIPELINE
+        (root / name).write_text(text)
+    flights = root / "dags" / "pipelines" / "flights.yaml"
+    flights.write_text(f'{flights.read_text()}schedule: "0 0 * * *"\n')  # Airflow makes backfills of DAGs with a schedule only
+    made = Shell(root)
+    try:
+        made.first = made.run("tidegate up")
+        assert made.first.code == 0, made.first.err
+        yield made
+    finally:
+        made.platform.down()
+
+
+def test_up_tells_how_to_see_the_password_and_login_shows_it(shell: Shell) -> None:
+    """Neither `up` nor a log holds a secret; `tidegate login` prints what logs in."""
+    user, password = shell.platform.airflow_login
+    token = str(shell.platform.spark_connection["password"])
+    again = shell.run("tidegate up")
+    for said in (shell.first, again):
+        assert f"Airflow: {shell.platform.airflow_url}  user {user}  password: run `tidegate login`" in said.out
+    logs = [log.read_text(errors="replace") for log in (shell.root / ".tidegate" / "logs").iterdir()]
+    for text in (shell.first.out, shell.first.err, again.out, again.err, *logs):
+        assert password not in text
+        assert token not in text
+    shown = shell.run("tidegate login")
+    assert f"password {password}" in shown.out
+    assert shell.platform.spark_remote in shown.out
+    assert shown.err == ""
+    assert shell.json("tidegate login") == {
+        "airflow": {"url": shell.platform.airflow_url, "user": user, "password": password},
+        "spark_connect": shell.platform.spark_remote,
+    }
+
+
+def test_the_first_pipeline_of_the_readme_can_be_typed_from_start_to_rows(shell: Shell) -> None:
+    """Its commands, word for word; the last one shows the rows, one of them with the reason why it is not valid."""
+    start, query = blocks("sh")
+    assert "tidegate up" in start
+    *before, unpause_and_trigger = re.split(r"(?=^tidegate airflow dags unpause)", start, maxsplit=1, flags=re.MULTILINE)
+    done = shell.run("".join(before))
+    assert done.code == 0, done.err
+    with shell.platform.api() as api:
+        api.wait_dag("orders")
+        done = shell.run(unpause_and_trigger)
+        assert done.code == 0, done.err
+
+        def has_committed() -> bool:
+            return "tidegate.orders.cursor" in api.variables("tidegate.orders.")
+
+        assert wait_until(has_committed, 180, poll_s=0.5)
+    done = shell.run(query)
+    assert done.code == 0, done.err
+    assert "lamp" in done.out
+    assert "desk" in done.out
+    rows = shell.json('tidegate sql "SELECT id, price, _error IS NULL AS valid FROM lake.shop.orders ORDER BY id"')
+    assert rows == [
+        {"id": None, "price": None, "valid": False},
+        {"id": 1, "price": 19.5, "valid": True},
+        {"id": 2, "price": 120.0, "valid": True},
+    ]
+
+
+def test_airflows_own_commands_run_on_the_platform_and_their_exit_code_counts(shell: Shell) -> None:
+    """The backfill of docs/replay.md, as it stands there."""
+    with shell.platform.api() as api:
+        api.wait_dag("flights")
+    documented = re.search(r"`(tidegate airflow backfill create [^`]+)`", REPO.joinpath("docs/replay.md").read_text())
+    assert documented is not None
+    done = shell.run(documented[1])
+    assert done.code == 0, done.err
+    with shell.platform.api() as api:
+        assert [run["run_type"] for run in api.dag_runs("flights")] == ["backfill", "backfill"]
+    done = shell.run("tidegate airflow dags trigger no_such_dag")
+    assert done.code != 0
+    assert "no_such_dag" in done.err + done.out
+    assert "usage: airflow dags" in shell.run("tidegate airflow dags --help").out.lower()
+
+
+def test_topics_are_created_once(shell: Shell) -> None:
+    """What exists is named with its partitions, and a name that Kafka does not take is refused in its own words."""
+    assert shell.json("tidegate topic create once --partitions 3") == {"topic": "once", "partitions": 3}
+    assert "topic once exists, with 3 partitions" in shell.refused("tidegate topic create once")
+    assert "cannot be created" in shell.refused("tidegate topic create 'not a name'")
+
+
+def test_lines_become_records_with_keys_or_without(shell: Shell, tmp_path: Path) -> None:
+    """From a file and from the standard input; the table of Spark's Kafka source shows them."""
+    shell.run("tidegate topic create lines")
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"k1|one|two\r\n\n|empty key\n")
+    assert shell.json(f"tidegate produce lines {file} --key-separator '|'") == {"topic": "lines", "produced": 2}
+    assert shell.json("tidegate produce lines", "no key, no end of line")["produced"] == 1
+    assert shell.json("tidegate produce lines -", "")["produced"] == 0
+    found = _records(shell.platform, "lines")
+    assert found == [(b"k1", b"one|two"), (b"", b"empty key"), (None, b"no key, no end of line")]
+
+
+def test_what_cannot_be_produced_is_one_sentence(shell: Shell) -> None:
+    """A missing topic, a missing file, a line without a key."""
+    shell.run("tidegate topic create keyed")
+    assert "tidegate topic create nowhere" in shell.refused("tidegate produce nowhere", "x")
+    assert "cannot be read" in shell.refused("tidegate produce keyed /no/such/file")
+    told = shell.refused("tidegate produce keyed --key-separator ,", "a,1\n\nb\nc,3\n")
+    assert "line 3 holds no key separator; the 1 records before it were produced" in told
+    assert _records(shell.platform, "keyed") == [(b"a", b"1")]
+
+
+def test_sql_answers_with_values_that_json_knows(shell: Shell) -> None:
+    """Nested values, decimals, times in UTC, and what JSON has no number for."""
+    statement = (
+        "SELECT 1 AS n, CAST(1.5 AS DECIMAL(3, 2)) AS d, DATE'2013-01-01' AS day, TIMESTAMP'2013-01-01 05:00:00Z' AS at, "
+        "array(named_struct('a', 1)) AS nested, map('k', 2) AS m, CAST('x' AS BINARY) AS b, double('NaN') AS nan, "
+        "NULL AS nothing"
+    )
+    assert shell.json(f'tidegate sql "{statement}"') == [
+        {
+            "n": 1,
+            "d": "1.50",
+            "day": "2013-01-01",
+            "at": "2013-01-01T05:00:00+00:00",
+            "nested": [{"a": 1}],
+            "m": [["k", 2]],
+            "b": "x",
+            "nan": "nan",
+            "nothing": None,
+        }
+    ]
+    shown = shell.run("tidegate sql 'SELECT id, NULL AS nothing FROM range(5)' --limit 2")
+    assert [line.split() for line in shown.out.splitlines()] == [["id", "nothing"], ["0", "NULL"], ["1", "NULL"]]
+    assert "more rows than these 2" in shown.err
+    assert shell.run("tidegate sql 'CREATE NAMESPACE IF NOT EXISTS lake.mine'").code == 0
+    assert {"namespace": "mine"} in shell.json("tidegate sql 'SHOW NAMESPACES IN lake'")
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("SELEC 1", "PARSE_SYNTAX_ERROR"),
+        ("SELECT * FROM lake.no.table", "TABLE_OR_VIEW_NOT_FOUND"),
+        ("SELECT raise_error('my own words')", "my own words"),
+    ],
+)
+def test_an_error_of_sql_is_one_sentence(shell: Shell, statement: str, told: str) -> None:
+    """Of the parser, of the analysis, and of the job."""
+    assert told in shell.refused(f'tidegate sql "{statement}"')
+
+
+def test_two_columns_of_one_name_are_not_made_into_one(shell: Shell) -> None:
+    """JSON objects hold a name once."""
+    assert "name of its own" in shell.run("tidegate sql 'SELECT 1 AS a, 2 AS a' --json").err
+    assert shell.run("tidegate sql 'SELECT 1 AS a, 2 AS a'").out.split() == ["a", "a", "1", "2"]
+
+
+def test_a_platform_that_is_down_is_one_sentence_with_the_way_up(tmp_path: Path) -> None:
+    """Of every command that needs it."""
+    (tmp_path / "dags").mkdir()
+    stopped = Shell(tmp_path)
+    for command in ("login", "airflow version", "topic create x", "produce x", "sql 'SELECT 1'"):
+        assert "Run `tidegate up`" in stopped.refused(f"tidegate {command}"), command
+
+
+def _records(platform: Platform, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values of all records of the topic's only partition."""
+    from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415
+
+    consumer = Consumer({"bootstrap.servers": platform.bootstrap_servers, "group.id": "tests", "enable.auto.commit": False})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found: list[tuple[bytes | None, bytes | None]] = []
+        while len(found) < end:
+            batch = consumer.consume(end - len(found), timeout=20.0)
+            assert batch, f"only {len(found)} of {end} records"
+            found.extend((record.key(), record.value()) for record in batch)
+        return found
+    finally:
+        consumer.close()
