@@ -333,6 +333,7 @@ class SparkLoad(Patient, SparkSubmitOperator):
         from tidegate.spark.session import connect  # noqa: PLC0415
 
         url = SparkConnectHook(self.pipeline.spark.connection).get_connection_url()
+        self.log.info("opening a session of Spark Connect, %s", url.partition("/;")[0])
         try:
             with connect(url, name=f"tidegate-{job.pipeline}-{job.seq}") as self._session:
                 patience.answered(SparkUnavailable)

@@ -95,6 +95,8 @@ def show_progress() -> Iterator[Any]:
 
         def progress(step: str, done: int, total: int | None) -> None:
             if step not in tasks:
+                if not err.is_terminal:
+                    err.print(step, markup=False)
                 for task in tasks.values():
                     bars.update(task, visible=False)
                 tasks[step] = bars.add_task(step, total=total)

@@ -30,6 +30,12 @@ TABLE = "lake.demo.flights"
 LATER_ROUNDS = 36_776
 RUN_TIMEOUT_S = 900.0
 POLL_S = 0.25
+DOING = {
+    "plan": "asks Kafka for the end of the log and saves the range",
+    "load": "Spark reads the range and writes the table",
+    "commit": "checks the receipt and moves the cursor",
+}
+FIRST_LOAD = "; the first load after Spark's start compiles its code, which may take a minute"
 
 
 class Progress(Protocol):
@@ -97,11 +103,14 @@ class Demo:
         Raises:
             PlatformError: a run failed, or did not end in time; the message says why.
         """
+        self._progress(f"waiting until Airflow has read the DAG {PIPELINE}", 0, None)
         self._api.wait_dag(PIPELINE)
         self._api.unpause(PIPELINE)
-        while lag := self.lag():
+        first = True
+        while self.lag():
             run_id = self._api.trigger(PIPELINE, {})
-            run = self._follow(run_id, lag)
+            run = self._follow(run_id, FIRST_LOAD if first else "")
+            first = False
             yield run
             if run.state != "success":
                 raise PlatformError(
@@ -127,9 +136,10 @@ class Demo:
     def _watermarks(self) -> Watermarks:
         return AdminBrokers(self._kafka).watermarks([flights.TOPIC])
 
-    def _follow(self, run_id: str, lag: int) -> Run:
+    def _follow(self, run_id: str, about_load: str) -> Run:
         def told(run: dict[str, Any]) -> None:
-            self._progress(f"run {run_id}: {run['state']}", 0, lag)
+            tasks = self._api.task_instances(PIPELINE, run_id) if run["state"] == "running" else []
+            self._progress(doing(run, tasks, about_load), 0, None)
 
         return self._row(self._api.wait_run(PIPELINE, run_id, timeout_s=RUN_TIMEOUT_S, poll_s=POLL_S, progress=told))
 
@@ -152,6 +162,18 @@ class Demo:
                 if t["duration"] is not None
             },
         )
+
+
+def doing(run: dict[str, Any], tasks: list[dict[str, Any]], about_load: str = "") -> str:
+    """What a run does right now, in a line: the task that is at work, or the state that it waits in."""
+    run_id = run["dag_run_id"]
+    for task, what in DOING.items():
+        state = next((t["state"] for t in tasks if t["task_id"] == task), None)
+        if state == "running":
+            return f"run {run_id}, {task}: {what}{about_load if task == 'load' else ''}"
+        if state not in (None, "success"):
+            return f"run {run_id}, {task}: {state}"
+    return f"run {run_id}: {run['state']}"
 
 
 def _seconds(since: str, until: str) -> float:

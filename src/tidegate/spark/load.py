@@ -12,6 +12,7 @@ receipt   find the commit again, its offsets   2
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,17 @@ from tidegate.spark.iceberg_sink import IcebergTable
 from tidegate.spark.identity import Identity, identity_of
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.transforms import Transform, find_transform
+
+log = logging.getLogger(__name__)
+
+BEGINS = {
+    "lookup": "asking the table whether this batch has landed before",
+    "prepare": "preparing the transform and the table",
+    "look": "looking for data files that the range goes through",
+    "write": "reading Kafka and writing the table (the first load after Spark's start compiles, which may take a minute)",
+    "receipt": "reading the receipt of the commit",
+}
+"""What each phase says in the task's log when it begins."""
 
 TRIES = 5
 """Writes of one load after a look, where other commits change the same data files each time between it and the commit."""
@@ -261,6 +273,7 @@ def _seen(observed: Observed, r: OffsetRange) -> str:
 
 @contextmanager
 def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    log.info(BEGINS[phase])
     started = time.perf_counter()
     try:
         yield
