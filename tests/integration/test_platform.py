@@ -173,6 +173,7 @@ def test_spark_connect_lets_nobody_in_without_the_token(platform: Platform) -> N
     assert server(platform, "spark").state == "running"
     with tidegate_connect(platform.spark_remote, name="owner") as spark:
         assert spark.sql("SELECT 1 AS one").collect()[0].one == 1
+        assert spark.conf.get("spark.authenticate") == "true"
 
 
 def test_the_token_of_spark_connect_is_private(platform: Platform) -> None:

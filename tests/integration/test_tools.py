@@ -84,8 +84,9 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     ):
         assert f"`{name}`" in FIRST_PIPELINE
         (root / name).write_text(text)
-    flights = root / "dags" / "pipelines" / "flights.yaml"
-    flights.write_text(f'{flights.read_text()}schedule: "0 0 * * *"\n')  # Airflow makes backfills of DAGs with a schedule only
+    pipelines = root / "dags" / "pipelines"
+    # Airflow makes backfills of DAGs with a schedule only
+    (pipelines / "daily.yaml").write_text((pipelines / "flights.yaml").read_text() + 'schedule: "0 0 * * *"\n')
     made = Shell(root)
     try:
         made.first = made.run("tidegate up")
@@ -144,16 +145,29 @@ def test_the_first_pipeline_of_the_readme_can_be_typed_from_start_to_rows(shell:
     ]
 
 
-def test_airflows_own_commands_run_on_the_platform_and_their_exit_code_counts(shell: Shell) -> None:
-    """The backfill of docs/replay.md, as it stands there."""
+def test_the_wait_for_the_first_load_is_not_silent(shell: Shell) -> None:
+    """The demo says which task is at work, and the task's log which part of the load has begun."""
+    done = shell.run("tidegate demo --records 200")
+    assert done.code == 0, done.err
+    told = done.err.splitlines()
+    assert any(line.endswith("which may take a minute") and ", load: Spark reads the range" in line for line in told), told
     with shell.platform.api() as api:
-        api.wait_dag("flights")
+        log = api.task_log("flights", api.dag_runs("flights")[0]["dag_run_id"], "load")
+    begun = [log.index(part) for part in ("opening a session of Spark Connect", "preparing the transform", "reading Kafka")]
+    assert begun == sorted(begun)
+    assert str(shell.platform.spark_connection["password"]) not in log
+
+
+def test_airflows_own_commands_run_on_the_platform_and_their_exit_code_counts(shell: Shell) -> None:
+    """The backfill of docs/replay.md, as it stands there, for a DAG that has a schedule."""
+    with shell.platform.api() as api:
+        api.wait_dag("daily")
     documented = re.search(r"`(tidegate airflow backfill create [^`]+)`", REPO.joinpath("docs/replay.md").read_text())
     assert documented is not None
-    done = shell.run(documented[1])
+    done = shell.run(documented[1].replace("--dag-id flights", "--dag-id daily"))
     assert done.code == 0, done.err
     with shell.platform.api() as api:
-        assert [run["run_type"] for run in api.dag_runs("flights")] == ["backfill", "backfill"]
+        assert [run["run_type"] for run in api.dag_runs("daily")] == ["backfill", "backfill"]
     done = shell.run("tidegate airflow dags trigger no_such_dag")
     assert done.code != 0
     assert "no_such_dag" in done.err + done.out

@@ -51,6 +51,8 @@ def spark_defaults(folder: Path, lake: Path, jars: Path) -> dict[str, str]:
         # everything listens on the loopback, whatever the machine's name resolves to
         "spark.driver.host": sockets.LOOPBACK,
         "spark.driver.bindAddress": sockets.LOOPBACK,
+        # the driver's other ports ask who calls; in local mode Spark makes the secret itself
+        "spark.authenticate": "true",
         "spark.ui.enabled": "false",
         "spark.driver.extraClassPath": f"{jars}/*",
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
