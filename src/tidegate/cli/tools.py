@@ -33,12 +33,12 @@ def login(project: Project = HERE, *, as_json: AsJson = False) -> None:
     """Print user and password of Airflow, and the URL of Spark Connect with its token. Keep what it prints to yourself."""
     platform = open_platform(project)
     user, password = platform.airflow_login
-    if as_json:
-        airflow = {"url": platform.airflow_url, "user": user, "password": password}
-        out.print_json(json.dumps({"airflow": airflow, "spark_connect": platform.spark_remote}))
-        return
-    out.print(f"Airflow: {platform.airflow_url}\n  user {user}\n  password {password}", markup=False)
-    out.print(f"Spark Connect: {platform.spark_remote}", markup=False)
+    data = {
+        "airflow": {"url": platform.airflow_url, "user": user, "password": password},
+        "spark_connect": platform.spark_remote,
+    }
+    text = f"Airflow: {platform.airflow_url}\n  user {user}\n  password {password}\nSpark Connect: {platform.spark_remote}"
+    _say(data, text, as_json=as_json)
 
 
 @app.command(context_settings=PASS_ON)
@@ -69,10 +69,7 @@ def create(
         raise RequestError(
             f"topic {topic} exists, with {partitions_of(kafka, topic)} partitions", fix="Use it, or choose another name"
         )
-    if as_json:
-        out.print_json(json.dumps({"topic": topic, "partitions": partitions}))
-    else:
-        out.print(f"topic {topic} created, partitions: {partitions}", markup=False)
+    _say({"topic": topic, "partitions": partitions}, f"topic {topic} created, partitions: {partitions}", as_json=as_json)
 
 
 @app.command()
@@ -104,10 +101,7 @@ def produce(
                 count = produce_lines(kafka, topic, lines, separator=separator)
         except OSError as error:
             raise RequestError(f"{file} cannot be read: {error.strerror}", fix="Name a file with one record a line") from error
-    if as_json:
-        out.print_json(json.dumps({"topic": topic, "produced": count}))
-    else:
-        out.print(f"records produced to {topic}: {count:,}", markup=False)
+    _say({"topic": topic, "produced": count}, f"records produced to {topic}: {count:,}", as_json=as_json)
 
 
 @app.command()
@@ -135,6 +129,13 @@ def sql(
         print_table(table)
     if len(rows) > limit:
         err.print(f"there are more rows than these {limit}: raise --limit to see them")
+
+
+def _say(data: dict[str, Any], text: str, *, as_json: bool) -> None:
+    if as_json:
+        out.print_json(json.dumps(data))
+    else:
+        out.print(text, markup=False)
 
 
 def _run_sql(platform: Platform, statement: str, most: int) -> tuple[list[str], list[tuple[Any, ...]]]:
