@@ -129,7 +129,7 @@ def _layers(selection: Sequence[OffsetRange], batches: Iterable[Sequence[OffsetR
     for batch in batches:
         here = [r for r in batch if r.topic_partition in rest]
         part = common(here, [o for r in here for o in rest[r.topic_partition]])
-        for tp, taken in _by_partition(part).items():
+        for tp, taken in by_partition(part).items():
             rest[tp] = list(without(rest[tp], taken))
         layers += _one_of_a_partition(part)
     return [*_one_of_a_partition([r for ranges in rest.values() for r in ranges]), *layers]

@@ -100,8 +100,6 @@ def show_progress() -> Iterator[Any]:
                 for task in tasks.values():
                     bars.update(task, visible=False)
                 tasks[step] = bars.add_task(step, total=total)
-                if not err.is_terminal:
-                    err.print(step, markup=False)
             bars.update(tasks[step], completed=done, total=total)
 
         yield progress
