@@ -161,7 +161,7 @@ def test_a_plan_waits_for_its_brokers_and_its_catalog(monkeypatch: pytest.Monkey
     monkeypatch.setattr(tidegate.airflow.operators, "ports_of", lambda *_: {})
     monkeypatch.setattr(tidegate.airflow.operators, "now_ms", lambda: next(clock))
     task = PlanOperator(task_id="plan", pipeline=pipeline())
-    run = SimpleNamespace(run_type="manual")
+    run = SimpleNamespace(run_type="manual", clear_number=0)
     context: Any = {"dag_run": run, "run_id": "r", "params": {}, "ti": SimpleNamespace(xcom_push=lambda **_: None)}
     with pytest.raises(Exception, match="nothing new"):
         task.execute(context)
