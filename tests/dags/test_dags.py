@@ -130,7 +130,7 @@ def test_a_replay_is_plan_then_a_load_for_each_chunk_then_verify(dags: Path) -> 
     load = dag.get_task("load")
     assert load.is_mapped
     assert load.pool == "tidegate_lake_demo_flights"
-    assert (load.weight_rule, load.priority_weight, load.max_active_tis_per_dagrun) == ("absolute", 1, 3)
+    assert (load.weight_rule, load.priority_weight, load.max_active_tis_per_dag) == ("absolute", 1, 3)
     assert dag.get_task("verify").trigger_rule == "all_success"
     assert dag.is_paused_upon_creation is False
 
@@ -167,6 +167,9 @@ def test_a_replay_is_plan_then_a_load_for_each_chunk_then_verify(dags: Path) -> 
         ({"table": "a"}, False),
         ({"transform": "m"}, False),
         ({"dry_run": "yes"}, False),
+        ({"dry_run": None}, False),
+        ({"dry_run": 1}, False),
+        ({"dry_run": True}, True),
         ({"accept_loss": True}, True),
     ],
 )
@@ -175,13 +178,26 @@ def test_the_replay_form_refuses_what_cannot_be(dags: Path, conf: dict[str, Any]
     check_form(parse(dags)[0].dags["flights__replay"].params, conf, valid=valid)
 
 
+def fields_of(dags: Path, dag_id: str) -> dict[str, dict[str, Any]]:
+    """The form's fields as the UI gets them."""
+    params = parse(dags)[1][dag_id]["params"]
+    return {name: {"description": param["description"], **param["schema"]["__var"]} for name, param in params}
+
+
 def test_every_field_of_the_replay_form_has_a_section_a_title_and_a_description(dags: Path) -> None:
-    """What to replay, and how."""
-    params = parse(dags)[1]["flights__replay"]["params"]
-    fields = {name: {"description": param["description"], **param["schema"]["__var"]} for name, param in params}
-    assert {field["section"] for field in fields.values()} == {"What to replay (fill in one of these)", "How"}
+    """What to replay is open at first, which the UI does for the section of this name only; the options come after it."""
+    fields = fields_of(dags, "flights__replay")
+    assert [field["section"] for field in fields.values()] == ["Run Parameters"] * 6 + ["Options"] * 6
     assert all(field["title"] and (field["description"] or field["description_md"]) for field in fields.values())
     assert list(fields)[:6] == ["offsets", "from_time", "until_time", "batches", "run", "versions"]
+
+
+@pytest.mark.parametrize("dag_id", ["flights", "flights__replay"])
+def test_no_field_of_a_form_has_a_star_or_shows_its_markup(dags: Path, dag_id: str) -> None:
+    """All fields are optional: the UI stars each type without null. It shows a plain description word for word."""
+    for name, field in fields_of(dags, dag_id).items():
+        assert "null" in field.get("type", ["null"]), name
+        assert "`" not in (field["description"] or ""), name
 
 
 @pytest.mark.parametrize(

@@ -268,6 +268,36 @@ def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
     assert verdict(api, kafka).holds
 
 
+def test_two_replays_at_once_leave_a_slot_for_the_schedule(api: AirflowApi, replays: Replays, kafka: dict[str, str]) -> None:
+    """Of the pool's four slots the replays of a pipeline have three, however many there are."""
+    live = Runs(api, TOPIC)
+    produce(kafka, read_flights(100), topic=TOPIC)
+    both = [api.trigger(replays.dag_id, {"batches": "1..3", "chunk_size": size}) for size in (100, 101)]
+
+    def at_work() -> int:
+        tasks = [t for run_id in both for t in api.task_instances(replays.dag_id, run_id)]
+        return sum(t["task_id"] == "load" and t["state"] in ("queued", "running") for t in tasks)
+
+    most = []
+
+    def full() -> bool:
+        most.append(at_work())
+        return most[-1] == 3
+
+    assert wait_until(full, 300, poll_s=0.05)
+    beside = api.trigger(TOPIC)
+
+    def done() -> bool:
+        most.append(at_work())
+        return api.get(f"/dags/{TOPIC}/dagRuns/{beside}")["state"] in ("success", "failed")
+
+    assert wait_until(done, 300, poll_s=0.1)
+    assert live.ended(beside)["state"] == "success"
+    assert [replays.ended(run_id)["state"] for run_id in both] == ["success", "success"]
+    assert max(most) == 3
+    assert verdict(api, kafka).holds
+
+
 def tidegate(project: Project, *words: str) -> tuple[int, Any, str]:
     """Exit code, what a command prints as JSON, and what it says beside."""
     done = subprocess.run(

@@ -13,7 +13,7 @@ import yaml
 from airflow.sdk import DAG, Param
 
 from tidegate.airflow.operators import CommitOperator, LoadOperator, PlanOperator
-from tidegate.airflow.replay_form import replay_params
+from tidegate.airflow.replay_form import replay_params, replay_slots
 from tidegate.airflow.replay_operators import LoadChunkOperator, PlanReplayOperator, VerifyReplayOperator
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.config import Pipeline
@@ -85,7 +85,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path) -> DAG:
             pipeline=pipeline,
             spark_jobs=spark_jobs,
             pool=pipeline.pool,
-            max_active_tis_per_dagrun=max(1, pipeline.sink.slots - 1),  # one slot stays for the schedule
+            max_active_tis_per_dag=replay_slots(pipeline),  # of all its runs together
             weight_rule="absolute",
             map_index_template="chunk {{ task.chunk }}",
         ).expand(chunk=plan.output)
@@ -112,14 +112,15 @@ def _params(pipeline: Pipeline) -> dict[str, Param]:
             None,
             type=["null", "integer"],
             minimum=1,
-            title="Most records of this run",
-            description=f"Empty: {'all there is' if usual is None else f'{usual:,}, as the pipeline says'}. Shared by lag.",
+            title="Maximum records",
+            description=f"The most records that this run reads, shared between partitions by lag. "
+            f"Empty: {'no limit' if usual is None else f'{usual:,}, the limit of the pipeline'}.",
         ),
         "until": Param(
             None,
             type=["null", "object"],
             title="Read until",
-            description="Offset (exclusive) of each partition; partitions left out are not read. "
+            description_md="Offset (exclusive) of each partition; partitions that are left out are not read. "
             f"Empty: up to the end of the log. Example: `{example}`".replace("'", '"'),
             additionalProperties={
                 "type": "object",

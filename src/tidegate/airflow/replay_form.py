@@ -1,4 +1,8 @@
-"""The trigger form of a replay: typed parameters, which Airflow checks before a run exists; `ReplayRequest` reads them."""
+"""The trigger form of a replay: typed parameters, which Airflow checks before a run exists; `ReplayRequest` reads them.
+
+What Airflow's UI (3.3) makes of them: one section is open at a time, at first the one that is called `Run Parameters`. A field
+has a star unless its type allows null, or it has no type. A `description` is shown as it is, a `description_md` as Markdown.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,21 @@ from tidegate.config import TABLE, TRANSFORM, Pipeline
 from tidegate.replay import DEFAULT_CHUNK
 from tidegate.replay_request import BATCHES, VERSIONS
 
-WHAT = "What to replay (fill in one of these)"
-HOW = "How"
+WHAT = "Run Parameters"
+"""The UI's own name of its first section: any other would be closed at first."""
+HOW = "Options"
 TIME = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})?)?$"
 """Beside the format, which makes the form show a calendar: whether a format is checked depends on what is installed."""
 BOUND = {"type": ["integer", "null"], "minimum": 0}
 PAIR = {"type": "array", "items": BOUND, "minItems": 2, "maxItems": 2}
+FLAG = [True, False]
+"""As strict as the type `boolean`, without a star."""
 PAIRS = {"anyOf": [PAIR, {"type": "array", "items": PAIR, "minItems": 1}]}
+
+
+def replay_slots(pipeline: Pipeline) -> int:
+    """The most loads of all replays of a pipeline at the same time: one slot of the sink's pool stays for the schedule."""
+    return max(1, pipeline.sink.slots - 1)
 
 
 def replay_params(pipeline: Pipeline) -> dict[str, Param]:
@@ -29,9 +41,10 @@ def replay_params(pipeline: Pipeline) -> dict[str, Param]:
             type=["null", "object", "array"],
             section=WHAT,
             title="Offsets",
-            description_md="Ranges `[from, until)` of each partition, such as "
-            f'`{{"{topics[0]}": {{"0": [1000, 2000]}}}}`; of all partitions of a topic, `{{"{topics[0]}": [1000, 2000]}}`; '
-            "or of all there are, `[1000, 2000]`. An empty bound (`null`) is the first retained offset, or the cursor.",
+            description_md="What to replay: fill in offsets, or times, or batches, or a DAG run, or transform versions. "
+            "Offset ranges `[from, until)` of each partition: "
+            f'`{{"{topics[0]}": {{"0": [1000, 2000]}}}}`; of all partitions of a topic: `{{"{topics[0]}": [1000, 2000]}}`; '
+            "of all partitions: `[1000, 2000]`. `null` as a bound means the first retained offset, or the cursor.",
             anyOf=[
                 {"type": "null"},
                 PAIR,
@@ -58,7 +71,7 @@ def replay_params(pipeline: Pipeline) -> dict[str, Param]:
             pattern=TIME,
             section=WHAT,
             title="From time",
-            description="Records from the first one with this timestamp, or a later one.",
+            description="Replay from the first record with this timestamp or a later one.",
         ),
         "until_time": Param(
             None,
@@ -67,22 +80,22 @@ def replay_params(pipeline: Pipeline) -> dict[str, Param]:
             pattern=TIME,
             section=WHAT,
             title="Until time",
-            description="Up to the first record with this timestamp, or a later one. Empty: up to the cursor.",
+            description="Replay up to the first record (exclusive) with this timestamp or a later one. Empty: the cursor.",
         ),
-        "batches": _text("Batches", "One batch, or the first and the last: `12` or `12..18`.", f"^{BATCHES.pattern}$"),
-        "run": _text("DAG run", f"The id of a run of `{pipeline.name}`, whose batch is replayed."),
+        "batches": _text("Batches", "One batch, `12`, or the first and the last, `12..18`.", f"^{BATCHES.pattern}$"),
+        "run": _text("DAG run", f"The id of a run of `{pipeline.name}`. Its batch is replayed."),
         "versions": _text(
             "Transform versions",
-            "Rows that were loaded by a version of the transform below this one, by this one, or by any other: "
-            "`<2`, `=3f9a0c12b7de`, `!=3f9a0c12b7de`.",
+            "Rows that were loaded by a version of the transform below 2: `<2`; by one version: `=3f9a0c12b7de`; "
+            "by any other version: `!=3f9a0c12b7de`.",
             f"^{VERSIONS.pattern.replace('?P<how>', '').replace('?P<version>', '')}$",
         ),
         "dry_run": Param(
             False,
-            type="boolean",
+            enum=FLAG,
             section=HOW,
             title="Dry run",
-            description="Only tell, in the log and the note of the run, what would be read and replaced.",
+            description="Change nothing. The run's log and note tell what would be read and replaced.",
         ),
         "chunk_size": Param(
             None,
@@ -90,7 +103,7 @@ def replay_params(pipeline: Pipeline) -> dict[str, Param]:
             minimum=1,
             section=HOW,
             title="Chunk size",
-            description=f"Offsets of one load, about. Empty: {size:,}, or more where that makes too many chunks.",
+            description=f"Offsets of one load (approximate). Empty: {size:,}, or more where that makes over 1,000 chunks.",
         ),
         "parallel": Param(
             None,
@@ -98,17 +111,19 @@ def replay_params(pipeline: Pipeline) -> dict[str, Param]:
             minimum=1,
             section=HOW,
             title="Parallel chunks",
-            description=f"Loads of this replay at the same time. Empty: {max(1, pipeline.sink.slots - 1)}, if the pool "
-            f"{pipeline.pool} has room.",
+            description=f"The most loads of this replay at the same time. Empty: {replay_slots(pipeline)}, which is also "
+            "the most for all replays of this pipeline together.",
         ),
-        "table": _text("Table", f"Another table than {pipeline.sink.table}, for a trial.", f"^{TABLE.pattern}$", section=HOW),
-        "transform": _text("Transform", f"Another transform than {pipeline.transform}.", f"^{TRANSFORM.pattern}$", section=HOW),
+        "table": _text("Table", f"A table for a trial. Empty: `{pipeline.sink.table}`.", f"^{TABLE.pattern}$", section=HOW),
+        "transform": _text(
+            "Transform", f"A transform for a trial. Empty: `{pipeline.transform}`.", f"^{TRANSFORM.pattern}$", section=HOW
+        ),
         "accept_loss": Param(
             False,
-            type="boolean",
+            enum=FLAG,
             section=HOW,
             title="Accept loss",
-            description="Leave out what is no longer retained; its rows stay as they are. Otherwise the replay is refused.",
+            description="Leave out records that Kafka no longer retains; their rows stay. Otherwise the replay is refused.",
         ),
     }
 
