@@ -2,7 +2,8 @@
 
 Each setting is one dataclass field with one `Rule`: what is accepted, what to say when it is not, and its JSON Schema. The
 validator, the schema that editors use and the reference in the docs are all made from these fields, so they cannot disagree.
-Every fault of a file is reported at once, as `file: path.to.setting: expected …, got …`.
+Every fault of a file is reported at once, as `file: path.to.setting: expected …, got …`. What is accepted here is accepted by
+Airflow, Kafka and their databases: one file that they refuse must not stop the others.
 
 Pure: this module takes mappings; reading YAML is the caller's.
 """
@@ -12,14 +13,18 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from tidegate.errors import ConfigError, TidegateError
+from tidegate.patterns import ends_soon
 from tidegate.ranges import TopicPartition, offsets_from_json
+from tidegate.schedules import PRESETS, is_schedule
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
@@ -93,40 +98,64 @@ def _names(value: Any) -> bool:
     )
 
 
-def _matches(pattern: re.Pattern[str]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
-
-
-TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 PIPELINE = re.compile(r"[a-z][a-z0-9_]{0,59}")
 TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){2,}")
 TRANSFORM = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*")
-CRON_FIELD = re.compile(r"[0-9A-Za-z*/,#?L-]+")
-PRESETS = ("@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+
+# The most that Airflow's columns, Kafka's protocol and a timedelta take.
+LONGEST_DAG_TEXT = 1000
+LONGEST_GROUP = 255
+LONGEST_ID = 250  # of an Airflow connection, and of a module with its function
+LONGEST_POOL = 256
+LONGEST_TABLE = LONGEST_POOL - len("tidegate_")
+LONGEST_TAG = 100
+MOST_INT32 = 2**31 - 1
+MOST_INT64 = 2**63 - 1
+MOST_RETRIES = 1000
+MOST_SECONDS = 366 * 24 * 3600
+LAST_MS = 253_402_300_799_999  # of the year 9999
 
 
-def _is_schedule(value: Any) -> bool:
-    if not isinstance(value, str):
-        return False
-    parts = value.split()
-    return value in PRESETS or (len(parts) == 5 and all(CRON_FIELD.fullmatch(part) for part in parts))
+def _is_text(value: Any, longest: int, shortest: int = 0) -> bool:
+    """A text that every database stores: no NUL, nothing that UTF-8 cannot encode."""
+    return (
+        isinstance(value, str)
+        and shortest <= len(value.strip())
+        and len(value) <= longest
+        and _STORED.fullmatch(value) is not None
+    )
+
+
+_STORED = re.compile("[^\x00\ud800-\udfff]*")
+
+
+def _text(expected: str, longest: int, shortest: int = 0) -> Rule:
+    schema = {"type": "string", "maxLength": longest, **({"minLength": shortest} if shortest else {})}
+    return Rule(f"{expected} of at most {longest} characters", lambda v: _is_text(v, longest, shortest), schema)
+
+
+def _integer(expected: str, least: int, most: int) -> Rule:
+    return Rule(expected, lambda v: _whole(v) and least <= v <= most, {"type": "integer", "minimum": least, "maximum": most})
 
 
 POSITIVE = Rule("a positive integer", lambda v: _whole(v) and v > 0, {"type": "integer", "minimum": 1})
-COUNT = Rule("a whole number, 0 or more", lambda v: _whole(v) and v >= 0, {"type": "integer", "minimum": 0})
+SLOTS = _integer("a positive integer below 2^31", 1, MOST_INT32)
+RETRIES = _integer(f"a whole number, 0 or more and at most {MOST_RETRIES}", 0, MOST_RETRIES)
 SECONDS = Rule(
-    "a number of seconds, 0 or more",
-    lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and v >= 0,
-    {"type": "number", "minimum": 0},
+    f"a number of seconds from 0 to {MOST_SECONDS} (366 days)",
+    lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) and 0 <= v <= MOST_SECONDS,
+    {"type": "number", "minimum": 0, "maximum": MOST_SECONDS},
 )
-TEXT = Rule("a text", lambda v: isinstance(v, str), {"type": "string"})
-CONNECTION = Rule(
-    "the id of an Airflow connection", lambda v: isinstance(v, str) and bool(v.strip()), {"type": "string", "minLength": 1}
-)
-TEXTS = Rule(
-    "a list of texts",
-    lambda v: isinstance(v, list) and all(isinstance(t, str) for t in v),
-    {"type": "array", "items": {"type": "string"}},
+TIMEOUT = _integer(f"a positive integer, at most {MOST_SECONDS} seconds (366 days)", 1, MOST_SECONDS)
+DESCRIPTION = _text("a text", LONGEST_DAG_TEXT)
+GROUP = _text("the name of a consumer group", LONGEST_GROUP, 1)
+CONNECTION = _text("the id of an Airflow connection", LONGEST_ID, 1)
+POOL_NAME = _text("the name of an Airflow pool", LONGEST_POOL, 1)
+TAGS = Rule(
+    f"a list of texts of 1 to {LONGEST_TAG} characters",
+    lambda v: isinstance(v, list) and all(_is_text(t, LONGEST_TAG, 1) for t in v),
+    {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": LONGEST_TAG}},
     tuple,
 )
 TOPICS = Rule(
@@ -146,12 +175,18 @@ def _start(value: Any) -> Start | None:
     (kind, what), *_ = value.items()
     try:
         if kind == "timestamp":
-            return StartTime(epoch_ms(what))
+            at = epoch_ms(what)
+            return StartTime(at) if 0 <= at <= LAST_MS else None
         if kind == "offsets":
-            return StartOffsets(offsets_from_json(what))
-    except (ValueError, TypeError, AttributeError, TidegateError):
+            offsets = offsets_from_json(what)
+            return StartOffsets(offsets) if all(map(_is_position, offsets, offsets.values())) else None
+    except (ValueError, TypeError, AttributeError, OverflowError, TidegateError):
         return None
     return None
+
+
+def _is_position(tp: TopicPartition, offset: int) -> bool:
+    return bool(TOPIC.fullmatch(tp.topic)) and tp.partition <= MOST_INT32 and offset <= MOST_INT64
 
 
 def epoch_ms(value: Any) -> int:
@@ -172,13 +207,7 @@ def epoch_ms(value: Any) -> int:
 
 
 def _is_regex(value: Any) -> bool:
-    if not isinstance(value, str) or not value:
-        return False
-    try:
-        re.compile(value)
-    except re.error:
-        return False
-    return True
+    return _is_text(value, LONGEST_DAG_TEXT, 1) and ends_soon(value)
 
 
 def _is_assignment(value: Any) -> bool:
@@ -187,7 +216,8 @@ def _is_assignment(value: Any) -> bool:
         and bool(value)
         and all(isinstance(topic, str) and TOPIC.fullmatch(topic) for topic in value)
         and all(
-            isinstance(n, list) and n and all(_whole(p) and p >= 0 for p in n) and len(set(n)) == len(n) for n in value.values()
+            isinstance(n, list) and n and all(_whole(p) and 0 <= p <= MOST_INT32 for p in n) and len(set(n)) == len(n)
+            for n in value.values()
         )
     )
 
@@ -222,9 +252,10 @@ START = Rule(
     },
     _start,
 )
-PATTERN = Rule("a regular expression", _is_regex, {"type": "string", "minLength": 1, "format": "regex"})
+REGEX = "without a repetition inside a repetition, and with at most 4 of * and +"
+PATTERN = Rule(f"a regular expression {REGEX}", _is_regex, {"type": "string", "minLength": 1, "format": "regex"})
 PATTERNS = Rule(
-    "a list of regular expressions",
+    f"a list of regular expressions {REGEX}",
     lambda v: isinstance(v, list) and all(map(_is_regex, v)),
     {"type": "array", "items": {"type": "string", "minLength": 1, "format": "regex"}},
     tuple,
@@ -238,7 +269,7 @@ ASSIGN = Rule(
         "propertyNames": {"pattern": f"^{TOPIC.pattern}$"},
         "additionalProperties": {
             "type": "array",
-            "items": {"type": "integer", "minimum": 0},
+            "items": {"type": "integer", "minimum": 0, "maximum": MOST_INT32},
             "minItems": 1,
             "uniqueItems": True,
         },
@@ -257,20 +288,19 @@ FLAG = Rule("true or false", lambda v: isinstance(v, bool), {"type": "boolean"})
 
 
 TABLE_NAME = Rule(
-    'catalog.namespace.table, such as "lake.demo.flights"', _matches(TABLE), {"type": "string", "pattern": f"^{TABLE.pattern}$"}
+    f'catalog.namespace.table of at most {LONGEST_TABLE} characters, such as "lake.demo.flights"',
+    lambda v: isinstance(v, str) and len(v) <= LONGEST_TABLE and TABLE.fullmatch(v) is not None,
+    {"type": "string", "maxLength": LONGEST_TABLE, "pattern": f"^{TABLE.pattern}$"},
 )
 FUNCTION = Rule(
-    'module:function, such as "transforms.flights:flights"',
-    _matches(TRANSFORM),
-    {"type": "string", "pattern": f"^{TRANSFORM.pattern}$"},
+    f'module:function of at most {LONGEST_ID} characters, such as "transforms.flights:flights"',
+    lambda v: isinstance(v, str) and len(v) <= LONGEST_ID and TRANSFORM.fullmatch(v) is not None,
+    {"type": "string", "maxLength": LONGEST_ID, "pattern": f"^{TRANSFORM.pattern}$"},
 )
 SCHEDULE = Rule(
     f"five cron fields, one of {', '.join(PRESETS)}, or nothing",
-    lambda v: v is None or _is_schedule(v),
+    lambda v: v is None or (isinstance(v, str) and is_schedule(v)),
     {"type": ["string", "null"]},
-)
-POOL_NAME = Rule(
-    "the name of an Airflow pool", lambda v: isinstance(v, str) and bool(v.strip()), {"type": "string", "minLength": 1}
 )
 
 
@@ -368,7 +398,7 @@ class Sink:
     pool: str | None = setting(
         POOL_NAME, "Airflow pool of the loads into this table; made from the table's name by default", None
     )
-    slots: int = setting(POSITIVE, "loads into this table at the same time", 4)
+    slots: int = setting(SLOTS, "loads into this table at the same time", 4)
 
 
 @dataclass(frozen=True)
@@ -393,20 +423,20 @@ class Pipeline:
     rows_per_record: Literal["one", "any"] = setting(
         ROWS, "rows that the transform makes of a record: one (verify then looks at every offset), or any number", "one"
     )
-    description: str = setting(TEXT, "one sentence, shown in the Airflow UI", "")
+    description: str = setting(DESCRIPTION, "one sentence, shown in the Airflow UI", "")
     schedule: str | None = setting(SCHEDULE, "when runs start; without it only by hand", None)
-    tags: tuple[str, ...] = setting(TEXTS, "tags in the Airflow UI, beside `tidegate`", ())
+    tags: tuple[str, ...] = setting(TAGS, "tags in the Airflow UI, beside `tidegate`", ())
     limits: Limits = section(Limits, "how much one run takes")
     split: Split = section(Split, "how a run is cut into Spark tasks")
-    group: str | None = setting(TEXT, "consumer group that lag tools see; tidegate-<pipeline> by default", None)
+    group: str | None = setting(GROUP, "consumer group that lag tools see; tidegate-<pipeline> by default", None)
     spark: Spark = section(Spark, "what runs the jobs")
-    retries: int = setting(COUNT, "tries after the first, where an error says that trying again can help", 3)
+    retries: int = setting(RETRIES, "tries after the first, where an error says that trying again can help", 3)
     retry_delay_s: float = setting(SECONDS, "seconds before the first retry; doubled with each further one", 10)
     wait_s: float = setting(
         SECONDS, "seconds that a task waits for a server that is away (Kafka, Spark, the catalog) before its try fails", 600
     )
     timeout_s: int | None = setting(
-        POSITIVE, "seconds after which a run has failed, whatever it waits for; the next run takes up its range", None
+        TIMEOUT, "seconds after which a run has failed, whatever it waits for; the next run takes up its range", None
     )
     identity: Literal["origin", "batch"] = setting(
         IDENTITY,
@@ -434,18 +464,19 @@ class Pipeline:
 T = TypeVar("T")
 
 
-def parse_pipeline(name: str, settings: object, *, file: str) -> Pipeline:
+def parse_pipeline(name: str, settings: object, *, file: str, found: Sequence[str] = ()) -> Pipeline:
     """A validated pipeline from a YAML mapping.
 
     Args:
         name: the pipeline's name, taken from the file's name.
         settings: what the YAML holds.
         file: how errors name the file.
+        found: faults that the caller found before, as whole lines.
 
     Raises:
         ConfigError: with every fault, one a line; `fields["faults"]` counts them.
     """
-    faults: list[str] = []
+    faults = list(found)
     if not PIPELINE.fullmatch(name):
         faults.append(
             f'{file}: the file\'s name: expected {PIPELINE.pattern} (small letters, digits, _; at most 60), got "{name}"'
@@ -472,9 +503,11 @@ def _section(kind: type[T], settings: Mapping[Any, Any], path: str, file: str, f
     before = len(faults)
     for key in settings:
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
+            close = difflib.get_close_matches(str(key)[:80], known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            faults.append(f"{file}: {path}{key}: not a setting here, expected one of {', '.join(sorted(known))}{hint}")
+            faults.append(
+                f"{file}: {path}{str(key)[:80]}: not a setting here, expected one of {', '.join(sorted(known))}{hint}"
+            )
     values: dict[str, Any] = dict(given)
     for name, known_field in known.items():
         required = known_field.default is MISSING and known_field.default_factory is MISSING
@@ -503,7 +536,15 @@ def _section(kind: type[T], settings: Mapping[Any, Any], path: str, file: str, f
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    """The value in short, whatever YAML made of it: keys of any type, lists that hold themselves, aliases of aliases."""
+    text = ""
+    try:
+        for piece in json.JSONEncoder(default=str, ensure_ascii=False).iterencode(value):
+            text += piece
+            if len(text) > 80:
+                break
+    except (TypeError, ValueError, RecursionError):
+        text = reprlib.repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

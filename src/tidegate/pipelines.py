@@ -6,11 +6,30 @@ A file that is not valid yields its error, so that one broken file never hides t
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from tidegate.config import Pipeline, parse_pipeline
 from tidegate.errors import ConfigError
+
+
+class _Loader(yaml.SafeLoader):
+    """Notes the keys that a mapping holds twice, of which YAML would silently take the last."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.repeated: list[tuple[int, str]] = []
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's
+        """The mapping; before merge keys (`<<`) bring in others, which a key of its own may replace."""
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    self.repeated.append((key.start_mark.line + 1, key.value))
+                seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep=deep)
 
 
 def load_pipeline(file: Path) -> Pipeline:
@@ -19,15 +38,22 @@ def load_pipeline(file: Path) -> Pipeline:
     Raises:
         ConfigError: not readable, not YAML, or not a valid pipeline; the message names file, setting and what would be valid.
     """
-    shown = f"{file.parent.name}/{file.name}"
+    shown = shown_as(file)
     try:
-        settings = yaml.safe_load(file.read_text(encoding="utf-8"))
+        loader = _Loader(file.read_text(encoding="utf-8"))
+        settings = loader.get_single_data()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{shown}: cannot be read: {error}", file=shown) from error
-    except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())
+    except Exception as error:  # a value that its YAML type does not take (2013-13-45) raises whatever Python does
+        problem = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"{shown}: not valid YAML: {problem}", file=shown) from error
-    return parse_pipeline(file.stem, settings, file=shown)
+    twice = [f'{shown}: line {line}: the key "{key}" is there twice' for line, key in loader.repeated]
+    return parse_pipeline(file.stem, settings, file=shown, found=twice)
+
+
+def shown_as(file: Path) -> str:
+    """How errors name a pipeline's file."""
+    return f"{file.parent.name}/{file.name}"
 
 
 def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
+from croniter import croniter
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +18,7 @@ from tidegate.config import Limits, Pipeline, Sink, Source, StartOffsets, StartT
 from tidegate.errors import ConfigError
 from tidegate.pipelines import load_pipeline, load_pipelines
 from tidegate.ranges import TopicPartition
+from tidegate.schedules import is_schedule
 
 MINIMAL = {"source": {"topics": ["orders"]}, "transform": "transforms.orders:rows", "sink": {"table": "lake.shop.orders"}}
 REPO = Path(__file__).parents[2]
@@ -80,6 +83,19 @@ def test_a_fault_names_file_setting_expectation_and_value() -> None:
         ({"timeout_s": 0}, "positive integer"),
         ({"tags": [1]}, "list of texts"),
         ({"description": ["x" * 200]}, "..."),
+        ({"source": {"topics": [".."]}}, "list of different topic names"),
+        ({"source": {"assign": {".": [0]}}}, "partitions by topic"),
+        ({"source": {"assign": {"a": [2**31]}}}, "partitions by topic"),
+        ({"tags": ["x" * 101]}, "list of texts of 1 to 100 characters"),
+        ({"tags": [""]}, "list of texts"),
+        ({"description": "x" * 1001}, "at most 1000 characters"),
+        ({"group": ""}, "name of a consumer group"),
+        ({"retries": 1001}, "at most 1000"),
+        ({"retry_delay_s": 10**9}, "366 days"),
+        ({"timeout_s": 10**9}, "366 days"),
+        ({"sink": {"table": "lake.a.b", "slots": 2**31}}, "below 2^31"),
+        ({"sink": {"table": f"lake.a.{'b' * 250}"}}, "at most 247 characters"),
+        ({"transform": f"m:{'f' * 250}"}, "at most 250 characters"),
     ],
 )
 def test_every_setting_refuses_what_it_cannot_take(change: dict[str, object], words: str) -> None:
@@ -90,6 +106,130 @@ def test_every_setting_refuses_what_it_cannot_take(change: dict[str, object], wo
     assert words in str(caught.value)
     if not {"schedule", "pool"} & {*change, *change.get("sink", {})} and "connection" not in str(change):
         assert not jsonschema.Draft202012Validator(json_schema()).is_valid(settings)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"retry_delay_s": float("inf")},
+        {"limits": {"interval_s": float("nan")}},
+        {"description": "\x00"},
+        {"tags": ["\ud800"]},
+        {"source": {"topics": ["a"], "start": {"timestamp": -1}}},
+        {"source": {"topics": ["a"], "start": {"timestamp": "0001-01-01T00:00:00+14:00"}}},
+        {"source": {"topics": ["a"], "start": {"timestamp": datetime.max.replace(tzinfo=timezone(timedelta(hours=-14)))}}},
+        {"source": {"topics": ["a"], "start": {"timestamp": 10**30}}},
+        {"source": {"topics": ["a"], "start": {"offsets": {"a": {"0": 2**63}}}}},
+        {"source": {"topics": ["a"], "start": {"offsets": {"..": {"0": 1}}}}},
+    ],
+)
+def test_what_python_holds_and_airflow_or_kafka_do_not_is_refused(change: dict[str, object]) -> None:
+    """One file's value must never stop the others in a column, a protocol or a timedelta."""
+    with pytest.raises(ConfigError, match="expected"):
+        parse({**MINIMAL, **change})
+
+
+def test_any_value_is_shown_in_short() -> None:
+    """Lists that hold themselves, keys that are dates, aliases of aliases."""
+    endless: list[object] = []
+    endless.append(endless)
+    bomb: object = ["x"] * 9
+    for _ in range(40):
+        bomb = [bomb] * 9
+    for value in (endless, {date(2013, 1, 1): 1}, bomb):
+        with pytest.raises(ConfigError, match="tags: expected a list") as caught:
+            parse({**MINIMAL, "tags": value})
+        assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        "61 * * * *", "* 24 * * *", "* * 0 * *", "* * 32 * *", "* * * 13 *", "* * * * 8", "*/0 * * * *", "? * * * *",
+        "5-5 * * * *", "0 0 31 2 *", "0 0 30,31 feb *", "0 0 31 4,6 *", "0 0 * * mon,1#2", "0 0 * * 5#6", "0 0 * * L9",
+        "0 0 1 * 1#1", "0 0 * 2 1#5", "0 0 L-3 * *", "* * * *", "* * * * * *", "@never", "0 0 * foo *", "0 0 1-x * *",
+        "x * * * *", "0 0 * * L",
+    ],
+)  # fmt: skip
+def test_a_schedule_that_has_no_next_run_is_refused(schedule: str) -> None:
+    """Numbers out of range, days that no month has, and forms that Airflow does not read."""
+    with pytest.raises(ConfigError, match="five cron fields"):
+        parse({**MINIMAL, "schedule": schedule})
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        "0 22-4 * * *", "*/70 * * * *", "5/15 * * * *", "1-5/2 * * * *", "0 0 ? * ?", "0 0 L * *", "0 0 L,15 * *",
+        "0 0 * jan-mar *", "0 0 * * FRI-MON", "0 0 * * 7",
+        "0 0 * * L5", "0 0 * * sat#1,1#5", "0 0 29 2 *", "0 0 31 2 MON", "0 0 * 11-2 *",
+    ],
+)  # fmt: skip
+def test_a_schedule_that_airflow_runs_is_accepted_and_has_a_next_run(schedule: str) -> None:
+    """As croniter, which Airflow uses, reads it."""
+    assert parse({**MINIMAL, "schedule": schedule}).schedule == schedule
+    assert croniter(schedule, datetime(2026, 1, 1)).get_next(datetime)  # noqa: DTZ001 - any time
+
+
+ITEMS = st.from_regex(
+    r"(\*|\?|L|[0-9]{1,2}|mon|FRI|feb|jan)(-([0-9]{1,2}|mon|jan|dec))?(/[0-9]{1,2})?|[0-7]#[1-6]|L[0-7]", fullmatch=True
+)
+FIELDS = st.just("*") | st.lists(ITEMS, min_size=1, max_size=3).map(",".join)
+
+
+@given(st.lists(FIELDS, min_size=5, max_size=5).map(" ".join))
+def test_whatever_schedule_is_accepted_has_a_next_run(schedule: str) -> None:
+    """The grammar here is a part of croniter's."""
+    if is_schedule(schedule):
+        assert croniter(schedule, datetime(2026, 1, 1)).get_next(datetime)  # noqa: DTZ001 - any time
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a+)+$", "(ab|a.)*x", "(a?){50}", "a?" * 30, ".*.*.*.*.*", "(a{1,3}){1,60}", "(?>a+)+", "((a|b?)c)*", "a{99999999999}"],
+)
+def test_a_pattern_whose_match_may_never_end_is_refused(pattern: str) -> None:
+    """By `check`, not by a plan that hangs."""
+    for source in ({"pattern": pattern}, {"pattern": "a", "exclude": [pattern]}):
+        with pytest.raises(ConfigError, match="without a repetition inside a repetition"):
+            parse({**MINIMAL, "source": source})
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [".*", "orders-.*", "(eu|us)-.*-(orders|items)", "orders(-[a-z]+)?", "(?!x).*", "[a-z]{1,40}-.*", ".*a.*b.*c.*",
+     "(a)?(?(1)b|c*)", "(?i:a)b+", "(.)\\1", "[ab]*", "(?:ab){3}"],
+)  # fmt: skip
+def test_a_pattern_that_ends_soon_is_accepted(pattern: str) -> None:
+    """What it does with a long name is known at once."""
+    assert parse({**MINIMAL, "source": {"pattern": pattern}}).source.pattern == pattern
+    re.fullmatch(pattern, "orders-" * 35 + "!")
+
+
+def test_a_key_that_is_there_twice_is_a_fault_with_its_line(tmp_path: Path) -> None:
+    """YAML would silently take the last one; a merge key may be replaced."""
+    file = tmp_path / "orders.yaml"
+    file.write_text("transform: m:f\nsink: {table: lake.a.b, table: lake.a.c}\nsource: {topics: [a]}\ntransform: m:g\n")
+    with pytest.raises(ConfigError) as caught:
+        load_pipeline(file)
+    shown = f"{tmp_path.name}/orders.yaml"
+    assert sorted(str(caught.value).splitlines()) == [
+        f'{shown}: line 2: the key "table" is there twice',
+        f'{shown}: line 4: the key "transform" is there twice',
+    ]
+    file.write_text("transform: m:f\nsink: {<<: {table: lake.a.b}, table: lake.a.c}\nsource: {topics: [a]}\n")
+    assert load_pipeline(file).sink.table == "lake.a.c"
+
+
+@pytest.mark.parametrize(
+    "text", ["description: 2013-13-45", "a: !!int ''", "[" * 3000, "? [a]\n: 1", "a: &a [*a]", "!!python/none"]
+)
+def test_any_text_is_a_pipeline_or_a_fault(tmp_path: Path, text: str) -> None:
+    """PyYAML lets errors of Python through."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError):
+        load_pipeline(file)
 
 
 @pytest.mark.parametrize("pattern", ["(", "*"])

@@ -1,0 +1,86 @@
+"""Which schedules a pipeline may have: Airflow's presets, and the cron expressions of five fields that Airflow can run.
+
+Airflow reads cron by croniter, in the processes that this must protect. The grammar here is a part of croniter's: whatever is
+accepted has a next run. Where day of month and day of week are both given, either will do, as in cron.
+
+Pure: the standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+
+PRESETS = ("@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+
+_MONTHS = {
+    name: n for n, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1)
+}
+_DAYS = {name: n for n, name in enumerate(["sun", "mon", "tue", "wed", "thu", "fri", "sat"])}
+_LONGEST_MONTH = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_ITEM = re.compile(r"(?:(?P<all>\*)|(?P<first>\d{1,2}|[a-z]{3})(?:-(?P<last>\d{1,2}|[a-z]{3}))?)(?:/(?P<step>\d{1,2}))?")
+_NTH = re.compile(r"(?:(?P<nth>\d|[a-z]{3})#[1-5]|l(?P<last>\d))")
+"""The n-th weekday of a month, and its last one."""
+_ANY = ("*", "?")
+
+
+def is_schedule(text: str) -> bool:
+    """Whether Airflow can run it: a preset, or five cron fields that fit together."""
+    if text in PRESETS:
+        return True
+    fields = text.lower().split()
+    if len(fields) != 5:
+        return False
+    minute, hour, day, month, weekday = fields
+    months = _numbers(month, 1, 12, _MONTHS)
+    if _numbers(minute, 0, 59) is None or _numbers(hour, 0, 23) is None or months is None:
+        return False
+    if "#" in weekday or "l" in weekday:
+        return day in _ANY and _is_nth(weekday, months)
+    if weekday in _ANY:
+        return _has_day(day, months)
+    return _numbers(weekday, 0, 7, _DAYS) is not None and _has_day(day, set(_MONTHS.values()))
+
+
+def _is_nth(field: str, months: set[int]) -> bool:
+    """Whether each item is the n-th weekday of a month (`mon#2`) or its last one (`L5`). February need not have a fifth."""
+    found = [_NTH.fullmatch(item) for item in field.split(",")]
+    return all(match is not None and _number(match["nth"] or match["last"], 0, 7, _DAYS) is not None for match in found) and (
+        months != {2} or "#5" not in field
+    )
+
+
+def _has_day(field: str, months: set[int]) -> bool:
+    """Whether the days of the month are valid, and one of the months has one of them."""
+    if field == "?":
+        return True
+    days: set[int] = set()
+    for item in field.split(","):
+        found = {1} if item == "l" else _numbers(item, 1, 31)
+        if found is None:
+            return False
+        days |= found
+    return min(days) <= max(_LONGEST_MONTH[month] for month in months)
+
+
+def _numbers(field: str, low: int, high: int, names: dict[str, int] | None = None) -> set[int] | None:
+    """All numbers of a field; None where it is not valid."""
+    found: set[int] = set()
+    for item in field.split(","):
+        match = _ITEM.fullmatch(item)
+        if match is None:
+            return None
+        first = low if match["all"] else _number(match["first"], low, high, names)
+        last = high if match["all"] or (match["step"] and not match["last"]) else first
+        if match["last"]:
+            last = _number(match["last"], low, high, names)
+        step = int(match["step"] or 1)
+        # croniter reads a range of one number as every number
+        if first is None or last is None or step == 0 or (match["last"] and first == last):
+            return None
+        found.update(range(first, last + 1, step) if first <= last else {*range(first, high + 1), *range(low, last + 1)})
+    return found
+
+
+def _number(text: str, low: int, high: int, names: dict[str, int] | None = None) -> int | None:
+    value = int(text) if text.isdigit() else (names or {}).get(text)
+    return value if value is not None and low <= value <= high else None
