@@ -8,7 +8,7 @@ from tidegate.airflow import notes
 
 
 class TidegatePlugin(AirflowPlugin):
-    """The listener that makes a run's plan the note of its DAG run."""
+    """The listener that makes missing pools and writes the notes of DAG runs."""
 
     name = "tidegate"
     listeners = [notes]  # noqa: RUF012 - as Airflow declares it

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +17,18 @@ import structlog
 from airflow.dag_processing.dagbag import DagBag
 from airflow.dag_processing.processor import _serialize_dags
 from airflow.sdk import RetryAction
+from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager
+from airflow.serialization.serialized_objects import DagSerialization
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from tidegate.airflow.dag_factory import _validate, build_dags, pipeline_dag, replay_dag
 from tidegate.airflow.operators import LoadOperator, _interval, _request
 from tidegate.airflow.replay_operators import LoadChunkOperator
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.batch import Request
-from tidegate.config import Pipeline, Sink, Source
-from tidegate.errors import BrokerUnavailable, TopicNotFound
+from tidegate.config import Pipeline, Sink, Source, parse_pipeline
+from tidegate.errors import BrokerUnavailable, ConfigError, TopicNotFound
 from tidegate.pipelines import load_pipelines
 from tidegate.ranges import TopicPartition
 
@@ -93,6 +100,83 @@ def test_a_broken_pipeline_is_an_import_error_of_its_own_file_and_leaves_the_oth
     assert (
         'pipelines/broken.yaml: limits.max_records: expected a positive integer, got "lots"' in errors["pipelines/broken.yaml"]
     )
+
+
+@pytest.mark.parametrize("setting", ["schedule: '61 * * * *'", "retry_delay_s: .inf", f"tags: [{'x' * 200}]"])
+@pytest.mark.parametrize("by_airflow", [False, True])
+def test_what_airflow_refuses_is_the_import_error_of_one_file_whoever_finds_it(
+    dags: Path, monkeypatch: pytest.MonkeyPatch, setting: str, *, by_airflow: bool
+) -> None:
+    """The rules of files find it first; where they do not, the building of that pipeline's DAGs does."""
+    file = dags / "pipelines" / "refused.yaml"
+    file.write_text(f"{(dags / 'pipelines' / 'flights.yaml').read_text().replace('tags: [demo]', '')}{setting}\n")
+    if by_airflow:
+        monkeypatch.setattr("tidegate.config.is_schedule", lambda _: True)
+        monkeypatch.setattr("tidegate.config._is_text", lambda *_: True)
+        monkeypatch.setattr("tidegate.config.math.isfinite", lambda _: True)
+        monkeypatch.setattr("tidegate.config.MOST_SECONDS", float("inf"))
+    _, serialized, errors = parse(dags)
+    assert set(serialized) == {"flights", "flights__replay"}
+    assert errors.keys() == {"pipelines/refused.yaml"}
+    assert ("Airflow refuses this pipeline" in errors["pipelines/refused.yaml"]) is by_airflow
+
+
+def test_a_file_whose_name_no_dag_can_have_is_an_import_error_of_its_own(dags: Path) -> None:
+    """Whatever is in it."""
+    text = (dags / "pipelines" / "flights.yaml").read_text()
+    names = ["my orders", "ä", "x" * 245, "flights.old", "-"]
+    for name in names:
+        (dags / "pipelines" / f"{name}.yaml").write_text(text)
+    _, serialized, errors = parse(dags)
+    assert set(serialized) == {"flights", "flights__replay"}
+    assert errors.keys() == {f"pipelines/{name}.yaml" for name in names}
+
+
+def test_a_task_validates_no_dag(dags: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The DAG processor did, and a task's start must not wait for the DAGs of others."""
+    calls: list[str] = []
+    monkeypatch.setattr("tidegate.airflow.dag_factory._validate", lambda dag: calls.append(dag.dag_id))
+    build_dags(dags / "pipelines", spark_jobs=Path())
+    assert calls == ["flights", "flights__replay"]
+    with _airflow_parsing_context_manager(dag_id="flights", task_id="plan"):
+        build_dags(dags / "pipelines", spark_jobs=Path())
+    assert len(calls) == 2
+
+
+TEXTS = st.text(max_size=300) | st.sampled_from(
+    ["a", "@daily", "* * * * *", "0 0 31 2 *", "m:f", "lake.a.b", "..", "\x00", "\ud800"]
+)
+NUMBERS = st.integers() | st.floats() | st.sampled_from([0, 1, -1, 2**31, 2**63, 10**400, float("inf"), float("nan")])
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS | st.dates() | st.datetimes(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS | st.integers() | st.dates(), inner, max_size=3),
+    max_leaves=5,
+)
+SETTINGS = [f.name for f in fields(Pipeline) if f.metadata] + [
+    f"{part.name}.{f.name}" for part in fields(Pipeline) if "section" in part.metadata for f in fields(part.metadata["section"])
+]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.sampled_from(SETTINGS), VALUES, min_size=1, max_size=2))
+def test_whatever_a_pipeline_file_may_hold_airflow_takes(changes: dict[str, Any]) -> None:
+    """Any value of any setting is a fault that the file's rules name, or part of two DAGs that are valid."""
+    made: dict[str, Any] = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "lake.a.b"}}
+    for name, value in changes.items():
+        part, _, inner = name.partition(".")
+        if not inner:
+            made[part] = value
+        elif isinstance(made.setdefault(part, {}), dict):
+            made[part][inner] = value
+    try:
+        pipeline = parse_pipeline("p", made, file="p.yaml")
+    except ConfigError:
+        return
+    for dag in (pipeline_dag(pipeline, spark_jobs=Path()), replay_dag(pipeline, spark_jobs=Path())):
+        _validate(dag)
+        data = DagSerialization.to_dict(dag)
+        json.dumps(data, allow_nan=False).encode()
+        assert len(pipeline.pool) <= 256
 
 
 def check_form(params: Any, conf: dict[str, Any], *, valid: bool) -> None:

@@ -1,24 +1,27 @@
 """Pipeline in, two DAGs out: the schedule, `plan -> load -> commit`, and its replay, `plan -> load (of each chunk) -> verify`.
 
-Nothing is asked of a broker, a database or Spark here: a DAG file is parsed again and again.
+Nothing is asked of a broker, a database or Spark here: a DAG file is parsed again and again. Each pipeline is built and
+validated by itself, and what fails is the import error of its own file: the others go on.
 """
 
 from __future__ import annotations
 
+import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import yaml
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, Param, get_parsing_context
 
+from tidegate.airflow import failures, pools
 from tidegate.airflow.operators import CommitOperator, LoadOperator, PlanOperator
 from tidegate.airflow.replay_form import replay_params, replay_slots
 from tidegate.airflow.replay_operators import LoadChunkOperator, PlanReplayOperator, VerifyReplayOperator
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.config import Pipeline
 from tidegate.errors import ConfigError
-from tidegate.pipelines import load_pipelines
+from tidegate.pipelines import load_pipelines, shown_as
 
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 """Before every run; with `catchup=False` it has no other meaning."""
@@ -33,12 +36,41 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
     """
     dags: dict[str, DAG] = {}
     for file, pipeline in load_pipelines(folder).items():
-        if isinstance(pipeline, ConfigError):
-            dags[file.stem] = BrokenPipeline(file, pipeline)
+        try:
+            if isinstance(pipeline, ConfigError):
+                raise pipeline  # noqa: TRY301 - one way for all that makes a file's import error
+            made = [
+                pipeline_dag(pipeline, spark_jobs=spark_jobs, source=file.read_text(encoding="utf-8")),
+                replay_dag(pipeline, spark_jobs=spark_jobs),
+            ]
+            if get_parsing_context().dag_id is None:  # the DAG processor: a task runs a DAG that was validated before
+                for dag in made:
+                    _validate(dag)
+        except ConfigError as error:
+            dags[file.stem] = BrokenPipeline(file, error)
+        except Exception as error:  # noqa: BLE001 - whatever Airflow refuses, and however
+            dags[file.stem] = BrokenPipeline(file, _refused(file, error))
         else:
-            dags[file.stem] = pipeline_dag(pipeline, spark_jobs=spark_jobs, source=file.read_text(encoding="utf-8"))
-            dags[pipeline.replay_dag] = replay_dag(pipeline, spark_jobs=spark_jobs)
+            dags.update({dag.dag_id: dag for dag in made})
     return dags
+
+
+def _validate(dag: DAG) -> None:
+    """What Airflow does with a DAG after the file is parsed, where a failure would stop the file's other DAGs."""
+    from airflow.serialization.serialized_objects import DagSerialization  # noqa: PLC0415 - of Airflow's core: no task needs it
+
+    dag.check_cycle()
+    dag.validate()  # type: ignore[no-untyped-call]
+    DagSerialization.from_dict(DagSerialization.to_dict(dag))
+
+
+def _refused(file: Path, error: Exception) -> ConfigError:
+    said = " ".join(str(error).split())[:500]
+    return ConfigError(
+        f"{shown_as(file)}: Airflow refuses this pipeline: {type(error).__name__}: {said}",
+        fix="Correct the setting that the message names, then run `tidegate check`",
+        file=shown_as(file),
+    )
 
 
 def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> DAG:
@@ -50,14 +82,15 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
         schedule=pipeline.schedule,
         start_date=EPOCH,
         catchup=False,
+        auto_register=False,  # one that turns out not to be valid must not be found by Airflow
         max_active_runs=1,
         dagrun_timeout=None if pipeline.timeout_s is None else timedelta(seconds=pipeline.timeout_s),
         tags=["tidegate", *pipeline.tags],
         params=_params(pipeline),
-        default_args=_retries(pipeline),
+        default_args=_defaults(pipeline),
     )
     with dag:
-        plan = PlanOperator(task_id="plan", pipeline=pipeline)
+        plan = PlanOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline))
         load = LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=spark_jobs, pool=pipeline.pool)
         commit = CommitOperator(task_id="commit", pipeline=pipeline)
         plan >> load >> commit
@@ -73,13 +106,14 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path) -> DAG:
         schedule=None,
         start_date=EPOCH,
         catchup=False,
+        auto_register=False,  # one that turns out not to be valid must not be found by Airflow
         tags=["tidegate", "replay", *pipeline.tags],
         is_paused_upon_creation=False,  # it has no schedule: a run is always somebody's wish
         params=replay_params(pipeline),
-        default_args=_retries(pipeline),
+        default_args=_defaults(pipeline),
     )
     with dag:
-        plan = PlanReplayOperator(task_id="plan", pipeline=pipeline)
+        plan = PlanReplayOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline))
         load = LoadChunkOperator.partial(
             task_id="load",
             pipeline=pipeline,
@@ -94,8 +128,10 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path) -> DAG:
     return dag
 
 
-def _retries(pipeline: Pipeline) -> dict[str, Any]:
+def _defaults(pipeline: Pipeline) -> dict[str, Any]:
     return {
+        "on_failure_callback": failures.save_failure,
+        "on_retry_callback": failures.save_failure,  # a run that times out while it waits for the next try
         "retries": pipeline.retries,
         "retry_policy": RetryWhatCanHeal(pipeline.retry_delay_s),
         # of a task whose process was killed: it raises nothing that the policy could look at
@@ -180,11 +216,12 @@ class BrokenPipeline(DAG):
     def __init__(self, file: Path, error: ConfigError) -> None:
         self._file = file
         self._error: ConfigError | None = None
-        super().__init__(dag_id=file.stem, schedule=None)
+        # a file may have any name, and a DAG's id may not; no pipeline's has a dot
+        super().__init__(dag_id=f"broken.{zlib.crc32(file.name.encode(errors='replace')):08x}", schedule=None)
         self._error = error
 
     def _the_file(self) -> str:
-        return f"{self._file.parent.name}/{self._file.name}"
+        return shown_as(self._file)
 
     def _ignore(self, value: Any) -> None:
         """Airflow assigns the Python file's path; the YAML's is the one to show."""

@@ -1,53 +1,117 @@
-"""The plan of a run as the note of its DAG run, where the Airflow UI shows it first.
+"""The listener of the runs of our DAGs, which Airflow calls in the scheduler.
 
-A task cannot write its own run's note, so `plan` leaves the text as an XCom, and this listener, which Airflow calls in the
-scheduler when the run ends, makes a note of it. A note that somebody wrote stays. A note is a convenience: whatever fails here
-is logged, and never fails a run.
+When a run starts, it makes the pool that the run's loads wait for (`tidegate.airflow.pools`). When a run ends, it writes the
+run's note, which the Airflow UI shows first: what was planned and, where the run failed, what failed, the fix, and what the
+next run does. A task cannot write its own run's note, so tasks leave the texts as XComs. A note that a person wrote stays;
+one of this listener is replaced when the run was cleared and ended again. A note is a convenience: whatever fails here is
+logged, and never fails a run.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
+from tidegate import run_notes
+from tidegate.airflow import failures, pools
+
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
+    from sqlalchemy.orm import Session
 
-XCOM_KEY = "note"
-LONGEST = 1000  # of Airflow's own column
+XCOM_KEY = "tidegate_note"
 
 log = logging.getLogger(__name__)
 
 
 @hookimpl
+def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
+    """Airflow calls this when a run starts."""
+    del msg
+    try:
+        pools.make_missing(dag_run)
+    except Exception:
+        log.exception("the pool of run %s is not made", dag_run.run_id)
+        raise  # the transaction may be unusable: Airflow logs this, too, and begins the transaction anew
+
+
+@hookimpl
 def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
     """Airflow calls this when a run succeeded."""
-    del msg
-    write_note(dag_run)
+    write_note(dag_run, msg)
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
     """Airflow calls this when a run failed."""
-    del msg
-    write_note(dag_run)
+    write_note(dag_run, msg)
 
 
-def write_note(dag_run: DagRun) -> None:
-    """Make the plan's text the run's note, unless the run has one, or no plan of ours."""
-    from airflow.models.xcom import XComModel  # noqa: PLC0415 - the metadata database, which only the scheduler has
-    from sqlalchemy.orm import object_session  # noqa: PLC0415
+def write_note(dag_run: DagRun, msg: str) -> None:
+    """Write the run's note, unless a person did, or the DAG is not ours."""
+    from sqlalchemy.orm import object_session  # noqa: PLC0415 - the metadata database, which only servers have
 
     try:
         session = object_session(dag_run)
-        if session is None or dag_run.note:
+        if session is None or _is_a_persons(dag_run) or pools.declared_by(dag_run, session) is None:
             return
-        found = session.scalars(
-            XComModel.get_many(run_id=dag_run.run_id, key=XCOM_KEY, task_ids="plan", dag_ids=dag_run.dag_id, limit=1)
-        ).first()
-        if found is not None:
-            dag_run.note = str(XComModel.deserialize_value(found))[:LONGEST]
+        left = _Left(dag_run, session)
+        failed = left.failure(timed_out=msg == "timed_out") if dag_run.state == "failed" else None
+        text = run_notes.note(left.by("plan", XCOM_KEY), failed)
+        if text is not None and text != dag_run.note:
+            dag_run.note = text
     except Exception:
-        log.exception("the plan of run %s is not in its note", dag_run.run_id)
+        log.exception("run %s has no note", dag_run.run_id)
+
+
+def _is_a_persons(dag_run: DagRun) -> bool:
+    """Airflow keeps who wrote a note; this listener is nobody."""
+    written = dag_run.dag_run_note
+    return written is not None and bool(written.content) and written.user_id is not None
+
+
+class _Left:
+    """What the tasks of a run left: their states and XComs."""
+
+    def __init__(self, dag_run: DagRun, session: Session) -> None:
+        self._run = dag_run
+        self._session = session
+
+    def by(self, task_id: str, key: str, map_index: int = -1) -> Any:
+        """A task's XCom; None where there is none."""
+        from airflow.models.xcom import XComModel  # noqa: PLC0415 - as above
+
+        found = self._session.scalars(
+            XComModel.get_many(
+                run_id=self._run.run_id,
+                key=key,
+                task_ids=task_id,
+                dag_ids=self._run.dag_id,
+                map_indexes=map_index,
+                limit=1,
+            )
+        ).first()
+        return None if found is None else XComModel.deserialize_value(found)
+
+    def failure(self, *, timed_out: bool) -> str:
+        """What failed first, the fix, and what the next run does."""
+        from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415 - as above
+        from sqlalchemy import select  # noqa: PLC0415
+
+        tasks = self._session.scalars(
+            select(TaskInstance).where(TaskInstance.dag_id == self._run.dag_id, TaskInstance.run_id == self._run.run_id)
+        ).all()
+        order = {"plan": 0, "load": 1}
+        ends = "skipped" if timed_out else "failed"
+        ended = sorted((t for t in tasks if t.state == ends), key=lambda t: (order.get(t.task_id, 2), t.map_index))
+        is_replay = any(t.task_id == "verify" for t in tasks)
+        plan = self.by("plan", "replay") if is_replay else self.by("plan", "return_value")
+        if not ended:
+            return f"{run_notes.FAILED}no task of its own. {run_notes.next_run('', plan, is_replay=is_replay)}"
+        first = ended[0]
+        where = first.task_id if first.map_index < 0 else f"{first.task_id}[{first.map_index}]"
+        error = self.by(first.task_id, failures.XCOM_KEY, first.map_index)
+        then = run_notes.next_run(first.task_id, plan, is_replay=is_replay)
+        return run_notes.failure(where, error, then, timed_out=timed_out)

@@ -291,6 +291,14 @@ class AirflowApi:
         ):
             self.patch(path, wanted)
 
+    def has_pool(self, name: str) -> bool:
+        """Whether there is a pool of that name."""
+        return self.find(f"/pools/{_part(name)}") is not None
+
+    def has_plugin(self, name: str) -> bool:
+        """Whether Airflow has loaded a plugin of that name."""
+        return any(plugin["name"] == name for plugin in self._pages("/plugins", "plugins"))
+
     def sync_pool(self, name: str, slots: int) -> None:
         """Make sure that the pool exists. One that exists keeps its slots: they are for operators to tune."""
         if self.find(f"/pools/{_part(name)}") is None:

@@ -130,6 +130,12 @@ class Platform:
         with ThreadPoolExecutor(len(servers)) as pool:
             return list(pool.map(lambda server: self._status_of(server, ports), servers))
 
+    @property
+    def is_up(self) -> bool:
+        """Whether Airflow answers, without starting or waiting for anything."""
+        ports = self._saved_ports()
+        return ports is not None and sockets.answers(ports["airflow"])
+
     def servers(self) -> list[Server]:
         """Every server as a process with a pid file; none before the first `up`."""
         return self._servers()

@@ -1,0 +1,38 @@
+"""What a failed task leaves for its run's note: the error's message and fix, as an XCom.
+
+Called by Airflow in the task's process, before the task's end is known to the scheduler. Only errors of `tidegate.errors` are
+quoted, since their texts are made for people, and Airflow masks in them what it masks in logs; of any other error only the kind
+is told.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import TidegateError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+XCOM_KEY = "tidegate_failure"
+
+log = logging.getLogger(__name__)
+
+
+def save_failure(context: Context) -> None:
+    """Airflow calls this when a try of a task failed. What fails here is logged, and hides nothing."""
+    from airflow.sdk._shared.secrets_masker import redact  # noqa: PLC0415 - parsing the DAG needs no masker
+
+    try:
+        context["ti"].xcom_push(key=XCOM_KEY, value=redact(described(context.get("exception"))))
+    except Exception:
+        log.exception("this failure is not in the note of its run")
+
+
+def described(error: object) -> dict[str, Any]:
+    """Message and fix of an error, without secrets."""
+    if isinstance(error, TidegateError):
+        return {"error": type(error).__name__, "message": f"{type(error).__name__}: {error.message}", "fix": error.fix}
+    name = type(error).__name__ if isinstance(error, BaseException) else "the task failed"
+    return {"error": name, "message": name, "fix": "See the task's log"}

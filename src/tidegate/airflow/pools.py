@@ -1,0 +1,104 @@
+"""The pool of each sink, which loads wait for.
+
+Airflow never runs a task whose pool does not exist, and says so in the scheduler's log only. So a missing pool is made when
+a run starts, by the plugin's listener in the scheduler: no other part may write pools, and a pipeline's file may come at any
+time. The DAG tells the scheduler which pool it needs by the documentation of its plan task, which is part of the serialized
+DAG. A pool that exists keeps its slots: they are for operators to tune.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.config import Pipeline
+
+if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
+    from airflow.sdk import Context
+    from sqlalchemy import Insert
+    from sqlalchemy.orm import Session
+
+DESCRIPTION = "Loads into one Tidegate sink at the same time"
+MARK = "tidegate"
+
+log = logging.getLogger(__name__)
+task_log = logging.getLogger("airflow.task")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a DAG of ours says of itself."""
+
+    pipeline: str
+    pool: str
+    slots: int
+
+
+def declared(pipeline: Pipeline) -> dict[str, Any]:
+    """Arguments of a DAG's plan task, by which the scheduler knows the pipeline and its pool."""
+    return {
+        "doc_json": json.dumps({MARK: {"pipeline": pipeline.name, "pool": pipeline.pool, "slots": pipeline.sink.slots}}),
+        "pre_execute": _Tell(pipeline),
+    }
+
+
+class _Tell:
+    """Says in the log of the plan what the load waits for, and how to make it where nothing else did."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def __call__(self, context: Context) -> None:
+        del context
+        task_log.info(
+            "loads wait for a slot of the pool %s; if one stays scheduled, run `%s`",
+            self._pipeline.pool,
+            fix_of(self._pipeline),
+        )
+
+
+def fix_of(pipeline: Pipeline) -> str:
+    """The command that makes the pool."""
+    return f"airflow pools set {pipeline.pool} {pipeline.sink.slots} '{DESCRIPTION}'"
+
+
+def declared_by(dag_run: DagRun, session: Session) -> Declared | None:
+    """What the DAG of a run says of itself; None where it is not ours."""
+    from airflow.models.dagbag import DBDagBag  # noqa: PLC0415 - the metadata database, which only servers have
+
+    dag = dag_run.dag or DBDagBag().get_dag_for_run(dag_run, session=session)
+    plan = dag.task_dict.get("plan") if dag is not None else None
+    try:
+        return Declared(**json.loads(getattr(plan, "doc_json", None) or "{}")[MARK])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def make_missing(dag_run: DagRun) -> None:
+    """Make the pool that the run's loads wait for, unless it is there or the DAG is not ours."""
+    from sqlalchemy.orm import object_session  # noqa: PLC0415 - as above
+
+    session = object_session(dag_run)
+    wanted = declared_by(dag_run, session) if session is not None else None
+    if session is None or wanted is None:
+        return
+    # part of the scheduler's own transaction, which must neither commit here nor fail on what another scheduler made meanwhile
+    made = session.execute(_insert(session.get_bind().dialect.name, wanted))
+    if getattr(made, "rowcount", 0) == 1:
+        log.info("made the pool %s with %d slots", wanted.pool, wanted.slots)
+
+
+def _insert(dialect: str, wanted: Declared) -> Insert:
+    """An insertion that changes nothing where the pool exists."""
+    from airflow.models.pool import Pool  # noqa: PLC0415 - as above
+    from sqlalchemy.dialects import mysql, postgresql, sqlite  # noqa: PLC0415
+
+    row = {"pool": wanted.pool, "slots": wanted.slots, "description": DESCRIPTION, "include_deferred": False}
+    if dialect == "mysql":
+        return mysql.insert(Pool).prefix_with("IGNORE").values(**row)
+    if dialect == "postgresql":
+        return postgresql.insert(Pool).on_conflict_do_nothing().values(**row)
+    return sqlite.insert(Pool).on_conflict_do_nothing().values(**row)

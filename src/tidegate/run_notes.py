@@ -1,0 +1,89 @@
+"""The note of a DAG run, which Airflow's UI shows first.
+
+It tells what the run read and, where it failed, what failed, the fix, and what the next run does.
+
+Pure: the standard library only. `tidegate.airflow.notes` writes it, `tidegate ledger show` reads it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+LONGEST = 1000  # of Airflow's own column
+FAILED = "Failed in "
+_LONGEST_MESSAGE = 350
+
+
+def failure(where: str, error: Mapping[str, Any] | None, then: str, *, timed_out: bool = False) -> str:
+    """One paragraph on a run that failed.
+
+    Args:
+        where: the task, such as `load` or `load[3]`.
+        error: `message` and `fix`, as the task left them; None where its process ended without leaving any.
+        then: what the next run does.
+        timed_out: the run was stopped by its `timeout_s`.
+    """
+    if error is not None:
+        what = " ".join(_sentence(str(error.get(part) or "")) for part in ("message", "fix")).strip()
+    elif timed_out:
+        what = "See the task's log for what it waited for."
+    else:
+        what = "its process ended without an error of its own (killed, or lost by Airflow). See the task's log."
+    stopped = "the run took longer than its timeout_s. " if timed_out else ""
+    return f"{FAILED}{where}: {stopped}{what} {then}"
+
+
+def next_run(task: str, plan: Mapping[str, Any] | None, *, is_replay: bool) -> str:
+    """What the next run does after one that failed in a task.
+
+    Args:
+        task: the id of the task that failed.
+        plan: what the plan handed on; None where there is no plan.
+        is_replay: of the DAG that replays, not of the schedule.
+    """
+    if is_replay:
+        return (
+            "Nothing was loaded. Correct the parameters, or clear the task."
+            if plan is None
+            else "Clear the failed tasks to go on, or replay the same again: chunks that landed are not loaded again."
+        )
+    if plan is None:
+        return "The cursor did not move. The next run plans again, or takes up the range that is saved."
+    if "replay" in plan:
+        return "Clear the failed task to go on. The schedule does not wait for it: a backfill does not move the cursor."
+    batch = f"batch {plan.get('seq')}"
+    if plan.get("redo"):
+        return f"The cursor is past {batch} already, and the next run goes on after it. Clear the failed task to load it again."
+    if task == "commit":
+        return f"The cursor did not move. The next run finds what is loaded of {batch}, and commits it."
+    return f"The cursor did not move. The next run retries {batch} (same offsets)."
+
+
+def note(plan: str | None, failed: str | None) -> str | None:
+    """The plan's lines and the failure in the length that a note may have: the failure is whole, the plan is cut."""
+    if not plan or not failed:
+        text = failed or plan
+        return text[:LONGEST] if text else None
+    failed = failed[:LONGEST]
+    room = LONGEST - len(failed) - 1
+    kept = plan if len(plan) <= room else f"{plan[: max(room - 1, 0)]}…"
+    return f"{kept}\n{failed}"[-LONGEST:]
+
+
+def failed_runs(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Why each failed run failed, by run id, from runs as Airflow's REST API lists them."""
+    return {str(run["dag_run_id"]): _told(run.get("note")) for run in runs if run["state"] == "failed"}
+
+
+def _told(text: str | None) -> str:
+    told = [line for line in (text or "").splitlines() if line.startswith(FAILED)]
+    return told[-1] if told else "Failed; see the logs of its tasks."
+
+
+def _sentence(text: str) -> str:
+    """One line of bounded length with a full stop at its end; nothing for nothing."""
+    line = " ".join(text.split())
+    if len(line) > _LONGEST_MESSAGE:
+        line = f"{line[: _LONGEST_MESSAGE - 1]}…"
+    return line if not line or line.endswith((".", "…", "!", "?")) else f"{line}."

@@ -1,0 +1,206 @@
+"""Laws of the listener of DAG runs, on Airflow's own tables in SQLite. With a whole Airflow: `tests/e2e`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.models import import_all_models
+from airflow.models.base import Base
+from airflow.models.dagrun import DagRun
+from airflow.models.pool import Pool
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from airflow.sdk import DAG, BaseOperator
+from airflow.serialization.serialized_objects import DagSerialization
+from sqlalchemy import create_engine, select
+from sqlalchemy.orm import Session
+
+from tidegate.airflow import failures, notes, pools
+from tidegate.airflow.dag_factory import pipeline_dag, replay_dag
+from tidegate.config import Pipeline, Sink, Source
+from tidegate.errors import BrokerUnavailable, StateUnavailable, TransformError
+
+PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders", slots=3))
+PLAN = {"seq": 7, "redo": False, "key": "tidegate.orders.range.0000000007.r"}
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    import_all_models()
+    engine = create_engine("sqlite://")
+    Base.metadata.create_all(engine)
+    with Session(engine) as made:
+        yield made
+    engine.dispose()
+
+
+class Run:
+    """A DAG run with the states of its tasks and what they left."""
+
+    def __init__(self, session: Session, dag: DAG, state: str = "failed") -> None:
+        self.session = session
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.row = DagRun(dag_id=dag.dag_id, run_id="r", run_type="manual", state=state, run_after=now, start_date=now)
+        self.row.dag = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+        session.add(self.row)
+        session.flush()
+
+    def task(self, task_id: str, state: str, map_index: int = -1, **left: Any) -> None:
+        """A task in a state, with its XComs."""
+        values = {"dag_id": self.row.dag_id, "run_id": "r", "task_id": task_id, "map_index": map_index}
+        table = TaskInstance.__table__
+        more = {"id": f"{task_id}{map_index}", "state": state, "pool": "p", "pool_slots": 1, "try_number": 1, "max_tries": 1}
+        more |= {"custom_operator_name": "", "executor_config": {}}
+        known = {c.name for c in table.columns}
+        self.session.execute(table.insert().values(**{k: v for k, v in {**values, **more}.items() if k in known and k != "id"}))
+        for key, value in left.items():
+            XComModel.set(key=key, value=value, session=self.session, **values)
+
+    def end(self, msg: str = "") -> str | None:
+        """The note, once the listener was called."""
+        (notes.on_dag_run_success if self.row.state == "success" else notes.on_dag_run_failed)(self.row, msg)
+        return self.row.note
+
+
+def schedule(session: Session, state: str = "failed") -> Run:
+    return Run(session, pipeline_dag(PIPELINE, spark_jobs=Path()), state)
+
+
+def left(error: BaseException) -> dict[str, Any]:
+    return {failures.XCOM_KEY: failures.described(error)}
+
+
+def test_a_run_that_starts_makes_its_pool_and_leaves_one_that_is_there(session: Session) -> None:
+    """With the slots of the file, once; operators may change them."""
+    run = schedule(session, "running")
+    notes.on_dag_run_running(run.row, "started")
+    pool = session.scalars(select(Pool)).one()
+    assert (pool.pool, pool.slots, pool.description) == ("tidegate_lake_shop_orders", 3, pools.DESCRIPTION)
+    pool.slots = 1
+    session.flush()
+    notes.on_dag_run_running(run.row, "started")
+    session.refresh(pool)
+    assert pool.slots == 1
+
+
+@pytest.mark.parametrize("dialect", ["mysql", "postgresql", "sqlite"])
+def test_a_pool_that_is_there_is_no_error_on_any_database(dialect: str) -> None:
+    """Two schedulers may start two runs at the same time."""
+    text = str(pools._insert(dialect, pools.Declared("orders", "p", 1)))
+    assert ("IGNORE" in text) if dialect == "mysql" else ("ON CONFLICT DO NOTHING" in text)
+
+
+def test_the_runs_of_other_dags_are_left_alone(session: Session) -> None:
+    """Also where a task is called plan and leaves the same XComs."""
+    with DAG("other", schedule=None) as dag:
+        BaseOperator(task_id="plan", pool="theirs")
+    run = Run(session, dag, "success")
+    run.task("plan", "success", note="secret", tidegate_note="secret")
+    notes.on_dag_run_running(run.row, "started")
+    assert run.end() is None
+    assert session.scalars(select(Pool)).all() == []
+
+
+def test_a_run_that_succeeded_has_its_plan_as_its_note(session: Session) -> None:
+    """And a replay its own."""
+    run = schedule(session, "success")
+    run.task("plan", "success", tidegate_note="batch 7 of orders", note="not ours")
+    assert run.end() == "batch 7 of orders"
+
+
+def test_the_first_task_that_failed_is_told_with_its_fix(session: Session) -> None:
+    """After the plan's lines; what failed in its wake is not."""
+    run = schedule(session)
+    run.task("plan", "success", tidegate_note="batch 7 of orders", return_value=PLAN)
+    run.task("load", "failed", **left(TransformError("no function f", fix="Define it")))
+    run.task("commit", "upstream_failed")
+    assert run.end() == (
+        "batch 7 of orders\nFailed in load: TransformError: no function f. Define it. "
+        "The cursor did not move. The next run retries batch 7 (same offsets)."
+    )
+
+
+def test_an_error_of_others_is_told_by_its_kind_alone(session: Session) -> None:
+    """Its text may hold a secret."""
+    run = schedule(session)
+    run.task("plan", "failed", **left(RuntimeError("password=hunter2")))
+    assert run.end() == (
+        "Failed in plan: RuntimeError. See the task's log. "
+        "The cursor did not move. The next run plans again, or takes up the range that is saved."
+    )
+
+
+def test_a_task_that_was_killed_is_told_from_its_state(session: Session) -> None:
+    """Nobody called its callback."""
+    run = schedule(session)
+    run.task("plan", "success", return_value=PLAN)
+    run.task("load", "failed")
+    told = run.end()
+    assert told is not None
+    assert told.startswith("Failed in load: its process ended without an error of its own (killed, or lost by Airflow).")
+
+
+def test_a_run_that_timed_out_says_so_and_what_the_last_try_met(session: Session) -> None:
+    """Airflow skips the tasks of such a run."""
+    run = schedule(session)
+    run.task("plan", "success", return_value=PLAN)
+    run.task("load", "skipped", **left(BrokerUnavailable("no broker answers", fix="Start one")))
+    run.task("commit", "skipped")
+    told = run.end("timed_out")
+    assert told is not None
+    assert told.startswith("Failed in load: the run took longer than its timeout_s. BrokerUnavailable: no broker answers. ")
+
+
+def test_a_failed_chunk_is_named_by_its_index_and_the_verdict_after_it_is_not(session: Session) -> None:
+    """The verdict fails because the chunk did."""
+    run = Run(session, replay_dag(PIPELINE, spark_jobs=Path()))
+    run.task("plan", "success", replay={"replay": "abc"})
+    run.task("load", "success", 0)
+    run.task("load", "failed", 1, **left(StateUnavailable("away", fix="Wait")))
+    run.task("verify", "failed", **left(StateUnavailable("chunk 1 is missing", fix="Load it")))
+    told = run.end()
+    assert told is not None
+    assert told.startswith("Failed in load[1]: StateUnavailable: away. Wait. Clear the failed tasks to go on")
+
+
+def test_a_note_of_the_listener_is_replaced_and_one_of_a_person_stays(session: Session) -> None:
+    """A run that was cleared ends again."""
+    run = schedule(session)
+    run.task("plan", "failed", **left(BrokerUnavailable("away", fix="Wait")))
+    first = run.end()
+    assert first is not None
+    assert "Failed in plan" in first
+    run.row.state = "success"
+    XComModel.set(key="tidegate_note", value="batch 1", dag_id="orders", run_id="r", task_id="plan", session=session)
+    assert run.end() == "batch 1"
+    run.row.dag_run_note.content, run.row.dag_run_note.user_id = "mine", "admin"
+    assert run.end() == "mine"
+
+
+def test_a_note_that_cannot_be_written_fails_no_run(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a convenience."""
+    run = schedule(session)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("the database is away")
+
+    monkeypatch.setattr(notes, "_Left", fail)
+    assert run.end() is None
+
+
+def test_a_failed_task_leaves_its_error_and_hides_nothing_when_it_cannot() -> None:
+    """In the task's process, by Airflow's callback."""
+    pushed: dict[str, Any] = {}
+
+    class Ti:
+        def xcom_push(self, key: str, value: Any) -> None:
+            pushed[key] = value
+
+    failures.save_failure({"ti": Ti(), "exception": BrokerUnavailable("away", fix="Wait")})  # type: ignore[typeddict-item]
+    assert pushed == {"tidegate_failure": {"error": "BrokerUnavailable", "message": "BrokerUnavailable: away", "fix": "Wait"}}
+    failures.save_failure({})  # type: ignore[typeddict-item]
+    assert failures.described("killed externally")["error"] == "the task failed"

@@ -1,0 +1,72 @@
+"""Laws of the notes of runs. The listener: `tests/dags/test_listener.py`; with a whole Airflow: `tests/e2e`."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.run_notes import FAILED, LONGEST, failed_runs, failure, next_run, note
+
+PLAN = {"seq": 7, "redo": False}
+
+
+@pytest.mark.parametrize(
+    ("task", "plan", "is_replay", "words"),
+    [
+        ("plan", None, False, "plans again"),
+        ("load", PLAN, False, "retries batch 7 (same offsets)"),
+        ("commit", PLAN, False, "finds what is loaded of batch 7, and commits it"),
+        ("load", {**PLAN, "redo": True}, False, "goes on after it. Clear the failed task"),
+        ("load", {"replay": "abc"}, False, "a backfill does not move the cursor"),
+        ("plan", None, True, "Nothing was loaded"),
+        ("load", {"replay": "abc"}, True, "chunks that landed are not loaded again"),
+    ],
+)
+def test_what_comes_next_follows_from_the_task_that_failed(
+    task: str, plan: dict[str, object] | None, words: str, *, is_replay: bool
+) -> None:
+    """The saved range, the cursor, or the chunks."""
+    assert words in next_run(task, plan, is_replay=is_replay)
+
+
+def test_a_failure_is_one_line_of_task_message_fix_and_what_comes_next() -> None:
+    """Sentences end with one full stop; what the task left may hold several lines."""
+    told = failure("load", {"message": "no\n  function f", "fix": "Define it."}, "The next run retries.")
+    assert told == "Failed in load: no function f. Define it. The next run retries."
+    assert failure("load", {"message": "away"}, "Next.") == "Failed in load: away. Next."
+    assert "killed" in failure("load", None, "Next.")
+    assert failure("load", None, "Next.", timed_out=True).startswith(
+        "Failed in load: the run took longer than its timeout_s. See "
+    )
+
+
+@given(st.text(), st.text(), st.text(), st.text())
+def test_a_note_is_never_too_long_and_its_failure_is_whole(plan: str, message: str, fix: str, where: str) -> None:
+    """The plan's lines give way; lines of any length."""
+    told = failure(where[:50], {"message": message * 50, "fix": fix * 50}, "The next run retries batch 7 (same offsets).")
+    text = note(plan * 500, told)
+    assert text is not None
+    assert len(text) <= LONGEST
+    assert text.endswith(told)
+
+
+def test_a_note_without_a_failure_is_the_plan() -> None:
+    """And nothing where there is neither."""
+    assert note("plan", None) == "plan"
+    assert note("x" * 2000, None) == "x" * LONGEST
+    assert note(None, "failed") == "failed"
+    assert note(None, None) is None
+    assert note("plan", "failed") == "plan\nfailed"
+
+
+def test_failed_runs_are_told_from_their_notes() -> None:
+    """A person's note, or none, leaves the logs to look at."""
+    runs = [
+        {"dag_run_id": "a", "state": "failed", "note": f"batch 1\n{FAILED}load: away."},
+        {"dag_run_id": "b", "state": "failed", "note": "mine"},
+        {"dag_run_id": "c", "state": "failed", "note": None},
+        {"dag_run_id": "d", "state": "success", "note": "batch 1"},
+    ]
+    logs = "Failed; see the logs of its tasks."
+    assert failed_runs(runs) == {"a": "Failed in load: away.", "b": logs, "c": logs}
