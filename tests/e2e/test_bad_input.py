@@ -9,10 +9,12 @@ from conftest import Project, Runs, saved_ranges
 
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.flights import create_topic, produce, read_flights
+from tidegate.run_notes import failed_runs
 
 CONNECTIONS = {
     "kafka_away": {"conn_type": "kafka", "extra": json.dumps({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 3000})},
     "spark_away": {"conn_type": "spark_connect", "host": "127.0.0.1", "port": 1},
+    "spark_never": {"conn_type": "spark_connect", "host": "127.0.0.1", "port": 1},
     "not_spark": {"conn_type": "http", "host": "127.0.0.1"},
 }
 
@@ -31,6 +33,7 @@ def pipelines(project: Project, platform: Platform) -> None:
         "other_connection": {"spark": {"connection": "not_spark"}},
         "no_transform": {"transform": "transforms.flights:none"},
         "spark_gone": {"spark": {"connection": "spark_away"}},
+        "spark_nowhere": {"spark": {"connection": "spark_never"}},
         "submitted": {"spark": {"connection": "spark_default"}},
         "lost": {},
     }.items():
@@ -103,6 +106,36 @@ def test_a_range_whose_load_found_no_spark_is_taken_up_by_the_next_run(api: Airf
     planned = [saved_ranges(api, "spark_gone", r["dag_run_id"]) for r in (failed, repaired)]
     assert planned[0] == planned[1]
     assert api.xcom("spark_gone", repaired["dag_run_id"], "load")["receipt"]["rows"] == 200
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "what", "fix"),
+    [
+        ("no_transform", "TransformError: module transforms.flights has no function none.", "Define it in "),
+        ("spark_nowhere", "SparkUnavailable: ", ". "),
+    ],
+)
+def test_the_note_of_a_failed_run_tells_what_failed_the_fix_and_what_the_next_run_does(
+    api: AirflowApi, pipeline: str, what: str, fix: str
+) -> None:
+    """After the plan's own lines; the next failure of the same batch replaces nothing of this run's note."""
+    run = Runs(api, pipeline).run()
+    plan, _, failure = run["note"].rpartition("\n")
+    assert plan.startswith(f"batch 1 of {pipeline}, 200 offsets: ")
+    assert failure.startswith(f"Failed in load: {what}")
+    assert fix in failure
+    assert failure.endswith("The cursor did not move. The next run retries batch 1 (same offsets).")
+    assert failed_runs(api.dag_runs(pipeline))[run["dag_run_id"]] == failure
+
+
+def test_a_run_that_was_repaired_and_cleared_loses_the_note_of_its_failure(api: AirflowApi) -> None:
+    """The listener replaces its own note, and leaves one that a person wrote."""
+    runs = Runs(api, "no_topic")
+    failed = runs.run()
+    assert failed["note"].startswith("Failed in plan: TopicNotFound: topic nowhere does not exist")
+    path = f"/dags/no_topic/dagRuns/{failed['dag_run_id']}"
+    api.patch(path, {"note": "Called the producers' team"})
+    assert runs.cleared(failed["dag_run_id"], "plan")["note"] == "Called the producers' team"
 
 
 def test_a_connection_of_type_spark_runs_the_same_job_through_spark_submit(api: AirflowApi) -> None:

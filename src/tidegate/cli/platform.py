@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,12 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from tidegate.cli.shared import HERE, AsJson, Project, err, open_platform, out, print_table, show_progress, show_report
+from tidegate.cli.shared import (
+    HERE,
+    AsJson,
+    Project,
+    err,
+    open_platform,
+    open_remote,
+    out,
+    print_table,
+    show_progress,
+    show_report,
+)
 from tidegate.config import Pipeline, json_schema
-from tidegate.errors import ConfigError
+from tidegate.errors import ConfigError, PlatformError
 from tidegate.pipelines import load_pipelines
 
 if TYPE_CHECKING:
+    from tidegate.local.airflow_api import AirflowApi
     from tidegate.local.demo import Run
     from tidegate.local.platform import Platform, ServerStatus
     from tidegate.oracle import Verdict
@@ -67,14 +80,18 @@ def down(project: Project = HERE) -> None:
 
 @app.command()
 def status(project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Show the platform's servers; exit code 1 unless all run."""
-    servers = open_platform(project).status()
+    """Show the platform's servers, and name the pools that Airflow lacks; exit code 1 unless all run, and loads can."""
+    platform = open_platform(project)
+    servers = platform.status()
     if as_json:
         out.print_json(json.dumps([s.to_dict() for s in servers]))
     else:
         _print_status(servers)
     if any(s.state != "running" for s in servers):
         raise typer.Exit(1)
+    with platform.api() as api:
+        if not _loads_can_run(api, _pools(project)):
+            raise typer.Exit(1)
 
 
 @app.command()
@@ -84,7 +101,10 @@ def check(
     as_json: AsJson = False,
     schema: Annotated[bool, typer.Option("--schema", help="print the JSON Schema of pipeline files instead")] = False,
 ) -> None:
-    """Validate every pipeline file; exit code 1 when one is not valid."""
+    """Validate every pipeline file; exit code 1 when one is not valid.
+
+    Where pyspark is installed, transforms are imported in their own process. Where Airflow answers, missing pools are named.
+    """
     if schema:
         sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
         return
@@ -94,21 +114,18 @@ def check(
         raise ConfigError(
             f"no pipeline in {folder}", fix="Write one as <name>.yaml, or name the project's folder with --project"
         )
-    faults = {file: value for file, value in found.items() if isinstance(value, ConfigError)}
+    faults = {file: str(value).splitlines() for file, value in found.items() if isinstance(value, ConfigError)}
+    faults |= _broken_transforms(project, found)
     if as_json:
-        out.print_json(
-            json.dumps(
-                [{"pipeline": f.stem, "valid": f not in faults, "faults": str(faults.get(f, "")).splitlines()} for f in found]
-            )
-        )
+        out.print_json(json.dumps([{"pipeline": f.stem, "valid": f not in faults, "faults": faults.get(f, [])} for f in found]))
     else:
         for file, value in found.items():
-            if isinstance(value, Pipeline):
+            if isinstance(value, Pipeline) and file not in faults:
                 out.print(f"[green]valid[/]  {file.stem}: {value.source} -> {value.sink.table}")
             else:
                 out.print(f"[red]broken[/] {file.stem}")
-                out.print(str(value), markup=False)
-    if faults:
+                out.print("\n".join(faults[file]), markup=False)
+    if not _is_ready(project) or faults:
         raise typer.Exit(1)
 
 
@@ -150,6 +167,43 @@ def demo(
         _print_queries(platform)
     if not verdict.holds:
         raise typer.Exit(1)
+
+
+def _broken_transforms(project: Path, found: dict[Path, Pipeline | ConfigError]) -> dict[Path, list[str]]:
+    """The transforms that cannot be imported or found, by the file that names them; none where pyspark is not installed."""
+    from tidegate.local.transforms import broken_transforms  # noqa: PLC0415
+    from tidegate.pipelines import shown_as  # noqa: PLC0415
+
+    names = {file: value.transform for file, value in found.items() if isinstance(value, Pipeline)}
+    broken = broken_transforms(sorted(set(names.values())), project / "spark_jobs")
+    return {file: [f"{shown_as(file)}: transform: {broken[name]}"] for file, name in names.items() if name in broken}
+
+
+def _is_ready(project: Path) -> bool:
+    """Whether loads can run in the Airflow that the environment names, or in the platform's; true where neither answers."""
+    from tidegate.local.remote import URL  # noqa: PLC0415
+
+    if URL not in os.environ and not open_platform(project).is_up:
+        return True
+    try:
+        with open_remote(project) as remote:
+            return _loads_can_run(remote.api, _pools(project))
+    except PlatformError as error:
+        err.print(f"the pools were not looked at: {error}", style="yellow", markup=False)
+        return True
+
+
+def _loads_can_run(api: AirflowApi, wanted: dict[str, int]) -> bool:
+    """Names the pools that Airflow lacks. With the plugin they are made when a run starts; without it, loads wait for ever."""
+    missing = {name: slots for name, slots in wanted.items() if not api.has_pool(name)}
+    by_plugin = not missing or api.has_plugin("tidegate")
+    for name, slots in missing.items():
+        if by_plugin:
+            err.print(f"pool {name}: not there yet, made when the next run starts", style="dim", markup=False)
+        else:
+            fix = f"airflow pools set {name} {slots} '{POOL}'"
+            err.print(f"pool {name}: missing, and its loads wait for ever. Run `{fix}`", style="red", markup=False)
+    return by_plugin
 
 
 def _pools(project: Path) -> dict[str, int]:

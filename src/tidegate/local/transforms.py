@@ -1,0 +1,51 @@
+"""Whether transforms can be imported and found, without importing them here.
+
+A transform's module is anybody's code: it may fail, end the process, or never come back. So a process of its own imports it,
+`tidegate.spark.probe`, which tells of one transform after the other; the one it does not come back from is named, and another
+process goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+TIMEOUT_S = 60.0
+"""For all transforms that one process imports; pyspark itself takes about two seconds."""
+
+
+def broken_transforms(names: Sequence[str], spark_jobs: Path, *, timeout_s: float = TIMEOUT_S) -> dict[str, str]:
+    """What is wrong, by transform; nothing where all is well, or pyspark is not installed."""
+    if importlib.util.find_spec("pyspark") is None:
+        return {}
+    broken: dict[str, str] = {}
+    waiting = list(names)
+    while waiting:
+        told, end = _probe(waiting, spark_jobs, timeout_s)
+        broken |= {name: fault for name, fault in told.items() if fault}
+        waiting = [name for name in waiting if name not in told]
+        if waiting:
+            broken[waiting[0]] = f"importing {waiting[0]} {end}. Keep what runs out of the module's top level"
+            del waiting[0]
+    return broken
+
+
+def _probe(names: Sequence[str], spark_jobs: Path, timeout_s: float) -> tuple[dict[str, str | None], str]:
+    """What the process told before it ended, and how it ended."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-check-") as folder:
+        answers = Path(folder) / "answers"
+        answers.touch()
+        command = [sys.executable, "-m", "tidegate.spark.probe", str(spark_jobs), str(answers), *names]
+        try:
+            ended = subprocess.run(  # noqa: S603
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
+            )
+            how = f"ends Python (exit code {ended.returncode})"
+        except subprocess.TimeoutExpired:
+            how = f"does not end within {timeout_s:g} s"
+        return dict(json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()), how

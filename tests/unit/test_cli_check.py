@@ -1,0 +1,40 @@
+"""Laws of `tidegate check` on files alone. Beside a platform: `tests/e2e/test_first_pipeline.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tidegate.cli import app
+
+FILES = {
+    "good": "transform: rows:f",
+    "no_function": "transform: rows:g",
+    "bad_cron": "transform: rows:f\nschedule: '61 * * * *'",
+    "endless": "transform: rows:f\nretry_delay_s: .inf\ntags: ['%s']" % ("x" * 200),
+    "twice": "transform: rows:f\ntransform: rows:f",
+}
+
+
+def test_check_tells_all_faults_of_all_files_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In text and as JSON, with exit code 1."""
+    monkeypatch.delenv("TIDEGATE_AIRFLOW_URL", raising=False)
+    (tmp_path / "dags" / "pipelines").mkdir(parents=True)
+    (tmp_path / "spark_jobs").mkdir()
+    (tmp_path / "spark_jobs" / "rows.py").write_text("def f(records): return records\n")
+    for name, text in FILES.items():
+        file = tmp_path / "dags" / "pipelines" / f"{name}.yaml"
+        file.write_text(f"{text}\nsource: {{topics: [a]}}\nsink: {{table: lake.a.{name}}}\n")
+    told = CliRunner().invoke(app, ["check", "--project", str(tmp_path), "--json"])
+    assert told.exit_code == 1, told.output
+    faults = {entry["pipeline"]: entry["faults"] for entry in json.loads(told.stdout)}
+    assert {name: len(found) for name, found in faults.items()} == {
+        "bad_cron": 1, "endless": 2, "good": 0, "no_function": 1, "twice": 1,
+    }  # fmt: skip
+    assert faults["no_function"][0].startswith("pipelines/no_function.yaml: transform: module rows has no function g")
+    text = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
+    assert text.exit_code == 1
+    assert all(fault in text.output for found in faults.values() for fault in found)
