@@ -15,4 +15,4 @@ FLIGHT = """
 
 def flights(records: DataFrame) -> DataFrame:
     """One row a record: its fields, its event time, and the `_kafka_…` columns that say where it came from."""
-    return parse_json(records, FLIGHT).withColumnRenamed("timestamp", "_timestamp").drop("key", "timestampType")
+    return parse_json(records.withColumnRenamed("timestamp", "_timestamp"), FLIGHT)

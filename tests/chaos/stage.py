@@ -65,7 +65,7 @@ from tidegate.spark.records import parse_json
 def checked(records: DataFrame) -> DataFrame:
     """One row a record."""
     sums = records.withColumns({"key_crc": F.crc32(F.col("key")), "value_crc": F.crc32(F.col("value"))})
-    return parse_json(sums, "id BIGINT, amount INT").withColumnRenamed("timestamp", "_timestamp").drop("key", "timestampType")
+    return parse_json(sums.withColumnRenamed("timestamp", "_timestamp"), "id BIGINT, amount INT")
 '''
 
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from tidegate.spark.origin import ORIGIN
 from tidegate.spark.records import parse_json
 
 Records = Callable[[list[bytes | None]], DataFrame]
@@ -26,20 +29,26 @@ def test_a_record_that_fits_has_neither_raw_nor_error(records: Records) -> None:
     assert row["_error"] is None
 
 
-def test_every_other_column_is_kept(records: Records) -> None:
-    """The value is replaced by its fields; origin, key and time stay."""
+def test_the_columns_are_those_of_the_schema_the_origin_and_the_two_of_broken_records(records: Records) -> None:
+    """Nothing is in the table that nobody asked for."""
     columns = parse_json(records([b"{}"]), "id INT").columns
-    assert columns == [
-        "id",
-        "key",
-        "timestamp",
-        "timestampType",
-        "_kafka_topic",
-        "_kafka_partition",
-        "_kafka_offset",
-        "_raw",
-        "_error",
-    ]
+    assert columns == ["id", *ORIGIN, "_raw", "_error"]
+
+
+def test_a_column_that_the_transform_renames_or_adds_is_kept(records: Records) -> None:
+    """So a table has the record's time, key or anything else on demand."""
+    asked = records([b'{"id": 1}']).withColumnRenamed("timestamp", "_timestamp").withColumn("more", F.lit(2))
+    rows = parse_json(asked, "id INT")
+    assert rows.columns == ["id", "_timestamp", *ORIGIN, "more", "_raw", "_error"]
+    assert [row["more"] for row in rows.collect()] == [2]
+
+
+def test_fields_may_have_the_names_of_kafkas_columns(records: Records) -> None:
+    """A record's own `key`, `value` and `timestamp` are columns like any other."""
+    schema = "key STRING, value INT, timestamp BIGINT, timestampType STRING"
+    (row,) = parse_json(records([b'{"key": "k1", "value": 2, "timestamp": 3, "timestampType": "t"}']), schema).collect()
+    assert tuple(row)[:4] == ("k1", 2, 3, "t")
+    assert row["_error"] is None
 
 
 @pytest.mark.parametrize(
@@ -57,6 +66,21 @@ def test_every_other_column_is_kept(records: Records) -> None:
         (b'{"id": 1}]', "not valid JSON"),
         (b'{"id": 1}]}', "not valid JSON"),
         (b"{'id': 1}", "not valid JSON"),
+        (b'{"id": 1}],"end":1}', "not valid JSON"),
+        (b'{"id": 1}],"record":[{"id": 2}],"end":1}', "not valid JSON"),
+        (b'{"id": 1}],"x":[2', "not valid JSON"),
+        (b'{"id": 1},{"end": 1}]}', "not valid JSON"),
+        (b'{"id": NaN}', "not valid JSON"),
+        (b'{"id": 1, "x": -Infinity}', "not valid JSON"),
+        (b'{"id": 01}', "not valid JSON"),
+        (b'{"id": 1,}', "not valid JSON"),
+        (b'{"id": 1} // one', "not valid JSON"),
+        (b'{"id": 1}\x00', "not valid JSON"),
+        ('\ufeff{"id": 1}'.encode(), "not valid JSON"),
+        (b'{"x": %s}' % (b"9" * 1001), "not valid JSON"),
+        (b'{"x": %s%s}' % (b"[" * 998, b"]" * 998), "not valid JSON"),
+        (b'{"id": "a", "id": "b"}', "does not fit: id"),
+        (b'{"id": %s}' % (b"9" * 40), "does not fit: id"),
         (b'[{"id": 1}, {"id": 2}]', "not a JSON object"),
         (b'[{"id": 1}]', "not a JSON object"),
         (b"[]", "not a JSON object"),
@@ -76,6 +100,82 @@ def test_a_broken_record_lands_with_its_text_and_the_reason(records: Records, va
     row = parsed(records, value)
     assert row["_error"] == error
     assert row["_raw"] == value.decode()
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "expected"),
+    [
+        (b'{"id": 1, "id": 2}', "id", 2),
+        (b' \t\r\n{"id": 1} \n', "id", 1),
+        (b'{"name": "\\u0000"}', "name", "\0"),
+        (b'{"name": "\\ud800"}', "name", "?"),
+        (b'{"id": 1, "x": %s}' % (b"9" * 1000), "id", 1),
+        (b'{"id": 1, "x": %s%s}' % (b"[" * 997, b"]" * 997), "id", 1),
+    ],
+)
+def test_unusual_but_valid_json_is_parsed(records: Records, value: bytes, field: str, expected: object) -> None:
+    """Duplicate fields, white space, escapes, and the limits of Spark's parser."""
+    row = parsed(records, value)
+    assert (row[field], row["_error"]) == (expected, None)
+
+
+def mutated(chance: random.Random) -> str:
+    """A JSON text with a few random changes, many of which would close something that is written around the text."""
+    samples = ('{"id":1,"name":"a b","inner":{"a":2},"tags":["x"]}', '{"id":-2.5e3}', '[{"id":1}]', '"text"', "null", " {} ")
+    parts = [
+        *"{}[]:,\"\\ \t\n01.+-eE'/*\x00\x7f\ufeff\u00e9",
+        "true",
+        "nul",
+        "NaN",
+        "Infinity",
+        '"id":',
+        '"name":"',
+        "\\u00e",
+        "\\ud800",
+    ]
+    closing = ['],"end":1}', "]}", '],"record":[{"id":2}', '},{"id":3}', '],"x":[', '{"id":4}', ",{", '"],"', '}],"end":1}{']
+    text = list(chance.choice(samples))
+    for _ in range(chance.randint(0, 3)):
+        at = chance.randint(0, len(text))
+        if chance.random() < 0.4:
+            del text[at : at + chance.randint(1, 3)]
+        else:
+            text.insert(at if chance.random() < 0.7 else len(text), chance.choice(parts if chance.random() < 0.6 else closing))
+    return "".join(text)
+
+
+def strict(text: str) -> object:
+    """What Python's `json` makes of it without its extensions; None where it is not JSON, a list where it is no object."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    try:
+        value = json.loads(text, parse_constant=refuse)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else []
+
+
+def test_a_record_is_valid_exactly_when_pythons_json_says_so(records: Records) -> None:
+    """Thousands of mutated texts: valid or not, object or not, and the values of what is valid."""
+    chance = random.Random(20130101)  # noqa: S311 - the same texts each time
+    texts = sorted({mutated(chance) for _ in range(6000)})
+    rows = parse_json(records([text.encode() for text in texts]), SCHEMA).orderBy("_kafka_offset").collect()
+    expected = [strict(text) for text in texts]
+    assert sum(isinstance(value, dict) for value in expected) > 100
+    for text, value, row in zip(texts, expected, rows, strict=True):
+        error = row["_error"]
+        if value is None:
+            assert (error, row["id"], row["name"]) == ("not valid JSON", None, None), text
+        elif isinstance(value, list):
+            assert error == "not a JSON object", text
+        else:
+            assert error is None or error.startswith("does not fit: "), text
+            if error is None and isinstance(value.get("name"), str) and "\\u" not in text:
+                assert row["name"] == value["name"], text
+            if error is None and "id" in value:
+                assert row["id"] == value["id"], text
 
 
 def test_the_fields_that_fit_are_filled_beside_one_that_does_not(records: Records) -> None:

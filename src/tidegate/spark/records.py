@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import secrets
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+FROM_KAFKA = ("key", "timestamp", "timestampType")
+"""Columns of a record that are in no table unless the transform renames them."""
+
+_STRICT = {
+    "mode": "PERMISSIVE",
+    # Spark takes both of these unless it is told otherwise; RFC 8259 has neither.
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+
 
 def parse_json(df: DataFrame, schema: str, *, column: str = "value") -> DataFrame:
-    """The columns of `schema`, then those of `df` without `column`, then `_raw` and `_error`.
+    """The columns of `schema`, then those of `df` (see below), then `_raw` and `_error`.
+
+    It keeps the origin columns, and whatever a transform has added to `df`. It leaves out `column` and Kafka's `key`,
+    `timestamp` and `timestampType`. To keep one of these, rename it first:
+
+        parse_json(records.withColumnRenamed("timestamp", "_timestamp"), "id BIGINT")
 
     Args:
         df: records; `column` is binary or string.
@@ -17,34 +34,50 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value") -> DataFram
 
     A record that fits has null in `_raw` and `_error`. One that is not a JSON object, is not UTF-8, has no value (a
     tombstone), or holds a value that does not fit its field keeps its row: `_error` says why, `_raw` holds the whole text
-    (base64 where it is not UTF-8), and the fields that do fit are filled.
+    (base64 where it is not UTF-8), and the fields of a JSON object that do fit are filled.
+
+    JSON is what RFC 8259 says: one value, with nothing before or after it but spaces, tabs and line breaks. Where the RFC
+    leaves a choice:
+
+    - A byte order mark, NaN and Infinity are not JSON.
+    - Of two fields with one name the last one counts, but each has to fit.
+    - Text beyond the limits of Spark's parser is reported as `not valid JSON`: more than 998 levels, a number of more than
+      1,000 digits, a string of more than 20,000,000 characters.
+    - An escaped surrogate without its other half is valid, and becomes `?`: a text column holds UTF-8 only.
+    - A number too large for its field does not fit; one too large for a DOUBLE is infinity.
     """
     value, outer = F.col(column), F.col("_parsed")
     text = value.cast("string")
     readable = F.is_valid_utf8(text)
-    # from_json stops after the first object and drops what follows it. Inside a list and before a mark, whatever follows a
-    # record breaks the list or hides the mark, so a single parse sees it.
-    wrapped = F.concat(F.lit('{"record":['), text, F.lit('],"end":1}'))
-    wrapped_schema = f"record ARRAY<STRUCT<{schema}>>, end INT, _misfit STRING"
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_misfit", "allowSingleQuotes": "false"}
-    record = F.get(outer["record"], F.lit(0))
-    fits = outer["_misfit"].isNull() & (outer["end"] == 1) & (F.size(outer["record"]) == 1) & record.isNotNull()
-    broken = ~F.coalesce(fits, F.lit(False))
+    # from_json stops after the first value and drops what follows it. So the record is parsed as the first element of a list,
+    # and a mark as the second: only a text that is one whole value has the mark beside it. No record can forge the list or the
+    # mark, since its text is older than their name.
+    mark = f"_{secrets.token_hex(8)}"
+    wrapped = F.when(readable, F.concat(F.lit(f'{{"{mark}":['), text, F.lit(f',{{"{mark}":1}}]}}')))
+    options = {**_STRICT, "columnNameOfCorruptRecord": "_misfit"}
+    wrapped_schema = f"{mark} ARRAY<STRUCT<{schema}, {mark}: INT>>, _misfit STRING"
+    elements = outer[mark]
+    marked = (F.size(elements) == 2) & (F.get(elements, F.lit(1))[mark] == 1)
+    record = F.when(marked, F.get(elements, F.lit(0)))
+    broken = outer["_misfit"].isNotNull() | record.isNull()
     # Only broken records are looked at twice: the branches of a CASE are evaluated when they are reached.
-    is_one_value = F.json_array_length(F.concat(F.lit("["), text, F.lit(",0]"))) == 2
+    any_value = F.from_json(wrapped, f"{mark} ARRAY<STRING>", _STRICT)[mark]
+    is_json = (F.size(any_value) == 2) & (F.get(any_value, F.lit(1)) == f'{{"{mark}":1}}')
     reason = (
         F.when(value.isNull(), F.lit("no value (a tombstone)"))
         .when(~readable, F.lit("not UTF-8; _raw is base64"))
-        .when(F.try_parse_json(text).isNull() | ~F.coalesce(is_one_value, F.lit(False)), F.lit("not valid JSON"))
+        .when(~F.coalesce(is_json, F.lit(False)), F.lit("not valid JSON"))
         .when(F.json_object_keys(text).isNull(), F.lit("not a JSON object"))
         .otherwise(F.concat(F.lit("does not fit: "), _misfits(text, record)))
     )
     raw = F.when(readable, text).otherwise(F.base64(value.cast("binary")))
     return (
-        df.withColumn("_parsed", F.from_json(F.when(readable, wrapped), wrapped_schema, options))
+        df.withColumn("_parsed", F.from_json(wrapped, wrapped_schema, options))
         .withColumns({"_raw": F.when(broken, raw), "_error": F.when(broken, reason), "_parsed": record})
+        # before the record's fields are columns: they may have the same names
+        .drop(column, *FROM_KAFKA)
         .select("_parsed.*", "*")
-        .drop("_parsed", column)
+        .drop("_parsed", mark)
     )
 
 
