@@ -75,6 +75,64 @@ def test_each_failure_has_its_error_with_a_fix(text: str, expected: type[Tidegat
 
 
 @pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap space", "Spark ran out of memory (Remote: OutOfMemoryError: Java heap space)"),
+        ("Caused by: org.apache.spark.memory.SparkOutOfMemoryError: [UNABLE_TO_ACQUIRE_MEMORY] Unable", "ran out of memory"),
+        (
+            "SparkException: Not enough memory to build and broadcast the table to all worker nodes",
+            "Spark ran out of memory (Remote: SparkException: Not enough memory",
+        ),
+        (
+            "Total size of serialized results of 8 tasks (1088.0 MiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)",
+            "larger than the driver accepts",
+        ),
+        ("ExecutorLostFailure (executor 3 exited caused by one of the running tasks)", "an executor was lost"),
+        ("[RESOURCE_EXHAUSTED] x: Received message larger than max (5 vs. 4)", "larger than gRPC allows"),
+    ],
+)
+def test_a_job_that_is_too_large_says_so(text: str, told: str) -> None:
+    """Memory, results, executors and messages: each with what to change."""
+    found = translate(Remote(text))
+    assert type(found) is SparkJobFailed
+    assert told in found.message
+    assert "log and in the Spark UI" not in found.fix
+
+
+def call(status: str, details: str) -> str:
+    """A failed call as gRPC prints it, which is all that Spark's client keeps of an error that is no exception in the JVM."""
+    return (
+        f'<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = StatusCode.{status}\n\tdetails = "{details}"\n'
+        f'\tdebug_error_string = "{status}:{details}"\n>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "expected", "told"),
+    [
+        ("UNKNOWN", "Java heap space", SparkJobFailed, "Spark ran out of memory (Java heap space)"),
+        ("UNKNOWN", "No space left on device", SinkFull, "no space is left"),
+        ("RESOURCE_EXHAUSTED", "Sent message larger than max (9 vs. 4)", SparkJobFailed, "larger than gRPC allows"),
+        ("INTERNAL", "it broke", SparkJobFailed, "the Spark job failed: it broke"),
+        ("UNKNOWN", "", SparkJobFailed, "without a reason (gRPC status UNKNOWN)"),
+        ("UNAVAILABLE", "Socket closed", SparkUnavailable, "does not answer, or died"),
+        ("UNAUTHENTICATED", "Invalid authentication token", SparkAuthFailed, "refuses the credentials"),
+    ],
+)
+def test_of_a_grpc_call_that_failed_the_details_are_told(
+    status: str, details: str, expected: type[TidegateError], told: str
+) -> None:
+    """Never the name of its class, whether the client wraps it or raises it as it is."""
+    text = call(status, details)
+    for error in (Remote(text, status=status), RuntimeError(text)):
+        found = translate(error)
+        assert type(found) is expected
+        assert told in found.message
+        assert "Rendezvous" not in str(found)
+        assert "RPC that" not in str(found)
+
+
+@pytest.mark.parametrize(
     ("status", "expected"),
     [
         ("UNAVAILABLE", SparkUnavailable),

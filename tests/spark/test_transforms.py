@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tidegate.errors import TransformError
+from tidegate.errors import SparkJobFailed, TransformError
 from tidegate.spark.transforms import find_transform
 
 SOURCE = "def same(records):\n    return records\n\nnumber = 1\n"
@@ -26,6 +28,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     (package / "needy.py").write_text("import a_module_that_nobody_has\n")
     yield tmp_path
     sys.path[:] = before
+    for name in [name for name, module in sys.modules.items() if str(tmp_path) in str(getattr(module, "__file__", ""))]:
+        del sys.modules[name]
 
 
 def test_a_transform_is_found_by_module_and_function(folder: Path) -> None:
@@ -78,3 +82,164 @@ def test_each_wrong_name_or_module_is_told_with_its_fix(folder: Path, name: str,
         find_transform(name, folder)
     assert caught.value.fix
     assert caught.value.fields["transform"] == name
+
+
+@pytest.fixture
+def edited(folder: Path) -> Callable[[str, str], None]:
+    """Writes a module of the folder, and keeps the file's time: nothing but the text says that it is another."""
+
+    def write(name: str, text: str) -> None:
+        file = folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+
+    return write
+
+
+def result(folder: Path, name: str = "orders:orders") -> tuple[object, str]:
+    """What the transform returns, and its version."""
+    found = find_transform(name, folder)
+    return found.function(None), found.version  # type: ignore[arg-type]
+
+
+def test_the_version_is_that_of_the_code_that_runs(folder: Path, edited: Callable[[str, str], None]) -> None:
+    """A module that was edited after it was imported is imported anew; one as long and as old as the last, too."""
+    edited("orders.py", "def orders(records):\n    return 1\n")
+    one = result(folder)
+    edited("orders.py", "def orders(records):\n    return 2\n")
+    two = result(folder)
+    assert (one[0], two[0]) == (1, 2)
+    assert two[1] == hashlib.sha256((folder / "orders.py").read_bytes()).hexdigest()[:12] != one[1]
+
+
+def test_a_module_that_others_imported_before_is_imported_anew(folder: Path, edited: Callable[[str, str], None]) -> None:
+    """A task is forked from a process that may have imported the module days ago, in whatever way."""
+    sys.path.insert(0, str(folder))
+    edited("early.py", "def orders(records):\n    return 1\n")
+    importlib.import_module("early")
+    edited("early.py", "def orders(records):\n    return 2\n")
+    assert result(folder, "early:orders")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "importing",
+    [
+        "from units import scale\ndef orders(records):\n    return scale()\n",
+        "import units\ndef orders(records):\n    return units.scale()\n",
+        "def orders(records):\n    from units import scale\n    return scale()\n",
+        "from middle import scale\ndef orders(records):\n    return scale()\n",
+        "from kit import units\ndef orders(records):\n    return units.scale()\n",
+        "from kit.units import scale\ndef orders(records):\n    return scale()\n",
+    ],
+)
+def test_a_changed_neighbour_is_another_version_and_runs(
+    folder: Path, edited: Callable[[str, str], None], importing: str
+) -> None:
+    """What a transform imports of the folder, directly or not, at once or later, is part of it."""
+    edited("orders.py", importing)
+    edited("middle.py", "from units import scale\n")
+    edited("kit/__init__.py", '"""A kit."""\n')
+    versions = set()
+    for value in (1, 2):
+        edited("units.py", f"def scale():\n    return {value}\n")
+        edited("kit/units.py", f"def scale():\n    return {value}\n")
+        found = result(folder)
+        assert found[0] == value
+        assert found == result(folder)
+        versions.add(found[1])
+    assert len(versions) == 2
+
+
+def test_relative_imports_and_packages_with_code_count(folder: Path, edited: Callable[[str, str], None]) -> None:
+    """A docstring is no code."""
+    edited("kit/orders.py", "from .units import scale\nfrom . import limit\ndef orders(records):\n    return scale(), limit\n")
+    edited("kit/units.py", "def scale():\n    return 1\n")
+    edited("kit/__init__.py", "limit = 5\n")
+    before = result(folder, "kit.orders:orders")
+    edited("kit/__init__.py", "limit = 6\n")
+    after = result(folder, "kit.orders:orders")
+    assert (before[0], after[0]) == ((1, 5), (1, 6))
+    assert before[1] != after[1]
+    edited("kit/alone.py", SOURCE)
+    edited("kit/__init__.py", '"""Only words."""\n')
+    digest = hashlib.sha256(SOURCE.encode()).hexdigest()[:12]
+    assert find_transform("kit.alone:same", folder).version == digest
+    edited("kit/__init__.py", '"""Other words."""\n')
+    assert find_transform("kit.alone:same", folder).version == digest
+
+
+def test_modules_that_did_not_change_are_imported_once(folder: Path, edited: Callable[[str, str], None]) -> None:
+    """The same function is found again."""
+    edited("orders.py", "def orders(records):\n    return 1\n")
+    assert find_transform("orders:orders", folder).function is find_transform("orders:orders", folder).function
+
+
+def test_a_package_without_a_file_may_hold_transforms(folder: Path, edited: Callable[[str, str], None]) -> None:
+    """Python's namespace packages."""
+    for value in (1, 2):
+        edited("space/orders.py", f"from space import more\ndef orders(records):\n    return {value}, more.x\n")
+        edited("space/more.py", "x = 3\n")
+        assert result(folder, "space.orders:orders")[0] == (value, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("os:system", "os is a module of Python itself"),
+        ("os.path:join", "os.path is a module of Python itself"),
+        ("this:s", "this is a module of Python itself"),
+        ("pyspark.sql:DataFrame", "no module pyspark.sql in"),
+        ("subject:system", "defined in posix, which is no module in"),
+        ("subject:call", "defined in posix, which is no module in"),
+        ("subject:DataFrame", "defined in pyspark.sql.dataframe, which is no module in"),
+        ("subject:__loader__", "no function __loader__"),
+        ("subject.__init__:orders", "no module subject.__init__"),
+        ("shaping.__init__:orders", "no module shaping.__init__"),
+        ("linked:same", "is a link to"),
+        ("linked_kit.secret:same", "is a link to"),
+        ("compiled:same", "no module compiled"),
+    ],
+)
+def test_nothing_but_functions_of_source_files_in_the_folder_is_imported_or_called(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, name: str, told: str
+) -> None:
+    """Not Python's modules, not installed ones, not what a module imports, not what a link leads to."""
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "secret.py").write_text(f"open({str(outside / 'was_imported')!r}, 'w').close()\n{SOURCE}")
+    (folder / "linked.py").symlink_to(outside / "secret.py")
+    (folder / "linked_kit").symlink_to(outside)
+    (folder / "os.py").write_text("def system(records):\n    return records\n")
+    (folder / "subject.py").write_text(
+        "from os import system\nfrom functools import partial\nfrom pyspark.sql import DataFrame\ncall = partial(system)\n"
+    )
+    (folder / "compiled.pyc").write_bytes(b"")
+    with pytest.raises(TransformError, match=told):
+        find_transform(name, folder)
+    assert not (outside / "was_imported").exists()
+    assert sys.modules["os"].__file__ != str(folder / "os.py")
+
+
+def test_a_function_of_a_neighbour_or_with_arguments_given_is_a_transform(
+    folder: Path, edited: Callable[[str, str], None]
+) -> None:
+    """What counts is that its code is in the folder."""
+    edited("units.py", "def scale(factor, records):\n    return factor\n")
+    edited("orders.py", "from functools import partial\nfrom units import scale\norders = partial(scale, 3)\n")
+    assert result(folder)[0] == 3
+    assert find_transform("orders:scale", folder).name == "orders:scale"
+
+
+def test_what_grpc_says_of_a_failed_plan_is_told_by_its_details(folder: Path, edited: Callable[[str, str], None]) -> None:
+    """The transform fails, or Spark does: the class of the call is no reason."""
+    edited(
+        "orders.py",
+        "def orders(details):\n"
+        "    call = '<_MultiThreadedRendezvous of RPC that terminated with:\\n\\tstatus = StatusCode.UNKNOWN\\n'\n"
+        '    raise RuntimeError(f\'{call}\\tdetails = "{details}"\\n\\tdebug_error_string = "x"\\n>\')\n',
+    )
+    transform = find_transform("orders:orders", folder)
+    with pytest.raises(SparkJobFailed, match=r"Spark ran out of memory \(Java heap space\)"):
+        transform("Java heap space")  # type: ignore[arg-type]
+    with pytest.raises(TransformError, match="transform orders:orders fails: it broke"):
+        transform("it broke")  # type: ignore[arg-type]

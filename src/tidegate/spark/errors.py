@@ -3,6 +3,9 @@
 A JVM failure reaches Python as text: a class name, a message and a chain of causes, through Py4J or through gRPC. `RULES` is
 read from the top and the first rule that matches names the error. What no rule knows is `SparkJobFailed`, with the deepest
 cause's line. The original error is always kept as `__cause__`.
+
+A JVM error that is no exception, such as OutOfMemoryError, reaches Spark Connect's client without a class or a trace: the text
+is that of the gRPC call, and only its details say what happened.
 """
 
 from __future__ import annotations
@@ -31,6 +34,10 @@ from tidegate.errors import (
 ORIGIN_BROKEN = "tidegate: a row left the range:"
 """How the origin guard starts what it raises inside a job."""
 
+_SMALLER = (
+    "Load fewer records at a time (limits.max_records, split.max_records_per_partition), check whether the transform multiplies"
+    " rows"
+)
 _LOOKED_UP = "the saved range stays, and the next try looks in the sink before it writes"
 
 
@@ -60,6 +67,32 @@ RULES = (
         SinkFull,
         "no space is left where Spark or the table writes",
         f"Free space on that disk and clear the load task; {_LOOKED_UP}",
+    ),
+    _rule(
+        r"Java heap space|OutOfMemoryError|GC overhead limit exceeded|UNABLE_TO_ACQUIRE_MEMORY"
+        r"|Requested array size exceeds VM limit|Cannot allocate memory|[Nn]ot enough memory|Metaspace|OOMKilled"
+        r"|exceeding (?:physical |virtual )?memory limits",
+        SparkJobFailed,
+        "Spark ran out of memory",
+        f"{_SMALLER}, or give Spark more memory (spark.driver.memory, spark.executor.memory)",
+    ),
+    _rule(
+        r"Total size of serialized results|maxResultSize",
+        SparkJobFailed,
+        "the results of the job's tasks are larger than the driver accepts",
+        f"{_SMALLER}, or raise spark.driver.maxResultSize",
+    ),
+    _rule(
+        r"ExecutorLostFailure|[Ll]ost executor|Executor heartbeat timed out|Remote RPC client disassociated",
+        SparkJobFailed,
+        "an executor was lost while the job ran",
+        f"{_SMALLER}, and see the executor's log in the Spark UI: running out of memory is the usual reason",
+    ),
+    _rule(
+        r"RESOURCE_EXHAUSTED|larger than max \(\d+ vs\. \d+\)|exceeds maximum size \d+",
+        SparkJobFailed,
+        "a message between Spark and its client is larger than gRPC allows",
+        "Make the transform's plan smaller, or raise spark.connect.grpc.maxInboundMessageSize",
     ),
     _rule(
         # What Iceberg refuses a commit for, when it compares it with the commits since. None of it has landed.
@@ -118,7 +151,7 @@ RULES = (
         r"SparkContext was shut ?down|SparkContext has been shutdown|stopped SparkContext|SparkContext was shut",
         SparkUnavailable,
         "Spark was shut down while it worked",
-        f"Start it again; {_LOOKED_UP}",
+        f"Start it again; its log says why, and running out of memory is a common reason; {_LOOKED_UP}",
     ),
     _rule(
         r"OPERATION_CANCELED|cancelled part of cancelled job|JOB_CANCELLED|Job \d+ cancelled|Query has been cancelled",
@@ -135,6 +168,11 @@ _LOST = re.compile(
 )
 _UNREACHABLE = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 _REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
+_CALL = re.compile(
+    r"<\w+ of RPC that terminated with:\s*status = StatusCode\.(\w+)\s*details = \"(.*?)\"\s*debug_error_string = .*?>",
+    re.DOTALL,
+)
+"""How gRPC prints a call that failed."""
 _PACKAGE = re.compile(r"\b([a-z][\w]*\.)+(?=[A-Z]\w*(Exception|Error)\b)")
 _NOISE = re.compile(
     r"^(Caused by: )?([\w.]*SparkException: )?"
@@ -159,6 +197,15 @@ def translated(**fields: Any) -> Iterator[None]:
 
 def translate(error: Exception, **fields: Any) -> TidegateError:
     """The Tidegate error that an exception of Spark's client means; `SparkJobFailed` where nothing more is known."""
+    return known(error, **fields) or SparkJobFailed(
+        f"the Spark job failed: {first_line(_text(error))}",
+        fix="See the cause in this task's log and in the Spark UI",
+        **fields,
+    )
+
+
+def known(error: Exception, **fields: Any) -> TidegateError | None:
+    """The Tidegate error that an exception of Spark's client means; None where no rule knows it."""
     text = _text(error)
     status = _grpc_status(error)
     if status in _REFUSED:
@@ -174,9 +221,15 @@ def translate(error: Exception, **fields: Any) -> TidegateError:
         if found:
             detail = found.group(1) if found.re.groups and found.group(1) else first_line(text)
             return rule.error(f"{rule.message} ({detail})", fix=rule.fix, **fields)
-    return SparkJobFailed(
-        f"the Spark job failed: {first_line(text)}", fix="See the cause in this task's log and in the Spark UI", **fields
-    )
+    return None
+
+
+def reason(error: Exception) -> str:
+    """What an exception says, in one line, after the name of its class; of a failed gRPC call what that says."""
+    if _CALL.search(str(error)):
+        return first_line(_text(error))
+    said = next((line for line in str(error).splitlines() if line.strip()), "no message")
+    return f"{type(error).__name__}: {said[:500]}"
 
 
 def condition_of(error: Exception) -> str:
@@ -195,7 +248,14 @@ def first_line(text: str) -> str:
 
 
 def _text(error: Exception) -> str:
-    """Message and JVM stack trace: Py4J keeps the trace in `_stackTrace`, Spark Connect hands it out by `getStackTrace`."""
+    """Message and JVM stack trace: Py4J keeps the trace in `_stackTrace`, Spark Connect hands it out by `getStackTrace`.
+
+    Of a gRPC call that failed, what it says in place of what it is.
+    """
+    call = _CALL.search(str(error))
+    if call:
+        status, details = call.groups()
+        return details.strip() or f"Spark's server ended the call without a reason (gRPC status {status})"
     trace = getattr(error, "_stackTrace", None) or ""
     get_trace = getattr(error, "getStackTrace", None)
     if callable(get_trace):
@@ -208,4 +268,5 @@ def _grpc_status(error: Exception) -> str:
         status = getattr(error, name, None)
         if callable(status):
             return str(getattr(status(), "name", ""))
-    return ""
+    call = _CALL.search(str(error))
+    return call[1] if call else ""

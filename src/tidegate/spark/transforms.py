@@ -1,25 +1,24 @@
 """A pipeline's transform: a plain `DataFrame -> DataFrame` function, found by the name in the YAML.
 
 Which code made a batch is part of its receipt, so a transform has a version: `__version__` of its module where it has one, else
-the hash of the module's source. Modules it imports are not part of the hash: declare `__version__` where they matter.
+the hash of the source that runs (`tidegate.spark.sources`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
-from tidegate.errors import SparkJobFailed, TransformError
-from tidegate.spark.errors import translate
+from tidegate.errors import TransformError
+from tidegate.spark.errors import known, reason
+from tidegate.spark.sources import import_module
 
 _NAME = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")
 
@@ -58,12 +57,8 @@ class Transform:
 
     def broken(self, error: Exception) -> Exception:
         """What an exception met while its plan was made or analysed means."""
-        known = translate(error, transform=self.name)
-        if not isinstance(known, SparkJobFailed):
-            return known
-        said = next((line for line in str(error).splitlines() if line.strip()), "no message")
-        return TransformError(
-            f"transform {self.name} fails: {type(error).__name__}: {said[:500]}",
+        return known(error, transform=self.name) or TransformError(
+            f"transform {self.name} fails: {reason(error)}",
             fix="Correct the transform; the saved range stays and is loaded by the next run",
             transform=self.name,
         )
@@ -72,10 +67,12 @@ class Transform:
 def find_transform(name: str, spark_jobs: Path) -> Transform:
     """The transform `module:function`, imported from the folder `spark_jobs`, which stays on `sys.path`.
 
-    A module is imported once in a process: a process that outlives an edit keeps the old code and the old version.
+    Nothing is imported but source files in that folder, and what they import. A file that has changed since this process
+    imported it is imported anew, with all modules of the folder, so the version is that of the code that runs.
 
     Raises:
-        TransformError: the name is not `module:function`, or there is no such module or function.
+        TransformError: the name is not `module:function`, there is no such module or function in the folder, or the module
+            only imports the function from elsewhere.
     """
     match = _NAME.fullmatch(name)
     if not match:
@@ -84,7 +81,17 @@ def find_transform(name: str, spark_jobs: Path) -> Transform:
             fix='Write it like "transforms.flights:flights"',
             transform=name,
         )
-    module = _import(match["module"], spark_jobs.resolve(), name)
+    folder = spark_jobs.resolve()
+    try:
+        module, version, names = import_module(match["module"], folder)
+    except TransformError as error:
+        raise TransformError(f"transform {name}: {error.message}", fix=error.fix, transform=name) from None
+    except Exception as error:
+        raise TransformError(
+            f"transform {name}: importing {match['module']} fails: {type(error).__name__}: {error}",
+            fix="Correct the module, or install what it imports where Spark's driver runs",
+            transform=name,
+        ) from error
     function = getattr(module, match["function"], None)
     if not callable(function):
         raise TransformError(
@@ -92,49 +99,20 @@ def find_transform(name: str, spark_jobs: Path) -> Transform:
             fix=f"Define it in {module.__file__}, or correct the pipeline's transform",
             transform=name,
         )
-    # Python UDFs of a transform travel to Spark's workers as code: this folder is not on their path.
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    return Transform(name, _version(module), function)
-
-
-def _import(module: str, folder: Path, name: str) -> ModuleType:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    _forget_others(module, folder)
-    try:
-        return importlib.import_module(module)
-    except Exception as error:
-        absent = isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}.")
-        if absent:
-            path = folder / Path(*module.split(".")).with_suffix(".py")
-            raise TransformError(
-                f"transform {name}: there is no module {module} in {folder}",
-                fix=f"Create {path}, or correct the pipeline's transform",
-                transform=name,
-            ) from error
+    if _defined_in(function) not in names:
         raise TransformError(
-            f"transform {name}: importing {module} fails: {type(error).__name__}: {error}",
-            fix="Correct the module, or install what it imports where Spark's driver runs",
+            f"transform {name} is defined in {_defined_in(function)}, which is no module in {folder}",
+            fix=f"Define the function in {module.__file__}",
             transform=name,
-        ) from error
-
-
-def _forget_others(module: str, folder: Path) -> None:
-    """Drop a package of the same name that was imported from another folder."""
-    package = module.partition(".")[0]
-    known = sys.modules.get(package)
-    places = [*getattr(known, "__path__", ()), getattr(known, "__file__", None) or ""] if known else []
-    if known is not None and not any(place.startswith(str(folder)) for place in places):
-        for loaded in [m for m in sys.modules if m == package or m.startswith(f"{package}.")]:
-            del sys.modules[loaded]
-        # Ours is found first from now on.
-        sys.path.remove(str(folder))
-        sys.path.insert(0, str(folder))
-    importlib.invalidate_caches()
-
-
-def _version(module: ModuleType) -> str:
+        )
+    for each in names:
+        # Python UDFs of a transform travel to Spark's workers as code: this folder is not on their path.
+        cloudpickle.register_pickle_by_value(sys.modules[each])  # type: ignore[no-untyped-call]
     declared = getattr(module, "__version__", None)
-    if declared is not None:
-        return str(declared)
-    return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()[:12]
+    return Transform(name, version if declared is None else str(declared), function)
+
+
+def _defined_in(function: object) -> str | None:
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__module__", None)
