@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+from pyspark.sql.connect.logging import logger
 
 from tidegate.errors import RequestError, SparkAuthFailed, SparkUnavailable
-from tidegate.spark.session import CONNECT_MODE, connect, interrupt
+from tidegate.spark.session import CONNECT_MODE, LOG_LEVEL, connect, interrupt
 
 
 @pytest.fixture
@@ -56,6 +57,20 @@ def test_a_server_that_refuses_is_told_at_once(refusing_server: str) -> None:
     with pytest.raises(SparkAuthFailed), connect(refusing_server, name="t"):
         pytest.fail("refused")
     assert time.monotonic() - started < 5
+
+
+def test_what_is_raised_is_not_logged_as_well(
+    refusing_server: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow's logging enables a logger that pyspark leaves disabled; the one useful sentence is the error's."""
+    monkeypatch.setattr(logger, "disabled", False)
+    for wanted in (False, True):
+        if wanted:
+            monkeypatch.setenv(LOG_LEVEL, "ERROR")
+        with pytest.raises(SparkAuthFailed), connect(refusing_server, name="t"):
+            pytest.fail("refused")
+        assert any(record.name == logger.name for record in caplog.records) is wanted
+    assert logger.filters == []
 
 
 def test_a_url_of_another_kind_is_refused_without_telling_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import cast
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
+from pyspark.sql.connect.logging import logger
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidegate.errors import RequestError
@@ -24,6 +26,9 @@ PATIENCE_S = 4.0
 
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """pyspark's own switch: with it, `pyspark.sql.functions` make columns of Spark Connect instead of asking a local JVM."""
+
+LOG_LEVEL = "SPARK_CONNECT_LOG_LEVEL"
+"""pyspark's own setting for the log of its Spark Connect client, which is off without it."""
 
 CHANNEL_OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 4000),  # also the longest wait for a host that does not answer at all; default 20 s
@@ -39,6 +44,7 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     """A new session of the server at `remote_url`, closed at the end; sessions of other loads are never reused.
 
     Nothing is shared with the pyspark sessions of this process, but the process may hold no classic session meanwhile.
+    What fails inside is raised, and not logged by pyspark as well, unless the environment has `SPARK_CONNECT_LOG_LEVEL`.
     The server redacts the credentials of Kafka connections in what it keeps of the session's requests.
 
     Args:
@@ -58,9 +64,7 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
         raise RequestError(
             "the Spark connection's URL is not one of Spark Connect", fix="Write it like sc://host:15002/;use_ssl=true"
         ) from error
-    before = os.environ.get(CONNECT_MODE)
-    os.environ[CONNECT_MODE] = "1"
-    try:
+    with _connect_mode():
         session = ConnectSession.builder.channelBuilder(channel).create()
         session.client.set_retry_policies([_Patience()])
         session.addTag(name.replace(",", "_"))
@@ -72,11 +76,6 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
             yield cast("SparkSession", session)  # one API, two classes without a common type
         finally:
             _close(session)
-    finally:
-        if before is None:
-            os.environ.pop(CONNECT_MODE, None)
-        else:
-            os.environ[CONNECT_MODE] = before
 
 
 def interrupt(session: SparkSession, *, timeout_s: float = 5.0) -> None:
@@ -116,6 +115,27 @@ class _PatienceState(RetryPolicyState):
         if self.deadline is None:
             self.deadline = now + PATIENCE_S
         return now < self.deadline
+
+
+@contextmanager
+def _connect_mode() -> Iterator[None]:
+    """The switch to Connect on and pyspark's log of it off; both as before at the end."""
+    before = os.environ.get(CONNECT_MODE)
+    os.environ[CONNECT_MODE] = "1"
+
+    def is_wanted(_record: logging.LogRecord) -> bool:
+        return LOG_LEVEL in os.environ
+
+    # pyspark disables this logger unless asked; whoever sets up logging later, as Airflow does, enables it by that.
+    logger.addFilter(is_wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_wanted)
+        if before is None:
+            os.environ.pop(CONNECT_MODE, None)
+        else:
+            os.environ[CONNECT_MODE] = before
 
 
 def _close(session: ConnectSession) -> None:
