@@ -98,6 +98,19 @@ def _names(value: Any) -> bool:
     )
 
 
+def _matches(pattern: re.Pattern[str]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _list_of(pattern: re.Pattern[str], expected: str) -> Rule:
+    return Rule(
+        expected,
+        lambda v: isinstance(v, list) and all(map(_matches(pattern), v)) and len(set(v)) == len(v),
+        {"type": "array", "items": {"type": "string", "pattern": f"^{pattern.pattern}$"}, "uniqueItems": True},
+        tuple,
+    )
+
+
 TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 PIPELINE = re.compile(r"[a-z][a-z0-9_]{0,59}")
 TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){2,}")
@@ -297,6 +310,9 @@ FUNCTION = Rule(
     lambda v: isinstance(v, str) and len(v) <= LONGEST_ID and TRANSFORM.fullmatch(v) is not None,
     {"type": "string", "maxLength": LONGEST_ID, "pattern": f"^{TRANSFORM.pattern}$"},
 )
+OTHER_PIPELINES = _list_of(PIPELINE, "a list of different names of pipelines, such as [orders]")
+TABLES = _list_of(TABLE, "a list of different tables, such as [lake.demo.flights_new]")
+FUNCTIONS = _list_of(TRANSFORM, 'a list of different functions, such as ["transforms.flights:flights"]')
 SCHEDULE = Rule(
     f"five cron fields, one of {', '.join(PRESETS)}, or nothing",
     lambda v: v is None or (isinstance(v, str) and is_schedule(v)),
@@ -399,6 +415,23 @@ class Sink:
         POOL_NAME, "Airflow pool of the loads into this table; made from the table's name by default", None
     )
     slots: int = setting(SLOTS, "loads into this table at the same time", 4)
+    shared_with: tuple[str, ...] = setting(
+        OTHER_PIPELINES,
+        "other pipelines that write into this table too, from other topics; without it the table is one's own",
+        (),
+    )
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay may use beside the pipeline's own table and transform."""
+
+    tables: tuple[str, ...] = setting(
+        TABLES,
+        "more tables that a replay may write into; always allowed are the sink's table and those named <table>_trial…",
+        (),
+    )
+    transforms: tuple[str, ...] = setting(FUNCTIONS, "more transforms that a replay may use, such as the next version", ())
 
 
 @dataclass(frozen=True)
@@ -443,12 +476,23 @@ class Pipeline:
         "what a row is known by: the record it came from, or, where the transform aggregates, its batch",
         "origin",
     )
+    replay: Replay = section(Replay, "what a replay may use beside the pipeline's own table and transform")
     keep_ranges: int = setting(POSITIVE, "saved ranges kept as Variables; older ones stay in the table's history", 1000)
 
     @property
     def replay_dag(self) -> str:
         """The DAG that replays this pipeline."""
         return f"{self.name}{REPLAY_DAG}"
+
+    @property
+    def trials(self) -> str:
+        """What the names of the tables that a replay may always write into begin with."""
+        return f"{self.sink.table}_trial"
+
+    def writes(self, table: str) -> bool:
+        """Whether a run or a replay of this pipeline may write into the table."""
+        trial = table.startswith(self.trials) and "." not in table.removeprefix(self.trials)
+        return trial or table in (self.sink.table, *self.replay.tables)
 
     @property
     def pool(self) -> str:

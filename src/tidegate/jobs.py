@@ -63,6 +63,7 @@ class LoadJob:
     `create` allows the load to create the table; without it a table that is gone is an error, since it held earlier batches.
     `identity` is one of `IDENTITIES`. With `batch` the transform may aggregate: the rows of one batch are replaced as a whole,
     by the column `_batch`. That is `seq`; for a chunk of a replay, whose `seq` is the chunk's number, it is `batch`.
+    `shared_with` are the other pipelines that may write into the table; a table of any other is refused.
 
     Raises:
         RequestError: the isolation level is none of Kafka's; the identity is none there is; a chunk of a replay does not say
@@ -87,6 +88,7 @@ class LoadJob:
     batch: int | None = None
     others: Positions | None = None
     create: bool = True
+    shared_with: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.isolation_level not in ISOLATION_LEVELS:
@@ -130,6 +132,7 @@ class LoadJob:
             "batch": self.batch,
             "others": None if self.others is None else self.others.to_json(),
             "create": self.create,
+            "shared_with": list(self.shared_with),
         }
 
     @staticmethod
@@ -160,6 +163,7 @@ class LoadJob:
                 value.get("batch"),
                 None if value.get("others") is None else Positions.from_json(value["others"]),
                 value.get("create", True),
+                tuple(value.get("shared_with", ())),
             )
 
 

@@ -12,6 +12,7 @@ import yaml
 
 from tidegate.config import Pipeline, parse_pipeline
 from tidegate.errors import ConfigError
+from tidegate.ownership import table_faults
 
 
 class _Loader(yaml.SafeLoader):
@@ -57,11 +58,16 @@ def shown_as(file: Path) -> str:
 
 
 def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
-    """Every `*.yaml` in the folder, sorted by name, as a pipeline or as what is wrong with it."""
+    """Every `*.yaml` in the folder, sorted by name, as a pipeline or as what is wrong with it, also beside the others."""
     found: dict[Path, Pipeline | ConfigError] = {}
     for file in sorted(folder.glob("*.yaml")):
         try:
             found[file] = load_pipeline(file)
         except ConfigError as error:
             found[file] = error
+    faults = table_faults(p for p in found.values() if isinstance(p, Pipeline))
+    for file in found:
+        if file.stem in faults:
+            told = [f"{shown_as(file)}: {fault}" for fault in faults[file.stem]]
+            found[file] = ConfigError("\n".join(told), file=shown_as(file), faults=len(told))
     return found

@@ -40,7 +40,7 @@ from tidegate.planning import Skip, check_same_topics
 from tidegate.ports import Brokers, SinkHistory, StateStore
 from tidegate.ranges import OffsetRange, TopicPartition, offsets_to_json, total_count
 from tidegate.receipts import Receipt
-from tidegate.replay_request import ReplayRequest
+from tidegate.replay_request import ReplayRequest, check_permitted
 from tidegate.replay_selection import Past, select
 
 DEFAULT_CHUNK = 1_000_000
@@ -127,11 +127,13 @@ def plan_replay(
     """The chunks of this run's replay, saved. With `save=False` nothing is written: a dry run.
 
     Raises:
-        RequestError: what is asked for cannot be replayed; the message names what can.
+        RequestError: what is asked for cannot be replayed, or the pipeline's file does not allow it; the message names what can
+            be.
         StateError: the schedule cannot be read or believed.
         KafkaError: the brokers cannot tell the watermarks.
         SinkError: the table's history cannot be read.
     """
+    check_permitted(pipeline, request.table, request.transform)
     past = Past.read(pipeline, store, brokers, sink)
     own = _own(past, run_id)
     if own is not None:
@@ -245,6 +247,7 @@ def _own(past: Past, run_id: str) -> PlannedReplay | None:
     if key is None:
         return None
     saved = past.ledger.saved_replay(key.key)
+    check_permitted(past.pipeline, saved.table, saved.transform)
     landed = landed_chunks(saved, _receipts_of(past, saved.table))
     missing = tuple(n for n in range(len(saved.chunks)) if n not in landed)
     check_topics(past.pipeline, saved.topic_ids, saved.selection, past.brokers, since=PLANNED)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tidegate.config import TABLE, TRANSFORM, epoch_ms
+from tidegate.config import TABLE, TRANSFORM, Pipeline, epoch_ms
 from tidegate.errors import RequestError
 
 BATCHES = re.compile(r"(\d+)(?:\.\.(\d+))?")
@@ -137,6 +137,27 @@ class ReplayRequest:
             table=given.get("table"),
             transform=given.get("transform"),
             accept_loss=bool(given.get("accept_loss")),
+        )
+
+
+def check_permitted(pipeline: Pipeline, table: str | None, transform: str | None) -> None:
+    """Refuse a table or a transform that the pipeline's file does not allow for replays; None is the pipeline's own.
+
+    Whoever may trigger a replay is not thereby allowed to write any table, or to run any code.
+
+    Raises:
+        RequestError: the file does not allow it.
+    """
+    file = f"{pipeline.name}.yaml"
+    if table is not None and not pipeline.writes(table):
+        raise RequestError(
+            f"a replay of {pipeline.name} may not write into table {table}",
+            fix=f"Use {pipeline.sink.table} or a table named {pipeline.trials}…, or add it to replay.tables in {file}",
+        )
+    if transform is not None and transform not in (pipeline.transform, *pipeline.replay.transforms):
+        raise RequestError(
+            f"a replay of {pipeline.name} may not use transform {transform}",
+            fix=f"Use {pipeline.transform}, or add it to replay.transforms in {file}",
         )
 
 

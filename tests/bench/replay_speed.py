@@ -47,9 +47,11 @@ PARTITIONS = 4
 class Schedule:
     """One pipeline: its forward loads, and its replays."""
 
-    def __init__(self, platform: Platform, name: str, table: str, folder: Path, batch: int) -> None:
+    def __init__(self, platform: Platform, name: str, table: str, folder: Path, batch: int, *shared_with: str) -> None:
         self.platform, self.folder = platform, folder
-        self.pipeline = Pipeline(name, Source((name,)), "plain:plain", Sink(table), limits=Limits(max_records=batch))
+        self.pipeline = Pipeline(
+            name, Source((name,)), "plain:plain", Sink(table, shared_with=shared_with), limits=Limits(max_records=batch)
+        )
         self.store, self.sink = MemoryStore(), IcebergHistory()
         self.brokers = AdminBrokers({"bootstrap.servers": platform.bootstrap_servers})
 
@@ -65,6 +67,7 @@ class Schedule:
             transform=self.pipeline.transform,
             table=self.pipeline.sink.table,
             kafka_options=options,
+            shared_with=self.pipeline.sink.shared_with,
             **what,
         )
         return load_range(spark, job, spark_jobs=self.folder)
@@ -128,7 +131,7 @@ def measure(records: int, batches: int, folder: Path) -> dict[str, Any]:
         with connect(platform.spark_remote, name="bench") as spark:
             warm = Schedule(platform, "speed", "lake.bench.warm", folder, size)
             warm.run(spark, "warm")
-            forward = Schedule(platform, "speed", "lake.bench.speed", folder, size)
+            forward = Schedule(platform, "speed", "lake.bench.speed", folder, size, "beside")
             started, loaded = time.perf_counter(), 0
             for n in range(batches):
                 loaded += forward.run(spark, f"run {n}")
@@ -141,7 +144,7 @@ def measure(records: int, batches: int, folder: Path) -> dict[str, Any]:
             # from within the first batch on, and each batch in two chunks, of which one cuts through its files
             first = size // PARTITIONS // 4
             cut = ReplayRequest(offsets=(Asked(None, None, first, None),), chunk_size=size * 2 // 3)
-            beside = Schedule(platform, "beside", "lake.bench.speed", folder, max(records // 200, 100))
+            beside = Schedule(platform, "beside", "lake.bench.speed", folder, max(records // 200, 100), "speed")
             with live(beside, platform) as done:
                 rows, seconds["unaligned"] = forward.replay(spark, "unaligned", cut)
             counts = {"forward": loaded, "aligned": records, "unaligned": rows}

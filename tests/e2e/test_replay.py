@@ -129,6 +129,8 @@ def test_a_replay_that_cannot_be_is_refused_in_one_sentence(api: AirflowApi, rep
         ({"offsets": {TOPIC: {"0": [0, 10**9]}}}, "goes past the cursor"),
         ({"offsets": {TOPIC: {"7": [0, 10]}}}, f"has read nothing of {TOPIC}-7"),
         ({"batches": "2..9"}, "Batches 1 to 3 are committed"),
+        ({"batches": "1", "table": "lake.demo.dated"}, "may not write into table lake.demo.dated"),
+        ({"batches": "1", "transform": "os:system"}, "may not use transform os:system"),
         ({"from_time": "2031-01-01T00:00:00Z"}, "has read no record with a time"),
         ({"run": "manual__never"}, "is known of run"),
     ]
@@ -222,7 +224,7 @@ def test_a_replay_into_another_table_leaves_the_pipelines_own_alone(
 ) -> None:
     """A trial: by time, by a transform that is named."""
     snapshots, told = len(IcebergHistory().receipts(TABLE, TOPIC)), events(api)
-    trial = f"lake.trial.t{uuid.uuid4().hex[:8]}"
+    trial = f"{TABLE}_trial_{uuid.uuid4().hex[:8]}"
     run = replays.run(
         from_time="2013-01-01T00:00:00Z", table=trial, transform="transforms.flights:flights", until_time="2014-01-01T00:00:00Z"
     )

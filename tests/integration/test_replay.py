@@ -19,7 +19,7 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
-from tidegate.config import Limits, Pipeline, Sink, Source
+from tidegate.config import Limits, Pipeline, Replay, Sink, Source
 from tidegate.errors import ReceiptMismatch, RequestError
 from tidegate.iceberg.history import IcebergHistory
 from tidegate.jobs import LoadJob, LoadResult
@@ -180,7 +180,12 @@ def world(platform: Platform, spark: SparkSession, spark_jobs: Path, catalog: No
             producer.produce(f"t-{name}", value=str(n), partition=partition, timestamp=FIRST_MS + n * 1000)
     assert producer.flush(30) == 0
     pipeline = Pipeline(
-        f"p_{name}", Source((f"t-{name}",)), "old:rows", Sink(f"lake.it.r{name}"), limits=Limits(max_records=2 * BATCH)
+        f"p_{name}",
+        Source((f"t-{name}",)),
+        "old:rows",
+        Sink(f"lake.it.r{name}"),
+        limits=Limits(max_records=2 * BATCH),
+        replay=Replay(transforms=("new:rows",)),
     )
     made = World(platform, spark, f"t-{name}", spark_jobs, pipeline)
     for n in range(3):

@@ -42,7 +42,7 @@ def put(spark: SparkSession, table: str) -> Put:
         made = [(mark, r.topic, r.partition, offset) for r in ranges for offset in range(r.from_offset, r.until_offset, every)]
         rows = rows or spark.createDataFrame(made, SCHEMA).coalesce(1)
         if not spark.catalog.tableExists(table):
-            sink.create(rows.schema, ByOrigin(ranges))
+            sink.create(rows.schema, ByOrigin(ranges), "p")
         before = len(commits(spark, table))
         cut = sink.find_cut(ByOrigin(ranges))
         sink.replace(rows, ByOrigin(ranges), load_of(ranges), cut)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from fakes import FakeBrokers, FakeHistory, MemoryStore
 from typer.testing import CliRunner
 
 from tidegate.cli import replay
-from tidegate.cli.replay import _bounds
+from tidegate.cli.replay import _bounds, app
 from tidegate.config import Pipeline, Sink, Source
 from tidegate.cursor import Cursor
 from tidegate.errors import BrokerUnavailable, ConfigError, RequestError, SinkUnavailable, TidegateError
@@ -170,3 +171,20 @@ def test_a_failed_run_is_told_by_its_cause_and_what_is_left(run: Any) -> None:
     assert result.exit_code == 1
     assert "the replay manual__1 ended as failed: load (chunk 1): SparkJobFailed: out of memory" in result.stderr
     assert "1 of 2 chunks are loaded; the same command again loads what is missing" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--table", "lake.a.c"], "may not write into table lake.a.c"),
+        (["--transform", "os:system"], "may not use transform os:system"),
+    ],
+)
+def test_what_the_file_does_not_allow_is_refused_before_a_run_is_triggered(tmp_path: Path, words: list[str], told: str) -> None:
+    """Nothing is asked of a platform: there is none."""
+    folder = tmp_path / "dags" / "pipelines"
+    folder.mkdir(parents=True)
+    (folder / "p.yaml").write_text("source: {topics: [t]}\ntransform: m:f\nsink: {table: lake.a.b}\n")
+    done = CliRunner().invoke(app, ["p", "--project", str(tmp_path), "--batch", "1", *words])
+    assert isinstance(done.exception, RequestError)
+    assert told in str(done.exception)

@@ -46,6 +46,11 @@ def test_a_fault_names_file_setting_expectation_and_value() -> None:
     ("change", "words"),
     [
         ({"source": {}}, "exactly one of topics, pattern and assign, got 0"),
+        ({"sink": {"table": "a.b.c", "shared_with": "orders"}}, "list of different names of pipelines"),
+        ({"sink": {"table": "a.b.c", "shared_with": ["Orders"]}}, "list of different names of pipelines"),
+        ({"sink": {"table": "a.b.c", "shared_with": ["x", "x"]}}, "list of different names of pipelines"),
+        ({"replay": {"tables": ["orders"]}}, "list of different tables"),
+        ({"replay": {"transforms": ["orders"]}}, "list of different functions"),
         ({"source": {"topics": []}}, "list of different topic names"),
         ({"source": {"topics": ["a", "a"]}}, "list of different topic names"),
         ({"source": {"topics": ["a b"]}}, "list of different topic names"),
@@ -325,6 +330,23 @@ def test_every_pipeline_of_this_repo_is_valid() -> None:
     for file, pipeline in found.items():
         assert isinstance(pipeline, Pipeline), pipeline
         jsonschema.validate(yaml.safe_load(file.read_text()), json_schema())
+
+
+def test_files_that_name_one_table_are_broken_unless_they_share_it(tmp_path: Path) -> None:
+    """Each of them says so under its own name; other files are none the worse."""
+    for name, sink in {
+        "one": {},
+        "two": {},
+        "red": {"shared_with": ["blue"]},
+        "blue": {"shared_with": ["red"]},
+        "alone": {},
+    }.items():
+        table = {"one": "t", "two": "t", "red": "u", "blue": "u", "alone": "v"}[name]
+        settings = {**MINIMAL, "source": {"topics": [name]}, "sink": {"table": f"lake.a.{table}", **sink}}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(settings))
+    found = {file.stem: value for file, value in load_pipelines(tmp_path).items()}
+    assert {name for name, value in found.items() if isinstance(value, ConfigError)} == {"one", "two"}
+    assert f"{tmp_path.name}/one.yaml: sink.table: lake.a.t is the table of pipeline two, too" in str(found["one"])
 
 
 def test_a_broken_file_leaves_the_others(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
 from tidegate.chunks import SavedReplay, merged
 from tidegate.codec import encode
-from tidegate.config import Limits, Pipeline, Sink, Source
+from tidegate.config import Limits, Pipeline, Replay, Sink, Source
 from tidegate.cursor import Cursor
 from tidegate.errors import ReceiptMismatch, RequestError, StateCorrupt, TopicRecreated
 from tidegate.ledger import Ledger, run_key
@@ -24,7 +24,8 @@ from tidegate.replay import MOST_CHUNKS, PlannedReplay, plan_backfill, plan_repl
 from tidegate.replay_request import Asked, ReplayRequest
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(20))
+MORE = Replay(tables=("lake.trial.t",), transforms=("m:g",))
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(20), replay=MORE)
 
 
 def r(start: int, until: int, partition: int = 0) -> OffsetRange:
@@ -668,3 +669,42 @@ def test_whole_batches_are_known_by_their_variables_where_the_table_has_no_recei
     Ledger(whole.store, whole.pipeline.name).save_cursor(other)
     whole.brokers.ids["t"] = "new"
     assert "Nearest are batches 1..3" in refused(whole, offsets=[0, 20])
+
+
+@pytest.mark.parametrize("table", ["lake.a.b", "lake.a.b_trial", "lake.a.b_trial_2", "lake.trial.t"])
+def test_a_replay_writes_into_its_pipelines_table_trials_of_it_and_what_the_file_names(world: World, table: str) -> None:
+    """By the pipeline's transform, or one that the file names."""
+    for run, transform in (("a", "m:f"), ("b", "m:g")):
+        saved = world.replay(run, batches="1", table=table, transform=transform).saved
+        assert (saved.table, saved.transform) == (table, transform)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"table": "lake.a.c"}, r"may not write into table lake\.a\.c.*lake\.a\.b_trial.*replay\.tables in p\.yaml"),
+        ({"table": "lake.a.B"}, "may not write into table"),
+        ({"table": "lake.a.b.snapshots"}, "may not write into table"),
+        ({"table": "lake.a.b_trial.files"}, "may not write into table"),
+        ({"table": "other.a.b_trial"}, "may not write into table"),
+        ({"table": "lake.trial.t2"}, "may not write into table"),
+        ({"transform": "os:system"}, r"may not use transform os:system.*replay\.transforms in p\.yaml"),
+        ({"transform": "m:h"}, "may not use transform m:h"),
+    ],
+)
+def test_a_replay_that_the_file_does_not_allow_is_refused_before_anything_is_read(
+    world: World, asked: dict[str, str], told: str
+) -> None:
+    """Who may trigger a replay may not thereby write any table or run any code."""
+    world.store.values.clear()
+    with pytest.raises(RequestError, match=told):
+        world.replay(batches="1", **asked)
+    assert world.store.values == {}
+
+
+def test_a_saved_replay_is_refused_once_the_file_no_longer_allows_it(world: World) -> None:
+    """What was saved by an older version, or by hand, has to be allowed as well."""
+    world.replay("a", batches="1", table="lake.trial.t")
+    world.pipeline = replace(PIPELINE, replay=Replay())
+    with pytest.raises(RequestError, match=r"may not write into table lake\.trial\.t"):
+        world.replay("a", batches="1")

@@ -27,6 +27,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
+from tidegate import run_notes
 from tidegate.airflow import notes
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.retries import Patient
@@ -47,6 +48,7 @@ from tidegate.planning import Skip
 from tidegate.ranges import TopicPartition, offsets_from_json, total_count
 from tidegate.receipts import Receipt
 from tidegate.replay import PlannedReplay, ReplayVerdict, plan_backfill, verify_replay
+from tidegate.replay_request import check_permitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,7 +199,7 @@ def _interval(pipeline: Pipeline, run: Any) -> tuple[tuple[int, int], list[str]]
 
 def as_note(lines: Iterable[str]) -> str:
     """The text of a run's note, as much of it as Airflow keeps."""
-    return "\n".join(lines)[: notes.LONGEST]
+    return "\n".join(lines)[: run_notes.LONGEST]
 
 
 def log_replay(planned: PlannedReplay, log: Any) -> list[str]:
@@ -268,11 +270,17 @@ class SparkLoad(Patient, SparkSubmitOperator):
             isolation_level=source.isolation_level,
             contiguous=source.contiguous,
             identity=self.pipeline.identity,
+            shared_with=self.pipeline.sink.shared_with,
             **what,
         )
 
     def order_chunk(self, saved: SavedReplay, number: int, *, redo: bool) -> LoadJob:
-        """The job that loads one chunk of a replay."""
+        """The job that loads one chunk of a replay.
+
+        Raises:
+            RequestError: the pipeline's file does not allow its table or its transform.
+        """
+        check_permitted(self.pipeline, saved.table, saved.transform)
         return self.order(
             seq=number,
             run_id=saved.run_id,

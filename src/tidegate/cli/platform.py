@@ -181,7 +181,7 @@ def _broken_transforms(project: Path, found: dict[Path, Pipeline | ConfigError])
 
 def _is_ready(project: Path) -> bool:
     """Whether loads can run in the Airflow that the environment names, or in the platform's; true where neither answers."""
-    from tidegate.local.remote import URL  # noqa: PLC0415
+    from tidegate.local.airflow_api import URL  # noqa: PLC0415
 
     if URL not in os.environ and not open_platform(project).is_up:
         return True

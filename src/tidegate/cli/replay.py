@@ -12,7 +12,7 @@ import typer
 from tidegate.cli.shared import HERE, AsJson, Name, Project, err, now_ms, open_remote, out, show_progress, the_pipeline
 from tidegate.config import Pipeline, epoch_ms
 from tidegate.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, RequestError, SinkUnavailable, StateMasked
-from tidegate.replay_request import ReplayRequest
+from tidegate.replay_request import ReplayRequest, check_permitted
 
 if TYPE_CHECKING:
     from tidegate.local.airflow_api import AirflowApi
@@ -75,6 +75,7 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
     }
     params = {name: value for name, value in asked.items() if value not in (None, False)}
     request = ReplayRequest.from_params(params)
+    check_permitted(this, request.table, request.transform)
     with open_remote(project) as remote:
         if dry_run:
             _tell(this, request, remote, as_json=as_json)

@@ -4,7 +4,7 @@ Rules:
 - A table is partitioned by the origin's topic and partition, so a data file holds rows of one Kafka partition, and a batch
   that ends where earlier ones did replaces whole files. What else may be in the way is `tidegate.spark.replacement`'s.
 - A table of batches (`tidegate.spark.identity`) is not partitioned, and belongs to one pipeline: the batches of another have
-  the same numbers.
+  the same numbers. Whose any table is: `tidegate.spark.ownership`.
 - A receipt counts when its commit is an ancestor of the table's current state: a commit that was rolled back holds no rows.
 - Receipts live in snapshots. `write.metadata.*` prunes old metadata files, which repeat them; snapshots are not expired.
 """
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from itertools import islice
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,11 +34,13 @@ from pyspark.sql.types import (
 )
 
 from tidegate.errors import ReceiptMismatch, ReceiptMissing, SinkMisfit
+from tidegate.jobs import LoadJob
 from tidegate.ranges import TopicPartition
 from tidegate.receipts import KEPT, PREFIX, LoadId, Receipt, task_properties
 from tidegate.spark.errors import condition_of
 from tidegate.spark.identity import Identity
 from tidegate.spark.origin import ORIGIN, inside
+from tidegate.spark.ownership import OWNED, OWNER, Looked, by_others, in_the_way
 from tidegate.spark.replacement import Cut, find_cut, in_boxes, kept_rows
 
 TABLE_PROPERTIES = {
@@ -63,21 +67,32 @@ class IcebergTable:
     spark: SparkSession
     name: str
 
-    def receipt_of_batch(self, pipeline: str, seq: int, replay: str | None = None) -> tuple[bool, Receipt | None]:
-        """Whether the table exists, and the newest receipt in it of that batch, or of chunk `seq` of that replay.
+    def look_up(self, job: LoadJob) -> Looked:
+        """What the table's receipts say of this load.
 
-        One round trip, and one more for each found.
+        One round trip, and one more for each receipt of the same batch, or that is in the way, down to the newest that counts.
 
         Raises:
             StateCorrupt: the receipt is there, but broken.
         """
+        mine = _carries(task_properties(job.pipeline, job.seq, job.replay))
+        before = _carries(task_properties(job.pipeline, job.seq - 1, job.replay))
         try:
-            found = self._receipts(task_properties(pipeline, seq, replay))
+            found = self._receipts(mine | before | by_others(job))
         except AnalysisException as error:
             if condition_of(error).startswith(NOT_FOUND):
-                return False, None
+                return Looked(exists=False)
             raise
-        return True, next((r for r in reversed(found) if self._is_current(r)), None)
+        ours = [r for r, _ in reversed(found) if r.load.pipeline == job.pipeline]
+        others = [r for r, _ in reversed(found) if r.load.pipeline != job.pipeline and in_the_way(r, job)]
+        return Looked(
+            exists=True,
+            landed=next(
+                (r for r in ours if (r.load.seq, r.load.replay) == (job.seq, job.replay) and self._is_current(r)), None
+            ),
+            owns=any(owned for r, owned in found if r.load.pipeline == job.pipeline),
+            others=tuple(islice((r for r in others if self._is_current(r)), 1)),
+        )
 
     def receipt_of_attempt(self, load: LoadId) -> Receipt:
         """The receipt of exactly this write. One round trip.
@@ -86,7 +101,7 @@ class IcebergTable:
             ReceiptMissing: no commit carries it.
             ReceiptMismatch: it does not cover the load's ranges.
         """
-        found = self._receipts({f"{PREFIX}attempt": load.attempt})
+        found = [receipt for receipt, _ in self._receipts(_carries({f"{PREFIX}attempt": load.attempt}))]
         if not found:
             raise ReceiptMissing(
                 f"table {self.name} holds no commit of attempt {load.attempt}",
@@ -104,24 +119,11 @@ class IcebergTable:
             )
         return receipt
 
-    def check_owner(self, pipeline: str) -> None:
-        """Refuse a table that another pipeline has loaded, as far as its receipts are kept. One round trip.
+    def create(self, schema: StructType, identity: Identity, owner: str) -> bool:
+        """Create the table, and its namespace, for rows of this schema, as the pipeline's own.
 
-        Raises:
-            SinkMisfit: another pipeline has.
+        False where somebody else has just done so.
         """
-        whose = F.col("summary")[f"{PREFIX}pipeline"]
-        others = self.spark.table(f"{self.name}.snapshots").where(whose != pipeline).select(whose).take(1)
-        if others:
-            raise SinkMisfit(
-                f"table {self.name} is pipeline {others[0][0]}'s, whose batches have the same numbers as those of {pipeline}",
-                fix="Write to a table of its own: with `identity: batch` a table belongs to one pipeline",
-                table=self.name,
-                pipeline=pipeline,
-            )
-
-    def create(self, schema: StructType, identity: Identity) -> None:
-        """Create the table, and its namespace, for rows of this schema. Somebody else having just done so is as good."""
         nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
         namespace = self.name.rpartition(".")[0]
         try:
@@ -134,7 +136,7 @@ class IcebergTable:
             # Bounds of text columns are cut to 16 characters by default, and those of the hundredth column not kept at all;
             # a replacement relies on exact ones.
             exact = {f"write.metadata.metrics.column.{name}": "full" for name in identity.columns}
-            for key, value in {**TABLE_PROPERTIES, **exact}.items():
+            for key, value in {**TABLE_PROPERTIES, **exact, f"{OWNER}{owner}": "true"}.items():
                 writer = writer.tableProperty(key, value)
             if identity.partitioned_by:
                 writer = writer.partitionedBy(*map(F.col, identity.partitioned_by))
@@ -142,6 +144,8 @@ class IcebergTable:
         except Exception:
             if not self.spark.catalog.tableExists(self.name):
                 raise
+            return False
+        return True
 
     def check_fits(self, schema: StructType, identity: Identity, transform: str) -> None:
         """Refuse rows that the table has no columns for. One round trip. Columns the rows lack are written as null.
@@ -189,7 +193,7 @@ class IcebergTable:
             Exception: Spark's. `translate` makes it a `SinkConflict` where the data files are not, or no longer, as `cut` has
                 them; nothing is written then.
         """
-        properties, condition = load.to_properties(), wanted.inside()
+        properties, condition = {**load.to_properties(), OWNED: "true"}, wanted.inside()
         if cut is not None:
             properties[KEPT] = str(cut.kept)
             rows = kept_rows(self.spark, self.name, wanted, cut).unionByName(rows, allowMissingColumns=True)
@@ -239,23 +243,30 @@ class IcebergTable:
         found = rows.groupBy(topic, partition).agg(F.min(offset), F.max(offset)).collect()
         return {TopicPartition(row[0], row[1]): (row[2], row[3]) for row in found}
 
-    def _receipts(self, wanted: Mapping[str, str]) -> list[Receipt]:
-        """Receipts with these properties, oldest first, of every snapshot there is. One round trip, no shuffle, no join."""
-        matching: Column = F.lit(True)
-        for key, value in wanted.items():
-            matching = matching & (F.col("summary")[key] == value)
-        snapshots = self.spark.table(f"{self.name}.snapshots").where(matching)
+    def _receipts(self, wanted: Column) -> list[tuple[Receipt, bool]]:
+        """Receipts of the snapshots that are wanted, and whether each says that its pipeline owns the table; oldest first.
+
+        One round trip, no shuffle, no join.
+        """
+        snapshots = self.spark.table(f"{self.name}.snapshots").where(wanted)
         found = snapshots.select("snapshot_id", F.unix_millis("committed_at").alias("committed_at_ms"), "summary").collect()
-        receipts = (
-            Receipt.from_properties(row["summary"], snapshot=row["snapshot_id"], committed_at_ms=row["committed_at_ms"])
-            for row in found
-        )
-        return sorted((r for r in receipts if r is not None), key=lambda r: r.committed_at_ms)
+        receipts = []
+        for row in found:
+            summary, at_ms = row["summary"], row["committed_at_ms"]
+            receipt = Receipt.from_properties(summary, snapshot=row["snapshot_id"], committed_at_ms=at_ms)
+            if receipt is not None:
+                receipts.append((receipt, summary.get(OWNED) == "true"))
+        return sorted(receipts, key=lambda receipt: receipt[0].committed_at_ms)
 
     def _is_current(self, receipt: Receipt) -> bool:
         """Whether the receipt's commit is an ancestor of the table's current state, and not rolled back. One round trip."""
         history = self.spark.table(f"{self.name}.history")
         return bool(history.where((F.col("snapshot_id") == receipt.snapshot) & F.col("is_current_ancestor")).take(1))
+
+
+def _carries(properties: Mapping[str, str]) -> Column:
+    """Whether a snapshot has these properties; at least one."""
+    return reduce(Column.__and__, (F.col("summary")[key] == value for key, value in properties.items()))
 
 
 def _shape(held: DataType) -> object:

@@ -4,7 +4,7 @@ What it replaces is either the rows of those records, or, where the transform ag
 (`tidegate.spark.identity`).
 
 lookup    has this batch landed before?        1 round trip in Spark Connect
-prepare   transform, schemas, the table        2, and those that the transform itself makes
+prepare   transform, schemas, the table        2, those of the transform itself, and up to 3 for a pipeline new to the table
 look      does it go through data files?       none for a new batch; 1, and about five more where it does
 write     read Kafka, guard, replace           1
 receipt   find the commit again, its offsets   2
@@ -32,6 +32,7 @@ from tidegate.spark.errors import translate, translated
 from tidegate.spark.iceberg_sink import IcebergTable
 from tidegate.spark.identity import Identity, identity_of
 from tidegate.spark.kafka_source import read_ranges
+from tidegate.spark.ownership import Looked, check_owner, own
 from tidegate.spark.transforms import Transform, find_transform
 
 log = logging.getLogger(__name__)
@@ -68,8 +69,8 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         RequestError: the ranges hold no offsets, or a chunk of a replay does not say which batch it is.
         TransformError: the transform cannot be imported or breaks its contract; nothing is committed.
         OffsetsOutOfRange, KafkaError: the records cannot be read; nothing is committed.
-        SinkError: the table cannot take the rows, or holds no receipt that covers the ranges. SinkConflict: others wrote the
-            same data files each time; nothing is committed.
+        SinkError: the table cannot take the rows, is another pipeline's, or holds no receipt that covers the ranges.
+        SinkConflict: others wrote the same data files each time; nothing is committed.
         ReceiptMismatch: what was read or written is not what the receipt says, or a contiguous topic has gaps. The commit is in
             the table, and stays out of the schedule: the cursor does not move.
         SparkError: the server is away, or the job failed; whether it committed is looked up by the next call.
@@ -84,7 +85,8 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         transform = find_transform(job.transform, spark_jobs)
         table = IcebergTable(spark, job.table)
         with _timed(seconds, "lookup"):
-            exists, landed = table.receipt_of_batch(job.pipeline, job.seq, job.replay)
+            looked = table.look_up(job)
+            landed = looked.landed
         if landed and not job.redo and landed.covers(job.ranges) and landed.load.transform == transform.identity:
             with _timed(seconds, "receipt"):
                 return _found(spark, table, landed, job, seconds)
@@ -92,7 +94,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         with _timed(seconds, "prepare"):
             write = _Write(spark, job, transform)
             schema = wanted.check(_schema(write.rows, transform), transform.name)
-            _fit(table, schema, wanted, job, exists=exists)
+            _fit(table, schema, wanted, job, looked)
 
         load = LoadId(
             job.pipeline,
@@ -108,7 +110,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
             job.others,
         )
         # A new batch lies where nothing is, as a rule; where something is in its way all the same, its commit is refused.
-        look = exists and (job.redo or job.replay is not None or landed is not None)
+        look = looked.exists and (job.redo or job.replay is not None or landed is not None)
         for tries_left in reversed(range(TRIES + (not look))):
             with _timed(seconds, "look"):
                 cut = table.find_cut(wanted) if look else None
@@ -193,18 +195,19 @@ def _landed_after_all(table: IcebergTable, load: LoadId) -> Receipt | None:
     return None
 
 
-def _fit(table: IcebergTable, schema: StructType, wanted: Identity, job: LoadJob, *, exists: bool) -> None:
-    if not exists and not job.create:
+def _fit(table: IcebergTable, schema: StructType, wanted: Identity, job: LoadJob, looked: Looked) -> None:
+    """Have a table that takes the rows, and may be written by this pipeline."""
+    if not looked.exists and not job.create:
         raise TableLost(
             f"table {job.table} is gone, which held earlier batches of {job.pipeline}",
             fix=f"Nothing was written. Run `tidegate plan {job.pipeline}`: it names what is missing, and how to go on",
             table=job.table,
         )
-    if not exists:
-        table.create(schema, wanted)
+    made = not looked.exists and table.create(schema, wanted, job.pipeline)
+    new_owner = not made and check_owner(table.spark, job, looked)
     table.check_fits(schema, wanted, job.transform)
-    if job.batch_replaced is not None:
-        table.check_owner(job.pipeline)
+    if new_owner:
+        own(table.spark, job)
 
 
 def _schema(rows: DataFrame, transform: Transform) -> StructType:

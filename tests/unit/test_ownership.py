@@ -1,0 +1,87 @@
+"""Laws of which pipelines may name one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tidegate.config import Pipeline, Replay, Sink, Source
+from tidegate.ownership import table_faults
+
+
+def pipeline(name: str, source: Source, shared_with: Sequence[str] = (), table: str = "lake.a.t", **more: Any) -> Pipeline:
+    return Pipeline(name, source, "m:f", Sink(table, shared_with=tuple(shared_with)), **more)
+
+
+def topics(*names: str) -> Source:
+    return Source(names)
+
+
+def assign(partitions: Mapping[str, Sequence[int]]) -> Source:
+    return Source(assign={topic: tuple(numbers) for topic, numbers in partitions.items()})
+
+
+def test_a_table_of_ones_own_is_no_fault() -> None:
+    """Also with replays into other tables, and a table that is shared with a pipeline that has no file."""
+    mine = pipeline("a", topics("t"), replay=Replay(tables=("lake.a.other",)))
+    assert (
+        table_faults([mine, pipeline("b", topics("t"), table="lake.a.u"), pipeline("c", topics("t"), ["gone"], "lake.a.v")])
+        == {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "missing"),
+    [((), (), "a.yaml and b.yaml"), (["b"], (), "b.yaml"), ((), ["a"], "a.yaml"), (["c"], ["a"], "a.yaml")],
+)
+def test_two_files_with_one_table_name_each_other(one: Sequence[str], other: Sequence[str], missing: str) -> None:
+    """Both files are at fault, and the message says where the setting is missing. Catalogs may ignore the case of names."""
+    found = table_faults([pipeline("b", topics("u"), other, "lake.A.t"), pipeline("a", topics("t"), one)])
+    assert set(found) == {"a", "b"}
+    (fault,) = found["a"]
+    assert fault.startswith("sink.table: lake.a.t is the table of pipeline b, too; write into a table of its own, or let both")
+    assert fault.endswith(f"name each other in sink.shared_with (missing in {missing})")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "common"),
+    [
+        (topics("t", "u"), topics("u", "v"), "topic u"),
+        (topics("t"), assign({"t": [3]}), "topic t"),
+        (assign({"t": [0, 1, 2]}), assign({"t": [1, 2, 3], "u": [0]}), "t-1, t-2"),
+    ],
+)
+def test_pipelines_that_share_a_table_read_no_partition_twice(one: Source, other: Source, common: str) -> None:
+    """As far as the files name topics and partitions; what a pattern matches is seen by the load."""
+    found = table_faults([pipeline("a", one, ["b"]), pipeline("b", other, ["a"])])
+    assert f"both read {common}: a load of one would delete the rows of the other" in found["a"][0]
+    assert set(found) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(topics("t"), topics("u")), (assign({"t": [0]}), assign({"t": [1]})), (topics("t"), Source(pattern="t.*"))],
+)
+def test_pipelines_that_share_a_table_and_no_partition_are_fine(one: Source, other: Source) -> None:
+    """Three may as well."""
+    three = [pipeline("a", one, ["b", "c"]), pipeline("b", other, ["a", "c"]), pipeline("c", topics("x"), ["a", "b"])]
+    assert table_faults(three) == {}
+
+
+def test_a_table_of_batches_is_not_shared() -> None:
+    """The batches of two pipelines have the same numbers."""
+    found = table_faults([pipeline("a", topics("t"), ["b"]), pipeline("b", topics("u"), ["a"], identity="batch")])
+    assert "with `identity: batch` a table belongs to one pipeline" in found["a"][0]
+    assert set(found) == {"a", "b"}
+
+
+@pytest.mark.parametrize("table", ["lake.a.t_trial", "lake.a.t_trial_7", "lake.a.extra"])
+def test_tables_of_a_pipelines_replays_are_its_own(table: str) -> None:
+    """Trials by their name, others by the file."""
+    found = table_faults(
+        [pipeline("a", topics("t"), replay=Replay(tables=("lake.a.extra",))), pipeline("b", topics("u"), table=table)]
+    )
+    assert set(found) == {"b"}
+    assert found["b"][0].startswith(f"sink.table: replays of pipeline a may write into {table}")
