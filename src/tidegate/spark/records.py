@@ -56,17 +56,19 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value") -> DataFram
     wrapped = F.when(readable, F.concat(F.lit(f'{{"{mark}":['), text, F.lit(f',{{"{mark}":1}}]}}')))
     options = {**_STRICT, "columnNameOfCorruptRecord": "_misfit"}
     wrapped_schema = f"{mark} ARRAY<STRUCT<{schema}, {mark}: INT>>, _misfit STRING"
-    elements = outer[mark]
+    elements, fits = outer[mark], outer["_misfit"].isNull()
     marked = (F.size(elements) == 2) & (F.get(elements, F.lit(1))[mark] == 1)
-    record = F.when(marked, F.get(elements, F.lit(0)))
-    broken = outer["_misfit"].isNotNull() | record.isNull()
-    # Only broken records are looked at twice: the branches of a CASE are evaluated when they are reached.
-    any_value = F.from_json(wrapped, f"{mark} ARRAY<STRING>", _STRICT)[mark]
-    is_json = (F.size(any_value) == 2) & (F.get(any_value, F.lit(1)) == f'{{"{mark}":1}}')
+    # After an error inside a field the parser goes on with the next one, whether the value did not fit or was no JSON. As texts
+    # all values fit. What follows an OR or a WHEN is evaluated when it is reached, so only broken records are parsed twice.
+    texts = F.from_json(wrapped, f"{mark} ARRAY<STRING>, _misfit STRING", options)
+    is_marked = (F.size(texts[mark]) == 2) & (F.get(texts[mark], F.lit(1)) == f'{{"{mark}":1}}')
+    is_json = F.coalesce(texts["_misfit"].isNull() & is_marked, F.lit(False))
+    record = F.when(marked & (fits | is_json), F.get(elements, F.lit(0)))
+    broken = ~fits | record.isNull()
     reason = (
         F.when(value.isNull(), F.lit("no value (a tombstone)"))
         .when(~readable, F.lit("not UTF-8; _raw is base64"))
-        .when(~F.coalesce(is_json, F.lit(False)), F.lit("not valid JSON"))
+        .when(~is_json, F.lit("not valid JSON"))
         .when(F.json_object_keys(text).isNull(), F.lit("not a JSON object"))
         .otherwise(F.concat(F.lit("does not fit: "), _misfits(text, record)))
     )
