@@ -32,18 +32,6 @@ def owners(spark: SparkSession, table: str) -> set[str]:
     return {key.removeprefix(OWNER) for key in keys if key.startswith(OWNER)}
 
 
-def make_old(spark: SparkSession, table: str, *pipelines: str) -> None:
-    """The table as an older version left it: without owners."""
-    for name in pipelines:
-        spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{OWNER}{name}')")
-
-
-@pytest.fixture
-def unmarked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits as an older version made them."""
-    monkeypatch.setattr("tidegate.spark.iceberg_sink.OWNED", "tidegate.unknown")
-
-
 def test_a_table_belongs_to_the_pipeline_that_made_it(spark: SparkSession, load: Load, job: Job, table: str) -> None:
     """Another one is refused before anything is written, whatever it reads, and the message names both and the setting."""
     load(job(0, 10))
@@ -92,13 +80,14 @@ def test_a_commit_that_was_rolled_back_is_in_nobodys_way(spark: SparkSession, lo
     assert ids(spark, table) == list(range(20))
 
 
-@pytest.mark.usefixtures("unmarked")
 def test_a_table_of_an_older_version_belongs_to_whoever_its_receipts_name(
-    spark: SparkSession, load: Load, job: Job, table: str
+    spark: SparkSession, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The owner goes on and is written down; a stranger is refused."""
-    load(job(0, 10))
-    make_old(spark, table, "orders")
+    with monkeypatch.context() as older:
+        older.setattr("tidegate.spark.iceberg_sink.OWNED", "tidegate.unknown")
+        load(job(0, 10))
+    spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{OWNER}orders')")
     with pytest.raises(SinkMisfit, match="belongs to pipeline orders, not to visits"):
         load(replace(job(10, 20), pipeline="visits"))
     assert owners(spark, table) == set()
