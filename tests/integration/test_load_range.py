@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog import load_catalog
+from loading import SPARK_JOBS, load, rows
 from pyspark.sql import SparkSession
 from topics import make_topic, write
 
@@ -27,7 +27,6 @@ from tidegate.receipts import Observed
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect, interrupt
 
-SPARK_JOBS = Path(__file__).parents[2] / "spark_jobs"
 SECRET = "hush-hush-4711"  # noqa: S105 - not one
 FLIGHT = {"year": 2013, "month": 1, "carrier": "UA", "flight": 1545, "dep_time": None, "time_hour": "2013-01-01T10:00:00Z"}
 VALUES: list[bytes | None] = [json.dumps({**FLIGHT, "flight": n}).encode() for n in range(100)]
@@ -55,18 +54,6 @@ def job(platform: Platform, topic: str) -> LoadJob:
     ranges = (OffsetRange(topic, 0, 0, 60), OffsetRange(topic, 1, 0, 60))
     options = {"kafka.bootstrap.servers": platform.bootstrap_servers, "kafka.ssl.key.password": SECRET}
     return LoadJob("flights", 0, "r/1", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
-
-
-def load(platform: Platform, job: LoadJob, spark_jobs: Path = SPARK_JOBS) -> LoadResult:
-    with connect(platform.spark_remote, name="tests") as spark:
-        return load_range(spark, job, spark_jobs=spark_jobs)
-
-
-def rows(platform: Platform, job: LoadJob) -> list[dict[str, object]]:
-    """The table as PyIceberg reads it, without Spark, in the order of origin."""
-    catalog = load_catalog("lake", **platform.catalog_properties)
-    found = catalog.load_table(job.table.removeprefix("lake.")).scan().to_arrow().to_pylist()
-    return sorted(found, key=lambda row: (row["_kafka_partition"], row["_kafka_offset"]))
 
 
 def origins(platform: Platform, job: LoadJob) -> list[tuple[object, object]]:

@@ -9,18 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog import load_catalog
+from loading import load, rows
 from pyspark.sql.connect.logging import logger
 from topics import make_topic, write
 
 from tidegate.errors import SinkMisfit, SparkJobFailed, TransformError
-from tidegate.jobs import LoadJob, LoadResult
+from tidegate.jobs import LoadJob
 from tidegate.local import Platform
 from tidegate.ranges import OffsetRange
-from tidegate.spark.load import load_range
-from tidegate.spark.session import connect
 
-SPARK_JOBS = Path(__file__).parents[2] / "spark_jobs"
 FORGED = b'{"flight": 1}],"end":1}'
 VALUES = [FORGED, *(json.dumps({"flight": n}).encode() for n in range(1, 20))]
 
@@ -43,18 +40,6 @@ def job(platform: Platform, topic: str) -> LoadJob:
     options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
     ranges = (OffsetRange(topic, 0, 0, 10),)
     return LoadJob("flights", 0, "r/1", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
-
-
-def load(platform: Platform, job: LoadJob, spark_jobs: Path = SPARK_JOBS) -> LoadResult:
-    with connect(platform.spark_remote, name="tests") as spark:
-        return load_range(spark, job, spark_jobs=spark_jobs)
-
-
-def rows(platform: Platform, job: LoadJob) -> list[dict[str, object]]:
-    """The table as PyIceberg reads it, in the order of offsets."""
-    catalog = load_catalog("lake", **platform.catalog_properties)
-    found = catalog.load_table(job.table.removeprefix("lake.")).scan().to_arrow().to_pylist()
-    return sorted(found, key=lambda row: int(row["_kafka_offset"]))
 
 
 def following(job: LoadJob, **changes: object) -> LoadJob:

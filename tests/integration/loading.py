@@ -1,0 +1,28 @@
+"""Loads through the platform's Spark Connect server, and their tables as PyIceberg reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import load_catalog
+
+from tidegate.jobs import LoadJob, LoadResult
+from tidegate.local import Platform
+from tidegate.spark.load import load_range
+from tidegate.spark.session import connect
+
+SPARK_JOBS = Path(__file__).parents[2] / "spark_jobs"
+
+
+def load(platform: Platform, job: LoadJob, spark_jobs: Path = SPARK_JOBS) -> LoadResult:
+    """The load, in a session of its own."""
+    with connect(platform.spark_remote, name="tests") as spark:
+        return load_range(spark, job, spark_jobs=spark_jobs)
+
+
+def rows(platform: Platform, job: LoadJob) -> list[dict[str, Any]]:
+    """The table as PyIceberg reads it, without Spark, in the order of origin."""
+    catalog = load_catalog("lake", **platform.catalog_properties)
+    found = catalog.load_table(job.table.removeprefix("lake.")).scan().to_arrow().to_pylist()
+    return sorted(found, key=lambda row: (row["_kafka_partition"], row["_kafka_offset"]))
