@@ -83,7 +83,8 @@ def test_schedules_of_all_kinds_become_timetables(dags: Path) -> None:
     """Cron, continuous, none."""
     text = (dags / "pipelines" / "flights.yaml").read_text()
     for name, schedule in {"cron": "'*/5 * * * *'", "endless": "'@continuous'"}.items():
-        (dags / "pipelines" / f"{name}.yaml").write_text(f"{text}schedule: {schedule}\n")
+        own = text.replace("lake.demo.flights", f"lake.demo.{name}")
+        (dags / "pipelines" / f"{name}.yaml").write_text(f"{own}schedule: {schedule}\n")
     _, serialized, errors = parse(dags)
     assert errors == {}
     kinds = {name: dag["timetable"]["__type"].rsplit(".", 1)[1] for name, dag in serialized.items()}
@@ -177,6 +178,15 @@ def test_whatever_a_pipeline_file_may_hold_airflow_takes(changes: dict[str, Any]
         data = DagSerialization.to_dict(dag)
         json.dumps(data, allow_nan=False).encode()
         assert len(pipeline.pool) <= 256
+
+
+def test_pipelines_that_write_into_one_table_unasked_are_import_errors_of_their_own_files(dags: Path) -> None:
+    """Each load would delete the rows of the other."""
+    (dags / "pipelines" / "again.yaml").write_text((dags / "pipelines" / "flights.yaml").read_text())
+    _, serialized, errors = parse(dags)
+    assert serialized == {}
+    assert errors.keys() == {"pipelines/again.yaml", "pipelines/flights.yaml"}
+    assert "lake.demo.flights is the table of pipeline flights, too" in errors["pipelines/again.yaml"]
 
 
 def check_form(params: Any, conf: dict[str, Any], *, valid: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,8 +79,19 @@ def test_a_table_of_another_pipeline_is_refused(platform: Platform, job: LoadJob
     assert len(rows(platform, job)) == 20
 
 
+@pytest.fixture
+def doomed(tmp_path: Path) -> Iterator[Platform]:
+    """A Spark Connect server for one test, which may ruin it."""
+    made = Platform(tmp_path / "doomed", Path(__file__).parents[2])
+    try:
+        made.up(("spark",))
+        yield made
+    finally:
+        made.down()
+
+
 def test_a_transform_that_multiplies_rows_beyond_memory_is_told_by_its_cause(
-    platform: Platform, job: LoadJob, tmp_path: Path
+    doomed: Platform, job: LoadJob, tmp_path: Path
 ) -> None:
     """Spark out of memory, and what to do about it."""
     (tmp_path / "many.py").write_text(
@@ -88,7 +100,7 @@ def test_a_transform_that_multiplies_rows_beyond_memory_is_told_by_its_cause(
         "    return records.withColumn('n', F.explode(F.sequence(F.lit(0), F.lit(1_500_000_000).cast('long'))))\n"
     )
     with pytest.raises(SparkJobFailed, match=r"Spark ran out of memory \(.*(heap space|array size)") as caught:
-        load(platform, replace(job, transform="many:many"), tmp_path)
+        load(doomed, replace(job, transform="many:many"), tmp_path)
     assert "multiplies rows" in caught.value.fix
     assert "Rendezvous" not in str(caught.value)
 

@@ -61,6 +61,7 @@ class Remote(Exception):
         ("org.apache.iceberg.jdbc.UncheckedSQLException: Failed to connect to: jdbc:postgresql:x", SinkUnavailable),
         ("Job 7 cancelled because SparkContext was shut down", SparkUnavailable),
         ("[INVALID_HANDLE.SESSION_CHANGED] The handle is invalid", SparkUnavailable),
+        ("[INTERNAL_ERROR] No active or default Spark session found SQLSTATE: XX000", SparkUnavailable),
         ("[OPERATION_CANCELED] Operation has been canceled", SparkJobFailed),
         ("java.lang.OutOfMemoryError: Java heap space", SparkJobFailed),
     ],
@@ -116,6 +117,7 @@ def call(status: str, details: str) -> str:
         ("INTERNAL", "it broke", SparkJobFailed, "the Spark job failed: it broke"),
         ("UNKNOWN", "", SparkJobFailed, "without a reason (gRPC status UNKNOWN)"),
         ("UNAVAILABLE", "Socket closed", SparkUnavailable, "does not answer, or died"),
+        ("UNKNOWN", "Application error processing RPC", SparkUnavailable, "the Spark server answers, and can no longer work"),
         ("UNAUTHENTICATED", "Invalid authentication token", SparkAuthFailed, "refuses the credentials"),
     ],
 )

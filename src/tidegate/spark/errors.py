@@ -154,6 +154,13 @@ RULES = (
         f"Start it again; its log says why, and running out of memory is a common reason; {_LOOKED_UP}",
     ),
     _rule(
+        # What a server says whose context an out-of-memory error has stopped, while its process lives on.
+        r"No active or default Spark session found|Application error processing RPC",
+        SparkUnavailable,
+        "the Spark server answers, and can no longer work",
+        f"Restart it (tidegate down, tidegate up); its log says why, and running out of memory is a common reason; {_LOOKED_UP}",
+    ),
+    _rule(
         r"OPERATION_CANCELED|cancelled part of cancelled job|JOB_CANCELLED|Job \d+ cancelled|Query has been cancelled",
         SparkJobFailed,
         "the job was interrupted",
