@@ -158,7 +158,7 @@ RULES = (
         r"No active or default Spark session found|Application error processing RPC",
         SparkUnavailable,
         "the Spark server answers, and can no longer work",
-        f"Restart it (tidegate down, tidegate up); its log says why, and running out of memory is a common reason; {_LOOKED_UP}",
+        f"Restart it (tidegate down, tidegate up): its log says why, often that it ran out of memory; {_LOOKED_UP}",
     ),
     _rule(
         r"OPERATION_CANCELED|cancelled part of cancelled job|JOB_CANCELLED|Job \d+ cancelled|Query has been cancelled",
