@@ -38,7 +38,7 @@ class Replays(Runs):
     """Triggers replays of one pipeline; mapped loads are told by their chunk."""
 
     def ended(self, run_id: str) -> dict[str, Any]:
-        run = self.api.wait_run(self.dag_id, run_id, timeout_s=300)
+        run = self.api.wait_run(self.dag_id, run_id, timeout_s=600)
         tasks = self.api.task_instances(self.dag_id, run_id)
         loads = {t["map_index"]: t["state"] for t in tasks if t["task_id"] == "load" and t["map_index"] >= 0}
         return {**run, "tasks": {t["task_id"]: t["state"] for t in tasks}, "loads": loads}
@@ -243,7 +243,7 @@ def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
     produce(kafka, read_flights(1000), topic=TOPIC)
     arm(FAIL_POINTS, "before-write", "kill")
     first = api.trigger(replays.dag_id, {"batches": "1..3", "parallel": 2})
-    assert wait_until(lambda: reached(FAIL_POINTS, "before-write") is not None, 120, poll_s=0.1)
+    assert wait_until(lambda: reached(FAIL_POINTS, "before-write") is not None, 300, poll_s=0.1)
     beside = api.trigger(TOPIC)  # the schedule goes on
     arm(FAIL_POINTS, "before-write", "kill")  # the retry of the first, or another load: whoever comes first
     assert live.ended(beside)["state"] in ("success", "failed")
@@ -259,7 +259,7 @@ def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
     assert verdict(api, kafka).holds
 
     second = api.trigger(replays.dag_id, {"batches": "1..3", "chunk_size": 600, "parallel": 1})
-    assert wait_until(lambda: api.count_mapped(replays.dag_id, second, "load", "success") > 0, 120, poll_s=0.1)
+    assert wait_until(lambda: api.count_mapped(replays.dag_id, second, "load", "success") > 0, 300, poll_s=0.1)
     killed = next(s.pid for s in platform.status() if s.name == "spark")
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
@@ -375,17 +375,26 @@ def test_a_replay_whose_load_fails_tells_that_error_and_no_other(
 
 @pytest.fixture
 def days(api: AirflowApi, kafka: dict[str, str]) -> Runs:
-    """A daily pipeline that has read the first of January in one batch and the second in another."""
+    """A daily pipeline that has read the first of January in one batch and the second in another.
+
+    The schedule makes a run of its own at once, of the last midnight, and another one if midnight passes meanwhile: whichever
+    comes first reads what is there.
+    """
     create_topic(kafka, "dated", 2)
     flights = read_flights(2500)
     second = flights["time_hour"] >= "2013-01-02T00:00:00Z"
     produce(kafka, flights[~second], topic="dated")
-    runs = Runs(api, "dated")  # the schedule makes a run of its own now, of the last midnight
-    assert wait_until(lambda: any(r["run_type"] == "scheduled" for r in api.dag_runs("dated")), 60, poll_s=0.2)
-    assert [runs.ended(r["dag_run_id"])["tasks"]["commit"] for r in api.dag_runs("dated")] == ["success"]
+    runs = Runs(api, "dated")
+    assert wait_until(lambda: bool(scheduled_runs(api)), 300, poll_s=0.2)
+    assert runs.ended(scheduled_runs(api)[0]["dag_run_id"])["tasks"]["commit"] == "success"
     produce(kafka, flights[second & (flights["time_hour"] < "2013-01-03T00:00:00Z")], topic="dated")
     assert runs.run()["state"] == "success"
     return runs
+
+
+def scheduled_runs(api: AirflowApi) -> list[dict[str, Any]]:
+    """What the schedule has started, the oldest first: one run or, where midnight has passed, more."""
+    return sorted((r for r in api.dag_runs("dated") if r["run_type"] == "scheduled"), key=lambda r: r["logical_date"])
 
 
 def backfill(runs: Runs, since: str, until: str, reprocess: str = "none") -> list[dict[str, Any]]:
@@ -401,7 +410,7 @@ def backfill(runs: Runs, since: str, until: str, reprocess: str = "none") -> lis
     }
     made = runs.api.post("/backfills", wanted)
     path = f"/backfills/{made['id']}"
-    assert wait_until(lambda: runs.api.get(path)["completed_at"] is not None, 240, poll_s=0.5), runs.api.dag_runs("dated")
+    assert wait_until(lambda: runs.api.get(path)["completed_at"] is not None, 600, poll_s=0.5), runs.api.dag_runs("dated")
     found = [r for r in runs.api.dag_runs("dated") if r["run_type"] == "backfill" and since <= r["logical_date"] <= until]
     return [runs.ended(r["dag_run_id"]) for r in found]
 
@@ -423,7 +432,7 @@ def test_a_backfill_reads_the_days_it_names_and_leaves_the_cursor_alone(
     assert set(empty["tasks"].values()) == {"skipped"}
     assert "has read no record with a time" in empty["note"]
 
-    (scheduled,) = [r for r in api.dag_runs("dated") if r["run_type"] == "scheduled"]
+    scheduled = scheduled_runs(api)[0]
     (again,) = backfill(days, scheduled["logical_date"], scheduled["logical_date"], "completed")
     assert (again["dag_run_id"], again["state"]) == (scheduled["dag_run_id"], "success")
     assert api.xcom("dated", again["dag_run_id"], "plan")["records"] == plans[0]["records"]
