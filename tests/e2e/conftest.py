@@ -125,7 +125,7 @@ class Runs:
 
     def ended(self, run_id: str) -> dict[str, Any]:
         """The run, once it ended."""
-        run = self.api.wait_run(self.dag_id, run_id, timeout_s=180)
+        run = self.api.wait_run(self.dag_id, run_id, timeout_s=600)
         tasks = self.api.task_instances(self.dag_id, run_id)
         return {**run, "tasks": {t["task_id"]: t["state"] for t in tasks}}
 
@@ -140,7 +140,7 @@ class Runs:
         tries = {t["task_id"]: t["try_number"] for t in self.api.task_instances(self.dag_id, run["dag_run_id"])}
         return self.api.task_log(self.dag_id, run["dag_run_id"], task_id, tries[task_id])
 
-    def wait_task(self, run_id: str, task_id: str, *states: str, timeout_s: float = 60) -> None:
+    def wait_task(self, run_id: str, task_id: str, *states: str, timeout_s: float = 300) -> None:
         """Wait until a task of the run is in one of the states."""
 
         def is_there() -> bool:

@@ -79,9 +79,9 @@ def test_a_new_partition_is_read_from_its_beginning_by_the_run_that_first_sees_i
     admin.create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result()
 
     def grown() -> bool:
-        return len(admin.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions) == 3
+        return len(admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions) == 3
 
-    assert wait_until(grown, 30, poll_s=0.2)
+    assert wait_until(grown, 300, poll_s=0.2)
     produce(kafka, read_flights(90), topic=TOPIC)
     run = runs.run()
     assert run["state"] == "success"
@@ -117,7 +117,7 @@ def test_a_topic_created_again_stops_the_schedule_until_somebody_accepts_it(
 ) -> None:
     """Also where the old offsets are valid in the new log."""
     admin.delete_topics([TOPIC])[TOPIC].result()
-    assert wait_until(lambda: create_topic(kafka, TOPIC, 2), 30, poll_s=0.2)
+    assert wait_until(lambda: create_topic(kafka, TOPIC, 2), 300, poll_s=0.2)
     produce(kafka, read_flights(1500), topic=TOPIC)
     run = runs.run()
     assert run["tasks"]["plan"] == "failed"

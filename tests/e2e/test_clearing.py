@@ -117,7 +117,7 @@ def test_a_run_that_was_marked_failed_or_deleted_does_not_block_the_next(
     produce(kafka, read_flights(20), topic=NAME)
     arm(FAIL_POINTS, "before-write", "stop")
     marked = api.trigger(NAME)
-    assert wait_until(lambda: reached(FAIL_POINTS, "before-write") is not None, 60, poll_s=0.1)
+    assert wait_until(lambda: reached(FAIL_POINTS, "before-write") is not None, 300, poll_s=0.1)
     held = reached(FAIL_POINTS, "before-write")
     assert held is not None
     path = f"/dags/{NAME}/dagRuns/{marked}"
@@ -148,14 +148,14 @@ def test_a_run_that_hangs_has_failed_after_its_timeout_and_the_next_takes_up_its
     """Here for want of a slot; Airflow itself waits for ever."""
     produce(kafka, read_flights(10), topic=NAME)
     pool = f"tidegate_lake_bad_{NAME}"
-    project.write(NAME, **SETTINGS, timeout_s=6)
-    assert wait_until(lambda: api.get(f"/dags/{NAME}/details")["dag_run_timeout"] is not None, 60, poll_s=0.5)
+    project.write(NAME, **SETTINGS, timeout_s=20)
+    assert wait_until(lambda: api.get(f"/dags/{NAME}/details")["dag_run_timeout"] is not None, 300, poll_s=0.5)
     api.patch(f"/pools/{pool}", {"pool": pool, "slots": 0, "include_deferred": False})
     hung = runs.run()
     assert (hung["state"], hung["tasks"]["load"]) == ("failed", "skipped")
     api.patch(f"/pools/{pool}", {"pool": pool, "slots": 1, "include_deferred": False})
     project.write(NAME, **SETTINGS)
-    assert wait_until(lambda: api.get(f"/dags/{NAME}/details")["dag_run_timeout"] is None, 60, poll_s=0.5)
+    assert wait_until(lambda: api.get(f"/dags/{NAME}/details")["dag_run_timeout"] is None, 300, poll_s=0.5)
     adopting = runs.run()
     assert adopting["state"] == "success"
     assert saved(api, adopting["dag_run_id"]) == saved(api, hung["dag_run_id"])

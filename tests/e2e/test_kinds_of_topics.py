@@ -116,7 +116,7 @@ def test_transactions_compaction_and_tombstones_load_to_the_end_of_the_log(
         write(kafka, COMPACTED.topic, 0, [FLIGHT], key=b"other")
         return sum(offset <= UPDATES for offset in held(kafka, COMPACTED)) <= 10
 
-    assert wait_until(cleaned, 120, poll_s=1)
+    assert wait_until(cleaned, 300, poll_s=1)
     before = held(kafka, COMPACTED)
     runs = Runs(api, "gaps")
     run = runs.run()
