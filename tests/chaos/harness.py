@@ -2,21 +2,22 @@
 
 The law: after every fault the schedule goes on by itself within two DAG runs, that is, one succeeds and the cursor moves again;
 and every committed record of the log is in the table exactly once. The only help that the schedule gets is `tidegate up`.
+A fault that takes committed rows out of a table is refused by the next plan, and takes one `tidegate ledger reload`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 import psutil
+from batches import BatchVerdict
 from faults import RANDOM
 from schedule import Planned
-from stage import CONNECT, SUBMIT, Held, Stage
+from stage import BATCHES, CONNECT, SUBMIT, Held, Stage
 
 from tidegate.errors import PlatformError, TidegateError
 from tidegate.local.process import wait_until
@@ -26,6 +27,8 @@ FURTHER_RUNS = 2
 RECOVERY_S = 240.0
 DRAIN_S = 600.0
 LONGEST_RUN_S = 4.0
+REFUSAL = "TableLost"
+KEPT_COMMITS = 3
 
 Tell = Callable[[str], object]
 
@@ -34,18 +37,27 @@ Tell = Callable[[str], object]
 class Struck:
     """What one fault did. `recovery_s` is from its end to the next commit, starting servers included.
 
-    `help` counts what a user would have had to do beside one `tidegate up`.
+    `help` counts what a user had to do beside one `tidegate up`, `needed` is what the fault cannot do without: a
+    `tidegate ledger reload` where the table lost rows. `refused_s` is from the fault's end to the run that refused to go on.
     """
 
     number: int
     fault: str
     phase: str
+    pipeline: str = CONNECT
     skipped: str = ""
     started_again: list[str] = field(default_factory=list)
     failed_runs: list[str] = field(default_factory=list)
     recovery_s: float = 0.0
+    refused_s: float = 0.0
+    needed: int = 0
     help: int = 0
     broken: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the schedule went on with no more help than it needs."""
+        return not self.broken and (bool(self.skipped) or self.help == self.needed)
 
 
 @dataclass
@@ -60,8 +72,7 @@ class Result:
     @property
     def holds(self) -> bool:
         """Whether the law held to the end; False for a schedule that was ended before."""
-        broken = any(s.broken or s.help for s in self.struck)
-        return not broken and self.changed_rows == 0 and all(v["holds"] for v in self.verdicts)
+        return all(s.holds for s in self.struck) and self.changed_rows == 0 and all(v["holds"] for v in self.verdicts)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -87,40 +98,51 @@ class Harness:
 
     def strike(self, planned: Planned) -> Struck:
         """One fault, and the way back. What broke the law is in the answer."""
-        struck = Struck(planned.number, planned.fault.name, planned.phase)
+        fault, pipeline = planned.fault, planned.pipeline
+        struck = Struck(planned.number, fault.name, planned.phase, pipeline, needed=int(fault.loses))
         self.result.struck.append(struck)
-        if planned.fault.name == "disk" and self.stage.disk is None:
+        if fault.name == "disk" and self.stage.disk is None:
             struck.skipped = "no small disk can be mounted here"
             return struck
         try:
-            with self._awake(planned.fault.pipeline):
-                draw = planned.draw()
-                held = self._hold(planned, draw.uniform(0, LONGEST_RUN_S))
-                planned.fault.strike(self.stage, held, draw)
-                ended = time.time()
-                self._up(struck)
-                self._recover(struck, planned.fault.pipeline)
-                struck.recovery_s = round(time.time() - ended, 1)
+            self._wake(pipeline)
+            if fault.of_table:
+                self._await_commits(pipeline)
+            draw = planned.draw()
+            held = self._hold(planned, draw.uniform(0, LONGEST_RUN_S))
+            fault.strike(self.stage, held, draw)
+            ended = time.time()
+            self._up(struck)
+            if fault.loses:
+                self._help(struck, pipeline, ended)
+            self._recover(struck, pipeline)
+            struck.recovery_s = round(time.time() - ended, 1)
+            if fault.of_table and not struck.broken and not self.judge():
+                struck.broken = f"the table of {pipeline} is not what the log says"
         except (TidegateError, psutil.Error) as error:
             struck.broken = str(error)
         self._tell(_line(struck))
         return struck
 
     def judge(self) -> bool:
-        """The verdict on what is below the cursor, while the schedule works."""
-        cursor = self.stage.cursor()
-        return self._judged(self.stage.oracle().judge_so_far(cursor.offsets))
+        """The verdict on what is below the cursors, while the schedule works."""
+        held = True
+        for pipeline in (CONNECT, BATCHES):
+            cursor = self.stage.cursor(pipeline)
+            if cursor.seq:
+                held &= self._judged(pipeline, self.stage.oracle(pipeline).judge_so_far(cursor))
+        return held
 
     def finish(self) -> bool:
         """Let the schedule drain the log, whose writers have ended, and judge all of it, also what the rows hold."""
-        for pipeline in (CONNECT, SUBMIT):
+        for pipeline in (SUBMIT, BATCHES, CONNECT):
             oracle = self.stage.oracle(pipeline)
-            if pipeline == SUBMIT and not self.stage.cursor(SUBMIT).seq:
+            if not self.stage.cursor(pipeline).seq:
                 continue
-            with self._awake(pipeline):
-                if not wait_until(lambda o=oracle, p=pipeline: self.stage.cursor(p).offsets == o.ends(), DRAIN_S, poll_s=1.0):
-                    raise TidegateError(f"{pipeline} does not drain the log: {self._reasons(self.stage.runs(pipeline))}")
-            held = self._judged(oracle.judge_all())
+            self._wake(pipeline)
+            if not wait_until(lambda o=oracle, p=pipeline: self.stage.cursor(p).offsets == o.ends(), DRAIN_S, poll_s=1.0):
+                raise TidegateError(f"{pipeline} does not drain the log: {self._reasons(self.stage.runs(pipeline), pipeline)}")
+            held = self._judged(pipeline, oracle.judge_all(self.stage.cursor(pipeline)))
             self.result.changed_rows = (self.result.changed_rows or 0) + oracle.changed_rows()
             if not held:
                 return False
@@ -134,25 +156,47 @@ class Harness:
         time.sleep(delay_s)
         return self.stage.running_task()
 
-    @contextmanager
-    def _awake(self, pipeline: str) -> Iterator[None]:
-        """Let the pipeline that sleeps otherwise run for a while, alone: fail points do not tell the two apart."""
-        if pipeline != SUBMIT:
-            yield
+    def _wake(self, pipeline: str) -> None:
+        """Let this pipeline run, alone: fail points do not tell them apart."""
+        asleep = self.stage.awake
+        if asleep == pipeline:
             return
-        self._switch(CONNECT, SUBMIT)
-        try:
-            yield
-        finally:
-            self._switch(SUBMIT, CONNECT)
-
-    def _switch(self, asleep: str, awake: str) -> None:
         self.stage.pause(asleep)
 
         # Airflow starts no task of a paused DAG, not even in a run that has begun
         if not wait_until(lambda: self.stage.is_idle(asleep), RECOVERY_S, poll_s=0.5):
             raise TidegateError(f"the tasks of {asleep} do not end")
-        self.stage.unpause(awake)
+        self.stage.unpause(pipeline)
+        self.stage.awake = pipeline
+
+    def _await_commits(self, pipeline: str) -> None:
+        """A table that loses something has to have something."""
+        if not wait_until(lambda: len(self.stage.receipts(pipeline)) >= KEPT_COMMITS, RECOVERY_S, poll_s=0.5):
+            raise TidegateError(f"{pipeline} makes no commits: {self._reasons(self.stage.runs(pipeline), pipeline)}")
+
+    def _help(self, struck: Struck, pipeline: str, over: float) -> None:
+        """Make sure that the schedule refuses to go on, then bring back what the table lost, as its message says.
+
+        Raises:
+            TidegateError: it went on as if nothing had happened, or the command failed.
+        """
+        before = self.stage.cursor(pipeline).seq
+
+        def went_on() -> bool:
+            # a batch that was planned before may still be committed
+            return self.stage.cursor(pipeline).seq > before + 1
+
+        def refused() -> bool:
+            ended = (r for r in self.stage.runs(pipeline) if r["state"] == "failed" and _seconds(r["end_date"]) > over)
+            return any(REFUSAL in log for r in ended for log in self.stage.logs(pipeline, r["dag_run_id"]).values())
+
+        if not wait_until(lambda: went_on() or refused(), RECOVERY_S, poll_s=0.5):
+            raise TidegateError(f"no run refused to go on: {self._reasons(self.stage.runs(pipeline), pipeline)}")
+        if went_on():
+            raise TidegateError(f"{pipeline} committed further batches, and its table had lost rows")
+        struck.refused_s = round(time.time() - over, 1)
+        struck.help += 1
+        self.stage.reload(pipeline)
 
     def _up(self, struck: Struck) -> None:
         while True:
@@ -194,23 +238,24 @@ class Harness:
         failed = [r["dag_run_id"] for r in runs if r["state"] == "failed"]
         return self.stage.why(pipeline, failed[0]) if failed else "no run failed"
 
-    def _judged(self, verdict: Verdict) -> bool:
-        told = {"after": len(self.result.struck), **verdict.to_json()}
+    def _judged(self, pipeline: str, verdict: Verdict | BatchVerdict) -> bool:
+        told = {"after": len(self.result.struck), "pipeline": pipeline, **verdict.to_json()}
         self.result.verdicts.append(told)
         self._tell(
-            f"      verdict: {told['records']} records, {told['rows']} rows, {told['lost']} lost, "
+            f"      verdict on {pipeline}: {told['records']} records, {told['rows']} rows, {told['lost']} lost, "
             f"{told['duplicated']} duplicated, {told['unknown']} unknown"
         )
         return verdict.holds
 
 
 def _line(struck: Struck) -> str:
-    told = f"{struck.number:4d}  {struck.fault:<14}{struck.phase:<15}"
+    told = f"{struck.number:4d}  {struck.fault:<14}{struck.phase:<15}{struck.pipeline:<15}"
     if struck.broken:
         return f"{told}BROKEN: {struck.broken}"
     again = f", started again: {', '.join(struck.started_again)}" if struck.started_again else ""
     failed = f", {len(struck.failed_runs)} further runs failed" if struck.failed_runs else ""
-    return f"{told}goes on after {struck.recovery_s:5.1f} s{again}{failed}"
+    refused = f", refused after {struck.refused_s:.1f} s and reloaded" if struck.needed else ""
+    return f"{told}goes on after {struck.recovery_s:5.1f} s{again}{failed}{refused}"
 
 
 def _seconds(iso: str) -> float:

@@ -10,16 +10,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from faults import FAULTS, Fault
+from stage import BATCHES, CONNECT
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The fault of one number, where it strikes, and what draws its delays."""
+    """The fault of one number, where it strikes, whose task is held, and what draws its delays."""
 
     number: int
     fault: Fault
     phase: str
     seed: int
+    pipeline: str = CONNECT
 
     def draw(self) -> random.Random:
         """Always the same numbers."""
@@ -48,4 +50,7 @@ def plan(seed: int, count: int, *, only: Collection[str] = (), skip: Collection[
     order: list[tuple[Fault, str]] = []
     while len(order) < count:
         order += shuffle.sample(places, len(places))
-    return [Planned(number, fault, phase, seed) for number, (fault, phase) in enumerate(order[:count], start=1)]
+    return [
+        Planned(number, fault, phase, seed, fault.pipeline or shuffle.choice((CONNECT, BATCHES)))
+        for number, (fault, phase) in enumerate(order[:count], start=1)
+    ]

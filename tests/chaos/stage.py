@@ -1,15 +1,19 @@
-"""The stage: one embedded platform with two pipelines of one topic, and the handles by which it can be hurt and watched.
+"""The stage: one embedded platform with three pipelines of one topic, and the handles by which it can be hurt and watched.
 
 `chaos` loads through Spark Connect, over a proxy that can be cut, into a table on a small disk of its own (where the system
-allows to mount one). `chaos_submit` loads through spark-submit and sleeps but for the faults that need a driver.
+allows to mount one). `chaos_batches` does so too, and aggregates (`identity: batch`). `chaos_submit` loads through
+spark-submit. One of them is awake at a time, since fail points do not tell pipelines apart; the others are paused, maybe in the
+middle of a run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,23 +24,27 @@ import psutil
 import yaml
 from generator import Generator, create_topic
 from proxy import Proxy
-from verdict import Oracle
+from verdict import BatchOracle, Oracle
 
 from tidegate import failpoints
 from tidegate.cursor import Cursor
 from tidegate.errors import PlatformError, StateUnavailable, TidegateError
+from tidegate.iceberg.history import IcebergHistory
 from tidegate.ledger import Ledger
 from tidegate.local import AirflowApi, Platform, airflow, sockets
 from tidegate.local.process import wait_until
 from tidegate.local.remote import ApiStore, use_catalog
+from tidegate.receipts import Receipt
 
 REPO = Path(__file__).parents[2]
 TOPIC = "chaos"
 PARTITIONS = 3
-CONNECT, SUBMIT = "chaos", "chaos_submit"
-TABLES = {CONNECT: "lake.chaos.connected", SUBMIT: "lake.chaos.submitted"}
+CONNECT, SUBMIT, BATCHES = "chaos", "chaos_submit", "chaos_batches"
+TABLES = {CONNECT: "lake.chaos.connected", SUBMIT: "lake.chaos.submitted", BATCHES: "lake.chaos.batches"}
+CONNECTIONS = {CONNECT: "chaos_connect", SUBMIT: "spark_default", BATCHES: "chaos_connect"}
 DISK_MB = 256
 REACH_S = 120.0
+RELOAD_S = 600.0
 RUN_TIMEOUT_S = 180
 """Airflow's LocalExecutor loses a task whose worker dies between taking it and telling that it runs; only this ends the run."""
 
@@ -54,7 +62,7 @@ AIRFLOW_SETTINGS = {
 }
 
 TRANSFORM = '''\
-"""Rows that can be compared with their records: checksums of key and value."""
+"""Rows that can be compared with their records: checksums of key and value, and sums of these."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -66,6 +74,16 @@ def checked(records: DataFrame) -> DataFrame:
     """One row a record."""
     sums = records.withColumns({"key_crc": F.crc32(F.col("key")), "value_crc": F.crc32(F.col("value"))})
     return parse_json(sums.withColumnRenamed("timestamp", "_timestamp"), "id BIGINT, amount INT")
+
+
+def summed(records: DataFrame) -> DataFrame:
+    """One row for each partition and each quarter of its keys."""
+    quarter = F.pmod(F.crc32(F.col("key")), F.lit(4))
+    return records.groupBy(F.col("_kafka_partition").alias("shard"), quarter.alias("quarter")).agg(
+        F.count("*").alias("n"),
+        F.sum("_kafka_offset").alias("offsets"),
+        F.sum(F.coalesce(F.crc32(F.col("value")), F.lit(0))).alias("checks"),
+    )
 '''
 
 
@@ -98,6 +116,7 @@ class Stage:
             root / "state", root / "project", extra_env={**AIRFLOW_SETTINGS, failpoints.VARIABLE: str(self.points)}
         )
         self.disk: Path | None = None
+        self.awake = CONNECT
 
     @classmethod
     @contextmanager
@@ -157,11 +176,15 @@ class Stage:
 
     def why(self, pipeline: str, run_id: str) -> str:
         """What the failed tasks of a run said last."""
+        logs = self.logs(pipeline, run_id)
+        return "; ".join(f"{task}: {_last_error(log)}" for task, log in logs.items()) or "no task failed, or Airflow is away"
+
+    def logs(self, pipeline: str, run_id: str) -> dict[str, str]:
+        """The logs of the failed tasks of a run; none while Airflow does not answer."""
         with contextlib.suppress(PlatformError), self.api() as api:
             failed = [t for t in api.task_instances(pipeline, run_id) if t["state"] == "failed"]
-            logs = {t["task_id"]: api.task_log(pipeline, run_id, t["task_id"], t["try_number"]) for t in failed}
-            return "; ".join(f"{task}: {_last_error(log)}" for task, log in logs.items()) or "no task failed"
-        return "Airflow does not answer"
+            return {t["task_id"]: api.task_log(pipeline, run_id, t["task_id"], t["try_number"]) for t in failed}
+        return {}
 
     def unpause(self, pipeline: str) -> None:
         """Let the pipeline run."""
@@ -178,10 +201,27 @@ class Stage:
         """A stream of `rate` records/s into the topic, to be used in a `with`."""
         return Generator(self.platform.bootstrap_servers, TOPIC, partitions=PARTITIONS, rate=rate, seed=seed)
 
-    def oracle(self, pipeline: str = CONNECT) -> Oracle:
+    def oracle(self, pipeline: str = CONNECT) -> Oracle | BatchOracle:
         """Who judges the pipeline's table."""
         use_catalog(self.platform)
+        if pipeline == BATCHES:
+            return BatchOracle(self.platform.bootstrap_servers, TOPIC, TABLES[pipeline], pipeline, self.api)
         return Oracle(self.platform.bootstrap_servers, TOPIC, TABLES[pipeline])
+
+    def receipts(self, pipeline: str) -> list[Receipt]:
+        """The commits of batches that the pipeline's table stands on and still tells, oldest first."""
+        use_catalog(self.platform)
+        return [r for r in IcebergHistory().receipts(TABLES[pipeline], pipeline) if r.load.replay is None]
+
+    def reload(self, pipeline: str) -> None:
+        """Let an operator bring back what the table has lost. Raises `PlatformError` when the command fails."""
+        command = [Path(sys.executable).parent / "tidegate", "ledger", "reload", pipeline, "--json"]
+        environment = {**os.environ, **self.platform.environment()}
+        done = subprocess.run(
+            command, cwd=self.root / "project", env=environment, capture_output=True, text=True, timeout=RELOAD_S, check=False
+        )
+        if done.returncode:
+            raise PlatformError(f"`tidegate ledger reload {pipeline}` failed: {done.stdout[-600:]} {done.stderr[-600:]}")
 
     # ---- what can be done to it
 
@@ -244,7 +284,7 @@ class Stage:
         pipelines = project / "dags" / "pipelines"
         for example in pipelines.glob("*.yaml"):
             example.unlink()
-        for name, connection in ((CONNECT, "chaos_connect"), (SUBMIT, "spark_default")):
+        for name, connection in CONNECTIONS.items():
             pipeline = {
                 "source": {"topics": [TOPIC]},
                 "transform": "transforms.chaos:checked",
@@ -254,7 +294,9 @@ class Stage:
                 "retries": 2,
                 "retry_delay_s": 1,
             }
-            if name == CONNECT:  # the other one sleeps most of the time, in the middle of a run
+            if name == BATCHES:
+                pipeline |= {"identity": "batch", "transform": "transforms.chaos:summed"}
+            if name != SUBMIT:  # which sleeps most of the time, in the middle of a run
                 pipeline["timeout_s"] = RUN_TIMEOUT_S
             (pipelines / f"{name}.yaml").write_text(yaml.safe_dump(pipeline))
 

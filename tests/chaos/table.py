@@ -26,18 +26,22 @@ def cells(results: Sequence[dict[str, Any]]) -> list[list[str]]:
     for fault in dict.fromkeys(s["fault"] for s in sorted(struck, key=lambda s: s["fault"])):
         mine = [s for s in struck if s["fault"] == fault]
         seconds = sorted(s["recovery_s"] for s in mine)
-        broken = sum(bool(s["broken"] or s["help"]) for s in mine)
+        broken = sum(_is_broken(s) for s in mine)
         phases = [str(count[fault, phase] or "") for phase in PHASES]
         lines.append([fault, *phases, str(len(mine)), f"{seconds[len(seconds) // 2]:.0f} s, {seconds[-1]:.0f} s", str(broken)])
     return lines
 
 
+def _is_broken(struck: dict[str, Any]) -> bool:
+    return bool(struck["broken"]) or struck["help"] != struck.get("needed", 0)
+
+
 def summary(results: Sequence[dict[str, Any]]) -> str:
-    """One sentence: faults, seeds, and the sum of the last verdicts."""
+    """One sentence: faults, seeds, and the sum of the last verdict on each pipeline."""
     faults = sum(not s["skipped"] for r in results for s in r["struck"])
-    last = [r["verdicts"][-1] for r in results if r["verdicts"]]
+    last = [verdict for r in results for verdict in {v.get("pipeline"): v for v in r["verdicts"]}.values()]
     total = {what: sum(v[what] for v in last) for what in ("records", "rows", "lost", "duplicated", "unknown")}
-    broken = any(s["broken"] or s["help"] for r in results for s in r["struck"]) or not all(
+    broken = any(_is_broken(s) for r in results for s in r["struck"]) or not all(
         v["holds"] for r in results for v in r["verdicts"]
     )
     held = "The law held" if all(r["holds"] for r in results) else "Ended early, and not judged to the end"

@@ -1,4 +1,4 @@
-"""The short form of the chaos harness: a kill at each boundary, ten at random instants, then every other fault once."""
+"""The short form of the chaos harness: a kill at each boundary, ten at random instants, the other faults once, a lost table."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from faults import BY_NAME, FAULTS
 from generator import Generator
 from harness import Harness, Result
 from schedule import Planned, plan
-from stage import Stage
+from stage import BATCHES, CONNECT, Stage
 
 from tidegate.failpoints import POINTS
 
 SEED = 2026
 KILLS = ("task", "supervisor", "scheduler", "dag-processor", "api-server", "spark", "broker", "everything")
-OTHERS = [fault.name for fault in FAULTS if fault.name not in KILLS]
+OF_TABLE = [fault.name for fault in FAULTS if fault.of_table]
+OTHERS = [fault.name for fault in FAULTS if fault.name not in (*KILLS, *OF_TABLE)]
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +56,14 @@ def test_a_seed_gives_the_same_faults_and_every_place_before_any_comes_again() -
 @pytest.mark.parametrize("point", POINTS)
 def test_no_record_is_lost_or_doubled_by_a_kill_at_any_boundary(harness: Harness, point: str) -> None:
     """And the schedule goes on by itself."""
-    assert harness.strike(Planned(POINTS.index(point), BY_NAME["task"], point, SEED)).broken == ""
+    number = POINTS.index(point)
+    assert harness.strike(Planned(number, BY_NAME["task"], point, SEED, (CONNECT, BATCHES)[number // 2 % 2])).broken == ""
     assert harness.judge(), harness.result.verdicts[-1]
 
 
 def test_no_record_is_lost_or_doubled_by_ten_kills_at_random_instants(harness: Harness) -> None:
     """Of tasks, of servers, of everything; the only help is `tidegate up`."""
-    for planned in plan(SEED, 10, only=["random"], skip=OTHERS):
+    for planned in plan(SEED, 10, only=["random"], skip=[*OTHERS, *OF_TABLE]):
         struck = harness.strike(planned)
         assert (struck.broken, struck.help) == ("", 0)
     assert harness.judge(), harness.result.verdicts[-1]
@@ -70,11 +72,21 @@ def test_no_record_is_lost_or_doubled_by_ten_kills_at_random_instants(harness: H
 @pytest.mark.parametrize("fault", OTHERS)
 def test_no_record_is_lost_or_doubled_by_a_fault_while_a_batch_is_written(harness: Harness, fault: str) -> None:
     """A load that sleeps until others went on, a dead driver, a locked database, a full disk, a cut connection."""
-    struck = harness.strike(Planned(OTHERS.index(fault), BY_NAME[fault], "before-write", SEED))
+    pipeline = BY_NAME[fault].pipeline or CONNECT
+    struck = harness.strike(Planned(OTHERS.index(fault), BY_NAME[fault], "before-write", SEED, pipeline))
     if struck.skipped:
         pytest.skip(struck.skipped)
     assert (struck.broken, struck.help) == ("", 0)
     assert harness.judge(), harness.result.verdicts[-1]
+
+
+@pytest.mark.parametrize(("fault", "pipeline"), [("rolled-back", CONNECT), ("dropped", BATCHES)])
+def test_a_table_that_lost_batches_stops_the_schedule_until_one_command_brings_them_back(
+    harness: Harness, fault: str, pipeline: str
+) -> None:
+    """Refused, not silently green; after `tidegate ledger reload` the schedule goes on by itself."""
+    struck = harness.strike(Planned(OF_TABLE.index(fault), BY_NAME[fault], "random", SEED, pipeline))
+    assert (struck.broken, struck.help) == ("", 1)
 
 
 def test_a_drained_schedule_leaves_each_record_once_as_it_was_written(harness: Harness, generator: Generator) -> None:

@@ -3,61 +3,41 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import confluent_kafka as ck
+from batches import BatchVerdict, Key, Ranges, Sums, gaps, judge_sums, ranges_of_batches
 
-from tidegate.iceberg.history import load_table
+from tidegate.cursor import Cursor
+from tidegate.iceberg.history import IcebergHistory, load_table
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
+from tidegate.ledger import Ledger
+from tidegate.local import AirflowApi
+from tidegate.local.remote import ApiStore
 from tidegate.oracle import Verdict, judge
 from tidegate.ranges import TopicPartition
 
 POLL_S = 5.0
+QUARTERS = 4
 Contents = dict[tuple[int, int], tuple[int | None, int | None]]
 
 
 @dataclass(frozen=True)
-class Oracle:
-    """One topic, one table."""
+class Log:
+    """One topic, read by librdkafka."""
 
     bootstrap: str
     topic: str
-    table: str
 
     def ends(self) -> dict[TopicPartition, int]:
         """Where the committed log ends, for each partition."""
         return dict(self._brokers.watermarks([self.topic], isolation_level="read_committed").latest)
-
-    def judge_so_far(self, cursor: Mapping[TopicPartition, int]) -> Verdict:
-        """The verdict while the schedule works: every record below the cursor is there once; above it, at most once.
-
-        `cursor` has to be read before this is called: the table may be ahead of it, never behind.
-        """
-        table = read_origins(self.table)
-        log = self._log()
-        expected = {}
-        for tp, offsets in log.items():
-            rows = set(table.get(tp, ()))
-            expected[tp] = [o for o in offsets if o < cursor.get(tp, 0) or o in rows]
-        return judge(expected, table)
-
-    def judge_all(self) -> Verdict:
-        """The verdict when the schedule has drained the log."""
-        return judge(self._log(), read_origins(self.table))
-
-    def changed_rows(self) -> int:
-        """How many rows do not have the key and the value of their record, by checksum."""
-        rows = load_table(self.table)
-        if rows is None:
-            return 0
-        names = ("_kafka_partition", "_kafka_offset", "key_crc", "value_crc")
-        columns = rows.scan(selected_fields=names).to_arrow().to_pydict()
-        records = self._contents()
-        found = zip(*(columns[name] for name in names), strict=True)
-        return sum(records.get((partition, offset)) != (key, value) for partition, offset, key, value in found)
 
     @property
     def _brokers(self) -> AdminBrokers:
@@ -92,6 +72,98 @@ class Oracle:
                         found[partition, message.offset() or 0] = (_crc(message.key()), _crc(message.value()))
         finally:
             consumer.close()
+        return found
+
+
+@dataclass(frozen=True)
+class Oracle(Log):
+    """A topic and a table of which every row tells its record."""
+
+    table: str
+
+    def judge_so_far(self, cursor: Cursor) -> Verdict:
+        """The verdict while the schedule works: every record below the cursor is there once; above it, at most once.
+
+        `cursor` has to be read before this is called: the table may be ahead of it, never behind.
+        """
+        table = read_origins(self.table)
+        log = self._log()
+        expected = {}
+        for tp, offsets in log.items():
+            rows = set(table.get(tp, ()))
+            expected[tp] = [o for o in offsets if o < cursor.offsets.get(tp, 0) or o in rows]
+        return judge(expected, table)
+
+    def judge_all(self, cursor: Cursor) -> Verdict:
+        """The verdict when the schedule has drained the log."""
+        del cursor
+        return judge(self._log(), read_origins(self.table))
+
+    def changed_rows(self) -> int:
+        """How many rows do not have the key and the value of their record, by checksum."""
+        rows = load_table(self.table)
+        if rows is None:
+            return 0
+        names = ("_kafka_partition", "_kafka_offset", "key_crc", "value_crc")
+        columns = rows.scan(selected_fields=names).to_arrow().to_pydict()
+        records = self._contents()
+        found = zip(*(columns[name] for name in names), strict=True)
+        return sum(records.get((partition, offset)) != (key, value) for partition, offset, key, value in found)
+
+
+@dataclass(frozen=True)
+class BatchOracle(Log):
+    """A topic and a table of sums (`transforms.chaos:summed`), made again here from the records of each batch's ranges."""
+
+    table: str
+    pipeline: str
+    api: Callable[[], AbstractContextManager[AirflowApi]]
+
+    def judge_so_far(self, cursor: Cursor) -> BatchVerdict:
+        """The verdict while the schedule works: batches beyond the cursor are there at most once.
+
+        `cursor` has to be read before this is called: the table may be ahead of it, never behind.
+        """
+        found = self._rows()
+        with self.api() as api:
+            ranges = ranges_of_batches(
+                Ledger(ApiStore(api), self.pipeline), IcebergHistory().receipts(self.table, self.pipeline)
+            )
+        log = self._contents()
+        # what is beyond the cursor is known, too, as far as its ranges are
+        ahead = {key[0] for key in found if key[0] > cursor.seq and key[0] in ranges}
+        expected = self._expected({seq: ranges.get(seq, ()) for seq in {*range(1, cursor.seq + 1), *ahead}}, log)
+        return judge_sums(expected, found, gaps(ranges, cursor))
+
+    def judge_all(self, cursor: Cursor) -> BatchVerdict:
+        """The verdict when the schedule has drained the log."""
+        return self.judge_so_far(cursor)
+
+    def changed_rows(self) -> int:
+        """None beside what the verdict tells: it holds the sums of each row against its records."""
+        return 0
+
+    def _rows(self) -> dict[Key, list[Sums]]:
+        """The sums that the table holds, by batch, partition and quarter; one each, where all is well."""
+        found: dict[Key, list[Sums]] = defaultdict(list)
+        table = load_table(self.table)
+        for row in [] if table is None else table.scan().to_arrow().to_pylist():
+            found[row["_batch"], row["shard"], row["quarter"]].append((row["n"], row["offsets"], row["checks"]))
+        return found
+
+    def _expected(self, batches: Mapping[int, Ranges], log: Contents) -> dict[Key, Sums]:
+        held: dict[int, list[int]] = defaultdict(list)
+        for partition, offset in sorted(log):
+            held[partition].append(offset)
+        found: dict[Key, Sums] = {}
+        for batch, ranges in batches.items():
+            for r in ranges:
+                offsets = held[r.partition]
+                for offset in offsets[bisect_left(offsets, r.from_offset) : bisect_left(offsets, r.until_offset)]:
+                    key, value = log[r.partition, offset]
+                    place = batch, r.partition, (key or 0) % QUARTERS
+                    n, total, checks = found.get(place, (0, 0, 0))
+                    found[place] = n + 1, total + offset, checks + (value or 0)
         return found
 
 
