@@ -110,7 +110,8 @@ def test_what_airflow_refuses_is_the_import_error_of_one_file_whoever_finds_it(
 ) -> None:
     """The rules of files find it first; where they do not, the building of that pipeline's DAGs does."""
     file = dags / "pipelines" / "refused.yaml"
-    file.write_text(f"{(dags / 'pipelines' / 'flights.yaml').read_text().replace('tags: [demo]', '')}{setting}\n")
+    text = (dags / "pipelines" / "flights.yaml").read_text().replace("tags: [demo]", "")
+    file.write_text(f"{text.replace('lake.demo.flights', 'lake.demo.refused')}{setting}\n")
     if by_airflow:
         monkeypatch.setattr("tidegate.config.is_schedule", lambda _: True)
         monkeypatch.setattr("tidegate.config._is_text", lambda *_: True)

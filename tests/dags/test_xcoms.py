@@ -151,7 +151,7 @@ def test_a_replay_emits_an_event_of_the_pipelines_table_and_a_trial_none() -> No
     event = json.loads(replay(Run("r2", {"batches": "1"})).events[TABLE])
     assert (event["pipeline"], event["run_id"], event["chunks"]) == ("p", "r2", 1)
     assert event["rows"] == event["offsets"] > PARTITIONS
-    assert replay(Run("r3", {"batches": "1", "table": "lake.trial.b"})).events == {}
+    assert replay(Run("r3", {"batches": "1", "table": f"{TABLE}_trial"})).events == {}
     verify = VerifyReplayOperator(task_id="verify", pipeline=PIPELINE)
     assert verify.outlets == [AssetAlias(name="p__replay")]
 

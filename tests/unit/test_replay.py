@@ -562,7 +562,7 @@ def test_a_backfill_reads_what_its_interval_covers(world: World) -> None:
         {"batches": "1", "chunk_size": 7},
         {"batches": "1", "parallel": 2},
         {"batches": "1", "accept_loss": True},
-        {"batches": "1", "table": "lake.trial.b"},
+        {"batches": "1", "table": "lake.a.b_trial"},
     ],
 )
 def test_a_run_id_that_was_used_for_another_request_is_refused(world: World, other: dict[str, Any]) -> None:
