@@ -59,12 +59,14 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value") -> DataFram
     elements, fits = outer[mark], outer["_misfit"].isNull()
     marked = (F.size(elements) == 2) & (F.get(elements, F.lit(1))[mark] == 1)
     # After an error inside a field the parser goes on with the next one, whether the value did not fit or was no JSON. As texts
-    # all values fit. What follows an OR or a WHEN is evaluated when it is reached, so only broken records are parsed twice.
+    # all values fit. Only broken records are parsed twice: the branches of a WHEN are evaluated when they are reached. (Both
+    # sides of an OR are not: Spark evaluates a part of them that it finds elsewhere in advance.)
     texts = F.from_json(wrapped, f"{mark} ARRAY<STRING>, _misfit STRING", options)
     is_marked = (F.size(texts[mark]) == 2) & (F.get(texts[mark], F.lit(1)) == f'{{"{mark}":1}}')
     is_json = F.coalesce(texts["_misfit"].isNull() & is_marked, F.lit(False))
-    record = F.when(marked & (fits | is_json), F.get(elements, F.lit(0)))
-    broken = ~fits | record.isNull()
+    first = F.get(elements, F.lit(0))
+    record = F.when(fits & marked, first).when(~fits, F.when(is_json, first))
+    broken = ~fits | ~F.coalesce(marked, F.lit(False)) | first.isNull()
     reason = (
         F.when(value.isNull(), F.lit("no value (a tombstone)"))
         .when(~readable, F.lit("not UTF-8; _raw is base64"))
