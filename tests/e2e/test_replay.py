@@ -148,8 +148,7 @@ def test_a_run_id_stands_for_what_it_was_first_asked(api: AirflowApi, replays: R
     run_id = f"mine-{uuid.uuid4().hex[:8]}"
 
     def run(**conf: Any) -> dict[str, Any]:
-        replays.api.post(f"/dags/{replays.dag_id}/dagRuns", {"dag_run_id": run_id, "conf": conf, "logical_date": None})
-        return replays.ended(run_id)
+        return replays.ended(api.trigger(replays.dag_id, conf, run_id=run_id))
 
     assert run(batches="1")["state"] == "success"
     api.delete(f"/dags/{replays.dag_id}/dagRuns/{run_id}")
@@ -274,7 +273,7 @@ def test_two_replays_at_once_leave_a_slot_for_the_schedule(api: AirflowApi, repl
     """Of the pool's four slots the replays of a pipeline have three, however many there are."""
     live = Runs(api, TOPIC)
     produce(kafka, read_flights(100), topic=TOPIC)
-    both = [api.trigger(replays.dag_id, {"batches": "1..3", "chunk_size": size}) for size in (100, 101)]
+    both = [api.trigger(replays.dag_id, {"batches": batches}) for batches in ("1..3", "2..3")]
 
     def at_work() -> int:
         tasks = [t for run_id in both for t in api.task_instances(replays.dag_id, run_id)]
@@ -291,7 +290,7 @@ def test_two_replays_at_once_leave_a_slot_for_the_schedule(api: AirflowApi, repl
 
     def done() -> bool:
         most.append(at_work())
-        return api.get(f"/dags/{TOPIC}/dagRuns/{beside}")["state"] in ("success", "failed")
+        return api.dag_run(TOPIC, beside)["state"] in ("success", "failed")
 
     assert wait_until(done, 300, poll_s=0.1)
     assert live.ended(beside)["state"] == "success"
