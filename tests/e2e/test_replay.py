@@ -143,25 +143,6 @@ def test_a_replay_that_cannot_be_is_refused_in_one_sentence(api: AirflowApi, rep
     assert api.variables(f"tidegate.{TOPIC}.") == before
 
 
-def test_a_run_id_stands_for_what_it_was_first_asked(api: AirflowApi, replays: Replays, kafka: dict[str, str]) -> None:
-    """Deleted and triggered again: the same parameters load it again, other ones are refused by name."""
-    run_id = f"mine-{uuid.uuid4().hex[:8]}"
-
-    def run(**conf: Any) -> dict[str, Any]:
-        return replays.ended(api.trigger(replays.dag_id, conf, run_id=run_id))
-
-    assert run(batches="1")["state"] == "success"
-    api.delete(f"/dags/{replays.dag_id}/dagRuns/{run_id}")
-    other = run(batches="2")
-    assert (other["state"], other["tasks"]["plan"]) == ("failed", "failed")
-    assert f"the run id {run_id} was used before" in replays.log(other, "plan")
-    api.delete(f"/dags/{replays.dag_id}/dagRuns/{run_id}")
-    again = run(batches="1")
-    assert again["state"] == "success"
-    assert "all of it landed: loading it again" in replays.log(again, "plan")
-    assert verdict(api, kafka).holds
-
-
 def test_a_dry_run_changes_nothing(api: AirflowApi, replays: Replays) -> None:
     """It tells what would be read and replaced; nothing is saved, and no load runs."""
     before = api.variables(f"tidegate.{TOPIC}.")
@@ -232,6 +213,25 @@ def test_a_replay_into_another_table_leaves_the_pipelines_own_alone(
     assert len(IcebergHistory().receipts(TABLE, TOPIC)) == snapshots
     assert events(api) == told  # a trial's table is nobody's asset
     assert api.get(f"/assets?name_pattern={trial}")["assets"] == []
+
+
+def test_a_run_id_stands_for_what_it_was_first_asked(api: AirflowApi, replays: Replays, kafka: dict[str, str]) -> None:
+    """Deleted and triggered again: the same parameters load it again, other ones are refused by name."""
+    run_id = f"mine-{uuid.uuid4().hex[:8]}"
+
+    def run(**conf: Any) -> dict[str, Any]:
+        return replays.ended(api.trigger(replays.dag_id, conf, run_id=run_id))
+
+    assert run(batches="1")["state"] == "success"
+    api.delete(f"/dags/{replays.dag_id}/dagRuns/{run_id}")
+    other = run(batches="2")
+    assert (other["state"], other["tasks"]["plan"]) == ("failed", "failed")
+    assert f"the run id {run_id} was used before" in replays.log(other, "plan")
+    api.delete(f"/dags/{replays.dag_id}/dagRuns/{run_id}")
+    again = run(batches="1")
+    assert again["state"] == "success"
+    assert "all of it landed: loading it again" in replays.log(again, "plan")
+    assert verdict(api, kafka).holds
 
 
 def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
