@@ -17,12 +17,11 @@ import structlog
 from airflow.dag_processing.dagbag import DagBag
 from airflow.dag_processing.processor import _serialize_dags
 from airflow.sdk import RetryAction
-from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager
 from airflow.serialization.serialized_objects import DagSerialization
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidegate.airflow.dag_factory import _validate, build_dags, pipeline_dag, replay_dag
+from tidegate.airflow.dag_factory import _validate, pipeline_dag, replay_dag
 from tidegate.airflow.operators import LoadOperator, _interval, _request
 from tidegate.airflow.replay_operators import LoadChunkOperator
 from tidegate.airflow.retries import RetryWhatCanHeal
@@ -134,17 +133,6 @@ def test_a_file_whose_name_no_dag_can_have_is_an_import_error_of_its_own(dags: P
     assert errors.keys() == {f"pipelines/{name}.yaml" for name in names}
 
 
-def test_a_task_validates_no_dag(dags: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The DAG processor did, and a task's start must not wait for the DAGs of others."""
-    calls: list[str] = []
-    monkeypatch.setattr("tidegate.airflow.dag_factory._validate", lambda dag: calls.append(dag.dag_id))
-    build_dags(dags / "pipelines", spark_jobs=Path())
-    assert calls == ["flights", "flights__replay"]
-    with _airflow_parsing_context_manager(dag_id="flights", task_id="plan"):
-        build_dags(dags / "pipelines", spark_jobs=Path())
-    assert len(calls) == 2
-
-
 TEXTS = st.text(max_size=300) | st.sampled_from(
     ["a", "@daily", "* * * * *", "0 0 31 2 *", "m:f", "lake.a.b", "..", "\x00", "\ud800"]
 )
@@ -178,6 +166,7 @@ def test_whatever_a_pipeline_file_may_hold_airflow_takes(changes: dict[str, Any]
         _validate(dag)
         data = DagSerialization.to_dict(dag)
         json.dumps(data, allow_nan=False).encode()
+        DagSerialization.from_dict(data)
         assert len(pipeline.pool) <= 256
 
 
