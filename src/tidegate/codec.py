@@ -34,7 +34,7 @@ MASK = "***"
 def encode(kind: str, body: Mapping[str, Any]) -> str:
     """One line of text that `decode` reads back."""
     written = f"tidegate {VERSION} {_dumps({'kind': kind, 'body': body})}"
-    return f"{_shown(written)} {base64.b64encode(zlib.compress(written.encode(), 9)).decode()}"
+    return f"{_shown(written)} {base64.b64encode(zlib.compress(written.encode())).decode()}"
 
 
 def decode(kind: str, text: str, *, key: str, repair: str) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class StateUnavailable(StateError):
 
 
 class StateCorrupt(StateError):
-    """A saved value is not what was written (checksum, version, shape)."""
+    """A saved value is not what was written (copy, version, shape)."""
 
 
 class StateMasked(StateCorrupt):
