@@ -31,7 +31,8 @@ LONG_S = 120.0
 
 def at(address: str, **more: str) -> dict[str, str]:
     """The settings of a client that buffers little, so that a log is read in many steps."""
-    return {"bootstrap.servers": address, "client.id": "test", "queued.max.messages.kbytes": "64", **more}
+    small = {"queued.max.messages.kbytes": "64", "fetch.message.max.bytes": "65536"}
+    return {"bootstrap.servers": address, "client.id": "test", **small, **more}
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def broker(tmp_path: Path) -> Iterator[PrivateBroker]:
     made = new_broker(tmp_path / "kafka")
     with running(made):
         make_topic({"bootstrap.servers": made.address()}, TOPIC)
-        write({"bootstrap.servers": made.address(), "batch.size": "4096"}, TOPIC, 0, RECORDS)
+        write({"bootstrap.servers": made.address(), "batch.size": "4096"}, TOPIC, 0, [b"x" * 200] * RECORDS)
         yield made
 
 
