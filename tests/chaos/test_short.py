@@ -80,12 +80,14 @@ def test_no_record_is_lost_or_doubled_by_a_fault_while_a_batch_is_written(harnes
     assert harness.judge(), harness.result.verdicts[-1]
 
 
-@pytest.mark.parametrize(("fault", "pipeline"), [("rolled-back", CONNECT), ("dropped", BATCHES)])
+@pytest.mark.parametrize(
+    ("fault", "phase", "pipeline"), [("rolled-back", "before-cursor", CONNECT), ("dropped", "before-write", BATCHES)]
+)
 def test_a_table_that_lost_batches_stops_the_schedule_until_one_command_brings_them_back(
-    harness: Harness, fault: str, pipeline: str
+    harness: Harness, fault: str, phase: str, pipeline: str
 ) -> None:
     """Refused, not silently green; after `tidegate ledger reload` the schedule goes on by itself."""
-    struck = harness.strike(Planned(OF_TABLE.index(fault), BY_NAME[fault], "random", SEED, pipeline))
+    struck = harness.strike(Planned(OF_TABLE.index(fault), BY_NAME[fault], phase, SEED, pipeline))
     assert (struck.broken, struck.help) == ("", 1)
 
 
