@@ -7,7 +7,7 @@ Pure: the standard library only. `tidegate.airflow.notes` writes it, `tidegate l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 LONGEST = 1000  # of Airflow's own column
@@ -69,6 +69,12 @@ def note(plan: str | None, failed: str | None) -> str | None:
     room = LONGEST - len(failed) - 1
     kept = plan if len(plan) <= room else f"{plan[: max(room - 1, 0)]}…"
     return f"{kept}\n{failed}"[-LONGEST:]
+
+
+def since_success(runs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The runs after the newest one that succeeded; the oldest first, as they are given."""
+    succeeded = [n for n, run in enumerate(runs) if run["state"] == "success"]
+    return runs[succeeded[-1] + 1 :] if succeeded else runs
 
 
 def failed_runs(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:

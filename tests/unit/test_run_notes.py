@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.run_notes import FAILED, LONGEST, failed_runs, failure, next_run, note
+from tidegate.run_notes import FAILED, LONGEST, failed_runs, failure, next_run, note, since_success
 
 PLAN = {"seq": 7, "redo": False}
 
@@ -70,3 +70,15 @@ def test_failed_runs_are_told_from_their_notes() -> None:
     ]
     logs = "Failed; see the logs of its tasks."
     assert failed_runs(runs) == {"a": "Failed in load: away.", "b": logs, "c": logs}
+
+
+def test_failures_count_since_the_last_success() -> None:
+    """What failed before is over."""
+    runs = [
+        {"state": "failed", "n": 1},
+        {"state": "success", "n": 2},
+        {"state": "failed", "n": 3},
+        {"state": "running", "n": 4},
+    ]
+    assert [run["n"] for run in since_success(runs)] == [3, 4]
+    assert since_success(runs[:1]) == runs[:1]

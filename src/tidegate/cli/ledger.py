@@ -24,6 +24,7 @@ from tidegate.history import Entry, Rebuilt, entries, rebuild, versions
 from tidegate.ledger import Ledger, Listing
 from tidegate.planning import SavedRange
 from tidegate.ranges import OffsetRange, TopicPartition, selection_to_json
+from tidegate.run_notes import failed_runs, since_success
 from tidegate.table import Missing, TableHistory, find_missing
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ def show(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show what ran: batch, run, range, rows, seconds, who, why, and which version of the transform."""
+    """Show what ran: batch, run, range, rows, seconds, who, why, and which version of the transform.
+
+    Of runs that failed since the last success: what failed, the fix, and what the next run does.
+    """
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         book = Ledger(remote.store, this.name)
@@ -59,17 +63,22 @@ def show(
         except StateCorrupt as error:
             cursor, faults = Cursor(this.name), [str(error), *faults]
         receipts = remote.sink.receipts(this.sink.table, this.name)
-        who = remote.triggered_by(this.name)
+        runs = remote.runs(this.name)
+    who = {run["dag_run_id"]: str(run.get("triggering_user_name") or run["run_type"]) for run in runs}
+    failures = failed_runs(since_success(runs))
     found = entries(saved, receipts, cursor)
     loaded_by = {version: selection_to_json(ranges) for version, ranges in versions(receipts).items()}
     if as_json:
         batches = [{**entry.to_json(), "who": who.get(entry.run_id)} for entry in found]
-        out.print_json(json.dumps({"pipeline": this.name, "batches": batches, "transforms": loaded_by, "faults": faults}))
+        told = {"transforms": loaded_by, "failures": failures, "faults": faults}
+        out.print_json(json.dumps({"pipeline": this.name, "batches": batches, **told}))
     else:
         _print_entries(found[-last:], who, len(found))
         for version, ranges in loaded_by.items():
             offsets = sum(until - start for parts in ranges.values() for bounds in parts.values() for start, until in bounds)
             out.print(f"transform {version}: {offsets:,} offsets", markup=False)
+        for run_id, why in failures.items():
+            out.print(f"run {run_id}: {why}", markup=False, style="red")
         for fault in faults:
             err.print(fault, markup=False, style="red")
     if faults:

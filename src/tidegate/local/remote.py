@@ -126,13 +126,12 @@ class Remote:
             raise StateError(f"pipeline {pipeline.name} has no cursor yet", fix="Run it once")
         return ledger.cursor()
 
-    def triggered_by(self, pipeline: str) -> dict[str, str]:
-        """Who or what started each of the pipeline's runs that Airflow knows: a user's name, else the kind of run."""
+    def runs(self, pipeline: str) -> list[dict[str, Any]]:
+        """The pipeline's runs that Airflow knows, the oldest first; none where it has no such DAG."""
         try:
-            runs = self._api.dag_runs(pipeline)
+            return self._api.dag_runs(pipeline)
         except PlatformError:  # no such DAG (any more)
-            return {}
-        return {run["dag_run_id"]: run.get("triggering_user_name") or run["run_type"] for run in runs}
+            return []
 
     def active_runs(self, pipeline: str) -> list[str]:
         """The pipeline's runs that are queued or running."""
