@@ -123,7 +123,7 @@ RULES = (
         r"|data has been aged out",
         OffsetsOutOfRange,
         "the range is not in the topic's log (retention deleted it, or the log was truncated)",
-        "Run `tidegate plan` with the pipeline's name: it says which offsets are lost, and the command that goes on without them",
+        "Run `tidegate plan` with the pipeline's name: it says which offsets are lost, and which command goes on without",
     ),
     _rule(
         r"org\.apache\.kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException)"
