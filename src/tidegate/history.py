@@ -119,13 +119,15 @@ class Rebuilt:
     """A schedule made of receipts: the cursor, the saved ranges of its batches, and what the receipts leave open.
 
     `whole` says that the positions of all partitions are known. A receipt of an older version names only the partitions that
-    its batch has read, so a partition that was silent for as long as receipts are kept may be unknown.
+    its batch has read, so a partition that was silent for as long as receipts are kept may be unknown. `forgotten` are batches
+    between receipts that neither a receipt nor a saved range tells of, and over whose offsets the next one jumps.
     """
 
     cursor: Cursor
     ranges: tuple[SavedRange, ...]
     notes: tuple[str, ...] = field(default=())
     whole: bool = True
+    forgotten: tuple[int, ...] = ()
 
 
 def rebuild(
@@ -177,6 +179,7 @@ def rebuild(
         tuple(saved_of(receipt, generation) for receipt in batches),
         tuple(position.notes),
         position.whole,
+        tuple(seq for seq in position.jumped_over if seq not in {plan.seq for plan in older}),
     )
 
 
@@ -188,6 +191,7 @@ class _Position:
         self.starts: dict[TopicPartition, int] = {}
         self.topic_ids: dict[str, str] = {}
         self.notes: list[str] = []
+        self.jumped_over: list[int] = []
         self.whole = False
         self._seq = 0
 
@@ -209,7 +213,8 @@ class _Position:
 
     def follow(self, receipt: Receipt) -> None:
         seq = receipt.load.seq
-        if seq > self._seq + 1:
+        silent = range(self._seq + 1, seq)
+        if silent:
             self.notes.append(f"batches {self._seq + 1} to {seq - 1} have no receipt: they held no records, or it has expired")
         self._seq = seq
         for topic, topic_id in receipt.load.topic_ids.items():
@@ -217,6 +222,8 @@ class _Position:
                 self.notes.append(f"batch {seq}: topic {topic} starts anew with id {topic_id}")
                 self._forget(topic)
             self.topic_ids[topic] = topic_id
+        if any(self.offsets.get(r.topic_partition, r.from_offset) < r.from_offset for r in receipt.load.ranges):
+            self.jumped_over += silent
         for r in receipt.load.ranges:
             tp = r.topic_partition
             at = self.offsets.get(tp, r.from_offset)

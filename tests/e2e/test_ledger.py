@@ -245,7 +245,7 @@ def test_a_rebuilt_cursor_knows_a_partition_that_was_silent_all_the_time(
     for key in api.variables(f"tidegate.{name}."):
         api.delete_variable(key)
     refused = project.tidegate("ledger", "rebuild", name, code=1)
-    assert "nothing is known of batch 1" in refused["message"]
+    assert "nothing is known of batch 1 of silent" in refused["message"]
     assert api.variables(f"tidegate.{name}.") == {}
     project.tidegate("ledger", "rebuild", name, "--accept-gaps")
     after = Ledger(ApiStore(api), name).cursor()

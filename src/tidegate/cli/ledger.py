@@ -315,10 +315,10 @@ def _gaps(
 
 
 def _forgotten_batches(made: Rebuilt, history: TableHistory, saved: list[SavedRange]) -> list[int]:
-    """Batches before the first one of the table's whole history, of which no saved range is left either."""
+    """Batches that nothing tells of: before the first one of the table's whole history, or between two of its batches."""
     first = made.ranges[0].seq if history.complete else 1
     known = {plan.seq for plan in saved}
-    return [seq for seq in range(1, first) if seq not in known]
+    return [*(seq for seq in range(1, first) if seq not in known), *made.forgotten]
 
 
 def _refusal(
@@ -342,8 +342,8 @@ def _refusal(
         )
     if forgotten and not accept_gaps:
         return StateError(
-            f"{this.sink.table} begins with batch {forgotten[-1] + 1} of {this.name}, and nothing is known of "
-            f"batch {some(map(str, forgotten))}: they held no records, or were lost with an earlier table",
+            f"nothing is known of batch {some(map(str, forgotten))} of {this.name}: no commit of {this.sink.table} carries a "
+            "receipt, and no saved range is left. They held no records, or are lost",
             fix="Nothing was written. Give --accept-gaps to go on without them; `tidegate replay` loads offsets afterwards",
         )
     return None

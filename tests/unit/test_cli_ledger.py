@@ -1,0 +1,148 @@
+"""Laws of the ledger's commands, on in-memory ports; on the real parts: `tests/e2e/test_ledger.py`, `test_lost_tables.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from click.testing import Result
+from fakes import FakeBrokers, FakeHistory, MemoryStore
+from typer.testing import CliRunner
+
+from tidegate.cli import ledger
+from tidegate.config import Pipeline, Sink, Source
+from tidegate.cursor import Cursor, Positions
+from tidegate.errors import RequestError, StateError
+from tidegate.ledger import Ledger
+from tidegate.planning import Decision, SavedRange
+from tidegate.ranges import OffsetRange, TopicPartition
+from tidegate.receipts import LoadId, Receipt
+
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def receipt(seq: int, start: int, until: int, others: Positions | None = None) -> Receipt:
+    load = LoadId("p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), "v", f"a{seq}", {"t": "id"}, others=others)
+    return Receipt(load, 100 + seq, 1000 * seq, until - start)
+
+
+@dataclass
+class FakeRemote:
+    """Two batches of one partition of two in the table, by an older version; no Variable is left."""
+
+    store: MemoryStore = field(default_factory=MemoryStore)
+    sink: FakeHistory = field(default_factory=lambda: FakeHistory([receipt(1, 0, 10), receipt(2, 10, 20)]))
+    active: list[str] = field(default_factory=list)
+    api: Any = None
+
+    def brokers(self, _pipeline: Pipeline) -> FakeBrokers:
+        return FakeBrokers({P0: 30, P1: 40})
+
+    def active_runs(self, _pipeline: str) -> list[str]:
+        return self.active
+
+    def cursor(self, pipeline: Pipeline) -> Cursor:
+        return Ledger(self.store, pipeline.name).cursor()
+
+    @property
+    def saved(self) -> Cursor:
+        return Ledger(self.store, "p").cursor()
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
+    made = FakeRemote()
+    monkeypatch.setattr(ledger, "open_remote", lambda _: contextlib.nullcontext(made))
+    monkeypatch.setattr(ledger, "the_pipeline", lambda *_: PIPELINE)
+    return made
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(ledger.app, ["ledger", *words])
+
+
+def test_a_rebuild_stops_at_a_partition_whose_position_nothing_tells(remote: FakeRemote) -> None:
+    """It may have been read, or be new; an operator names its position."""
+    refused = run("rebuild", "p")
+    assert isinstance(refused.exception, StateError)
+    assert "nothing tells how far p has read t-1" in str(refused.exception)
+    assert "--position t:1:0" in str(refused.exception)
+    assert remote.store.values == {}
+    assert isinstance(run("rebuild", "p", "--position", "1000").exception, RequestError)
+    done = run("rebuild", "p", "--position", "t:1:33", "--json")
+    assert done.exit_code == 0
+    assert remote.saved.offsets == {P0: 20, P1: 33}
+    assert json.loads(done.stdout)["unknown"] == []
+
+
+def test_a_rebuild_of_receipts_that_tell_the_whole_cursor_asks_for_nothing(remote: FakeRemote) -> None:
+    """A partition that they do not name is new."""
+    remote.sink.found[1] = receipt(2, 10, 20, Positions({}, {}))
+    assert run("rebuild", "p").exit_code == 0
+    assert remote.saved.offsets == {P0: 20}
+
+
+def test_a_rebuild_stops_where_the_table_begins_after_the_first_batch(remote: FakeRemote) -> None:
+    """Nothing is known of what came before; an expired table keeps that to itself."""
+    remote.sink.found = [receipt(2, 10, 20, Positions({}, {}))]
+    assert "nothing is known of batch 1 of p" in str(run("rebuild", "p").exception)
+    dry = run("rebuild", "p", "--dry-run", "--json")
+    assert dry.exit_code == 1
+    assert remote.store.values == {}
+    remote.sink.expired = True
+    assert run("rebuild", "p").exit_code == 0
+
+
+def test_a_rebuild_writes_down_what_the_table_lacks_where_that_is_accepted(remote: FakeRemote) -> None:
+    """By a saved range that no commit and no file vouches for."""
+    remote.sink.found = [receipt(1, 0, 10), receipt(3, 25, 30, Positions({}, {}))]
+    why = (Decision(P0, "cursor", "log end"),)
+    Ledger(remote.store, "p").save_range(SavedRange("p", 2, "run2", (OffsetRange("t", 0, 10, 25),), why, {"t": "id"}, {}, 1))
+    assert "lacks offsets before the rebuilt cursor of p: t-0 [10, 25)" in str(run("rebuild", "p").exception)
+    assert run("rebuild", "p", "--accept-gaps").exit_code == 0
+    assert remote.saved.absent == (OffsetRange("t", 0, 10, 25),)
+
+
+def test_a_rebuild_stops_at_batches_that_nothing_tells_of(remote: FakeRemote) -> None:
+    """The next batch jumps over their offsets; a jump between neighbours was an accepted loss."""
+    remote.sink.found = [receipt(1, 0, 10), receipt(2, 12, 20), receipt(4, 25, 30, Positions({}, {}))]
+    refused = run("rebuild", "p")
+    assert isinstance(refused.exception, StateError)
+    assert "nothing is known of batch 3 of p" in str(refused.exception)
+    remote.sink.found[2] = receipt(4, 20, 30, Positions({}, {}))
+    assert run("rebuild", "p").exit_code == 0
+
+
+def test_a_schedule_is_rebuilt_while_nothing_runs(remote: FakeRemote) -> None:
+    """A run would write over it."""
+    remote.active.append("scheduled__1")
+    assert "is running (scheduled__1)" in str(run("rebuild", "p").exception)
+
+
+def test_a_reload_says_what_is_missing_and_loads_it(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a replay of exactly that; a whole table needs none."""
+    whole = receipt(2, 10, 20).to_json()
+    del whole["ranges"]
+    Ledger(remote.store, "p").save_cursor(Cursor("p", 2, {P0: 20}, {"t": "id"}, receipt=whole, starts={P0: 0}))
+    assert run("reload", "p", "--json").exit_code == 0
+    lost = remote.sink.found.pop()
+    dry = run("reload", "p", "--dry-run", "--json")
+    assert dry.exit_code == 1
+    assert json.loads(dry.stdout)["missing"]["ranges"] == {"t": {"0": [[10, 20]]}}
+
+    class Api:
+        triggered: tuple[str, dict[str, Any]] | None = None
+
+        def trigger(self, dag_id: str, params: dict[str, Any]) -> str:
+            self.triggered = dag_id, params
+            remote.sink.found.append(replace(lost, load=replace(lost.load, replay="again"), snapshot=900))
+            return "manual__1"
+
+    remote.api = Api()
+    monkeypatch.setattr("tidegate.cli.replay.follow", lambda *_: {"run_id": "manual__1", "state": "success", "why": None})
+    assert run("reload", "p").exit_code == 0
+    assert remote.api.triggered == ("p__replay", {"offsets": {"t": {"0": [[10, 20]]}}, "accept_loss": False})
