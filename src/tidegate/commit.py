@@ -102,16 +102,13 @@ def commit_of(saved: SavedRange, receipt: Receipt | None, *, record_bytes: float
     """
     if saved.to_load:
         _check_receipt(saved, receipt)
-    summary = None
-    if receipt is not None:  # without its ranges, which would double the cursor's size
-        summary = {name: value for name, value in receipt.to_json().items() if name != "ranges"}
     return Commit(
         requirement_of(saved),
         AdvanceCursor(
             saved.seq,
             until_offsets(saved.ranges),
             saved.topic_ids,
-            summary,
+            None if receipt is None else receipt.summary(),
             frozenset(saved.retired),
             saved.planned_at_ms,
             record_bytes,
@@ -183,6 +180,7 @@ def apply(cursor: Cursor, commit: Commit) -> Cursor:
             offsets=offsets,
             topic_ids={t: topic_id for t, topic_id in {**cursor.topic_ids, **update.topic_ids}.items() if t in topics},
             receipt=update.receipt if update.receipt is not None else cursor.receipt,
+            previous=cursor.receipt if update.receipt is not None else cursor.previous,
             fired_at_ms=update.fired_at_ms if update.fired_at_ms is not None else cursor.fired_at_ms,
             record_bytes=update.record_bytes if update.record_bytes is not None else cursor.record_bytes,
             starts={tp: offset for tp, offset in {**cursor.starts, **update.starts}.items() if tp in offsets},

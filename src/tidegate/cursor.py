@@ -50,8 +50,8 @@ class Cursor:
     """`topic_ids` are the ids (KIP-516) of the topics the offsets belong to, `starts` where each partition was begun.
 
     `generation` counts how often the cursor was rebuilt: what was saved under an older one is never committed.
-    Of the last batch, `receipt` tells its commit (JSON-ready), `fired_at_ms` when it was planned (epoch ms), `record_bytes` the
-    mean size of its records.
+    Of the last batch, `receipt` tells its commit (JSON-ready), `previous` the commit of the batch before it, `fired_at_ms` when
+    it was planned (epoch ms), `record_bytes` the mean size of its records.
     `absent` are committed ranges that an operator accepted to be missing in the table. `former` is, for each partition of a
     topic that was deleted and created again, how far its former topic had been read: the table may hold rows of it up to there.
     """
@@ -68,6 +68,7 @@ class Cursor:
     generation: int = 0
     absent: tuple[OffsetRange, ...] = ()
     former: Mapping[TopicPartition, int] = field(default_factory=dict)
+    previous: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.seq, bool) or not isinstance(self.seq, int) or self.seq < 0:
@@ -95,6 +96,7 @@ class Cursor:
             "generation": self.generation,
             "absent": selection_to_json(self.absent),
             "former": offsets_to_json(self.former),
+            "previous": None if self.previous is None else dict(self.previous),
         }
 
     @staticmethod
@@ -118,4 +120,5 @@ class Cursor:
                 value.get("generation", 0),
                 selection_from_json(value.get("absent", {})),
                 offsets_from_json(value.get("former", {})),
+                value.get("previous"),
             )

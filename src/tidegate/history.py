@@ -169,10 +169,11 @@ def rebuild(
         last.load.seq,
         position.offsets,
         position.topic_ids,
-        receipt={name: value for name, value in last.to_json().items() if name != "ranges"},
+        receipt=last.summary(),
         fired_at_ms=last.committed_at_ms,
         starts=position.starts,
         generation=generation,
+        previous=batches[-2].summary() if len(batches) > 1 else None,
     )
     return Rebuilt(
         cursor,

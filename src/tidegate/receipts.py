@@ -134,7 +134,7 @@ class Receipt:
         return covers(self.load.ranges, ranges)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready, as kept in XComs and in the cursor."""
+        """JSON-ready."""
         return {
             "pipeline": self.load.pipeline,
             "seq": self.load.seq,
@@ -151,6 +151,10 @@ class Receipt:
             "rows": self.rows,
             "kept": self.kept,
         }
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-ready, as kept in the cursor: without the ranges, which would double its size."""
+        return {name: value for name, value in self.to_json().items() if name != "ranges"}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Receipt:

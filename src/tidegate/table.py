@@ -4,16 +4,18 @@ A committed batch can leave its table: somebody drops or renames the table, roll
 one. The schedule must not go on as if nothing had happened. But a table is healthy whose snapshots were expired, or whose files
 were compacted by somebody else, although the receipts are gone then. So three kinds of evidence count, in this order:
 
-    lineage    the commit of the last batch, as the cursor remembers it, is an ancestor of the table's current state
+    lineage    the commits of the last two batches, as the cursor remembers them, are ancestors of the table's current state
     receipts   commits in that lineage, of batches and of replays, cover the ranges
     files      data files, by their bounds of the identity columns, hold rows of the ranges
 
-docs/adr/0007-lost-tables.md has the reasons. Pure: values in, values out.
+Two, since a table can be lost between the plan of a batch and its commit: the newer commit proves that its batch came to this
+table, the older one that the table was still the same. docs/adr/0007-lost-tables.md has the reasons. Pure: values in, values
+out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -136,18 +138,19 @@ def find_missing(
         saved: reads the saved ranges of committed batches, as far as they are kept; asked only where the lineage is broken.
         files: reads the bounds of the table's data files, over the origin columns, or over the batch alone where rows are
             known by their batch; asked likewise.
-        lineage: whether the commit of the last batch vouches for all before it; not so where the cursor was made of it.
+        lineage: whether the commits of the last batches vouch for all before them; not so where the cursor was made of them.
 
     Raises:
         StateCorrupt: a receipt cannot be read.
     """
-    last = cursor.receipt
-    if last is None or (lineage and last["snapshot"] in history.snapshots):
+    last = [told for told in (cursor.receipt, cursor.previous) if told is not None]
+    doubted = [told for told in last if not lineage or told["snapshot"] not in history.snapshots]
+    if not doubted:
         return None
     batches = {plan.seq: plan for plan in saved() if plan.to_load and not other_topics(plan.topic_ids, cursor.topic_ids)}
     boxes = list(files()) if history.commits else []
-    by_batch = last.get("batch") is not None
-    if not _is_rolled_back(last, history) and _holds_last(last, batches, boxes, by_batch=by_batch):
+    by_batch = doubted[0].get("batch") is not None
+    if all(not _is_rolled_back(told, history) and _holds(told, batches, boxes, by_batch=by_batch) for told in doubted):
         return None
     receipts = [r for r in history.receipts(cursor.pipeline) if not other_topics(r.load.topic_ids, cursor.topic_ids)]
     if by_batch:
@@ -171,18 +174,18 @@ def _why(history: TableHistory) -> str:
     return "its current state does not descend from their commits (the table was rolled back, restored, or made anew)"
 
 
-def _is_rolled_back(last: Any, history: TableHistory) -> bool:
-    """Whether the commit of the last batch cannot have been an ancestor: the lineage is known from before it on."""
-    before = last["committed_at_ms"] - CLOCKS_APART_MS
+def _is_rolled_back(told: Mapping[str, Any], history: TableHistory) -> bool:
+    """Whether a commit that is no ancestor cannot have expired: the lineage is known from before it on."""
+    before = told["committed_at_ms"] - CLOCKS_APART_MS
     return history.complete or any(commit.committed_at_ms < before for commit in history.commits)
 
 
-def _holds_last(last: Any, batches: dict[int, SavedRange], boxes: Sequence[Box], *, by_batch: bool) -> bool:
-    """Whether the rows of the last batch are there, where its commit may have expired; so also where that cannot be told."""
-    plan = batches.get(last["seq"])
-    if not last["rows"] or plan is None:
+def _holds(told: Mapping[str, Any], batches: dict[int, SavedRange], boxes: Sequence[Box], *, by_batch: bool) -> bool:
+    """Whether rows of a batch are there, where its commit may have expired; so also where that cannot be told."""
+    plan = batches.get(told["seq"])
+    if not told["rows"] or plan is None:
         return True
-    return _touched(_batch_boxes(last["seq"]) if by_batch else boxes_of(plan.to_load), boxes)
+    return _touched(_batch_boxes(told["seq"]) if by_batch else boxes_of(plan.to_load), boxes)
 
 
 def _batch_boxes(batch: int) -> tuple[Box, ...]:

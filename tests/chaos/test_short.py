@@ -81,7 +81,7 @@ def test_no_record_is_lost_or_doubled_by_a_fault_while_a_batch_is_written(harnes
 
 
 @pytest.mark.parametrize(
-    ("fault", "phase", "pipeline"), [("rolled-back", "before-cursor", CONNECT), ("dropped", "before-write", BATCHES)]
+    ("fault", "phase", "pipeline"), [("rolled-back", "before-write", CONNECT), ("dropped", "before-write", BATCHES)]
 )
 def test_a_table_that_lost_batches_stops_the_schedule_until_one_command_brings_them_back(
     harness: Harness, fault: str, phase: str, pipeline: str

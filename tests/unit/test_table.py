@@ -61,6 +61,11 @@ class World:
         commit_batch(self.pipeline, planned.key, receipt, store=self.store)
         return planned
 
+    def batch_of_ten(self, run_id: str) -> Planned:
+        """A batch of ten records that have just come."""
+        self.brokers.latest[P0] += 10
+        return self.batch(run_id)
+
     def land(self, load: LoadId) -> Receipt:
         self.now_ms += 1
         made = Receipt(load, self.now_ms, self.now_ms, total_count(load.ranges))
@@ -170,13 +175,15 @@ def test_files_that_do_not_say_what_they_hold_leave_an_expired_table_believed(wo
 
 
 def test_an_expired_table_is_believed_where_nothing_can_tell(world: World) -> None:
-    """The last batch made no row, or its Variable is gone."""
+    """The last batches made no row, or their Variables are gone."""
     world.sink.found.clear()
     world.sink.expired = True
     world.stranger()
     cursor = world.cursor
     assert cursor.receipt is not None
-    Ledger(world.store, "p").save_cursor(replace(cursor, receipt={**cursor.receipt, "rows": 0}))
+    Ledger(world.store, "p").save_cursor(
+        replace(cursor, receipt={**cursor.receipt, "rows": 0}, previous={**cursor.receipt, "seq": 99})
+    )
     assert world.plan("next").saved.seq == 4
 
 
@@ -230,6 +237,30 @@ def test_ranges_of_a_topic_that_was_created_again_are_nobodys(world: World) -> N
     found = find_missing(other, world.sink.history(""), lambda: saved, list)
     assert found is not None
     assert found.ranges == (OffsetRange("t", 0, 0, 5),)
+
+
+@pytest.mark.parametrize(("left", "missing"), [(0, "t-0 [0, 20)"), (1, "t-0 [10, 20)")], ids=["recreated", "rolled back"])
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_table_that_was_lost_between_a_plan_and_its_load_is_refused_by_the_next_plan(
+    world: World, left: int, missing: str, *, expired: bool
+) -> None:
+    """The batch came to another table than the one that its plan had looked at."""
+    del world.sink.found[left:2]
+    world.sink.boxes = [*[file(0, 9)][:left], file(20, 29)]
+    world.sink.expired = expired
+    assert world.missing()[0] == missing
+    world.replay(OffsetRange("t", 0, 0, 20))
+    world.batch("next")
+    world.batch_of_ten("later")
+
+
+def test_a_first_batch_has_nothing_before_it() -> None:
+    """A table with one batch is whole."""
+    world = World()
+    ledger = Ledger(world.store, "p")
+    ledger.save_cursor(replace(world.cursor, previous=None))
+    del world.sink.found[:2]
+    assert world.plan("next").saved.seq == 4
 
 
 def test_a_schedule_that_has_loaded_nothing_asks_nothing_of_its_table() -> None:
@@ -337,6 +368,7 @@ def test_a_cleared_run_that_nothing_is_known_of_fails_by_name(world: World) -> N
     world.store.delete(ledger.range_key(1, "run1"))
     del world.sink.found[:2]
     world.sink.expired = True
+    world.sink.boxes = [file(0, 29)]
     before = dict(world.store.values)
     with pytest.raises(RangeForgotten, match=r"run run1 of p.*keep_ranges: 1000.*tidegate replay p"):
         world.plan("run1", ran_at_ms=HOUR_MS - 1)
