@@ -125,12 +125,13 @@ def test_a_table_that_nobody_owns_is_taken_by_the_first_load(spark: SparkSession
 def test_a_table_of_batches_is_never_shared(spark: SparkSession, load: Load, job: Job, table: str) -> None:
     """Whatever the job says, and also when the receipts are gone."""
     load(replace(job(0, 10, seq=1, transform="shapes:counted"), identity="batch"))
+    commits = snapshots(spark, table)
     visits = replace(
         job(10, 20, seq=2, transform="shapes:counted"), identity="batch", pipeline="visits", shared_with=("orders",)
     )
     with pytest.raises(SinkMisfit, match="is pipeline orders's, whose batches have the same numbers as those of visits"):
         load(visits)
-    assert snapshots(spark, table) == 1
+    assert snapshots(spark, table) == commits
 
 
 def test_two_pipelines_that_make_one_table_at_once_are_told_apart(
@@ -156,7 +157,7 @@ def test_the_properties_are_read_only_where_no_recent_commit_says_who_owns_the_t
     """A schedule's next batch and a redo cost no more round trips than before."""
     load(job(0, 10))
     summaries = [row["summary"] for row in spark.table(f"{table}.snapshots").collect()]
-    assert [summary[OWNED] for summary in summaries] == ["true"]
+    assert [summary[OWNED] for summary in summaries if "tidegate.pipeline" in summary] == ["true"]
     asked: list[str] = []
     real = tidegate.spark.ownership._named
 
