@@ -94,6 +94,7 @@ class FakeHistory:
     boxes: list[Box] = field(default_factory=list)
     exists: bool = True
     expired: bool = False
+    owners: frozenset[str] = frozenset()
 
     def history(self, table: str) -> TableHistory:
         """The newest commit first."""
@@ -106,7 +107,7 @@ class FakeHistory:
             for r in self.found
         ]
         commits = tuple([*ours, *self.others][::-1])
-        return TableHistory(commits if self.exists else (), exists=self.exists, complete=not self.expired)
+        return TableHistory(commits if self.exists else (), exists=self.exists, complete=not self.expired, owners=self.owners)
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """The oldest commit first."""

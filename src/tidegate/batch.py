@@ -28,6 +28,7 @@ from tidegate.fence import (
     forgotten_range,
     landed,
     missing_in_table,
+    present_again,
     waiting_range,
 )
 from tidegate.ledger import Ledger, Listing
@@ -102,11 +103,12 @@ def plan_batch(
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()
     history = sink.history(pipeline.sink.table)
-    cursor = _cursor(ledger, listing, pipeline, history)
+    found_cursor = _cursor(ledger, listing, pipeline, history)
+    own = listing.of_run(run_id)
+    cursor = catch_up(pipeline, ledger, listing, found_cursor, history) if own is None else found_cursor
     accepted = ledger.accepted(listing, cursor.seq + 1)
     check_table(pipeline, ledger, listing, cursor, sink=sink, history=history, accepted=accepted)
     create = cursor.receipt is None or bool(accepted and accepted.absent)
-    own = listing.of_run(run_id)
     if own is not None:
         saved, committed = ledger.saved_range(own.key), own.seq <= cursor.seq
         check_loadable(pipeline, own.key, saved, brokers, history, redo=committed)
@@ -116,13 +118,9 @@ def plan_batch(
         key = ledger.save_range(done) if save else ledger.range_key(done.seq, run_id)
         check_loadable(pipeline, key, done, brokers, history, redo=True)
         return Planned(done, key, "own", committed=True, create=False)
-    check_borne_out(pipeline, ledger, listing, cursor, history)
-    found_at = cursor.seq
-    cursor = catch_up(pipeline, ledger, listing, cursor, history)
-    if cursor.seq > found_at:
-        accepted = ledger.accepted(listing, cursor.seq + 1)
-        if save:
-            ledger.save_cursor(cursor)
+    check_borne_out(pipeline, ledger, listing, found_cursor, history)
+    if save and cursor.seq > found_cursor.seq:
+        ledger.save_cursor(cursor)
     waiting = waiting_range(ledger, listing, cursor)
     check_not_passed(pipeline, ledger, cursor, waiting, history)
     if waiting is not None:
@@ -135,8 +133,9 @@ def plan_batch(
         found = _new_range(pipeline, run_id, request, cursor, watermarks, start, accepted, now_ms)
     if isinstance(found, Skip):
         return found
+    found = replace(found, present=present_again(pipeline, cursor, history))
     key = ledger.save_range(found) if save else ledger.range_key(found.seq, found.run_id)
-    caught_up_from = found_at if cursor.seq > found_at else None
+    caught_up_from = found_cursor.seq if cursor.seq > found_cursor.seq else None
     origin: Literal["planned", "adopted"] = "planned" if waiting is None else "adopted"
     return Planned(found, key, origin, caught_up_from=caught_up_from, create=create)
 
@@ -292,8 +291,8 @@ def _cursor(ledger: Ledger, listing: Listing, pipeline: Pipeline, history: Table
     if listing.has_cursor:
         return ledger.cursor()
     later = [r for r in listing.ranges if r.seq > 1]
-    if later or (not listing.ranges and history.reached(pipeline.name)):
-        found = f"a saved range of batch {later[-1].seq}" if later else f"receipts of it in {pipeline.sink.table}"
+    if later or (not listing.ranges and history.was_loaded_by(pipeline.name)):
+        found = f"a saved range of batch {later[-1].seq}" if later else f"rows of it in {pipeline.sink.table}"
         raise CursorLost(
             f"pipeline {pipeline.name} has no cursor ({ledger.cursor_key}), but there is {found}: "
             "it has run before, and must not start again from the beginning",
@@ -316,7 +315,9 @@ def commit_batch(
     listing = ledger.listing()
     saved = ledger.saved_range(key)
     cursor = ledger.cursor() if listing.has_cursor else Cursor(pipeline.name)
-    after = apply(cursor, commit_of(saved, receipt, record_bytes=record_bytes))
+    accepted = ledger.accepted(listing, saved.seq)
+    absent = accepted.absent if accepted else ()
+    after = apply(cursor, commit_of(saved, receipt, record_bytes=record_bytes, absent=absent))
     if after is cursor:
         return saved, cursor, False
     ledger.save_cursor(after)

@@ -76,7 +76,7 @@ def _body(kind: str, text: str) -> dict[str, Any]:
     if written is not None:
         if not _agrees(text.rpartition(" ")[0], _shown(written)):
             raise _Fault("the readable part differs from the packed copy: the value was changed after it was written")
-        value = json.loads(written.removeprefix(f"tidegate {VERSION} "))
+        value = _whole(written)
     elif head is not None:
         raise _Fault("the packed copy at its end cannot be read: the value was changed or cut short after it was written")
     else:
@@ -85,6 +85,19 @@ def _body(kind: str, text: str) -> dict[str, Any]:
         raise _Fault(f"holds a {value['kind']!r}, expected a {kind!r}")
     body: dict[str, Any] = value["body"]
     return body
+
+
+def _whole(written: str) -> dict[str, Any]:
+    head = HEAD.match(written)
+    if head is not None and int(head[1]) != VERSION:
+        raise _other_version(int(head[1]), VERSION)
+    try:
+        value = json.loads(HEAD.sub("", written, count=1))
+    except json.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict) or not isinstance(value.get("body"), dict) or "kind" not in value:
+        raise _Fault("the packed copy at its end holds no kind and body")
+    return value
 
 
 def _unpacked(text: str) -> str | None:

@@ -13,11 +13,11 @@ The manner is PyIceberg's `(updates, requirements)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidegate.chunks import merged
+from tidegate.chunks import merged, without
 from tidegate.cursor import Cursor
 from tidegate.errors import CommitConflict, ReceiptMismatch, some
 from tidegate.planning import SavedRange, other_topics
@@ -75,6 +75,7 @@ class AdvanceCursor:
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     absent: tuple[OffsetRange, ...] = ()
     former: Mapping[TopicPartition, int] = field(default_factory=dict)
+    present: tuple[OffsetRange, ...] = ()
 
     def happened_in(self, cursor: Cursor) -> bool:
         """Whether the cursor has this update behind it."""
@@ -89,13 +90,20 @@ class Commit:
     update: AdvanceCursor
 
 
-def commit_of(saved: SavedRange, receipt: Receipt | None, *, record_bytes: float | None = None) -> Commit:
+def commit_of(
+    saved: SavedRange,
+    receipt: Receipt | None,
+    *,
+    record_bytes: float | None = None,
+    absent: Iterable[OffsetRange] = (),
+) -> Commit:
     """The commit of a saved range whose load left `receipt`; None where there was nothing to load.
 
     Args:
         saved: what was planned.
         receipt: what the sink holds of it.
         record_bytes: mean size of the records, where the load observed it.
+        absent: what an operator accepted for this batch to be missing in the table, also after the range was saved.
 
     Raises:
         ReceiptMismatch: the receipt is another batch's, or does not cover the range.
@@ -113,8 +121,9 @@ def commit_of(saved: SavedRange, receipt: Receipt | None, *, record_bytes: float
             saved.planned_at_ms,
             record_bytes,
             _begun(saved),
-            saved.absent,
+            merged([*saved.absent, *absent, *saved.skipped]),
             _former(saved),
+            saved.present,
         ),
     )
 
@@ -184,7 +193,7 @@ def apply(cursor: Cursor, commit: Commit) -> Cursor:
             fired_at_ms=update.fired_at_ms if update.fired_at_ms is not None else cursor.fired_at_ms,
             record_bytes=update.record_bytes if update.record_bytes is not None else cursor.record_bytes,
             starts={tp: offset for tp, offset in {**cursor.starts, **update.starts}.items() if tp in offsets},
-            absent=merged([*(r for r in cursor.absent if r.topic not in anew), *update.absent]),
+            absent=without([*(r for r in cursor.absent if r.topic not in anew), *update.absent], update.present),
             former=_not_passed({**cursor.former, **update.former}, offsets),
         )
     if commit.update.happened_in(cursor):

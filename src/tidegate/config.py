@@ -314,7 +314,7 @@ OTHER_PIPELINES = _list_of(PIPELINE, "a list of different names of pipelines, su
 TABLES = _list_of(TABLE, "a list of different tables, such as [lake.demo.flights_new]")
 FUNCTIONS = _list_of(TRANSFORM, 'a list of different functions, such as ["transforms.flights:flights"]')
 SCHEDULE = Rule(
-    f"five cron fields, one of {', '.join(PRESETS)}, or nothing",
+    f"five cron fields (minute 0-59, hour 0-23, day, month, weekday 0-7), one of {', '.join(PRESETS)}, or nothing",
     lambda v: v is None or (isinstance(v, str) and is_schedule(v)),
     {"type": ["string", "null"]},
 )

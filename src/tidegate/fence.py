@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tidegate.chunks import merged
+from tidegate.chunks import common, merged
 from tidegate.commit import RequireCursorAt, apply, commit_of, outcome_of, requirement_of
 from tidegate.config import Pipeline
 from tidegate.cursor import REPAIR, Cursor
@@ -64,6 +64,13 @@ def missing_in_table(
         return sink.files(pipeline.sink.table, by_batch=pipeline.identity == "batch")
 
     return find_missing(cursor, history, saved, files)
+
+
+def present_again(pipeline: Pipeline, cursor: Cursor, history: TableHistory) -> tuple[OffsetRange, ...]:
+    """What of the cursor's absent ranges replays have loaded since; it counts as committed again."""
+    if not cursor.absent:
+        return ()
+    return common(cursor.absent, [r for receipt in history.replayed(pipeline.name) for r in receipt.load.ranges])
 
 
 def check_borne_out(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, history: TableHistory) -> None:
@@ -127,7 +134,9 @@ def catch_up(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Curso
         for saved in map(ledger.saved_range, (r.key for r in listing.of_seq(seq))):
             receipt = landed(pipeline, saved, receipts)
             if requirement_of(saved).holds_for(cursor) and (receipt or not saved.to_load):
-                cursor = apply(cursor, commit_of(saved, receipt))
+                copies = [ledger.saved_range(r.key) for r in listing.of_seq(seq)]
+                absent = [r for copy in copies for r in copy.absent]
+                cursor = apply(cursor, commit_of(saved, receipt, absent=absent))
                 break
         else:
             raise StateCorrupt(

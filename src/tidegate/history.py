@@ -13,8 +13,8 @@ from tidegate.chunks import live, merged
 from tidegate.cursor import Cursor
 from tidegate.errors import StateError
 from tidegate.lifecycle import State, state_of
-from tidegate.planning import Decision, SavedRange
-from tidegate.ranges import OffsetRange, TopicPartition, ranges_to_json
+from tidegate.planning import Decision, SavedRange, other_topics
+from tidegate.ranges import OffsetRange, TopicPartition, from_offsets, ranges_to_json
 from tidegate.receipts import Receipt
 
 
@@ -119,15 +119,13 @@ class Rebuilt:
     """A schedule made of receipts: the cursor, the saved ranges of its batches, and what the receipts leave open.
 
     `whole` says that the positions of all partitions are known. A receipt of an older version names only the partitions that
-    its batch has read, so a partition that was silent for as long as receipts are kept may be unknown. `forgotten` are batches
-    between receipts that neither a receipt nor a saved range tells of, and over whose offsets the next one jumps.
+    its batch has read, so a partition that was silent for as long as receipts are kept may be unknown.
     """
 
     cursor: Cursor
     ranges: tuple[SavedRange, ...]
     notes: tuple[str, ...] = field(default=())
     whole: bool = True
-    forgotten: tuple[int, ...] = ()
 
 
 def rebuild(
@@ -137,6 +135,7 @@ def rebuild(
     generation: int = 0,
     saved: Iterable[SavedRange] = (),
     positions: Mapping[TopicPartition, int] | None = None,
+    before: Cursor | None = None,
 ) -> Rebuilt:
     """The schedule as the table's own commits tell it. Each batch counts as committed, since its rows are there.
 
@@ -145,7 +144,9 @@ def rebuild(
         receipts: its receipts, oldest commit first; replays are passed over.
         generation: of the cursor that is there now, if it can be read; the rebuilt one is later than every known one.
         saved: saved ranges that can be read, in any order; they tell positions that receipts do not.
-        positions: of partitions that nothing else tells, by an operator, or by the cursor that is there now.
+        positions: of partitions that nothing else tells, by an operator.
+        before: the cursor that is there now, if it can be read; it tells what expired receipts do not: where partitions were
+            begun, what is absent in the table, and positions that nothing else tells.
 
     Raises:
         StateError: the table holds no receipt of a batch.
@@ -154,7 +155,7 @@ def rebuild(
     if not newest:
         raise StateError(
             f"the table holds no receipt of {pipeline}: there is nothing to rebuild its cursor from",
-            fix=f"To let it begin anew, delete its Variables (tidegate.{pipeline}.*): rows are replaced, never doubled",
+            fix=f"To let it begin anew, give it a new table, and delete its Variables (tidegate.{pipeline}.*)",
         )
     batches = [newest[seq] for seq in sorted(newest)]
     position = _Position()
@@ -162,7 +163,9 @@ def rebuild(
         position.follow(receipt)
     last = batches[-1]
     older = sorted((plan for plan in saved if plan.seq <= last.load.seq), key=lambda plan: (plan.seq, plan.run_id))
-    position.fill(older, positions or {})
+    before = before or Cursor(pipeline)
+    position.fill(older, {**before.offsets, **(positions or {})})
+    position.begin([*older, before])
     generation = max([generation, *(receipt.load.generation for receipt in batches)]) + 1
     cursor = Cursor(
         pipeline,
@@ -174,13 +177,14 @@ def rebuild(
         starts=position.starts,
         generation=generation,
         previous=batches[-2].summary() if len(batches) > 1 else None,
+        absent=tuple(r for r in before.absent if r.topic_partition in position.offsets),
+        former={tp: until for tp, until in before.former.items() if tp in position.offsets},
     )
     return Rebuilt(
         cursor,
         tuple(saved_of(receipt, generation) for receipt in batches),
         tuple(position.notes),
         position.whole,
-        tuple(seq for seq in position.jumped_over if seq not in {plan.seq for plan in older}),
     )
 
 
@@ -192,7 +196,6 @@ class _Position:
         self.starts: dict[TopicPartition, int] = {}
         self.topic_ids: dict[str, str] = {}
         self.notes: list[str] = []
-        self.jumped_over: list[int] = []
         self.whole = False
         self._seq = 0
 
@@ -212,10 +215,19 @@ class _Position:
             if tp not in self.offsets:
                 self.offsets[tp], self.starts[tp] = offset, begun.get(tp, offset)
 
+    def begin(self, known: Iterable[SavedRange | Cursor]) -> None:
+        """Partitions begin where the earliest of what is known of the same topics begins; receipts of that may have expired."""
+        for one in known:
+            if other_topics(one.topic_ids, self.topic_ids):
+                continue
+            starts = one.starts if isinstance(one, Cursor) else from_offsets(one.ranges)
+            for tp, start in starts.items():
+                if tp in self.starts:
+                    self.starts[tp] = min(start, self.starts[tp])
+
     def follow(self, receipt: Receipt) -> None:
         seq = receipt.load.seq
-        silent = range(self._seq + 1, seq)
-        if silent:
+        if seq > self._seq + 1:
             self.notes.append(f"batches {self._seq + 1} to {seq - 1} have no receipt: they held no records, or it has expired")
         self._seq = seq
         for topic, topic_id in receipt.load.topic_ids.items():
@@ -223,8 +235,6 @@ class _Position:
                 self.notes.append(f"batch {seq}: topic {topic} starts anew with id {topic_id}")
                 self._forget(topic)
             self.topic_ids[topic] = topic_id
-        if any(self.offsets.get(r.topic_partition, r.from_offset) < r.from_offset for r in receipt.load.ranges):
-            self.jumped_over += silent
         for r in receipt.load.ranges:
             tp = r.topic_partition
             at = self.offsets.get(tp, r.from_offset)

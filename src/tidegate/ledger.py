@@ -33,6 +33,8 @@ RANGE_KEY = re.compile(r"range\.(?P<seq>\d{10})\.(?P<run>.+)")
 ACCEPTED_KEY = re.compile(r"accepted\.(?P<seq>\d{10})")
 REPLAY_KEY = re.compile(r"replay\.(?P<at>\d{10})\.(?P<request>[0-9a-f]{8})\.(?P<run>.+)")
 MASKED = re.compile("|".join(word.replace("_", "-") for word in MASKED_WORDS))
+RUNNING_S = 7 * 86_400
+"""A replay that was planned longer ago does not run any more."""
 MOST_BYTES = 1_000_000
 """Of one saved value: what a row of Airflow's database and an answer of its API take without pain."""
 
@@ -233,6 +235,8 @@ class Ledger:
     def save_replay(self, saved: SavedReplay, request: str, listing: Listing, *, keep: int) -> str:
         """Write a replay, before any work on it, and delete the oldest until `keep` are left; returns its key.
 
+        One that was planned within a week may still run, and stays.
+
         Raises:
             StateUnavailable: it was maybe not written.
             RequestError: the value is larger than a Variable should be; nothing is written.
@@ -248,8 +252,10 @@ class Ledger:
         self._store.put(
             key, value, f"Tidegate: replay of {self.pipeline}, {len(saved.chunks)} chunks, run {saved.run_id}"[:500]
         )
+        finished_s = saved.planned_at_ms // 1000 - RUNNING_S
         for old in listing.replays[: max(0, len(listing.replays) + 1 - keep)]:
-            self._store.delete(old.key)
+            if old.at_s < finished_s:
+                self._store.delete(old.key)
         return key
 
     def replace(self, listing: Listing, cursor: Cursor, ranges: Sequence[SavedRange], *, keep: int) -> list[str]:

@@ -58,13 +58,20 @@ def shown_as(file: Path) -> str:
 
 
 def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
-    """Every `*.yaml` in the folder, sorted by name, as a pipeline or as what is wrong with it, also beside the others."""
+    """Every `*.yaml` in the folder, sorted by name, as a pipeline or as what is wrong with it, also beside the others.
+
+    A `*.yml` is a fault: it would be passed over without a word.
+    """
     found: dict[Path, Pipeline | ConfigError] = {}
     for file in sorted(folder.glob("*.yaml")):
         try:
             found[file] = load_pipeline(file)
         except ConfigError as error:
             found[file] = error
+    for file in sorted(folder.glob("*.yml")):
+        found[file] = ConfigError(
+            f"{shown_as(file)}: is not read: rename it to {file.stem}.yaml", file=shown_as(file), faults=1
+        )
     faults = table_faults(p for p in found.values() if isinstance(p, Pipeline))
     for file in found:
         if file.stem in faults:

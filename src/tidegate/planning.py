@@ -428,7 +428,7 @@ class SavedRange:
     `limits` are the limits in force when it was planned; `jumped` and `retired` as in `Plan`; `adopted_from` is the run whose
     uncommitted range this run took over; `generation` is the cursor's. `others` are the cursor's positions of the partitions
     that the batch does not read, so that its receipt tells the whole cursor. `absent` is what an operator accepted to be
-    missing in the table when it was planned.
+    missing in the table when it was planned, `present` what of the cursor's absent ranges the table held then.
     """
 
     pipeline: str
@@ -445,6 +445,17 @@ class SavedRange:
     generation: int = 0
     others: Positions | None = None
     absent: tuple[OffsetRange, ...] = ()
+    present: tuple[OffsetRange, ...] = ()
+
+    @property
+    def skipped(self) -> tuple[OffsetRange, ...]:
+        """The offsets that it passes over, since retention took them and somebody accepted the loss."""
+        lost = {d.topic_partition for d in self.decisions if d.from_reason == "accepted loss"}
+        return tuple(
+            OffsetRange(r.topic, r.partition, self.jumped[r.topic_partition], r.from_offset)
+            for r in self.ranges
+            if r.topic_partition in lost and r.topic_partition in self.jumped
+        )
 
     @property
     def to_load(self) -> tuple[OffsetRange, ...]:
@@ -472,6 +483,7 @@ class SavedRange:
             "generation": self.generation,
             "others": None if self.others is None else self.others.to_json(),
             "absent": selection_to_json(self.absent),
+            "present": selection_to_json(self.present),
         }
 
     @staticmethod
@@ -503,4 +515,5 @@ class SavedRange:
                 generation=value.get("generation", 0),
                 others=None if value.get("others") is None else Positions.from_json(value["others"]),
                 absent=selection_from_json(value.get("absent", {})),
+                present=selection_from_json(value.get("present", {})),
             )

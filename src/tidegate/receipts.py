@@ -23,6 +23,8 @@ BATCH = f"{PREFIX}batch"
 """The property that says which batch's rows a commit replaced, where rows are known by their batch."""
 KEPT = f"{PREFIX}kept"
 """The property that says how many of a commit's added rows are older ones, written again as they were."""
+OWNER = f"{PREFIX}owner."
+"""What a table's property begins with that names a pipeline that may write into the table."""
 OTHERS = f"{PREFIX}others"
 """The property that holds the cursor's positions of the partitions that a batch does not read."""
 

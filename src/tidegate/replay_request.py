@@ -5,10 +5,11 @@ Only what can be judged without looking at the schedule is judged here; `tidegat
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +20,23 @@ BATCHES = re.compile(r"(\d+)(?:\.\.(\d+))?")
 VERSIONS = re.compile(r"(?P<how><|=|!=)\s*(?P<version>\S+)")
 HASH = re.compile(r"[0-9a-f]{12}")
 NUMBERS = re.compile(r"\d+(\.\d+)*")
+
+
+PARAMETERS = (
+    "offsets",
+    "from_time",
+    "until_time",
+    "batches",
+    "run",
+    "versions",
+    "dry_run",
+    "chunk_size",
+    "parallel",
+    "table",
+    "transform",
+    "accept_loss",
+)
+"""What a trigger of a replay may say."""
 
 
 @dataclass(frozen=True, order=True)
@@ -111,8 +129,9 @@ class ReplayRequest:
         """The request in a trigger's parameters (`tidegate.airflow.replay_form`); those that are empty do not count.
 
         Raises:
-            RequestError: a parameter cannot be read, or the request cannot be.
+            RequestError: a parameter is unknown or cannot be read, or the request cannot be.
         """
+        check_known(params, PARAMETERS)
         given = {name: value for name, value in params.items() if value not in (None, "", {}, [])}
 
         def read(name: str, how: Callable[[Any], Any], example: str) -> Any:
@@ -158,6 +177,22 @@ def check_permitted(pipeline: Pipeline, table: str | None, transform: str | None
         raise RequestError(
             f"a replay of {pipeline.name} may not use transform {transform}",
             fix=f"Use {pipeline.transform}, or add it to replay.transforms in {file}",
+        )
+
+
+def check_known(params: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse parameters that nothing reads: a misspelt `dry_run` would load.
+
+    Raises:
+        RequestError: there is one; the message names the closest known one.
+    """
+    unknown = [name for name in params if name not in known]
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"Did you mean `{close[0]}`? " if close else ""
+        raise RequestError(
+            f"there is no parameter {', '.join(f'`{name}`' for name in unknown)}",
+            fix=f"{hint}The parameters are {', '.join(known)}",
         )
 
 

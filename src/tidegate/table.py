@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
-from tidegate.chunks import merged, without
+from tidegate.chunks import common, merged, without
 from tidegate.cursor import Cursor
 from tidegate.cutting import Box, boxes_of
 from tidegate.errors import TableLost, some
-from tidegate.planning import SavedRange, other_topics
-from tidegate.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.planning import SavedRange, Watermarks, other_topics
+from tidegate.ranges import OffsetRange, total_count
 from tidegate.receipts import PREFIX, Receipt, batch_told_by
 
 CLOCKS_APART_MS = 60_000
@@ -46,12 +46,13 @@ class TableHistory:
     """The commits that a table's current state descends from, newest first, as far as they are kept.
 
     `exists` is False where the catalog has no such table. `complete` is True where the oldest of them is the first commit of
-    the table, and False where older ones have expired.
+    the table, and False where older ones have expired. `owners` are the pipelines that the table's properties name.
     """
 
     commits: tuple[TableCommit, ...] = ()
     exists: bool = True
     complete: bool = True
+    owners: frozenset[str] = frozenset()
 
     @cached_property
     def snapshots(self) -> frozenset[int]:
@@ -74,6 +75,19 @@ class TableHistory:
             StateCorrupt: a receipt cannot be read.
         """
         return [_receipt(commit) for commit in self._loads(pipeline)][::-1]
+
+    def replayed(self, pipeline: str) -> list[Receipt]:
+        """The receipts of the pipeline's replays, newest commit first.
+
+        Raises:
+            StateCorrupt: a receipt cannot be read.
+        """
+        return [_receipt(commit) for commit in self._loads(pipeline) if f"{PREFIX}replay" in commit.properties]
+
+    def was_loaded_by(self, pipeline: str) -> bool:
+        """Whether the pipeline has loaded rows: by a receipt, or, where those have expired, as an owner of rows."""
+        rows = self.commits[0].properties.get("total-records", "0") if self.commits else "0"
+        return self.reached(pipeline) is not None or (pipeline in self.owners and rows != "0")
 
     def batch_of_run(self, pipeline: str, run_id: str) -> Receipt | None:
         """The newest receipt of a batch that this DAG run has loaded; replays do not count.
@@ -98,11 +112,15 @@ def _receipt(commit: TableCommit) -> Receipt:
 
 @dataclass(frozen=True)
 class Missing:
-    """What the cursor has committed and the table does not hold: ranges, the batches they belong to, and why it is believed."""
+    """What the cursor has committed and the table does not hold: ranges, the batches they belong to, and why it is believed.
+
+    `by_batch` says that rows are known by their batch.
+    """
 
     ranges: tuple[OffsetRange, ...]
     batches: tuple[int, ...]
     why: str
+    by_batch: bool = False
 
     def lost_by(self, pipeline: str, table: str) -> TableLost:
         """The error of a pipeline whose table this is."""
@@ -147,23 +165,78 @@ def find_missing(
     doubted = [told for told in last if not lineage or told["snapshot"] not in history.snapshots]
     if not doubted:
         return None
-    batches = {plan.seq: plan for plan in saved() if plan.to_load and not other_topics(plan.topic_ids, cursor.topic_ids)}
+    plans = list(saved())
+    batches = {plan.seq: plan for plan in plans if plan.to_load and not other_topics(plan.topic_ids, cursor.topic_ids)}
     boxes = list(files()) if history.commits else []
     by_batch = doubted[0].get("batch") is not None
-    if all(not _is_rolled_back(told, history) and _holds(told, batches, boxes, by_batch=by_batch) for told in doubted):
-        return None
     receipts = [r for r in history.receipts(cursor.pipeline) if not other_topics(r.load.topic_ids, cursor.topic_ids)]
-    if by_batch:
-        known = [box for box in boxes if None not in box.span]
-        held = {r.load.batch for r in receipts if r.load.batch in batches and r.covers(batches[r.load.batch].to_load)}
-        lost = {n: b.to_load for n, b in batches.items() if n not in held and not _touched(_batch_boxes(n), known)}
-        left = without([r for ranges in lost.values() for r in ranges], cursor.absent)
-    else:
-        there = [r for receipt in receipts for r in receipt.load.ranges] + _offsets_in(boxes)
-        left = without(_committed(cursor, batches), [*there, *cursor.absent])
+    verdicts = [_verdict(told, history, batches, boxes, receipts) for told in doubted]
+    if all(verdict == "held" for verdict in verdicts):
+        return None
+    missing = _missing_batches if by_batch else _missing_offsets
+    left = without(missing(cursor, plans, receipts, boxes, lost="lost" in verdicts), cursor.absent)
     if not left:
         return None
-    return Missing(left, tuple(n for n, b in sorted(batches.items()) if _overlap(b.to_load, left)), _why(history))
+    named = tuple(n for n, plan in sorted(batches.items()) if _overlap(plan.to_load, left))
+    return Missing(left, named, _why(history), by_batch)
+
+
+def _verdict(
+    told: Mapping[str, Any],
+    history: TableHistory,
+    batches: Mapping[int, SavedRange],
+    boxes: Sequence[Box],
+    receipts: Sequence[Receipt],
+) -> Literal["held", "lost", "unclear"]:
+    """What the table says of a batch whose commit is no ancestor of its state.
+
+    Rows that a replay has loaded since say nothing of what else there was.
+    """
+    before = told["committed_at_ms"] - CLOCKS_APART_MS
+    if history.complete or any(commit.committed_at_ms < before for commit in history.commits):
+        return "lost"  # the lineage is known from before it on, so the commit has not expired
+    plan = batches.get(told["seq"])
+    if not told["rows"] or plan is None:
+        return "held"
+    replayed = [r for receipt in receipts if receipt.load.replay is not None for r in receipt.load.ranges]
+    wanted = without(plan.to_load, replayed)
+    if not wanted or (told.get("batch") is not None and wanted != merged(plan.to_load)):
+        return "unclear"
+    looked_for = boxes_of(wanted) if told.get("batch") is None else _batch_boxes(told["seq"])
+    return "held" if _touched(looked_for, boxes) else "lost"
+
+
+def _missing_offsets(
+    cursor: Cursor, plans: Sequence[SavedRange], receipts: Sequence[Receipt], boxes: Sequence[Box], *, lost: bool
+) -> tuple[OffsetRange, ...]:
+    """What is committed, and neither in a receipt nor in a data file.
+
+    Where the rows are lost for certain, a file vouches for what lies between its bounds; otherwise for all of a batch that it
+    touches, since transactions and compaction leave gaps at the ends of batches.
+    """
+    left = without(_committed(cursor, plans), [r for receipt in receipts for r in receipt.load.ranges])
+    if lost:
+        return without(left, _offsets_in(boxes))
+    touched = [r for plan in plans for r in plan.to_load if _touched(boxes_of([r]), boxes)]
+    return without(left, [*touched, *_offsets_in(boxes)])
+
+
+def _missing_batches(
+    cursor: Cursor, plans: Sequence[SavedRange], receipts: Sequence[Receipt], boxes: Sequence[Box], *, lost: bool
+) -> tuple[OffsetRange, ...]:
+    """What the batches have read that are neither in a receipt of exactly their ranges nor, by their number, in a data file.
+
+    Batches whose saved ranges were pruned are told by the offsets before the oldest saved range.
+    """
+    del lost
+    known = [box for box in boxes if None not in box.span]
+    by_number = {plan.seq: plan for plan in plans}
+    held = {r.load.batch for r in receipts if r.load.batch not in by_number or r.covers(by_number[r.load.batch].to_load)}
+    gone = [n for n in range(1, cursor.seq + 1) if n not in held and not _touched(_batch_boxes(n), known)]
+    ranges = [r for n in gone if n in by_number for r in by_number[n].to_load]
+    if any(n not in by_number for n in gone):
+        ranges += without(_committed(cursor, plans), [r for plan in plans for r in plan.to_load])
+    return merged(r for r in ranges if r.topic_partition in cursor.offsets)
 
 
 def _why(history: TableHistory) -> str:
@@ -174,20 +247,6 @@ def _why(history: TableHistory) -> str:
     return "its current state does not descend from their commits (the table was rolled back, restored, or made anew)"
 
 
-def _is_rolled_back(told: Mapping[str, Any], history: TableHistory) -> bool:
-    """Whether a commit that is no ancestor cannot have expired: the lineage is known from before it on."""
-    before = told["committed_at_ms"] - CLOCKS_APART_MS
-    return history.complete or any(commit.committed_at_ms < before for commit in history.commits)
-
-
-def _holds(told: Mapping[str, Any], batches: dict[int, SavedRange], boxes: Sequence[Box], *, by_batch: bool) -> bool:
-    """Whether rows of a batch are there, where its commit may have expired; so also where that cannot be told."""
-    plan = batches.get(told["seq"])
-    if not told["rows"] or plan is None:
-        return True
-    return _touched(_batch_boxes(told["seq"]) if by_batch else boxes_of(plan.to_load), boxes)
-
-
 def _batch_boxes(batch: int) -> tuple[Box, ...]:
     return (Box(((batch, batch),)),)
 
@@ -196,17 +255,13 @@ def _touched(wanted: Iterable[Box], boxes: Sequence[Box]) -> bool:
     return any(box.touches(file) for box in wanted for file in boxes)
 
 
-def _committed(cursor: Cursor, batches: dict[int, SavedRange]) -> tuple[OffsetRange, ...]:
-    """What is committed: the saved ranges, and before them all from where each partition was begun."""
-    ranges = [r for plan in batches.values() for r in plan.to_load]
-    first: dict[TopicPartition, int] = {}
-    for r in ranges:
-        first[r.topic_partition] = min(r.from_offset, first.get(r.topic_partition, r.from_offset))
-    for tp, start in cursor.starts.items():
-        until = first.get(tp, cursor.offsets.get(tp, start))
-        ranges += [OffsetRange(tp.topic, tp.partition, start, until)] if start < until else []
-    before_start = [OffsetRange(tp.topic, tp.partition, 0, start) for tp, start in cursor.starts.items()]
-    return without(ranges, before_start)
+def _committed(cursor: Cursor, plans: Iterable[SavedRange]) -> tuple[OffsetRange, ...]:
+    """All that was read: from where each partition was begun to the cursor, without what retention took as accepted."""
+    read = [
+        OffsetRange(tp.topic, tp.partition, min(cursor.starts.get(tp, offset), offset), offset)
+        for tp, offset in cursor.offsets.items()
+    ]
+    return without(read, [r for plan in plans for r in plan.skipped])
 
 
 def _offsets_in(boxes: Iterable[Box]) -> list[OffsetRange]:
@@ -222,3 +277,27 @@ def _offsets_in(boxes: Iterable[Box]) -> list[OffsetRange]:
 def _overlap(ranges: Iterable[OffsetRange], others: Sequence[OffsetRange]) -> bool:
     wanted = merged(ranges)
     return without(wanted, others) != wanted
+
+
+def loadable(
+    missing: Missing, cursor: Cursor, watermarks: Watermarks, whole: Iterable[SavedRange] = ()
+) -> tuple[OffsetRange, ...]:
+    """What of it the log still holds.
+
+    Args:
+        missing: what the table does not hold.
+        cursor: which topics it was read from.
+        watermarks: what the log holds now.
+        whole: the batches, where rows are known by their batch: only whole ones can be loaded again.
+    """
+    other = other_topics(cursor.topic_ids, watermarks.topic_ids)
+    there = [
+        OffsetRange(tp.topic, tp.partition, first, watermarks.latest[tp])
+        for tp, first in watermarks.earliest.items()
+        if tp.topic not in other
+    ]
+    found = common(missing.ranges, there)
+    plans = [plan for plan in whole if plan.to_load]
+    if missing.by_batch:
+        return merged(r for plan in plans for r in plan.to_load if not without(plan.to_load, found))
+    return found

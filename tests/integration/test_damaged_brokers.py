@@ -48,7 +48,8 @@ class Schedule:
         """Plan, take it for loaded, commit; what it read."""
         planned = self.plan(run_id)
         saved = planned.saved
-        receipt = Receipt(LoadId("p", saved.seq, saved.run_id, saved.to_load, "v", "a"), 1, 1, 1)
+        receipt = Receipt(LoadId("p", saved.seq, saved.run_id, saved.to_load, "v", "a"), saved.seq, saved.seq, 1)
+        self.ports["sink"].found.append(receipt)
         commit_batch(PIPELINE, planned.key, receipt, store=self.store)
         return [str(r) for r in saved.ranges]
 

@@ -86,7 +86,9 @@ class Schedule:
         planned = self.plan()
         assert isinstance(planned, Planned), planned
         saved = planned.saved
-        receipt = Receipt(LoadId("p", saved.seq, saved.run_id, saved.to_load, "v", "a"), 1, 1, 1) if saved.to_load else None
+        load = LoadId("p", saved.seq, saved.run_id, saved.to_load, "v", "a", saved.topic_ids)
+        receipt = Receipt(load, self.now_ms, self.now_ms, 1) if saved.to_load else None
+        self.ports["sink"].found += [receipt] if receipt is not None else []
         commit_batch(self.pipeline, planned.key, receipt, store=self.ports["store"])
         return [str(r).replace(f"-{self.mark}", "") for r in saved.ranges]
 

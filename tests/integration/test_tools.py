@@ -86,7 +86,8 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         (root / name).write_text(text)
     pipelines = root / "dags" / "pipelines"
     # Airflow makes backfills of DAGs with a schedule only
-    (pipelines / "daily.yaml").write_text((pipelines / "flights.yaml").read_text() + 'schedule: "0 0 * * *"\n')
+    text = (pipelines / "flights.yaml").read_text().replace("lake.demo.flights", "lake.demo.daily")
+    (pipelines / "daily.yaml").write_text(f'{text}schedule: "0 0 * * *"\n')
     made = Shell(root)
     try:
         made.first = made.run("tidegate up")

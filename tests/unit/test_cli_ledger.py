@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from tidegate.cli import ledger
 from tidegate.config import Pipeline, Sink, Source
 from tidegate.cursor import Cursor, Positions
+from tidegate.cutting import Box
 from tidegate.errors import RequestError, StateError
 from tidegate.ledger import Ledger
 from tidegate.planning import Decision, SavedRange
@@ -38,9 +39,11 @@ class FakeRemote:
     sink: FakeHistory = field(default_factory=lambda: FakeHistory([receipt(1, 0, 10), receipt(2, 10, 20)]))
     active: list[str] = field(default_factory=list)
     api: Any = None
+    earliest: dict[TopicPartition, int] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
 
     def brokers(self, _pipeline: Pipeline) -> FakeBrokers:
-        return FakeBrokers({P0: 30, P1: 40})
+        return FakeBrokers({P0: 30, P1: 40}, self.earliest, self.ids)
 
     def active_runs(self, _pipeline: str) -> list[str]:
         return self.active
@@ -107,14 +110,24 @@ def test_a_rebuild_writes_down_what_the_table_lacks_where_that_is_accepted(remot
     assert remote.saved.absent == (OffsetRange("t", 0, 10, 25),)
 
 
-def test_a_rebuild_stops_at_batches_that_nothing_tells_of(remote: FakeRemote) -> None:
-    """The next batch jumps over their offsets; a jump between neighbours was an accepted loss."""
-    remote.sink.found = [receipt(1, 0, 10), receipt(2, 12, 20), receipt(4, 25, 30, Positions({}, {}))]
+def test_a_rebuild_stops_at_offsets_that_its_receipts_jump_over(remote: FakeRemote) -> None:
+    """A batch that is lost, or a loss that was accepted: nothing tells."""
+    remote.sink.found = [receipt(1, 0, 10), receipt(2, 10, 20), receipt(4, 25, 30, Positions({}, {}))]
     refused = run("rebuild", "p")
     assert isinstance(refused.exception, StateError)
-    assert "nothing is known of batch 3 of p" in str(refused.exception)
-    remote.sink.found[2] = receipt(4, 20, 30, Positions({}, {}))
+    assert "lacks offsets before the rebuilt cursor of p: t-0 [20, 25)" in str(refused.exception)
+
+
+def test_a_rebuild_remembers_what_the_cursor_knew_beside_the_table(remote: FakeRemote) -> None:
+    """Where partitions were begun, what is absent, and what a former topic left: receipts of that may have expired."""
+    absent, former = (OffsetRange("t", 0, 3, 5),), {P0: 90}
+    before = Cursor("p", 2, {P0: 20, P1: 9}, {"t": "id"}, starts={P0: 0, P1: 4}, absent=absent, former=former)
+    Ledger(remote.store, "p").save_cursor(before)
+    remote.sink.found, remote.sink.expired = [receipt(2, 10, 20)], True
+    remote.sink.boxes = [Box((("t", "t"), (p, p), span)) for p, span in ((0, (0, 19)), (1, (4, 8)))]
     assert run("rebuild", "p").exit_code == 0
+    after = remote.saved
+    assert (after.starts, after.offsets, after.absent, after.former) == (before.starts, before.offsets, absent, former)
 
 
 def test_a_schedule_is_rebuilt_while_nothing_runs(remote: FakeRemote) -> None:
@@ -145,4 +158,21 @@ def test_a_reload_says_what_is_missing_and_loads_it(remote: FakeRemote, monkeypa
     remote.api = Api()
     monkeypatch.setattr("tidegate.cli.replay.follow", lambda *_: {"run_id": "manual__1", "state": "success", "why": None})
     assert run("reload", "p").exit_code == 0
-    assert remote.api.triggered == ("p__replay", {"offsets": {"t": {"0": [[10, 20]]}}, "accept_loss": False})
+    assert remote.api.triggered == ("p__replay", {"offsets": {"t": {"0": [[10, 20]]}}})
+
+
+def test_a_reload_loads_what_is_retained_and_names_what_is_not(remote: FakeRemote) -> None:
+    """Only where that is accepted; a topic that was created again holds other records."""
+    summary = receipt(2, 10, 20).summary()
+    cursor = Cursor("p", 2, {P0: 20}, {"t": "id"}, receipt=summary, starts={P0: 0})
+    Ledger(remote.store, "p").save_cursor(cursor)
+    remote.sink.found.clear()
+    remote.earliest = {P0: 12}
+    refused = run("reload", "p")
+    assert isinstance(refused.exception, RequestError)
+    assert "lacks offsets that cannot be loaded again (t-0 [0, 12))" in str(refused.exception)
+    assert "--accept-loss" in str(refused.exception)
+    remote.ids = {"t": "new"}
+    gone = run("reload", "p", "--accept-loss")
+    assert "tidegate accept table p" in str(gone.exception)
+    assert "--accept-loss" not in str(gone.exception)

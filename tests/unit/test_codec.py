@@ -129,3 +129,23 @@ def test_a_changed_value_is_refused_with_the_exact_fault_the_key_and_the_repair(
         read(text)
     assert "tidegate.x.cursor" in str(caught.value)
     assert "Run the repair" in str(caught.value)
+
+
+def packed(text: str) -> str:
+    return base64.b64encode(zlib.compress(text.encode())).decode()
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("tidegate 3 {}", "format version 3 is newer"),
+        ("tidegate 2 {", "holds no kind and body"),
+        ("tidegate 2 [1]", "holds no kind and body"),
+        ('tidegate 2 {"kind":"cursor"}', "holds no kind and body"),
+    ],
+)
+def test_a_packed_copy_of_something_else_is_refused_whatever_is_masked_before_it(written: str, told: str) -> None:
+    """Of a later version, or of no saved value."""
+    for shown in (written, "***"):
+        with pytest.raises(StateCorrupt, match=told):
+            decode("cursor", f"{shown} {packed(written)}", key="k", repair="r")

@@ -361,3 +361,11 @@ def test_a_broken_file_leaves_the_others(tmp_path: Path) -> None:
     assert "cannot be read" in str(found["binary"])
     with pytest.raises(ConfigError, match="cannot be read"):
         load_pipeline(tmp_path / "none.yaml")
+
+
+def test_a_file_of_another_ending_is_named_instead_of_passed_over(tmp_path: Path) -> None:
+    """Its DAG would never appear."""
+    (tmp_path / "orders.yml").write_text(yaml.safe_dump(MINIMAL))
+    (found,) = load_pipelines(tmp_path).values()
+    assert isinstance(found, ConfigError)
+    assert "is not read: rename it to orders.yaml" in str(found)

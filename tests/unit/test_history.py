@@ -190,4 +190,10 @@ def test_receipts_of_older_versions_are_completed_by_saved_ranges_and_by_an_oper
     )
     assert not made.whole
     assert made.cursor.offsets == {P0: 20, P1: 70, TopicPartition("t", 3): 8}
-    assert made.cursor.starts == {P0: 10, P1: 70, TopicPartition("t", 3): 8}
+    assert made.cursor.starts == {P0: 0, P1: 70, TopicPartition("t", 3): 8}
+
+
+def test_a_cursor_of_a_former_topic_tells_nothing_of_the_new_one() -> None:
+    """Its offsets are other records."""
+    former = Cursor("p", 1, {P0: 5}, {"t": "former"}, starts={P0: 0})
+    assert rebuild("p", [receipt(2, 10, 20)], before=former).cursor.starts == {P0: 10}

@@ -10,16 +10,17 @@ from fakes import FakeBrokers, FakeHistory, MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.batch import Planned, Request, accept_table, commit_batch, plan_batch
+from tidegate.batch import Planned, Request, accept_loss, accept_table, commit_batch, plan_batch
 from tidegate.chunks import without
 from tidegate.config import Limits, Pipeline, Sink, Source
 from tidegate.cursor import Cursor
 from tidegate.cutting import Box
-from tidegate.errors import RangeForgotten, RequestError, TableLost
+from tidegate.errors import CursorLost, RangeForgotten, RequestError, TableLost
 from tidegate.ledger import Ledger
+from tidegate.planning import Watermarks
 from tidegate.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.receipts import LoadId, Receipt
-from tidegate.table import CLOCKS_APART_MS, TableCommit, find_missing
+from tidegate.table import CLOCKS_APART_MS, TableCommit, find_missing, loadable
 
 P0 = TopicPartition("t", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
@@ -394,3 +395,109 @@ def test_a_first_run_that_was_cleared_plans_its_batch() -> None:
     found = plan_batch(PIPELINE, "run", Request(ran_at_ms=1), **ports)
     assert isinstance(found, Planned)
     assert found.saved.seq == 1
+
+
+def test_a_reload_that_stopped_half_way_is_never_taken_for_whole(world: World) -> None:
+    """Rows that a replay has loaded say nothing of what else there was, also where older snapshots have expired."""
+    world.sink.found.clear()
+    world.stranger()
+    world.sink.expired = True
+    world.replay(OffsetRange("t", 0, 10, 30))
+    world.sink.boxes = [file(10, 29)]
+    assert world.missing()[0] == "t-0 [0, 10)"
+    world.replay(OffsetRange("t", 0, 0, 10))
+    assert world.plan("next").saved.seq == 4
+
+
+def test_a_healthy_table_whose_last_batches_were_replayed_is_not_refused(world: World) -> None:
+    """Gaps at the ends of batches are none: transactions leave them."""
+    world.sink.found.clear()
+    world.sink.expired = True
+    world.stranger()
+    world.replay(OffsetRange("t", 0, 10, 30))
+    world.sink.boxes = [file(0, 7), file(10, 29)]
+    assert world.plan("next").saved.seq == 4
+
+
+def test_aggregates_whose_saved_ranges_were_pruned_are_not_forgotten(batches: World) -> None:
+    """Their offsets are named, though no batch of them can be loaded again; an operator goes on without them."""
+    ledger = Ledger(batches.store, "p")
+    batches.store.delete(ledger.range_key(1, "run1"))
+    batches.sink.found.clear()
+    missing, message = batches.missing()
+    assert (missing, "batches 2, 3" in message) == ("t-0 [0, 30)", True)
+    saved = [ledger.saved_range(key) for key in batches.store.keys("tidegate.p.range.")]
+    found = find_missing(batches.cursor, batches.sink.history(""), lambda: saved, list)
+    assert found is not None
+    marks = Watermarks({P0: 0}, {P0: 40}, {"t": "id"})
+    assert loadable(found, batches.cursor, marks, saved) == (OffsetRange("t", 0, 10, 30),)
+    for n in (2, 3):
+        batches.replay(OffsetRange("t", 0, n * 10 - 10, n * 10), batch=n)
+    assert batches.missing()[0] == "t-0 [0, 10)"
+    accept_table(BY_BATCH, store=batches.store, sink=batches.sink)
+    assert batches.plan("next").saved.seq == 4
+
+
+def test_offsets_between_saved_ranges_are_committed_too(world: World) -> None:
+    """A cleared run saves its old range again beside newer ones."""
+    world.store.delete(Ledger(world.store, "p").range_key(2, "run2"))
+    world.sink.exists = False
+    assert world.missing()[0] == "t-0 [0, 30)"
+
+
+def test_what_cannot_be_loaded_again_is_left_out(world: World) -> None:
+    """Retention deleted it, or its topic is gone or another one; of aggregates only whole batches count."""
+    world.sink.exists = False
+    found = find_missing(world.cursor, world.sink.history(""), list, list)
+    assert found is not None
+    assert loadable(found, world.cursor, Watermarks({P0: 12}, {P0: 40})) == (OffsetRange("t", 0, 12, 30),)
+    assert loadable(found, world.cursor, Watermarks({P0: 0}, {P0: 40}, {"t": "new"})) == ()
+    assert loadable(found, world.cursor, Watermarks({}, {})) == ()
+
+
+def test_an_accepted_loss_of_records_is_not_missing_in_the_table(world: World) -> None:
+    """Retention took them before they were read; the cursor remembers that."""
+    ports: dict[str, Any] = {"store": world.store, "sink": world.sink}
+    world.brokers.latest[P0], world.brokers.earliest[P0] = 60, 35
+    accept_loss(PIPELINE, **ports, brokers=world.brokers)
+    assert world.batch("next").saved.skipped == (OffsetRange("t", 0, 30, 35),)
+    assert world.cursor.absent == (OffsetRange("t", 0, 30, 35),)
+    world.brokers.earliest[P0] = 0
+    world.sink.exists = False
+    assert world.missing()[0] == "t-0 [0, 30), t-0 [35, 45)"
+
+
+def test_what_was_absent_and_is_replayed_is_committed_again(world: World) -> None:
+    """A later loss of it is told."""
+    kept = world.sink.found[:1]
+    world.sink.found = list(kept)
+    accept_table(PIPELINE, store=world.store, sink=world.sink)
+    world.batch("next")
+    assert world.cursor.absent == (OffsetRange("t", 0, 10, 30),)
+    world.replay(OffsetRange("t", 0, 10, 25))
+    world.batch_of_ten("later")
+    assert world.cursor.absent == (OffsetRange("t", 0, 25, 30),)
+    world.sink.exists = False
+    assert world.missing()[0] == "t-0 [0, 25), t-0 [30, 50)"
+
+
+def test_an_acceptance_counts_for_whichever_run_commits_the_batch(world: World) -> None:
+    """Also for the run that had planned it before."""
+    planned = world.plan("run4")
+    world.sink.found.clear()
+    accept_table(PIPELINE, store=world.store, sink=world.sink)
+    again = world.plan("run4", ran_at_ms=1)
+    assert (again.origin, again.create) == ("own", True)
+    load = LoadId("p", 4, "run4", planned.saved.to_load, "v", "a", {"t": "id"})
+    commit_batch(PIPELINE, planned.key, world.land(load), store=world.store)
+    assert world.cursor.absent == (OffsetRange("t", 0, 0, 30),)
+
+
+def test_a_table_with_rows_of_the_pipeline_is_never_taken_for_new() -> None:
+    """Its receipts have expired and its Variables are gone: it says itself who owns it."""
+    sink = FakeHistory(others=[TableCommit(1, 1, {"total-records": "5"})], owners=frozenset({"p"}))
+    ports: dict[str, Any] = {"store": MemoryStore(), "brokers": FakeBrokers({P0: 5}), "sink": sink, "now_ms": 1}
+    with pytest.raises(CursorLost):
+        plan_batch(PIPELINE, "run", Request(), **ports)
+    for other in (replace(sink, owners=frozenset({"q"})), replace(sink, others=[TableCommit(1, 1, {"total-records": "0"})])):
+        assert isinstance(plan_batch(PIPELINE, "run", Request(), **{**ports, "sink": other, "store": MemoryStore()}), Planned)

@@ -48,7 +48,7 @@ from tidegate.planning import Skip
 from tidegate.ranges import TopicPartition, offsets_from_json, total_count
 from tidegate.receipts import Receipt
 from tidegate.replay import PlannedReplay, ReplayVerdict, plan_backfill, verify_replay
-from tidegate.replay_request import check_permitted
+from tidegate.replay_request import check_known, check_permitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,6 +164,7 @@ class PlanOperator(Patient):
 
 
 def _request(params: Mapping[str, Any]) -> Request:
+    check_known(params, ("max_records", "until"))
     until = params.get("until")
     if until is None:
         return Request(params.get("max_records"))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Loads into one Tidegate sink at the same time"
 MARK = "tidegate"
+LONGEST_POOL = 256  # of Airflow's own column
 
 log = logging.getLogger(__name__)
 task_log = logging.getLogger("airflow.task")
@@ -72,9 +73,12 @@ def declared_by(dag_run: DagRun, session: Session) -> Declared | None:
     dag = dag_run.dag or DBDagBag().get_dag_for_run(dag_run, session=session)
     plan = dag.task_dict.get("plan") if dag is not None else None
     try:
-        return Declared(**json.loads(getattr(plan, "doc_json", None) or "{}")[MARK])
+        found = Declared(**json.loads(getattr(plan, "doc_json", None) or "{}")[MARK])
     except (ValueError, KeyError, TypeError):
         return None
+    # an insertion that fails would end the scheduler's transaction
+    valid = isinstance(found.pool, str) and 0 < len(found.pool) <= LONGEST_POOL and type(found.slots) is int and found.slots > 0
+    return found if valid else None
 
 
 def make_missing(dag_run: DagRun) -> None:

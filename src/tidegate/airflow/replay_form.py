@@ -47,7 +47,7 @@ def replay_params(pipeline: Pipeline) -> dict[str, Param]:
             "of all partitions: `[1000, 2000]`. `null` as a bound means the first retained offset, or the cursor.",
             anyOf=[
                 {"type": "null"},
-                PAIR,
+                *PAIRS["anyOf"],
                 {
                     "type": "object",
                     "additionalProperties": {

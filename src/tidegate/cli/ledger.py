@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,19 @@ from rich.table import Table
 
 from tidegate.batch import read_watermarks
 from tidegate.chunks import merged, without
-from tidegate.cli.shared import HERE, AsJson, Name, Project, err, open_remote, out, print_table, show_progress, the_pipeline
+from tidegate.cli.shared import (
+    HERE,
+    AsJson,
+    Name,
+    Project,
+    err,
+    open_remote,
+    out,
+    print_table,
+    refuse_while_running,
+    show_progress,
+    the_pipeline,
+)
 from tidegate.config import Pipeline
 from tidegate.cursor import Cursor
 from tidegate.cutting import Box
@@ -23,9 +35,9 @@ from tidegate.fence import missing_in_table
 from tidegate.history import Entry, Rebuilt, entries, rebuild, versions
 from tidegate.ledger import Ledger, Listing
 from tidegate.planning import SavedRange
-from tidegate.ranges import OffsetRange, TopicPartition, selection_to_json
+from tidegate.ranges import OffsetRange, TopicPartition, selection_to_json, total_count
 from tidegate.run_notes import failed_runs, since_success
-from tidegate.table import Missing, TableHistory, find_missing
+from tidegate.table import Missing, TableHistory, find_missing, loadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +46,7 @@ if TYPE_CHECKING:
     from tidegate.oracle import BatchVerification, Miscount, Verification
 
 app = typer.Typer()
-ledger = typer.Typer(no_args_is_help=True, help="What a pipeline has run: show it, verify it, rebuild it.")
+ledger = typer.Typer(no_args_is_help=True, help="What a pipeline has run: show, verify, reload and rebuild it.")
 app.add_typer(ledger, name="ledger")
 
 SHOWN = 20
@@ -97,8 +109,10 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
     this = the_pipeline(project, pipeline)
     found = _verify_batches(this, project) if this.identity == "batch" else _verify_records(this, project)
     others, columns = strangers(this.sink.table), changed_columns(this.sink.table)
+    with open_remote(project) as remote:
+        absent = remote.cursor(this).absent
     if as_json:
-        told = {"other_commits": others, "changed_columns": columns}
+        told = {"other_commits": others, "changed_columns": columns, "absent": selection_to_json(absent)}
         out.print_json(json.dumps({"pipeline": this.name, **found.to_json(), **told}))
     else:
         if isinstance(found, BatchVerification):
@@ -106,7 +120,7 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
         else:
             _print_verification(found)
         _print_others(others, columns)
-        _print_verdict(holds=found.holds)
+        _print_verdict(this.name, absent, holds=found.holds)
     if not found.holds:
         raise typer.Exit(1)
 
@@ -183,7 +197,16 @@ def reload_command(
         if missing is not None and not as_json:
             _print_missing(this, missing)
         if missing is not None and not dry_run:
-            params = {"offsets": selection_to_json(missing.ranges), "accept_loss": accept_loss}
+            there = _loadable(this, missing, remote)
+            if not there or (there != missing.ranges and not accept_loss):
+                gone = some(map(str, without(missing.ranges, there)))
+                raise RequestError(
+                    f"{this.sink.table} lacks offsets that cannot be loaded again ({gone}): retention deleted them, their "
+                    "topic is gone or was created again, or they are a part of a batch of aggregates",
+                    fix=("Give --accept-loss to load the rest, then run " if there else "To go on without them, run ")
+                    + f"`tidegate accept table {this.name}`",
+                )
+            params = {"offsets": selection_to_json(there)}
             replayed = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
             missing = _missing(this, remote)
     if as_json:
@@ -213,6 +236,16 @@ def _missing(this: Pipeline, remote: Remote) -> Missing | None:
     if accepted is not None:
         cursor = replace(cursor, absent=(*cursor.absent, *accepted.absent))
     return missing_in_table(this, book, listing, cursor, sink=remote.sink, history=remote.sink.history(this.sink.table))
+
+
+def _loadable(this: Pipeline, missing: Missing, remote: Remote) -> tuple[OffsetRange, ...]:
+    """What of it the log still holds."""
+    cursor = remote.cursor(this)
+    book = Ledger(remote.store, this.name)
+    topics = remote.brokers(this).match_topics("|".join(sorted({re.escape(r.topic) for r in missing.ranges})))
+    watermarks = remote.brokers(this).watermarks(topics, isolation_level=this.source.isolation_level)
+    newest = {r.seq: r.key for r in book.listing().ranges if r.seq <= cursor.seq} if missing.by_batch else {}
+    return loadable(missing, cursor, watermarks, map(book.saved_range, newest.values()))
 
 
 def _missing_json(missing: Missing | None) -> dict[str, Any] | None:
@@ -248,12 +281,8 @@ def rebuild_command(
     this = the_pipeline(project, pipeline)
     named = dict(_position(text) for text in position or [])
     with open_remote(project) as remote:
-        active = remote.active_runs(this.name)
-        if active and not dry_run:
-            raise RequestError(
-                f"{this.name} is running ({', '.join(active)}): a schedule is rebuilt while nothing runs",
-                fix="Pause the DAG, and wait for the run or mark it failed",
-            )
+        if not dry_run:
+            refuse_while_running(remote, this, "a schedule is rebuilt while nothing runs")
         book = Ledger(remote.store, this.name)
         listing = book.listing()
         history = remote.sink.history(this.sink.table)
@@ -264,7 +293,8 @@ def rebuild_command(
             history.receipts(this.name),
             generation=there.generation,
             saved=saved,
-            positions={**there.offsets, **named},
+            positions=named,
+            before=there,
         )
         unknown = [] if made.whole else _unknown(this, made.cursor, remote)
         gaps = _gaps(this, made, history, saved, remote)
@@ -315,10 +345,10 @@ def _gaps(
 
 
 def _forgotten_batches(made: Rebuilt, history: TableHistory, saved: list[SavedRange]) -> list[int]:
-    """Batches that nothing tells of: before the first one of the table's whole history, or between two of its batches."""
+    """Batches before the first one of the table's whole history, of which no saved range is left either."""
     first = made.ranges[0].seq if history.complete else 1
     known = {plan.seq for plan in saved}
-    return [*(seq for seq in range(1, first) if seq not in known), *made.forgotten]
+    return [seq for seq in range(1, first) if seq not in known]
 
 
 def _refusal(
@@ -448,12 +478,19 @@ def _print_others(commits: list[dict[str, Any]], columns: list[str]) -> None:
         out.print(f"since the last load, column {change}", style="yellow", markup=False)
 
 
-def _print_verdict(*, holds: bool) -> None:
+def _print_verdict(pipeline: str, absent: Sequence[OffsetRange], *, holds: bool) -> None:
+    if absent:
+        named = some(map(str, absent))
+        out.print(
+            f"accepted to be absent, and not judged: {total_count(absent):,} offsets ({named})", style="yellow", markup=False
+        )
+        out.print(f"`tidegate replay {pipeline}` loads what is retained of them", style="yellow", markup=False)
     if holds:
         out.print("[green]the table holds what was committed, exactly once[/]")
     else:
         out.print(
-            "[red]the table does not hold what was committed[/]; clear the load tasks of the batches named, or replay them"
+            f"[red]the table does not hold what was committed[/]; run `tidegate ledger reload {pipeline}`, "
+            "or clear the load tasks of the batches that are named"
         )
 
 

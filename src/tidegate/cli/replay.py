@@ -73,7 +73,7 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         "transform": transform,
         "accept_loss": accept_loss,
     }
-    params = {name: value for name, value in asked.items() if value not in (None, False)}
+    params = {name: value for name, value in asked.items() if value is not None and value is not False}
     request = ReplayRequest.from_params(params)
     check_permitted(this, request.table, request.transform)
     with open_remote(project) as remote:

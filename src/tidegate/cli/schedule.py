@@ -7,10 +7,23 @@ import json
 import typer
 from rich.table import Table
 
-from tidegate.cli.shared import HERE, AsJson, Name, Project, now_ms, open_remote, out, print_table, the_pipeline
+from tidegate.cli.shared import (
+    HERE,
+    AsJson,
+    Name,
+    Project,
+    now_ms,
+    open_remote,
+    out,
+    print_table,
+    refuse_while_running,
+    the_pipeline,
+)
 
 app = typer.Typer()
-accept = typer.Typer(no_args_is_help=True, help="Record that a pipeline may go on after a loss or a recreated topic.")
+accept = typer.Typer(
+    no_args_is_help=True, help="Record that a pipeline may go on: after a loss, a recreated topic, a lost table."
+)
 app.add_typer(accept, name="accept")
 
 
@@ -94,6 +107,7 @@ def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJ
 
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
+        refuse_while_running(remote, this, "a range that a run is loading cannot be dropped")
         found, dropped = accept_loss(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink)
     if as_json:
         out.print_json(json.dumps({**found.to_json(), "dropped": [saved.run_id for saved in dropped]}))

@@ -53,6 +53,16 @@ def the_pipeline(project: Path, name: str) -> Pipeline:
     return load_pipeline(file)
 
 
+def refuse_while_running(remote: Remote, pipeline: Pipeline, why: str) -> None:
+    """Raises RequestError where a run of the pipeline is queued or running."""
+    active = remote.active_runs(pipeline.name)
+    if active:
+        raise RequestError(
+            f"{pipeline.name} is running ({', '.join(active)}): {why}",
+            fix="Pause the DAG, and wait for the run or mark it failed",
+        )
+
+
 @contextmanager
 def open_remote(project: Path) -> Iterator[Remote]:
     """The project's Airflow from outside, with brokers and catalog."""

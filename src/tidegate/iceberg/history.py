@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.cutting import Bounds, Box
 from tidegate.errors import SinkUnavailable
-from tidegate.receipts import PREFIX, Receipt
+from tidegate.receipts import OWNER, PREFIX, Receipt
 from tidegate.table import TableCommit, TableHistory
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class IcebergHistory:
                 for s in lineage
             ),
             complete=not lineage or _is_first(lineage[-1]),
+            owners=frozenset(name.removeprefix(OWNER) for name in found.properties if name.startswith(OWNER)),
         )
 
     def files(self, table: str, *, by_batch: bool = False) -> list[Box]:

@@ -36,11 +36,11 @@ from pyspark.sql.types import (
 from tidegate.errors import ReceiptMismatch, ReceiptMissing, SinkMisfit
 from tidegate.jobs import LoadJob
 from tidegate.ranges import TopicPartition
-from tidegate.receipts import KEPT, PREFIX, LoadId, Receipt, task_properties
+from tidegate.receipts import KEPT, OWNER, PREFIX, LoadId, Receipt, task_properties
 from tidegate.spark.errors import condition_of
 from tidegate.spark.identity import Identity
 from tidegate.spark.origin import ORIGIN, inside
-from tidegate.spark.ownership import OWNED, OWNER, Looked, by_others, in_the_way
+from tidegate.spark.ownership import OWNED, Looked, by_others, in_the_way
 from tidegate.spark.replacement import Cut, find_cut, in_boxes, kept_rows
 
 TABLE_PROPERTIES = {

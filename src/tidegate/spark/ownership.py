@@ -19,11 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from tidegate.chunks import common
 from tidegate.errors import SinkMisfit, some
 from tidegate.jobs import LoadJob
-from tidegate.receipts import PREFIX, Receipt
+from tidegate.receipts import OWNER, PREFIX, Receipt
 from tidegate.spark.origin import any_of
 
-OWNER = f"{PREFIX}owner."
-"""What a table's property begins with that names an owner."""
 OWNED = f"{PREFIX}owned"
 """The property of a commit that says that its pipeline was an owner of the table by then."""
 WHOSE = f"{PREFIX}pipeline"
