@@ -112,8 +112,9 @@ class Stage:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.points = root / "failpoints"
+        project = root / "project"  # the state lies where the commands of an operator look for it
         self.platform = Platform(
-            root / "state", root / "project", extra_env={**AIRFLOW_SETTINGS, failpoints.VARIABLE: str(self.points)}
+            project / ".tidegate", project, extra_env={**AIRFLOW_SETTINGS, failpoints.VARIABLE: str(self.points)}
         )
         self.disk: Path | None = None
         self.awake = CONNECT
