@@ -12,7 +12,8 @@ from fakes import MemoryStore
 
 from tidegate.errors import PlatformError
 from tidegate.ledger import Ledger
-from tidegate.local import AirflowApi
+from tidegate.local import AirflowApi, process
+from tidegate.local.airflow import _sync
 from tidegate.local.remote import ApiStore
 from tidegate.planning import SavedRange
 from tidegate.ranges import OffsetRange
@@ -258,3 +259,22 @@ def test_a_connection_is_followed_while_it_is_ours(current: dict[str, Any] | Non
     with api(answer) as client:
         client.sync_connection("kafka_default", {"conn_type": "kafka", "extra": '{"a": 1}'}, mark="ours")
     assert changes == ([(sent, '{"a": 1}')] if sent else [])
+
+
+def test_a_connection_is_made_again_after_a_server_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite may be locked while Airflow recovers from a kill; what the API refuses for good is raised at once."""
+    monkeypatch.setattr(process.time, "sleep", lambda _: None)
+    statuses = [500, 503, 201, 422]
+    posted: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(404, json={"detail": "none"})
+        posted.append(request.url.path)
+        return httpx.Response(statuses.pop(0), json={})
+
+    with api(answer) as client:
+        _sync(client, "kafka_default", {"conn_type": "kafka"})
+        assert posted == ["/api/v2/connections"] * 3
+        with pytest.raises(PlatformError, match="HTTP 422"):
+            _sync(client, "kafka_default", {"conn_type": "kafka"})

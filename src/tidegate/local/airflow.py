@@ -22,11 +22,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import httpx
+
 from tidegate.errors import PlatformError
 from tidegate.local import sockets
 from tidegate.local.airflow_api import AirflowApi
 from tidegate.local.files import write_private
-from tidegate.local.process import Server, last_meaningful_line
+from tidegate.local.process import Server, last_meaningful_line, wait_until
 
 API_SERVER = "airflow-api-server"
 SCHEDULER = "airflow-scheduler"
@@ -35,6 +37,7 @@ NAMES = (API_SERVER, SCHEDULER, DAG_PROCESSOR)
 
 USER = "admin"
 MIGRATE_TIMEOUT_S = 300.0
+SYNC_TIMEOUT_S = 60.0
 CONNECTION_MARK = "Kept by `tidegate up`; change this text to keep your own values"
 
 _LOCAL_SETTINGS = '''\
@@ -171,7 +174,7 @@ class Airflow:
         }
         with self.api() as api:
             for connection_id, connection in wanted.items():
-                api.sync_connection(connection_id, connection, mark=CONNECTION_MARK)
+                _sync(api, connection_id, connection)
 
     def _server(self, name: str, command: list[str], *, section: str | None) -> Server:
         return Server(
@@ -266,3 +269,21 @@ def render_config(home: Path, project: Path, port: int, keys: Secrets) -> str:
 def is_since(heartbeat: str | None, started: float) -> bool:
     """Whether the heartbeat (ISO 8601) is of the process that started then (seconds since the epoch), not of one before."""
     return heartbeat is not None and datetime.fromisoformat(heartbeat).timestamp() >= started
+
+
+def _sync(api: AirflowApi, connection_id: str, connection: Mapping[str, object]) -> None:
+    """Again while the API answers with a server error: SQLite is locked while a killed scheduler's work is recovered."""
+    errors: list[PlatformError] = []
+
+    def is_synced() -> bool:
+        try:
+            api.sync_connection(connection_id, connection, mark=CONNECTION_MARK)
+        except PlatformError as error:
+            if error.fields.get("status", 0) < httpx.codes.INTERNAL_SERVER_ERROR:
+                raise
+            errors.append(error)
+            return False
+        return True
+
+    if not wait_until(is_synced, SYNC_TIMEOUT_S, poll_s=1.0):
+        raise errors[-1]
