@@ -32,7 +32,7 @@ from tidegate.fence import (
     waiting_range,
 )
 from tidegate.ledger import Ledger, Listing
-from tidegate.planning import Accepted, RangePolicy, SavedRange, Skip, Watermarks, expired_ranges, plan_next
+from tidegate.planning import Accepted, RangePolicy, SavedRange, Skip, Watermarks, deleted_of, expired_ranges, plan_next
 from tidegate.ports import Brokers, SinkHistory, StateStore
 from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.receipts import Receipt
@@ -100,10 +100,7 @@ def plan_batch(
         OffsetsOutOfRange: cursor and log do not fit.
         RequestError: the trigger asks for what cannot be.
     """
-    ledger = Ledger(store, pipeline.name)
-    listing = ledger.listing()
-    history = sink.history(pipeline.sink.table)
-    found_cursor = _cursor(ledger, listing, pipeline, history)
+    ledger, listing, history, found_cursor = _state(pipeline, store, sink)
     own = listing.of_run(run_id)
     cursor = catch_up(pipeline, ledger, listing, found_cursor, history) if own is None else found_cursor
     accepted = ledger.accepted(listing, cursor.seq + 1)
@@ -287,6 +284,14 @@ def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brok
     return {"start": resolved, "start_reason": "timestamp", "begin": frozenset(begin)}
 
 
+def _state(pipeline: Pipeline, store: StateStore, sink: SinkHistory) -> tuple[Ledger, Listing, TableHistory, Cursor]:
+    """What is saved of the pipeline, and its table's commits."""
+    ledger = Ledger(store, pipeline.name)
+    listing = ledger.listing()
+    history = sink.history(pipeline.sink.table)
+    return ledger, listing, history, _cursor(ledger, listing, pipeline, history)
+
+
 def _cursor(ledger: Ledger, listing: Listing, pipeline: Pipeline, history: TableHistory) -> Cursor:
     if listing.has_cursor:
         return ledger.cursor()
@@ -337,18 +342,14 @@ def accept_loss(
         RequestError: nothing is lost.
         StateError, KafkaError: as `plan_batch`.
     """
-    ledger = Ledger(store, pipeline.name)
-    listing = ledger.listing()
-    history = sink.history(pipeline.sink.table)
-    cursor = _cursor(ledger, listing, pipeline, history)
+    ledger, listing, history, cursor = _state(pipeline, store, sink)
     watermarks = read_watermarks(pipeline.source, cursor, brokers)
     pending = {r.key: ledger.saved_range(r.key) for r in listing.of_seq(cursor.seq + 1)}
     receipts = history.receipts(pipeline.name)
     useless = {
         key: saved
         for key, saved in pending.items()
-        if any(r.from_offset < watermarks.earliest.get(r.topic_partition, 0) for r in saved.to_load)
-        and not landed(pipeline, saved, receipts)
+        if deleted_of(saved.to_load, watermarks) and not landed(pipeline, saved, receipts)
     }
     lost = expired_ranges(cursor, watermarks)
     if not lost and not useless:
@@ -368,10 +369,7 @@ def accept_table(pipeline: Pipeline, *, store: StateStore, sink: SinkHistory) ->
         RequestError: nothing is missing.
         StateError, SinkUnavailable: as `plan_batch`.
     """
-    ledger = Ledger(store, pipeline.name)
-    listing = ledger.listing()
-    history = sink.history(pipeline.sink.table)
-    cursor = _cursor(ledger, listing, pipeline, history)
+    ledger, listing, history, cursor = _state(pipeline, store, sink)
     missing = missing_in_table(pipeline, ledger, listing, cursor, sink=sink, history=history)
     if missing is None:
         raise RequestError(
@@ -389,9 +387,7 @@ def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, broke
         RequestError: the topic is not the pipeline's, or has not been created again.
         StateError, KafkaError: as `plan_batch`.
     """
-    ledger = Ledger(store, pipeline.name)
-    listing = ledger.listing()
-    cursor = _cursor(ledger, listing, pipeline, sink.history(pipeline.sink.table))
+    ledger, listing, _, cursor = _state(pipeline, store, sink)
     if topic not in cursor.topic_ids:
         raise RequestError(
             f"{pipeline.name} has read no topic {topic}",

@@ -19,7 +19,7 @@ from tidegate.cutting import Box
 from tidegate.errors import CommitConflict, OffsetsExpired, RangeForgotten, StateCorrupt, some
 from tidegate.history import rebuild, saved_of
 from tidegate.ledger import Ledger, Listing
-from tidegate.planning import Accepted, SavedRange, Watermarks, check_same_topics
+from tidegate.planning import Accepted, SavedRange, Watermarks, check_same_topics, deleted_of
 from tidegate.ports import Brokers, SinkHistory
 from tidegate.ranges import OffsetRange
 from tidegate.receipts import Receipt, task_properties
@@ -44,21 +44,27 @@ def check_table(
         TableLost: the table is gone, was rolled back, or is another one.
         SinkUnavailable: the table's files cannot be read.
     """
-    if accepted is not None:
-        cursor = replace(cursor, absent=merged([*cursor.absent, *accepted.absent]))
-    missing = missing_in_table(pipeline, ledger, listing, cursor, sink=sink, history=history)
+    missing = missing_in_table(pipeline, ledger, listing, cursor, sink=sink, history=history, accepted=accepted)
     if missing is not None:
         raise missing.lost_by(pipeline.name, pipeline.sink.table)
 
 
 def missing_in_table(
-    pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, *, sink: SinkHistory, history: TableHistory
+    pipeline: Pipeline,
+    ledger: Ledger,
+    listing: Listing,
+    cursor: Cursor,
+    *,
+    sink: SinkHistory,
+    history: TableHistory,
+    accepted: Accepted | None = None,
 ) -> Missing | None:
-    """What the table does not hold of the committed batches; see `tidegate.table.find_missing`."""
+    """What the table does not hold of the committed batches and is not accepted; see `tidegate.table.find_missing`."""
+    if accepted is not None:
+        cursor = replace(cursor, absent=merged([*cursor.absent, *accepted.absent]))
 
     def saved() -> list[SavedRange]:
-        newest = {r.seq: r.key for r in listing.ranges if r.seq <= cursor.seq}
-        return [ledger.saved_range(key) for key in newest.values()]
+        return [ledger.saved_range(key) for key in listing.committed(cursor.seq)]
 
     def files() -> list[Box]:
         return sink.files(pipeline.sink.table, by_batch=pipeline.identity == "batch")
@@ -131,10 +137,10 @@ def catch_up(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Curso
         return cursor
     receipts, last = history.receipts(pipeline.name), listing.ranges[-1]
     for seq in range(cursor.seq + 1, last.seq):
-        for saved in map(ledger.saved_range, (r.key for r in listing.of_seq(seq))):
+        copies = [ledger.saved_range(r.key) for r in listing.of_seq(seq)]
+        for saved in copies:
             receipt = landed(pipeline, saved, receipts)
             if requirement_of(saved).holds_for(cursor) and (receipt or not saved.to_load):
-                copies = [ledger.saved_range(r.key) for r in listing.of_seq(seq)]
                 absent = [r for copy in copies for r in copy.absent]
                 cursor = apply(cursor, commit_of(saved, receipt, absent=absent))
                 break
@@ -186,12 +192,8 @@ def check_loadable(
     drop = f"Run `airflow variables delete {key}`: the next run tells how to start the topic anew"
     since, fix = f"batch {saved.seq} was planned", AS_THEY_ARE if redo else drop
     watermarks = check_topics(pipeline, saved.topic_ids, saved.to_load, brokers, since=since, fix=fix)
-    lost = [r for r in saved.to_load if r.from_offset < watermarks.earliest.get(r.topic_partition, 0)]
-    if lost:
-        expired = [
-            OffsetRange(r.topic, r.partition, r.from_offset, min(r.until_offset, watermarks.earliest[r.topic_partition]))
-            for r in lost
-        ]
+    expired = deleted_of(saved.to_load, watermarks)
+    if expired:
         told = some(f"{r} = {r.count} offsets" for r in expired)
         raise OffsetsExpired(
             f"retention deleted records of batch {saved.seq} of {pipeline.name} after it was planned: {told}",

@@ -98,6 +98,10 @@ class Listing:
         """The saved replays of a request, by its digest, the newest first."""
         return [r for r in reversed(self.replays) if r.request == request]
 
+    def committed(self, seq: int) -> list[str]:
+        """The keys of the batches up to `seq`, one for each batch."""
+        return list({r.seq: r.key for r in self.ranges if r.seq <= seq}.values())
+
     def of_seq(self, seq: int) -> list[RangeKey]:
         """The saved ranges of a batch: the first plan, and the copies of runs that adopted it."""
         return [r for r in self.ranges if r.seq == seq]

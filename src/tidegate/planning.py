@@ -6,7 +6,7 @@ has a `Decision` that names what set its two bounds, so that a saved range expla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -306,6 +306,16 @@ def expired_ranges(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[
         for tp, offset in sorted(cursor.offsets.items())
         if tp.topic not in recreated and tp in watermarks.earliest and offset < watermarks.earliest[tp]
     )
+
+
+def deleted_of(ranges: Iterable[OffsetRange], watermarks: Watermarks) -> list[OffsetRange]:
+    """What of the ranges the log no longer holds."""
+    earliest = watermarks.earliest
+    return [
+        OffsetRange(r.topic, r.partition, r.from_offset, min(r.until_offset, earliest[r.topic_partition]))
+        for r in ranges
+        if r.from_offset < earliest.get(r.topic_partition, 0)
+    ]
 
 
 def _check_not_beyond(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[str]) -> None:

@@ -158,13 +158,7 @@ def ranges_from_json(nested: Mapping[str, Mapping[str, list[int]]]) -> tuple[Off
         RequestError: a bound is negative, not whole, or reversed.
         ValueError, TypeError, AttributeError: the value has another shape.
     """
-    return tuple(
-        sorted(
-            OffsetRange(topic, int(partition), *bounds)
-            for topic, partitions in nested.items()
-            for partition, bounds in partitions.items()
-        )
-    )
+    return selection_from_json({topic: {p: [bounds] for p, bounds in parts.items()} for topic, parts in nested.items()})
 
 
 def selection_to_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[list[int]]]]:

@@ -173,8 +173,11 @@ def find_missing(
     verdicts = [_verdict(told, history, batches, boxes, receipts) for told in doubted]
     if all(verdict == "held" for verdict in verdicts):
         return None
-    missing = _missing_batches if by_batch else _missing_offsets
-    left = without(missing(cursor, plans, receipts, boxes, lost="lost" in verdicts), cursor.absent)
+    if by_batch:
+        missing = _missing_batches(cursor, plans, receipts, boxes)
+    else:
+        missing = _missing_offsets(cursor, plans, receipts, boxes, lost="lost" in verdicts)
+    left = without(missing, cursor.absent)
     if not left:
         return None
     named = tuple(n for n, plan in sorted(batches.items()) if _overlap(plan.to_load, left))
@@ -222,13 +225,12 @@ def _missing_offsets(
 
 
 def _missing_batches(
-    cursor: Cursor, plans: Sequence[SavedRange], receipts: Sequence[Receipt], boxes: Sequence[Box], *, lost: bool
+    cursor: Cursor, plans: Sequence[SavedRange], receipts: Sequence[Receipt], boxes: Sequence[Box]
 ) -> tuple[OffsetRange, ...]:
     """What the batches have read that are neither in a receipt of exactly their ranges nor, by their number, in a data file.
 
     Batches whose saved ranges were pruned are told by the offsets before the oldest saved range.
     """
-    del lost
     known = [box for box in boxes if None not in box.span]
     by_number = {plan.seq: plan for plan in plans}
     held = {r.load.batch for r in receipts if r.load.batch not in by_number or r.covers(by_number[r.load.batch].to_load)}

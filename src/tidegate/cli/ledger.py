@@ -79,16 +79,16 @@ def show(
     who = {run["dag_run_id"]: str(run.get("triggering_user_name") or run["run_type"]) for run in runs}
     failures = failed_runs(since_success(runs))
     found = entries(saved, receipts, cursor)
-    loaded_by = {version: selection_to_json(ranges) for version, ranges in versions(receipts).items()}
+    loaded_by = versions(receipts)
     if as_json:
         batches = [{**entry.to_json(), "who": who.get(entry.run_id)} for entry in found]
-        told = {"transforms": loaded_by, "failures": failures, "faults": faults}
+        transforms = {version: selection_to_json(ranges) for version, ranges in loaded_by.items()}
+        told = {"transforms": transforms, "failures": failures, "faults": faults}
         out.print_json(json.dumps({"pipeline": this.name, "batches": batches, **told}))
     else:
         _print_entries(found[-last:], who, len(found))
         for version, ranges in loaded_by.items():
-            offsets = sum(until - start for parts in ranges.values() for bounds in parts.values() for start, until in bounds)
-            out.print(f"transform {version}: {offsets:,} offsets", markup=False)
+            out.print(f"transform {version}: {total_count(ranges):,} offsets", markup=False)
         for run_id, why in failures.items():
             out.print(f"run {run_id}: {why}", markup=False, style="red")
         for fault in faults:
@@ -232,10 +232,8 @@ def _missing(this: Pipeline, remote: Remote) -> Missing | None:
     book = Ledger(remote.store, this.name)
     listing = book.listing()
     cursor = remote.cursor(this)
-    accepted = book.accepted(listing, cursor.seq + 1)
-    if accepted is not None:
-        cursor = replace(cursor, absent=(*cursor.absent, *accepted.absent))
-    return missing_in_table(this, book, listing, cursor, sink=remote.sink, history=remote.sink.history(this.sink.table))
+    accepted, history = book.accepted(listing, cursor.seq + 1), remote.sink.history(this.sink.table)
+    return missing_in_table(this, book, listing, cursor, sink=remote.sink, history=history, accepted=accepted)
 
 
 def _loadable(this: Pipeline, missing: Missing, remote: Remote) -> tuple[OffsetRange, ...]:
@@ -244,8 +242,8 @@ def _loadable(this: Pipeline, missing: Missing, remote: Remote) -> tuple[OffsetR
     book = Ledger(remote.store, this.name)
     topics = remote.brokers(this).match_topics("|".join(sorted({re.escape(r.topic) for r in missing.ranges})))
     watermarks = remote.brokers(this).watermarks(topics, isolation_level=this.source.isolation_level)
-    newest = {r.seq: r.key for r in book.listing().ranges if r.seq <= cursor.seq} if missing.by_batch else {}
-    return loadable(missing, cursor, watermarks, map(book.saved_range, newest.values()))
+    whole = book.listing().committed(cursor.seq) if missing.by_batch else []
+    return loadable(missing, cursor, watermarks, map(book.saved_range, whole))
 
 
 def _missing_json(missing: Missing | None) -> dict[str, Any] | None:
