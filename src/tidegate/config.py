@@ -505,6 +505,14 @@ class Pipeline:
         return self.group or f"tidegate-{self.name}"
 
 
+POOL_DESCRIPTION = "Loads into one Tidegate sink at the same time"
+
+
+def pool_command(name: str, slots: int) -> str:
+    """The Airflow command that makes a sink's pool."""
+    return f"airflow pools set {name} {slots} '{POOL_DESCRIPTION}'"
+
+
 T = TypeVar("T")
 
 

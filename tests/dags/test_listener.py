@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from tidegate.airflow import failures, notes, pools
 from tidegate.airflow.dag_factory import pipeline_dag, replay_dag
-from tidegate.config import Pipeline, Sink, Source
+from tidegate.config import POOL_DESCRIPTION, Pipeline, Sink, Source
 from tidegate.errors import BrokerUnavailable, StateUnavailable, TransformError
 
 PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders", slots=3))
@@ -79,7 +79,7 @@ def test_a_run_that_starts_makes_its_pool_and_leaves_one_that_is_there(session: 
     run = schedule(session, "running")
     notes.on_dag_run_running(run.row, "started")
     pool = session.scalars(select(Pool)).one()
-    assert (pool.pool, pool.slots, pool.description) == ("tidegate_lake_shop_orders", 3, pools.DESCRIPTION)
+    assert (pool.pool, pool.slots, pool.description) == ("tidegate_lake_shop_orders", 3, POOL_DESCRIPTION)
     pool.slots = 1
     session.flush()
     notes.on_dag_run_running(run.row, "started")

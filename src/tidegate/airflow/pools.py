@@ -13,7 +13,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.config import Pipeline
+from tidegate.config import LONGEST_POOL, POOL_DESCRIPTION, Pipeline, pool_command
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Insert
     from sqlalchemy.orm import Session
 
-DESCRIPTION = "Loads into one Tidegate sink at the same time"
 MARK = "tidegate"
-LONGEST_POOL = 256  # of Airflow's own column
 
 log = logging.getLogger(__name__)
 task_log = logging.getLogger("airflow.task")
@@ -57,13 +55,8 @@ class _Tell:
         task_log.info(
             "loads wait for a slot of the pool %s; if one stays scheduled, run `%s`",
             self._pipeline.pool,
-            fix_of(self._pipeline),
+            pool_command(self._pipeline.pool, self._pipeline.sink.slots),
         )
-
-
-def fix_of(pipeline: Pipeline) -> str:
-    """The command that makes the pool."""
-    return f"airflow pools set {pipeline.pool} {pipeline.sink.slots} '{DESCRIPTION}'"
 
 
 def declared_by(dag_run: DagRun, session: Session) -> Declared | None:
@@ -100,7 +93,7 @@ def _insert(dialect: str, wanted: Declared) -> Insert:
     from airflow.models.pool import Pool  # noqa: PLC0415 - as above
     from sqlalchemy.dialects import mysql, postgresql, sqlite  # noqa: PLC0415
 
-    row = {"pool": wanted.pool, "slots": wanted.slots, "description": DESCRIPTION, "include_deferred": False}
+    row = {"pool": wanted.pool, "slots": wanted.slots, "description": POOL_DESCRIPTION, "include_deferred": False}
     if dialect == "mysql":
         return mysql.insert(Pool).prefix_with("IGNORE").values(**row)
     if dialect == "postgresql":

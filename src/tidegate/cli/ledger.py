@@ -70,10 +70,8 @@ def show(
         book = Ledger(remote.store, this.name)
         listing = book.listing()
         saved, faults = _readable(book, listing)
-        try:
-            cursor = book.cursor() if listing.has_cursor else Cursor(this.name)
-        except StateCorrupt as error:
-            cursor, faults = Cursor(this.name), [str(error), *faults]
+        cursor, broken = _readable_cursor(book, listing)
+        faults = [*broken, *faults]
         receipts = remote.sink.receipts(this.sink.table, this.name)
         runs = remote.runs(this.name)
     who = {run["dag_run_id"]: str(run.get("triggering_user_name") or run["run_type"]) for run in runs}
@@ -285,7 +283,7 @@ def rebuild_command(
         listing = book.listing()
         history = remote.sink.history(this.sink.table)
         saved, _ = _readable(book, listing)
-        there = _readable_cursor(book, listing)
+        there, _ = _readable_cursor(book, listing)
         made = rebuild(
             this.name,
             history.receipts(this.name),
@@ -387,12 +385,12 @@ def _readable(book: Ledger, listing: Listing) -> tuple[list[SavedRange], list[st
     return saved, faults
 
 
-def _readable_cursor(book: Ledger, listing: Listing) -> Cursor:
-    """The cursor that is there, where it can be read; else an empty one."""
+def _readable_cursor(book: Ledger, listing: Listing) -> tuple[Cursor, list[str]]:
+    """The cursor that is there, where it can be read; else an empty one, and why."""
     try:
-        return book.cursor() if listing.has_cursor else Cursor(book.pipeline)
-    except StateCorrupt:
-        return Cursor(book.pipeline)
+        return book.cursor() if listing.has_cursor else Cursor(book.pipeline), []
+    except StateCorrupt as error:
+        return Cursor(book.pipeline), [str(error)]
 
 
 def _print_entries(found: list[Entry], who: dict[str, str], total: int) -> None:

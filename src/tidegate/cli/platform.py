@@ -23,7 +23,7 @@ from tidegate.cli.shared import (
     show_progress,
     show_report,
 )
-from tidegate.config import Pipeline, json_schema
+from tidegate.config import POOL_DESCRIPTION, Pipeline, json_schema, pool_command
 from tidegate.errors import ConfigError, PlatformError
 from tidegate.pipelines import load_pipelines
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tidegate.oracle import Verdict
 
 app = typer.Typer()
-POOL = "Loads into one Tidegate sink at the same time"
 
 
 @app.command()
@@ -132,7 +131,10 @@ def check(
 @app.command()
 def pools(project: Project = HERE) -> None:
     """Print the Airflow pools of all sinks, as `airflow pools import` reads them."""
-    found = {name: {"slots": slots, "description": POOL, "include_deferred": False} for name, slots in _pools(project).items()}
+    found = {
+        name: {"slots": slots, "description": POOL_DESCRIPTION, "include_deferred": False}
+        for name, slots in _pools(project).items()
+    }
     out.print_json(json.dumps(found))
 
 
@@ -201,8 +203,8 @@ def _loads_can_run(api: AirflowApi, wanted: dict[str, int]) -> bool:
         if by_plugin:
             err.print(f"pool {name}: not there yet, made when the next run starts", style="dim", markup=False)
         else:
-            fix = f"airflow pools set {name} {slots} '{POOL}'"
-            err.print(f"pool {name}: missing, and its loads wait for ever. Run `{fix}`", style="red", markup=False)
+            fix = f"Run `{pool_command(name, slots)}`"
+            err.print(f"pool {name}: missing, and its loads wait for ever. {fix}", style="red", markup=False)
     return by_plugin
 
 

@@ -97,7 +97,7 @@ class Admin:
         refused_s: float | None = None,
         tell: Callable[[str], object] = str,
     ) -> None:
-        self.servers = settings.get("bootstrap.servers", settings.get("metadata.broker.list", ""))
+        self.servers = servers_of(settings)
         self.timeout_s = timeout_s
         self._refused_s = refused_s
         self._tell: Callable[[str], object] | None = tell
@@ -194,11 +194,16 @@ class Admin:
         raise meaning(error, self._settings, topic, self._client_errors)
 
 
+def servers_of(settings: Mapping[str, str]) -> str:
+    """The bootstrap servers of librdkafka's configuration, by either name."""
+    return settings.get("bootstrap.servers", settings.get("metadata.broker.list", ""))
+
+
 def meaning(
     error: ck.KafkaError, settings: Mapping[str, str], topic: str, reports: Iterable[ck.KafkaError] = ()
 ) -> KafkaError | LeaderMoving:
     """The error to raise for one of librdkafka's about a topic; `reports` are what its client told beside, oldest first."""
-    servers = settings.get("bootstrap.servers", settings.get("metadata.broker.list", ""))
+    servers = servers_of(settings)
     told = [error, *reports]
     refused = next((e for e in told if _is_refusal(e)), None)
     if refused is not None:
