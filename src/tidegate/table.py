@@ -122,13 +122,18 @@ class Missing:
     why: str
     by_batch: bool = False
 
+    @property
+    def named_batches(self) -> str:
+        """The batches in words; their saved ranges may have been pruned."""
+        if not self.batches:
+            return "earlier batches"
+        return f"batch{'es' if len(self.batches) > 1 else ''} {some(map(str, self.batches))}"
+
     def lost_by(self, pipeline: str, table: str) -> TableLost:
         """The error of a pipeline whose table this is."""
-        named_batches = f"batch{'es' if len(self.batches) > 1 else ''} {some(map(str, self.batches))}"
-        batches = named_batches if self.batches else "earlier batches"
         named = some(map(str, self.ranges))
         return TableLost(
-            f"table {table} does not hold {batches} of {pipeline}, which its cursor has committed: {self.why}; "
+            f"table {table} does not hold {self.named_batches} of {pipeline}, which its cursor has committed: {self.why}; "
             f"{total_count(self.ranges):,} offsets are missing ({named})",
             fix=f"Nothing was planned. To load them again, run `tidegate ledger reload {pipeline}`; "
             f"to go on without them, run `tidegate accept table {pipeline}`; "

@@ -20,7 +20,7 @@ from tidegate.ledger import Ledger
 from tidegate.planning import Watermarks
 from tidegate.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.receipts import LoadId, Receipt
-from tidegate.table import CLOCKS_APART_MS, TableCommit, find_missing, loadable
+from tidegate.table import CLOCKS_APART_MS, Missing, TableCommit, find_missing, loadable
 
 P0 = TopicPartition("t", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
@@ -501,3 +501,10 @@ def test_a_table_with_rows_of_the_pipeline_is_never_taken_for_new() -> None:
         plan_batch(PIPELINE, "run", Request(), **ports)
     for other in (replace(sink, owners=frozenset({"q"})), replace(sink, others=[TableCommit(1, 1, {"total-records": "0"})])):
         assert isinstance(plan_batch(PIPELINE, "run", Request(), **{**ports, "sink": other, "store": MemoryStore()}), Planned)
+
+
+def test_missing_batches_are_named_and_those_whose_ranges_were_pruned_are_not() -> None:
+    """In words that fit a sentence."""
+    assert Missing((), (3, 4), "gone").named_batches == "batches 3, 4"
+    assert Missing((), (3,), "gone").named_batches == "batch 3"
+    assert Missing((), (), "gone").named_batches == "earlier batches"

@@ -251,7 +251,7 @@ def _missing_json(missing: Missing | None) -> dict[str, Any] | None:
 
 
 def _print_missing(this: Pipeline, missing: Missing) -> None:
-    out.print(f"{this.sink.table} lacks batches {some(map(str, missing.batches))} of {this.name}: {missing.why}", markup=False)
+    out.print(f"{this.sink.table} lacks {missing.named_batches} of {this.name}: {missing.why}", markup=False)
     for r in missing.ranges[:SHOWN]:
         out.print(f"  {r} = {r.count:,} offsets", markup=False)
 
