@@ -37,8 +37,8 @@ check: venv ## lint, format, types, layers
 	$(BIN)/lint-imports
 
 test: check jars ## everything that has to be green
-	@# two at a time: each waits for its servers more than it computes
-	$(MAKE) --no-print-directory -j2 --output-sync=target test-chaos test-e2e test-integration test-spark test-unit test-dags
+	@# two at a time: each waits for its servers more than it computes; one that fails does not hide what the others find
+	$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target test-chaos test-e2e test-integration test-spark test-unit test-dags
 
 test-unit: venv ## no JVM, no broker, no Airflow; the pure core to the last branch
 	$(PYTEST) tests/unit --cov --cov-report=term:skip-covered

@@ -16,6 +16,7 @@ import json
 import math
 import re
 import reprlib
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from datetime import UTC, date, datetime
@@ -510,7 +511,7 @@ POOL_DESCRIPTION = "Loads into one Tidegate sink at the same time"
 
 def pool_command(name: str, slots: int) -> str:
     """The Airflow command that makes a sink's pool."""
-    return f"airflow pools set {name} {slots} '{POOL_DESCRIPTION}'"
+    return shlex.join(("airflow", "pools", "set", name, str(slots), POOL_DESCRIPTION))
 
 
 T = TypeVar("T")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -14,7 +15,18 @@ from croniter import croniter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.config import Limits, Pipeline, Sink, Source, StartOffsets, StartTime, json_schema, parse_pipeline
+from tidegate.config import (
+    POOL_DESCRIPTION,
+    Limits,
+    Pipeline,
+    Sink,
+    Source,
+    StartOffsets,
+    StartTime,
+    json_schema,
+    parse_pipeline,
+    pool_command,
+)
 from tidegate.errors import ConfigError
 from tidegate.pipelines import load_pipeline, load_pipelines
 from tidegate.ranges import TopicPartition
@@ -33,6 +45,12 @@ def test_four_settings_make_a_pipeline() -> None:
     assert parse(MINIMAL) == Pipeline("orders", Source(("orders",)), "transforms.orders:rows", Sink("lake.shop.orders"))
     assert parse(MINIMAL).pool == "tidegate_lake_shop_orders"
     assert parse({**MINIMAL, "sink": {"table": "lake.shop.orders", "pool": "mine"}}).pool == "mine"
+
+
+def test_the_command_that_makes_a_pool_survives_a_shell() -> None:
+    """The name of a pool is any text."""
+    for pool in ("tidegate_lake_shop_orders", "ours; it's $HOME"):
+        assert shlex.split(pool_command(pool, 4)) == ["airflow", "pools", "set", pool, "4", POOL_DESCRIPTION]
 
 
 def test_a_fault_names_file_setting_expectation_and_value() -> None:
