@@ -7,6 +7,7 @@ validated by itself, and what fails is the import error of its own file: the oth
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,15 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
         spark_jobs: folder of `load_range.py` and of the transforms.
     """
     dags: dict[str, DAG] = {}
-    for file, pipeline in load_pipelines(folder).items():
+    pipelines = load_pipelines(folder)
+    sharing = Counter(pipeline.pool for pipeline in pipelines.values() if isinstance(pipeline, Pipeline))
+    for file, pipeline in pipelines.items():
         try:
             if isinstance(pipeline, ConfigError):
                 raise pipeline  # noqa: TRY301 - one way for all that makes a file's import error
             made = [
                 pipeline_dag(pipeline, spark_jobs=spark_jobs, source=file.read_text(encoding="utf-8")),
-                replay_dag(pipeline, spark_jobs=spark_jobs),
+                replay_dag(pipeline, spark_jobs=spark_jobs, sharing=sharing[pipeline.pool]),
             ]
             for dag in made:
                 _validate(dag)
@@ -97,8 +100,14 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
     return dag
 
 
-def replay_dag(pipeline: Pipeline, *, spark_jobs: Path) -> DAG:
-    """The DAG that replays any past part of a pipeline. Its loads wait behind the schedule's for a slot of the pool."""
+def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG:
+    """The DAG that replays any past part of a pipeline. Its loads wait behind the schedule's for a slot of the pool.
+
+    Args:
+        pipeline: whose DAG it is.
+        spark_jobs: as in `build_dags`.
+        sharing: the pipelines that share the pool, this one among them.
+    """
     dag = DAG(
         dag_id=pipeline.replay_dag,
         description=f"Loads any past part of {pipeline.name} once more",
@@ -109,7 +118,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path) -> DAG:
         auto_register=False,  # one that turns out not to be valid must not be found by Airflow
         tags=["tidegate", "replay", *pipeline.tags],
         is_paused_upon_creation=False,  # it has no schedule: a run is always somebody's wish
-        params=replay_params(pipeline),
+        params=replay_params(pipeline, sharing),
         default_args=_defaults(pipeline),
     )
     with dag:
@@ -119,7 +128,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path) -> DAG:
             pipeline=pipeline,
             spark_jobs=spark_jobs,
             pool=pipeline.pool,
-            max_active_tis_per_dag=replay_slots(pipeline),  # of all its runs together
+            max_active_tis_per_dag=replay_slots(pipeline, sharing),  # of all its runs together
             weight_rule="absolute",
             map_index_template="chunk {{ task.chunk }}",
         ).expand(chunk=plan.output)

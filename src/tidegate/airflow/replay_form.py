@@ -26,13 +26,16 @@ FLAG = [True, False]
 PAIRS = {"anyOf": [PAIR, {"type": "array", "items": PAIR, "minItems": 1}]}
 
 
-def replay_slots(pipeline: Pipeline) -> int:
-    """The most loads of all replays of a pipeline at the same time: one slot of the sink's pool stays for the schedule."""
-    return max(1, pipeline.sink.slots - 1)
+def replay_slots(pipeline: Pipeline, sharing: int) -> int:
+    """The most loads of all replays of a pipeline at the same time: one slot of the sink's pool stays for the schedule.
+
+    Pipelines that share a pool have equal parts of the others, and each at least one.
+    """
+    return max(1, (pipeline.sink.slots - 1) // sharing)
 
 
-def replay_params(pipeline: Pipeline) -> dict[str, Param]:
-    """The form's fields, in their order."""
+def replay_params(pipeline: Pipeline, sharing: int) -> dict[str, Param]:
+    """The form's fields, in their order; `sharing` is the number of pipelines that share the pool."""
     topics = pipeline.source.topics or tuple(pipeline.source.assign or ("orders",))
     size = pipeline.limits.max_records or DEFAULT_CHUNK
     return {
@@ -111,8 +114,8 @@ def replay_params(pipeline: Pipeline) -> dict[str, Param]:
             minimum=1,
             section=HOW,
             title="Parallel chunks",
-            description=f"The most loads of this replay at the same time. Empty: {replay_slots(pipeline)}, which is also "
-            "the most for all replays of this pipeline together.",
+            description=f"The most loads of this replay at the same time. Empty: {replay_slots(pipeline, sharing)}, which is "
+            "also the most for all replays of this pipeline together.",
         ),
         "table": _text("Table", f"A table for a trial. Empty: `{pipeline.sink.table}`.", f"^{TABLE.pattern}$", section=HOW),
         "transform": _text(
