@@ -131,11 +131,11 @@ def catch_up(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Curso
     late, or by a backup. The commits are done again, as far as the table holds them. One that was not put back is returned.
 
     Raises:
-        StateCorrupt: the table does not hold them, so nobody can tell how far the schedule is.
+        StateCorrupt: the table does not hold them, so nobody can tell how far the schedule is; or the cursor was never there.
     """
     if not any(r.seq > cursor.seq + 1 for r in listing.ranges):
         return cursor
-    receipts, last = history.receipts(pipeline.name), listing.ranges[-1]
+    found, receipts, last = cursor, history.receipts(pipeline.name), listing.ranges[-1]
     for seq in range(cursor.seq + 1, last.seq):
         copies = [ledger.saved_range(r.key) for r in listing.of_seq(seq)]
         for saved in copies:
@@ -145,6 +145,7 @@ def catch_up(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Curso
                 cursor = apply(cursor, commit_of(saved, receipt, absent=absent))
                 break
         else:
+            check_borne_out(pipeline, ledger, listing, found, history)
             raise StateCorrupt(
                 f"{last.key}: batch {last.seq} is saved, but the cursor is at batch {cursor.seq}, and the table does not tell "
                 "how to go on from there",

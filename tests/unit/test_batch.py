@@ -213,6 +213,16 @@ def test_a_cursor_older_than_the_schedule_is_refused() -> None:
         world.plan("run4")
 
 
+def test_a_cursor_that_was_never_where_it_is_says_so_before_anything_else() -> None:
+    """Its batch number goes back, and its offsets do not: no commit left it like this."""
+    world = World()
+    for n in range(3):
+        world.run(f"run{n}")
+    Ledger(world.store, "p").save_cursor(replace(world.cursor, seq=1))
+    with pytest.raises(StateCorrupt, match=r"batch 1 did not lead to where the cursor is.*ledger rebuild p"):
+        world.plan("run4")
+
+
 def test_a_cursor_that_was_put_back_by_several_batches_catches_up_as_far_as_the_table_tells() -> None:
     """A commit that was stopped between its check and its write, and woke up late; batches without records count too."""
     world = World(pipeline=source(topics=("t",), start="latest"))
