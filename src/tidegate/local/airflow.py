@@ -38,6 +38,8 @@ NAMES = (API_SERVER, SCHEDULER, DAG_PROCESSOR)
 USER = "admin"
 MIGRATE_TIMEOUT_S = 300.0
 SYNC_TIMEOUT_S = 60.0
+BUSY_TIMEOUT_S = 20
+"""Less than a client of the API waits for an answer."""
 CONNECTION_MARK = "Kept by `tidegate up`; change this text to keep your own values"
 
 _LOCAL_SETTINGS = '''\
@@ -249,7 +251,8 @@ def render_config(home: Path, project: Path, port: int, keys: Secrets) -> str:
             # the default asks the DNS for the machine's full name, which may take its time
             "hostname_callable": "socket.gethostname",
         },
-        "database": {"sql_alchemy_conn": f"sqlite:///{home / 'airflow.db'}"},
+        # SQLite has one writer at a time: on a busy machine its default of 5 s is too short to wait for the others
+        "database": {"sql_alchemy_conn": f"sqlite:///{home / 'airflow.db'}?timeout={BUSY_TIMEOUT_S}"},
         "logging": {"base_log_folder": home / "logs"},
         "api": {"host": sockets.LOOPBACK, "port": port, "base_url": url, "workers": 1, "secret_key": keys.api_secret_key},
         "api_auth": {"jwt_secret": keys.jwt_secret},

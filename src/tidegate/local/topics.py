@@ -23,7 +23,7 @@ def create_topic(settings: Mapping[str, str], topic: str, partitions: int, *, co
         BrokerUnavailable: the broker does not answer, or refuses.
     """
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-    admin = AdminClient(dict(settings))  # its requests end with it, so it has a name
+    admin = _admin(settings)  # its requests end with it, so it has a name
     try:
         admin.create_topics([new], request_timeout=TIMEOUT_S)[topic].result()
     except ck.KafkaException as error:
@@ -45,12 +45,17 @@ def partitions_of(settings: Mapping[str, str], topic: str) -> int:
     """
     try:
         # all topics: to ask for one by its name would create it on brokers that are set so
-        found = AdminClient(dict(settings)).list_topics(timeout=TIMEOUT_S).topics.get(topic)
+        found = _admin(settings).list_topics(timeout=TIMEOUT_S).topics.get(topic)
     except ck.KafkaException as error:
         raise BrokerUnavailable(f"Kafka does not answer: {error.args[0].str()}", fix="Run `tidegate up`") from error
     if found is None:
         raise TopicNotFound(f"there is no topic {topic}", fix=f"Create it: tidegate topic create {topic}", topic=topic)
     return len(found.partitions)
+
+
+def _admin(settings: Mapping[str, str]) -> AdminClient:
+    """What goes wrong is raised; librdkafka's own log would come between the lines of a command."""
+    return AdminClient({**settings, "log_level": 2})
 
 
 def produce_lines(settings: Mapping[str, str], topic: str, lines: Iterable[bytes], *, separator: bytes | None = None) -> int:
