@@ -6,6 +6,7 @@ validated by itself, and what fails is the import error of its own file: the oth
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -165,8 +166,8 @@ def _params(pipeline: Pipeline) -> dict[str, Param]:
             None,
             type=["null", "object"],
             title="Read until",
-            description_md="Offset (exclusive) of each partition; partitions that are left out are not read. "
-            f"Empty: up to the end of the log. Example: `{example}`".replace("'", '"'),
+            description="Offset (exclusive) of each partition; partitions that are left out are not read. "
+            f"Empty: up to the end of the log. Example: {json.dumps(example)}",
             additionalProperties={
                 "type": "object",
                 "propertyNames": {"pattern": "^[0-9]+$"},

@@ -1,7 +1,8 @@
 """The trigger form of a replay: typed parameters, which Airflow checks before a run exists; `ReplayRequest` reads them.
 
 What Airflow's UI (3.3) makes of them: one section is open at a time, at first the one that is called `Run Parameters`. A field
-has a star unless its type allows null, or it has no type. A `description` is shown as it is, a `description_md` as Markdown.
+has a star unless its type allows null, or it has no type. A `description` is shown as it is, a `description_md` as Markdown,
+whose code covers the line above it: it is for texts of one line.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ def replay_params(pipeline: Pipeline, sharing: int) -> dict[str, Param]:
             type=["null", "object", "array"],
             section=WHAT,
             title="Offsets",
-            description_md="What to replay: fill in offsets, or times, or batches, or a DAG run, or transform versions. "
-            "Offset ranges `[from, until)` of each partition: "
-            f'`{{"{topics[0]}": {{"0": [1000, 2000]}}}}`; of all partitions of a topic: `{{"{topics[0]}": [1000, 2000]}}`; '
-            "of all partitions: `[1000, 2000]`. `null` as a bound means the first retained offset, or the cursor.",
+            description="What to replay: fill in offsets, or times, or batches, or a DAG run, or transform versions. "
+            "Offset ranges, the end exclusive, of each partition: "
+            f'{{"{topics[0]}": {{"0": [1000, 2000]}}}}; of all partitions of a topic: {{"{topics[0]}": [1000, 2000]}}; '
+            "of all partitions: [1000, 2000]. null as a bound means the first retained offset, or the cursor.",
             anyOf=[
                 {"type": "null"},
                 *PAIRS["anyOf"],
@@ -89,8 +90,7 @@ def replay_params(pipeline: Pipeline, sharing: int) -> dict[str, Param]:
         "run": _text("DAG run", f"The id of a run of `{pipeline.name}`. Its batch is replayed."),
         "versions": _text(
             "Transform versions",
-            "Rows that were loaded by a version of the transform below 2: `<2`; by one version: `=3f9a0c12b7de`; "
-            "by any other version: `!=3f9a0c12b7de`.",
+            "Rows of versions below `<2`, of one version `=3f9a0c12b7de`, of all others `!=3f9a0c12b7de`.",
             f"^{VERSIONS.pattern.replace('?P<how>', '').replace('?P<version>', '')}$",
         ),
         "dry_run": Param(
