@@ -173,8 +173,8 @@ def test_batches_are_replaced_by_chunks_and_the_cursor_stays(api: AirflowApi, re
 
 def events(api: AirflowApi, table: str = TABLE) -> list[dict[str, Any]]:
     """What the asset events of a table carry, the newest first."""
-    (asset,) = [a for a in api.get(f"/assets?name_pattern={table}")["assets"] if a["name"] == table]
-    found = api.get(f"/assets/events?asset_id={asset['id']}&order_by=-timestamp&limit=100")["asset_events"]
+    (asset,) = [a for a in api.get("/assets", name_pattern=table)["assets"] if a["name"] == table]
+    found = api.get("/assets/events", asset_id=asset["id"], order_by="-timestamp", limit=100)["asset_events"]
     return [event["extra"] for event in found]
 
 
@@ -212,7 +212,7 @@ def test_a_replay_into_another_table_leaves_the_pipelines_own_alone(
     assert verdict(api, kafka, trial).holds
     assert len(IcebergHistory().receipts(TABLE, TOPIC)) == snapshots
     assert events(api) == told  # a trial's table is nobody's asset
-    assert api.get(f"/assets?name_pattern={trial}")["assets"] == []
+    assert api.get("/assets", name_pattern=trial)["assets"] == []
 
 
 def test_a_run_id_stands_for_what_it_was_first_asked(api: AirflowApi, replays: Replays, kafka: dict[str, str]) -> None:
