@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,7 +15,6 @@ from fakes import MemoryStore
 from tidegate.errors import PlatformError
 from tidegate.ledger import Ledger
 from tidegate.local import AirflowApi, process
-from tidegate.local.airflow import _sync
 from tidegate.local.remote import ApiStore
 from tidegate.planning import SavedRange
 from tidegate.ranges import OffsetRange
@@ -261,20 +262,32 @@ def test_a_connection_is_followed_while_it_is_ours(current: dict[str, Any] | Non
     assert changes == ([(sent, '{"a": 1}')] if sent else [])
 
 
-def test_a_connection_is_made_again_after_a_server_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite may be locked while Airflow recovers from a kill; what the API refuses for good is raised at once."""
-    monkeypatch.setattr(process.time, "sleep", lambda _: None)
-    statuses = [500, 503, 201, 422]
-    posted: list[str] = []
+LOCKED = {"reason": "Database error", "statement": "hidden", "orig_error": "hidden", "message": "Serious error"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked", "raised"),
+    [
+        ([(500, LOCKED), (500, LOCKED), (201, "made")], 3, ""),
+        ([(500, LOCKED), (422, "no")], 2, "HTTP 422"),
+        ([(500, "a bug")], 1, "HTTP 500"),
+        ([(503, LOCKED)] * 99, 61, "Database error"),
+    ],
+    ids=["unlocked", "refused", "another-fault", "locked-for-ever"],
+)
+def test_what_airflows_database_rolled_back_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, answers: list[tuple[int, Any]], asked: int, raised: str
+) -> None:
+    """For a minute, and nothing else is: what the API refuses for good is raised at once."""
+    now = [0.0]
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.append(now.pop() + s)))
+    posted: list[bytes] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        if request.method == "GET":
-            return httpx.Response(404, json={"detail": "none"})
-        posted.append(request.url.path)
-        return httpx.Response(statuses.pop(0), json={})
+        posted.append(request.content)
+        status, detail = answers[len(posted) - 1]
+        return httpx.Response(status, json={"detail": detail})
 
-    with api(answer) as client:
-        _sync(client, "kafka_default", {"conn_type": "kafka"})
-        assert posted == ["/api/v2/connections"] * 3
-        with pytest.raises(PlatformError, match="HTTP 422"):
-            _sync(client, "kafka_default", {"conn_type": "kafka"})
+    with api(answer) as client, pytest.raises(PlatformError, match=raised) if raised else nullcontext():
+        client.post("/connections", {"connection_id": "kafka_default"})
+    assert posted == [b'{"connection_id":"kafka_default"}'] * asked

@@ -56,7 +56,7 @@ def test_airflow_reads_back_what_was_written_even_with_percent_signs(tmp_path: P
     keys = airflow.Secrets.make()
     config = configparser.ConfigParser()
     config.read_string(airflow.render_config(tmp_path / "100%", tmp_path / "project", 8123, keys))
-    assert config["database"]["sql_alchemy_conn"] == f"sqlite:///{tmp_path}/100%/airflow.db?timeout=20"
+    assert config["database"]["sql_alchemy_conn"] == f"sqlite:///{tmp_path}/100%/airflow.db"
     assert config["core"]["dags_folder"] == f"{tmp_path}/project/dags"
     assert config["core"]["execution_api_server_url"] == "http://127.0.0.1:8123/execution/"
     assert config["core"]["fernet_key"] == keys.fernet_key

@@ -22,13 +22,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import httpx
-
 from tidegate.errors import PlatformError
 from tidegate.local import sockets
 from tidegate.local.airflow_api import AirflowApi
 from tidegate.local.files import write_private
-from tidegate.local.process import Server, last_meaningful_line, wait_until
+from tidegate.local.process import Server, last_meaningful_line
 
 API_SERVER = "airflow-api-server"
 SCHEDULER = "airflow-scheduler"
@@ -37,9 +35,6 @@ NAMES = (API_SERVER, SCHEDULER, DAG_PROCESSOR)
 
 USER = "admin"
 MIGRATE_TIMEOUT_S = 300.0
-SYNC_TIMEOUT_S = 60.0
-BUSY_TIMEOUT_S = 20
-"""Less than a client of the API waits for an answer."""
 CONNECTION_MARK = "Kept by `tidegate up`; change this text to keep your own values"
 
 _LOCAL_SETTINGS = '''\
@@ -176,7 +171,7 @@ class Airflow:
         }
         with self.api() as api:
             for connection_id, connection in wanted.items():
-                _sync(api, connection_id, connection)
+                api.sync_connection(connection_id, connection, mark=CONNECTION_MARK)
 
     def _server(self, name: str, command: list[str], *, section: str | None) -> Server:
         return Server(
@@ -251,8 +246,7 @@ def render_config(home: Path, project: Path, port: int, keys: Secrets) -> str:
             # the default asks the DNS for the machine's full name, which may take its time
             "hostname_callable": "socket.gethostname",
         },
-        # SQLite has one writer at a time: on a busy machine its default of 5 s is too short to wait for the others
-        "database": {"sql_alchemy_conn": f"sqlite:///{home / 'airflow.db'}?timeout={BUSY_TIMEOUT_S}"},
+        "database": {"sql_alchemy_conn": f"sqlite:///{home / 'airflow.db'}"},
         "logging": {"base_log_folder": home / "logs"},
         "api": {"host": sockets.LOOPBACK, "port": port, "base_url": url, "workers": 1, "secret_key": keys.api_secret_key},
         "api_auth": {"jwt_secret": keys.jwt_secret},
@@ -272,21 +266,3 @@ def render_config(home: Path, project: Path, port: int, keys: Secrets) -> str:
 def is_since(heartbeat: str | None, started: float) -> bool:
     """Whether the heartbeat (ISO 8601) is of the process that started then (seconds since the epoch), not of one before."""
     return heartbeat is not None and datetime.fromisoformat(heartbeat).timestamp() >= started
-
-
-def _sync(api: AirflowApi, connection_id: str, connection: Mapping[str, object]) -> None:
-    """Again while the API answers with a server error: SQLite is locked while a killed scheduler's work is recovered."""
-    errors: list[PlatformError] = []
-
-    def is_synced() -> bool:
-        try:
-            api.sync_connection(connection_id, connection, mark=CONNECTION_MARK)
-        except PlatformError as error:
-            if error.fields.get("status", 0) < httpx.codes.INTERNAL_SERVER_ERROR:
-                raise
-            errors.append(error)
-            return False
-        return True
-
-    if not wait_until(is_synced, SYNC_TIMEOUT_S, poll_s=1.0):
-        raise errors[-1]

@@ -29,6 +29,8 @@ PASSWORD, TOKEN = "TIDEGATE_AIRFLOW_PASSWORD", "TIDEGATE_AIRFLOW_TOKEN"
 """Environment variables that name another Airflow than the embedded one; see `tidegate.local.remote`."""
 CA_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 PAGE = 100
+LOCKED_TIMEOUT_S = 60.0
+"""How long a request is repeated that Airflow rolled back."""
 FINISHED = frozenset({"success", "failed"})
 
 
@@ -320,13 +322,20 @@ class AirflowApi:
         return self._send(method, f"/api/v2{path}", **request)
 
     def _send(self, method: str, path: str, **request: Any) -> Any:
-        try:
-            response = self._client.request(method, path, **request)
-        except httpx.HTTPError as error:
-            raise PlatformError(
-                f"Airflow does not answer at {self._client.base_url}: {error or type(error).__name__}",
-                fix=_fix_of(error),
-            ) from error
+        responses: list[httpx.Response] = []
+
+        def is_answered() -> bool:
+            try:
+                responses.append(self._client.request(method, path, **request))
+            except httpx.HTTPError as error:
+                raise PlatformError(
+                    f"Airflow does not answer at {self._client.base_url}: {error or type(error).__name__}",
+                    fix=_fix_of(error),
+                ) from error
+            return not _was_rolled_back(responses[-1])
+
+        wait_until(is_answered, LOCKED_TIMEOUT_S, poll_s=1.0)
+        response = responses[-1]
         if response.has_redirect_location:
             raise PlatformError(
                 f"{self._client.base_url} answers {method} {path} with a redirect to {response.headers['Location']}",
@@ -421,6 +430,18 @@ def _part(text: str) -> str:
 
 def _run(dag_id: str, run_id: str) -> str:
     return f"/dags/{_part(dag_id)}/dagRuns/{_part(run_id)}"
+
+
+def _was_rolled_back(response: httpx.Response) -> bool:
+    """Whether the database failed the request, which has changed nothing then, and may be repeated.
+
+    It is locked while Airflow recovers from a kill. On SQLite, Airflow 3.3 also locks itself out for some seconds: it writes
+    its audit log in the event loop, where a request that has begun to write waits to end.
+    """
+    try:
+        return response.is_server_error and bool(response.json()["detail"]["reason"] == "Database error")
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _reason(response: httpx.Response) -> str:
