@@ -227,7 +227,9 @@ def test_sql_answers_with_values_that_json_knows(shell: Shell) -> None:
     shown = shell.run("tidegate sql 'SELECT id, NULL AS nothing FROM range(5)' --limit 2")
     assert [line.split() for line in shown.out.splitlines()] == [["id", "nothing"], ["0", "NULL"], ["1", "NULL"]]
     assert "more rows than these 2" in shown.err
-    assert shell.run("tidegate sql 'CREATE NAMESPACE IF NOT EXISTS lake.mine'").code == 0
+    made = shell.run("tidegate sql 'CREATE NAMESPACE IF NOT EXISTS lake.mine'")
+    assert (made.code, made.out, made.err.strip()) == (0, "", "done")
+    assert shell.run("tidegate sql 'SELECT 1 AS a WHERE false'").err.strip() == "no rows"
     assert {"namespace": "mine"} in shell.json("tidegate sql 'SHOW NAMESPACES IN lake'")
 
 

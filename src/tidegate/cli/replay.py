@@ -89,7 +89,8 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         out.print_json(json.dumps(done))
     elif done["state"] == "success":
         found = done["verdict"]
-        out.print(f"replayed: {found['chunks']} chunks, {found['offsets']:,} offsets, {found['rows']:,} rows", markup=False)
+        chunks = f"{found['chunks']} chunk{'s' if found['chunks'] != 1 else ''}"
+        out.print(f"replayed: {chunks}, {found['offsets']:,} offsets, {found['rows']:,} rows", markup=False)
     if done["state"] != "success":
         err.print(f"the replay {done['run_id']} ended as {done['state']}: {done['why']}", style="red", markup=False)
         if done["chunks"]:

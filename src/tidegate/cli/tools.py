@@ -127,6 +127,8 @@ def sql(
         for row in shown:
             table.add_row(*(_text(value).replace("[", r"\[") for value in row))
         print_table(table)
+    if not rows and not as_json:
+        err.print("no rows" if columns else "done", style="dim")
     if len(rows) > limit:
         err.print(f"there are more rows than these {limit}: raise --limit to see them")
 
