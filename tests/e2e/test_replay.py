@@ -267,6 +267,8 @@ def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
     assert live.run()["state"] == "success"
     assert replays.ended(second)["state"] == "success"  # its load waited for the server
     assert verdict(api, kafka).holds
+    # which Airflow asks for the callbacks of the killed task: where they hang, no DAG is parsed
+    assert "Unable to decode message" not in (project.root / ".tidegate" / "logs" / "airflow-dag-processor.log").read_text()
 
 
 def test_two_replays_at_once_leave_a_slot_for_the_schedule(api: AirflowApi, replays: Replays, kafka: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """What a failed task leaves for its run's note: the error's message and fix, as an XCom.
 
-Called by Airflow in the task's process, before the task's end is known to the scheduler. Only errors of `tidegate.errors` are
+Called by Airflow in the task's process, before the task's end is known to the scheduler; and, without an error, in the DAG
+processor, where the task's process is gone. Only errors of `tidegate.errors` are
 quoted, since their texts are made for people, and Airflow masks in them what it masks in logs; of any other error only the kind
 is told.
 """
@@ -24,15 +25,19 @@ def save_failure(context: Context) -> None:
     """Airflow calls this when a try of a task failed. What fails here is logged, and hides nothing."""
     from airflow.sdk._shared.secrets_masker import redact  # noqa: PLC0415 - parsing the DAG needs no masker
 
+    error = context.get("exception")
+    if error is None:
+        # the DAG processor answers no XCom: who writes one there hangs until it is killed, and no DAG is parsed meanwhile
+        return
     try:
-        context["ti"].xcom_push(key=XCOM_KEY, value=redact(described(context.get("exception"))))
+        context["ti"].xcom_push(key=XCOM_KEY, value=redact(described(error)))
     except Exception:
         log.exception("this failure is not in the note of its run")
 
 
 def described(error: object) -> dict[str, Any]:
     """Message and fix of an error, without secrets."""
+    name = type(error).__name__
     if isinstance(error, TidegateError):
-        return {"error": type(error).__name__, "message": f"{type(error).__name__}: {error.message}", "fix": error.fix}
-    name = type(error).__name__ if isinstance(error, BaseException) else "the task failed"
+        return {"error": name, "message": f"{name}: {error.message}", "fix": error.fix}
     return {"error": name, "message": name, "fix": "See the task's log"}
