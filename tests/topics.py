@@ -9,6 +9,9 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tidegate.local.flights import create_topic
+from tidegate.local.process import wait_until
+
 Records = int | Iterable[bytes | None]
 
 
@@ -17,6 +20,14 @@ def make_topic(kafka: Mapping[str, Any], name: str, partitions: int = 1, **confi
     admin = AdminClient(dict(kafka))  # its requests end with it, so it has a name
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
     return name
+
+
+def make_topic_again(kafka: Mapping[str, Any], name: str, partitions: int = 1) -> None:
+    """The topic is deleted and created again: another one of the same name."""
+    admin = AdminClient(dict(kafka))
+    admin.delete_topics([name])[name].result(30)
+    # the broker lets go of the name a while after it has answered
+    assert wait_until(lambda: create_topic(kafka, name, partitions), 300, poll_s=0.2)
 
 
 def write(

@@ -7,6 +7,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from conftest import Project, Runs, saved_ranges, state_of
+from topics import make_topic_again
 
 from tidegate.kafka.groups import committed_offsets
 from tidegate.local import AirflowApi, Platform
@@ -113,11 +114,10 @@ def test_what_retention_took_stops_the_schedule_until_somebody_accepts_the_loss(
 
 
 def test_a_topic_created_again_stops_the_schedule_until_somebody_accepts_it(
-    project: Project, api: AirflowApi, kafka: dict[str, str], admin: AdminClient, runs: Runs
+    project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs
 ) -> None:
     """Also where the old offsets are valid in the new log."""
-    admin.delete_topics([TOPIC])[TOPIC].result()
-    assert wait_until(lambda: create_topic(kafka, TOPIC, 2), 300, poll_s=0.2)
+    make_topic_again(kafka, TOPIC, 2)
     produce(kafka, read_flights(1500), topic=TOPIC)
     run = runs.run()
     assert run["tasks"]["plan"] == "failed"
@@ -135,11 +135,10 @@ def test_a_topic_created_again_stops_the_schedule_until_somebody_accepts_it(
 
 
 def test_rows_of_a_former_topic_do_not_trouble_the_verification(
-    project: Project, api: AirflowApi, kafka: dict[str, str], admin: AdminClient, runs: Runs
+    project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs
 ) -> None:
     """The new topic is shorter than the old one was; its records replace rows only as far as it goes."""
-    admin.delete_topics([TOPIC])[TOPIC].result()
-    assert wait_until(lambda: create_topic(kafka, TOPIC, 2), 30, poll_s=0.2)
+    make_topic_again(kafka, TOPIC, 2)
     produce(kafka, read_flights(20), topic=TOPIC)
     assert "TopicRecreated" in runs.log(runs.run(), "plan")
     project.tidegate("accept", "recreated", TOPIC, TOPIC)

@@ -9,7 +9,7 @@ import confluent_kafka as ck
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
-from topics import make_topic, transact, write
+from topics import make_topic, make_topic_again, transact, write
 
 from tidegate.errors import BrokerUnavailable, ConfigError, KafkaError, TopicNotFound
 from tidegate.kafka.brokers import AdminBrokers
@@ -43,9 +43,7 @@ def test_a_topic_created_again_has_another_id(kafka: dict[str, str]) -> None:
     """Its offsets look valid, its id tells."""
     make_topic(kafka, "again", 1)
     before = AdminBrokers(kafka).watermarks(["again"]).topic_ids
-    admin = AdminClient(dict(kafka))
-    admin.delete_topics(["again"])["again"].result()
-    make_topic(kafka, "again", 1)
+    make_topic_again(kafka, "again")
     assert AdminBrokers(kafka).watermarks(["again"]).topic_ids != before
 
 

@@ -45,7 +45,7 @@ class Kafka:
                 raise error
             return error is None  # a topic of that name may still be on its way out
 
-        assert wait_until(created, 30, poll_s=0.2)
+        assert wait_until(created, 300, poll_s=0.2)
 
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([self.name(topic)])[self.name(topic)].result()
@@ -201,7 +201,7 @@ def test_an_open_transaction_holds_back_a_committed_reader_only(kafka: Kafka) ->
     def ended() -> bool:
         return isinstance(committed.plan(), Planned)
 
-    assert wait_until(ended, 30, poll_s=0.2)
+    assert wait_until(ended, 300, poll_s=0.2)
 
 
 def test_a_run_waits_for_its_records_or_its_delay(kafka: Kafka) -> None:

@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from fakes import MemoryStore
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
+from topics import make_topic_again
 
 from tidegate.batch import Planned, Request, commit_batch, plan_batch
 from tidegate.config import Limits, Pipeline, Replay, Sink, Source
@@ -26,8 +27,6 @@ from tidegate.jobs import LoadJob, LoadResult
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.ledger import Ledger
 from tidegate.local import Platform
-from tidegate.local.flights import create_topic
-from tidegate.local.process import wait_until
 from tidegate.ranges import OffsetRange
 from tidegate.replay import PlannedReplay, plan_replay, verify_replay
 from tidegate.replay_request import ReplayRequest
@@ -279,9 +278,7 @@ def test_what_is_no_longer_retained_is_left_out_where_the_loss_is_accepted(world
 
 def test_a_topic_created_again_is_refused(world: World) -> None:
     """Its offsets mean other records."""
-    admin = AdminClient(world.kafka)
-    admin.delete_topics([world.topic])[world.topic].result()
-    assert wait_until(lambda: create_topic(world.kafka, world.topic, 2), 30, poll_s=0.2)
+    make_topic_again(world.kafka, world.topic, 2)
     with pytest.raises(RequestError, match="deleted and created again"):
         world.plan(offsets=[0, None])
 
