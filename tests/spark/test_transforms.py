@@ -12,6 +12,12 @@ import pytest
 from tidegate.errors import SparkJobFailed, TransformError
 from tidegate.spark.transforms import find_transform
 
+SHAPES = """\
+def none(): return 1
+def two(records, day): return records
+def default(records, day=1): return records
+def variable(*records): return records[0]
+"""
 SOURCE = "def same(records):\n    return records\n\nnumber = 1\n"
 
 
@@ -25,6 +31,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     (package / "plain.py").write_text(SOURCE)
     (package / "declared.py").write_text(f'__version__ = "2.1"\n{SOURCE}')
     (package / "broken.py").write_text("def same(records)\n")
+    (package / "shapes.py").write_text(SHAPES)
     (package / "needy.py").write_text("import a_module_that_nobody_has\n")
     yield tmp_path
     sys.path[:] = before
@@ -74,6 +81,8 @@ def test_a_module_of_the_same_name_in_another_folder_is_not_taken(
         ("shaping.plain:number", "no function number"),
         ("shaping.broken:same", "SyntaxError"),
         ("shaping.needy:same", "a_module_that_nobody_has"),
+        ("shaping.shapes:none", r"parameters are \(\)"),
+        ("shaping.shapes:two", r"parameters are \(records, day\)"),
     ],
 )
 def test_each_wrong_name_or_module_is_told_with_its_fix(folder: Path, name: str, told: str) -> None:
@@ -95,6 +104,12 @@ def edited(folder: Path) -> Callable[[str, str], None]:
         os.utime(file, (1_000_000_000, 1_000_000_000))
 
     return write
+
+
+def test_a_transform_may_have_more_parameters_with_defaults(folder: Path) -> None:
+    """It is called with the records alone."""
+    for function in ("default", "variable"):
+        assert find_transform(f"shaping.shapes:{function}", folder).function("anything") == "anything"  # type: ignore[arg-type]
 
 
 def result(folder: Path, name: str = "orders:orders") -> tuple[object, str]:
@@ -224,7 +239,7 @@ def test_a_function_of_a_neighbour_or_with_arguments_given_is_a_transform(
     folder: Path, edited: Callable[[str, str], None]
 ) -> None:
     """What counts is that its code is in the folder."""
-    edited("units.py", "def scale(factor, records):\n    return factor\n")
+    edited("units.py", "def scale(factor, records=None):\n    return factor\n")
     edited("orders.py", "from functools import partial\nfrom units import scale\norders = partial(scale, 3)\n")
     assert result(folder)[0] == 3
     assert find_transform("orders:scale", folder).name == "orders:scale"

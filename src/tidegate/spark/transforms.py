@@ -6,6 +6,7 @@ the hash of the source that runs (`tidegate.spark.sources`).
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -71,8 +72,8 @@ def find_transform(name: str, spark_jobs: Path) -> Transform:
     imported it is imported anew, with all modules of the folder, so the version is that of the code that runs.
 
     Raises:
-        TransformError: the name is not `module:function`, there is no such module or function in the folder, or the module
-            only imports the function from elsewhere.
+        TransformError: the name is not `module:function`, there is no such module or function in the folder, the module only
+            imports the function from elsewhere, or the function cannot be called with one argument.
     """
     match = _NAME.fullmatch(name)
     if not match:
@@ -105,11 +106,27 @@ def find_transform(name: str, spark_jobs: Path) -> Transform:
             fix=f"Define the function in {module.__file__}",
             transform=name,
         )
+    if not _takes_records(function):
+        raise TransformError(
+            f"transform {name} cannot be called with the records alone: its parameters are {inspect.signature(function)}",
+            fix="Give it one parameter, the DataFrame of the records, and a default to every other",
+            transform=name,
+        )
     for each in names:
         # Python UDFs of a transform travel to Spark's workers as code: this folder is not on their path.
         cloudpickle.register_pickle_by_value(sys.modules[each])  # type: ignore[no-untyped-call]
     declared = getattr(module, "__version__", None)
     return Transform(name, version if declared is None else str(declared), function)
+
+
+def _takes_records(function: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # something callable that tells of no parameters
+        return True
+    return True
 
 
 def _defined_in(function: object) -> str | None:
