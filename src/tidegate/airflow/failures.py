@@ -1,9 +1,8 @@
 """What a failed task leaves for its run's note: the error's message and fix, as an XCom.
 
 Called by Airflow in the task's process, before the task's end is known to the scheduler; and, without an error, in the DAG
-processor, where the task's process is gone. Only errors of `tidegate.errors` are
-quoted, since their texts are made for people, and Airflow masks in them what it masks in logs; of any other error only the kind
-is told.
+processor, where the task's process is gone. Only errors of `tidegate.errors` are quoted, since their texts are made for people,
+and Airflow masks in them what it masks in logs; of any other error only the kind is told.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ log = logging.getLogger(__name__)
 
 def save_failure(context: Context) -> None:
     """Airflow calls this when a try of a task failed. What fails here is logged, and hides nothing."""
-    from airflow.sdk._shared.secrets_masker import redact  # noqa: PLC0415 - parsing the DAG needs no masker
-
     error = context.get("exception")
     if error is None:
-        # the DAG processor answers no XCom: who writes one there hangs until it is killed, and no DAG is parsed meanwhile
+        # the DAG processor does not answer: who writes an XCom there hangs until it is killed, and no DAG is parsed meanwhile
         return
+    from airflow.sdk._shared.secrets_masker import redact  # noqa: PLC0415 - parsing the DAG needs no masker
+
     try:
         context["ti"].xcom_push(key=XCOM_KEY, value=redact(described(error)))
     except Exception:
