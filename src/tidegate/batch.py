@@ -24,7 +24,6 @@ from tidegate.fence import (
     check_borne_out,
     check_loadable,
     check_not_passed,
-    check_table,
     forgotten_range,
     landed,
     missing_in_table,
@@ -104,7 +103,9 @@ def plan_batch(
     own = listing.of_run(run_id)
     cursor = catch_up(pipeline, ledger, listing, found_cursor, history) if own is None else found_cursor
     accepted = ledger.accepted(listing, cursor.seq + 1)
-    check_table(pipeline, ledger, listing, cursor, sink=sink, history=history, accepted=accepted)
+    missing = missing_in_table(pipeline, ledger, listing, cursor, sink=sink, history=history, accepted=accepted)
+    if missing is not None:
+        raise missing.lost_by(pipeline.name, pipeline.sink.table)
     create = cursor.receipt is None or bool(accepted and accepted.absent)
     if own is not None:
         saved, committed = ledger.saved_range(own.key), own.seq <= cursor.seq

@@ -28,27 +28,6 @@ from tidegate.table import Missing, TableHistory, find_missing
 AS_THEY_ARE = "The rows stay as the old topic's records made them"
 
 
-def check_table(
-    pipeline: Pipeline,
-    ledger: Ledger,
-    listing: Listing,
-    cursor: Cursor,
-    *,
-    sink: SinkHistory,
-    history: TableHistory,
-    accepted: Accepted | None,
-) -> None:
-    """The table holds what the cursor has committed, or an operator has accepted that it does not.
-
-    Raises:
-        TableLost: the table is gone, was rolled back, or is another one.
-        SinkUnavailable: the table's files cannot be read.
-    """
-    missing = missing_in_table(pipeline, ledger, listing, cursor, sink=sink, history=history, accepted=accepted)
-    if missing is not None:
-        raise missing.lost_by(pipeline.name, pipeline.sink.table)
-
-
 def missing_in_table(
     pipeline: Pipeline,
     ledger: Ledger,
@@ -59,7 +38,11 @@ def missing_in_table(
     history: TableHistory,
     accepted: Accepted | None = None,
 ) -> Missing | None:
-    """What the table does not hold of the committed batches and is not accepted; see `tidegate.table.find_missing`."""
+    """What the table does not hold of the committed batches and is not accepted; see `tidegate.table.find_missing`.
+
+    Raises:
+        SinkUnavailable: the table's files cannot be read.
+    """
     if accepted is not None:
         cursor = replace(cursor, absent=merged([*cursor.absent, *accepted.absent]))
 
