@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,6 +176,19 @@ def test_airflows_own_commands_run_on_the_platform_and_their_exit_code_counts(sh
     assert done.code != 0
     assert "no_such_dag" in done.err + done.out
     assert "usage: airflow dags" in shell.run("tidegate airflow dags --help").out.lower()
+
+
+def test_airflows_own_commands_wait_for_a_database_that_another_process_has_locked(shell: Shell) -> None:
+    """Longer than the 5 s of SQLite's driver; so do the scheduler and the DAG processor, which run on."""
+    before = shell.platform.status()
+    with closing(sqlite3.connect(shell.root / ".tidegate" / "airflow" / "airflow.db", check_same_thread=False)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        unlock = threading.Timer(15, database.rollback)  # the command takes some of it to start
+        unlock.start()
+        done = shell.run("tidegate airflow pools set waited 1 'made after a lock'")
+        unlock.join()
+    assert done.code == 0, done.err
+    assert shell.platform.status() == before
 
 
 def test_topics_are_created_once(shell: Shell) -> None:

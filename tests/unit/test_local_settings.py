@@ -56,10 +56,18 @@ def test_airflow_reads_back_what_was_written_even_with_percent_signs(tmp_path: P
     keys = airflow.Secrets.make()
     config = configparser.ConfigParser()
     config.read_string(airflow.render_config(tmp_path / "100%", tmp_path / "project", 8123, keys))
-    assert config["database"]["sql_alchemy_conn"] == f"sqlite:///{tmp_path}/100%/airflow.db"
+    assert config["database"]["sql_alchemy_conn"] == f"sqlite:///{tmp_path}/100%/airflow.db?timeout=60"
     assert config["core"]["dags_folder"] == f"{tmp_path}/project/dags"
     assert config["core"]["execution_api_server_url"] == "http://127.0.0.1:8123/execution/"
     assert config["core"]["fernet_key"] == keys.fernet_key
+
+
+def test_the_api_server_does_not_wait_long_for_a_lock_that_it_may_hold_itself(tmp_path: Path) -> None:
+    """It waits in its event loop, in which the request that holds the lock has to end."""
+    servers = airflow.Airflow(tmp_path, tmp_path, 8123, {"A": "1"}, tmp_path, tmp_path).servers()
+    name = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+    assert [server.env.get(name) for server in servers] == [f"sqlite:///{tmp_path}/airflow.db", None, None]
+    assert all(server.env["A"] == "1" for server in servers)
 
 
 def test_airflows_secrets_are_made_once_and_private(tmp_path: Path) -> None:

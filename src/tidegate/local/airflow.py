@@ -35,6 +35,9 @@ NAMES = (API_SERVER, SCHEDULER, DAG_PROCESSOR)
 
 USER = "admin"
 MIGRATE_TIMEOUT_S = 300.0
+DATABASE_TIMEOUT_S = 60
+"""How long a process waits for another to end its write to SQLite. The API server waits as long as SQLite's driver does by
+default, 5 s: it waits in its event loop, where the request that holds the lock has to end."""
 CONNECTION_MARK = "Kept by `tidegate up`; change this text to keep your own values"
 
 _LOCAL_SETTINGS = '''\
@@ -135,8 +138,9 @@ class Airflow:
 
     def servers(self) -> tuple[Server, Server, Server]:
         """API server, scheduler and DAG processor, in the order in which to wait for them."""
+        short_wait = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": _database(self.home)}
         return (
-            self._server(API_SERVER, ["api-server"], section=None),
+            self._server(API_SERVER, ["api-server"], section=None, env=short_wait),
             # the API server reads the log files itself: the scheduler's own log server would listen on every interface
             self._server(SCHEDULER, ["scheduler", "--skip-serve-logs"], section="scheduler"),
             self._server(DAG_PROCESSOR, ["dag-processor"], section="dag_processor"),
@@ -173,11 +177,11 @@ class Airflow:
             for connection_id, connection in wanted.items():
                 api.sync_connection(connection_id, connection, mark=CONNECTION_MARK)
 
-    def _server(self, name: str, command: list[str], *, section: str | None) -> Server:
+    def _server(self, name: str, command: list[str], *, section: str | None, env: Mapping[str, str] | None = None) -> Server:
         return Server(
             name=name,
             argv=[sys.executable, "-m", "airflow", *command],
-            env=self.env,
+            env={**self.env, **(env or {})},
             cwd=self.home,
             log=self.logs / f"{name}.log",
             pid_file=self.pid_files / f"{name}.pid",
@@ -246,7 +250,7 @@ def render_config(home: Path, project: Path, port: int, keys: Secrets) -> str:
             # the default asks the DNS for the machine's full name, which may take its time
             "hostname_callable": "socket.gethostname",
         },
-        "database": {"sql_alchemy_conn": f"sqlite:///{home / 'airflow.db'}"},
+        "database": {"sql_alchemy_conn": f"{_database(home)}?timeout={DATABASE_TIMEOUT_S}"},
         "logging": {"base_log_folder": home / "logs"},
         "api": {"host": sockets.LOOPBACK, "port": port, "base_url": url, "workers": 1, "secret_key": keys.api_secret_key},
         "api_auth": {"jwt_secret": keys.jwt_secret},
@@ -261,6 +265,10 @@ def render_config(home: Path, project: Path, port: int, keys: Secrets) -> str:
     text = io.StringIO()
     config.write(text)
     return f"# Written by each `tidegate up`: a change here does not last.\n\n{text.getvalue()}"
+
+
+def _database(home: Path) -> str:
+    return f"sqlite:///{home / 'airflow.db'}"
 
 
 def is_since(heartbeat: str | None, started: float) -> bool:
