@@ -18,9 +18,9 @@ from typing import Any
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from tidegate.errors import RequestError, TidegateError
-from tidegate.jobs import LoadJob, LoadResult
-from tidegate.ranges import total_count
+from tidegate.core.errors import RequestError, TidegateError
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.offsets.ranges import total_count
 from tidegate.spark.errors import translated
 from tidegate.spark.load import load_range
 from tidegate.spark.redaction import REDACTION, with_ours

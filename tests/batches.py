@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.cursor import Cursor
-from tidegate.ledger import Ledger
-from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import Receipt
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
 
 Ranges = tuple[OffsetRange, ...]
 Key = tuple[int, int, int]

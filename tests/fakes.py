@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.cutting import Box
-from tidegate.errors import StateUnavailable, TopicNotFound
-from tidegate.planning import Watermarks
-from tidegate.ranges import TopicPartition
-from tidegate.receipts import Receipt
-from tidegate.table import TableCommit, TableHistory
+from tidegate.core.audit.table import TableCommit, TableHistory
+from tidegate.core.errors import StateUnavailable, TopicNotFound
+from tidegate.core.load.cutting import Box
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.schedule.plan import Watermarks
 
 
 @dataclass

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from tidegate.config import Pipeline, parse_pipeline
-from tidegate.errors import ConfigError
-from tidegate.ownership import table_faults
+from tidegate.core.config.ownership import table_faults
+from tidegate.core.config.pipeline import Pipeline, parse_pipeline
+from tidegate.core.errors import ConfigError
 
 
 class _Loader(yaml.SafeLoader):

@@ -13,11 +13,11 @@ import statistics
 import time
 from dataclasses import dataclass, field
 
-from tidegate.batch import Planned, Request, commit_batch, plan_batch
-from tidegate.config import Limits, Pipeline, Sink, Source
-from tidegate.planning import Watermarks
-from tidegate.ranges import TopicPartition
-from tidegate.receipts import LoadId, Receipt
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 
 PARTITIONS = 10_000
 ROUNDS = 7

@@ -27,16 +27,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fakes import MemoryStore
 from stream import TRANSFORM, fill
 
-from tidegate.batch import Planned, Request, commit_batch, plan_batch
-from tidegate.config import Limits, Pipeline, Sink, Source
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.core.load.job import LoadJob
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.replay.request import Asked, ReplayRequest
+from tidegate.core.replay.run import plan_replay, verify_replay
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.iceberg.history import IcebergHistory
-from tidegate.jobs import LoadJob
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.local import Platform
 from tidegate.local.remote import use_catalog
-from tidegate.ranges import OffsetRange
-from tidegate.replay import plan_replay, verify_replay
-from tidegate.replay_request import Asked, ReplayRequest
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
 

@@ -24,9 +24,9 @@ from typing import Any
 
 from stream import TRANSFORM, fill
 
-from tidegate.jobs import LoadJob, Split
+from tidegate.core.load.job import LoadJob, Split
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local import Platform
-from tidegate.ranges import OffsetRange
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
 

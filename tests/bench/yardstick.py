@@ -41,17 +41,17 @@ from confluent_kafka import Producer
 from rich.console import Console
 from yardstick_jobs import JOBS, FileStore
 
-from tidegate.history import rebuild
+from tidegate.core.audit.history import rebuild
+from tidegate.core.audit.oracle import Verdict, judge
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.history import IcebergHistory, load_table
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.ledger import Ledger
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic
 from tidegate.local.remote import use_catalog
-from tidegate.oracle import Verdict, judge
-from tidegate.ranges import TopicPartition
 
 REPO = Path(__file__).parents[2]
 FAULTS = ("random kill", "at the boundary", "state restored", "state lost")

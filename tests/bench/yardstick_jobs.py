@@ -21,13 +21,13 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.batch import Planned, Request, commit_batch, plan_batch
-from tidegate.config import Limits, Pipeline, Sink, Source
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.core.load.job import LoadJob
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.iceberg.history import IcebergHistory
-from tidegate.jobs import LoadJob
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.planning import Watermarks
-from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 

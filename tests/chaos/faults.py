@@ -23,13 +23,13 @@ from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.table import Table
 from stage import CONNECT, SUBMIT, TABLES, Held, Stage, send
 
-from tidegate.errors import TidegateError
-from tidegate.failpoints import POINTS
+from tidegate.core.errors import TidegateError
 from tidegate.iceberg.history import load_table
 from tidegate.local import airflow, broker, spark_connect
 from tidegate.local.process import ProcessId, members, wait_until
 from tidegate.local.remote import use_catalog
 from tidegate.spark.session import connect
+from tidegate.testing.failpoints import POINTS
 
 RANDOM = "random"
 EVERYWHERE = (*POINTS, RANDOM)

@@ -19,9 +19,9 @@ from faults import RANDOM
 from schedule import Planned
 from stage import BATCHES, CONNECT, SUBMIT, Held, Stage
 
-from tidegate.errors import PlatformError, TidegateError
+from tidegate.core.audit.oracle import Verdict
+from tidegate.core.errors import PlatformError, TidegateError
 from tidegate.local.process import wait_until
-from tidegate.oracle import Verdict
 
 FURTHER_RUNS = 2
 RECOVERY_S = 240.0

@@ -26,15 +26,15 @@ from generator import Generator, create_topic
 from proxy import Proxy
 from verdict import BatchOracle, Oracle
 
-from tidegate import failpoints
-from tidegate.cursor import Cursor
-from tidegate.errors import PlatformError, StateUnavailable, TidegateError
+from tidegate.core.errors import PlatformError, StateUnavailable, TidegateError
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.history import IcebergHistory
-from tidegate.ledger import Ledger
 from tidegate.local import AirflowApi, Platform, airflow, sockets
 from tidegate.local.process import wait_until
 from tidegate.local.remote import ApiStore, use_catalog
-from tidegate.receipts import Receipt
+from tidegate.testing import failpoints
 
 REPO = Path(__file__).parents[2]
 TOPIC = "chaos"

@@ -12,7 +12,7 @@ from harness import Harness, Result
 from schedule import Planned, plan
 from stage import BATCHES, CONNECT, Stage
 
-from tidegate.failpoints import POINTS
+from tidegate.testing.failpoints import POINTS
 
 SEED = 2026
 KILLS = ("task", "supervisor", "scheduler", "dag-processor", "api-server", "spark", "broker", "everything")

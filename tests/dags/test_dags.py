@@ -25,11 +25,11 @@ from tidegate.airflow.dag_factory import _validate, pipeline_dag, replay_dag
 from tidegate.airflow.operators import LoadOperator, _interval, _request
 from tidegate.airflow.replay_operators import LoadChunkOperator
 from tidegate.airflow.retries import RetryWhatCanHeal
-from tidegate.batch import Request
-from tidegate.config import Pipeline, Sink, Source, parse_pipeline
-from tidegate.errors import BrokerUnavailable, ConfigError, TopicNotFound
+from tidegate.core.config.pipeline import Pipeline, Sink, Source, parse_pipeline
+from tidegate.core.errors import BrokerUnavailable, ConfigError, TopicNotFound
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.schedule.run import Request
 from tidegate.pipelines import load_pipelines
-from tidegate.ranges import TopicPartition
 
 REPO = Path(__file__).parents[2]
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
@@ -123,10 +123,10 @@ def test_what_airflow_refuses_is_the_import_error_of_one_file_whoever_finds_it(
     text = (dags / "pipelines" / "flights.yaml").read_text().replace("tags: [demo]", "")
     file.write_text(f"{text.replace('lake.demo.flights', 'lake.demo.refused')}{setting}\n")
     if by_airflow:
-        monkeypatch.setattr("tidegate.config.is_schedule", lambda _: True)
-        monkeypatch.setattr("tidegate.config._is_text", lambda *_: True)
-        monkeypatch.setattr("tidegate.config.math.isfinite", lambda _: True)
-        monkeypatch.setattr("tidegate.config.MOST_SECONDS", float("inf"))
+        monkeypatch.setattr("tidegate.core.config.pipeline.is_schedule", lambda _: True)
+        monkeypatch.setattr("tidegate.core.config.pipeline._is_text", lambda *_: True)
+        monkeypatch.setattr("tidegate.core.config.pipeline.math.isfinite", lambda _: True)
+        monkeypatch.setattr("tidegate.core.config.pipeline.MOST_SECONDS", float("inf"))
     _, serialized, errors = parse(dags)
     assert set(serialized) == {"flights", "flights__replay"}
     assert errors.keys() == {"pipelines/refused.yaml"}

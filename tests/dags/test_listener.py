@@ -21,8 +21,8 @@ from sqlalchemy.orm import Session
 
 from tidegate.airflow import failures, notes, pools
 from tidegate.airflow.dag_factory import pipeline_dag, replay_dag
-from tidegate.config import POOL_DESCRIPTION, Pipeline, Sink, Source
-from tidegate.errors import BrokerUnavailable, StateUnavailable, TransformError
+from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Source
+from tidegate.core.errors import BrokerUnavailable, StateUnavailable, TransformError
 
 PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders", slots=3))
 PLAN = {"seq": 7, "redo": False, "key": "tidegate.orders.range.0000000007.r"}

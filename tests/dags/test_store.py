@@ -12,9 +12,9 @@ from airflow.api_fastapi.core_api.datamodels.variables import VariableResponse
 from airflow.sdk import Variable
 
 from tidegate.airflow.store import VariableStore
-from tidegate.codec import decode, encode
-from tidegate.config import MASKED_WORDS
-from tidegate.errors import StateMasked, StateUnavailable
+from tidegate.core.config.pipeline import MASKED_WORDS
+from tidegate.core.errors import StateMasked, StateUnavailable
+from tidegate.core.state.codec import decode, encode
 
 
 def fail(*_: Any, **__: Any) -> Any:

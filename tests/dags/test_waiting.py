@@ -18,12 +18,12 @@ import tidegate.airflow.retries
 import tidegate.spark.load
 import tidegate.spark.session
 from tidegate.airflow.operators import LoadOperator, PlanOperator
-from tidegate.config import Pipeline, Sink, Source
-from tidegate.errors import BrokerUnavailable, SinkUnavailable, SparkUnavailable, TidegateError
-from tidegate.jobs import LoadJob, LoadResult
-from tidegate.planning import Skip
-from tidegate.ranges import OffsetRange
-from tidegate.receipts import LoadId, Observed, Receipt
+from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, SparkUnavailable, TidegateError
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.schedule.plan import Skip
 
 RANGES = (OffsetRange("t", 0, 0, 5),)
 JOB = LoadJob("p", 1, "run", RANGES, "m:f", "lake.a.b", {})
@@ -124,7 +124,7 @@ def test_a_server_that_stays_away_fails_the_try_in_time(monkeypatch: pytest.Monk
 
 def with_clock(clock: Any) -> Any:
     """The class with another clock."""
-    from tidegate.patience import Patience  # noqa: PLC0415 - the real one, which the test replaces where it is used
+    from tidegate.core.schedule.patience import Patience  # noqa: PLC0415 - the real one, which the test replaces where it is used
 
     return lambda for_s, tell, sleep: Patience(for_s, tell, clock, sleep)
 

@@ -17,12 +17,12 @@ from fakes import FakeBrokers, FakeHistory, MemoryStore
 from tidegate.airflow import operators, replay_operators
 from tidegate.airflow.operators import CommitOperator, LoadOperator, PlanOperator, SparkLoad
 from tidegate.airflow.replay_operators import LoadChunkOperator, PlanReplayOperator, VerifyReplayOperator
-from tidegate.config import Limits, Pipeline, Sink, Source
-from tidegate.cursor import Cursor
-from tidegate.jobs import LoadJob, LoadResult
-from tidegate.ledger import Ledger
-from tidegate.ranges import TopicPartition, total_count
-from tidegate.receipts import LoadId, Observed, Receipt
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.offsets.ranges import TopicPartition, total_count
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
 
 PARTITIONS = 5000
 MOST_BYTES = 4096

@@ -7,9 +7,9 @@ import json
 import pytest
 from conftest import Project, Runs, saved_ranges
 
+from tidegate.core.schedule.run_notes import failed_runs
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.flights import create_topic, produce, read_flights
-from tidegate.run_notes import failed_runs
 
 CONNECTIONS = {
     "kafka_away": {"conn_type": "kafka", "extra": json.dumps({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 3000})},

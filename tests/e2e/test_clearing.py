@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from conftest import FAIL_POINTS, Project, Runs, saved_ranges
 
-from tidegate.failpoints import arm, disarm, reached
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.local.process import wait_until
+from tidegate.testing.failpoints import arm, disarm, reached
 
 NAME = "cleared"
 TASKS = ("plan", "load", "commit")

@@ -7,12 +7,12 @@ import pytest
 from conftest import Project, Runs, state_of
 from topics import make_topic, transact, write
 
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.local.process import wait_until
-from tidegate.ranges import TopicPartition
 
 TRANSACTED, COMPACTED = TopicPartition("transacted", 0), TopicPartition("compacted", 0)
 FLIGHT = b'{"year": 2013, "flight": 1545}'

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from conftest import Project, Runs, state_of
 
+from tidegate.core.audit.oracle import judge
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.flights import create_topic, produce, read_flights
-from tidegate.oracle import judge
 from tidegate.spark.session import connect
 
 NAME = "lossy"

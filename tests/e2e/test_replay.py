@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from conftest import FAIL_POINTS, Project, Runs, state_of
 
-from tidegate.errors import PlatformError
-from tidegate.failpoints import arm, disarm, reached
+from tidegate.core.audit.oracle import Verdict, judge
+from tidegate.core.errors import PlatformError
+from tidegate.core.offsets.ranges import offsets_from_json
+from tidegate.core.schedule.plan import Watermarks
 from tidegate.iceberg.history import IcebergHistory
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
@@ -24,9 +26,7 @@ from tidegate.kafka.log import read_offsets
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.local.process import wait_until
-from tidegate.oracle import Verdict, judge
-from tidegate.planning import Watermarks
-from tidegate.ranges import offsets_from_json
+from tidegate.testing.failpoints import arm, disarm, reached
 
 TIDEGATE = Path(sys.executable).parent / "tidegate"
 TOPIC = "replayed"

@@ -22,16 +22,16 @@ from conftest import Project, Runs
 from fixtures.make_state import SHOPS, produce
 from fixtures.saved_state import SAVED, restore, variables
 
-from tidegate.cursor import Cursor
+from tidegate.core.audit.oracle import Verdict, judge
+from tidegate.core.offsets.ranges import TopicPartition, total_count
+from tidegate.core.schedule.plan import SavedRange, Watermarks
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.history import IcebergHistory, load_table
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.ledger import Ledger
 from tidegate.local import AirflowApi, Platform
 from tidegate.local.remote import ApiStore
-from tidegate.oracle import Verdict, judge
-from tidegate.planning import SavedRange, Watermarks
-from tidegate.ranges import TopicPartition, total_count
 
 PIPELINES = ("shop", "late", "totals", "renewed")
 BY_ORIGIN = ("shop", "late", "renewed")

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyiceberg.catalog import load_catalog
 
-from tidegate.jobs import LoadJob, LoadResult
+from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.local import Platform
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect

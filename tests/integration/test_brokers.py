@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from topics import make_topic, make_topic_again, transact, write
 
-from tidegate.errors import BrokerUnavailable, ConfigError, KafkaError, TopicNotFound
+from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaError, TopicNotFound
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets
 from tidegate.local import sockets
-from tidegate.ranges import TopicPartition
 
 
 def threads() -> int:

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from topics import make_topic, write
 
+from tidegate.core.audit.oracle import judge
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.iceberg.origins import read_origins
-from tidegate.jobs import LoadJob, LoadResult
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.local import Platform
-from tidegate.oracle import judge
-from tidegate.ranges import OffsetRange
 from tidegate.spark.iceberg_sink import IcebergTable
 from tidegate.spark.identity import ByOrigin
 from tidegate.spark.load import load_range

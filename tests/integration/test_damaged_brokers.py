@@ -13,11 +13,11 @@ from fakes import FakeHistory, MemoryStore
 from private_broker import PrivateBroker, new_broker, new_member, running
 from topics import make_topic, write
 
-from tidegate.batch import Planned, Request, commit_batch, plan_batch
-from tidegate.config import Pipeline, Sink, Source
-from tidegate.errors import BrokerUnavailable, CursorBeyondLog
+from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.receipts import LoadId, Receipt
 
 TOPIC = "orders"
 PIPELINE = Pipeline("p", Source(topics=(TOPIC,)), "m:f", Sink("lake.a.b"))

@@ -8,10 +8,10 @@ import confluent_kafka as ck
 import pytest
 from topics import make_topic
 
-from tidegate.errors import BrokerUnavailable, KafkaError
+from tidegate.core.errors import BrokerUnavailable, KafkaError
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.groups import commit_offsets, committed_offsets
 from tidegate.local import sockets
-from tidegate.ranges import TopicPartition
 
 
 @pytest.fixture

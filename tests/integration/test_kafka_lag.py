@@ -10,10 +10,10 @@ import pytest
 import topics
 from confluent_kafka.admin import AdminClient
 
-from tidegate.errors import CursorBeyondLog, PartitionsDeleted
+from tidegate.core.errors import CursorBeyondLog, PartitionsDeleted
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.groups import committed_offsets
 from tidegate.kafka.lag import PartitionLag, TotalLag, measure_lag, total_lag
-from tidegate.ranges import TopicPartition
 
 HOUR_MS = 3_600_000
 

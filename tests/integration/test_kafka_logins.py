@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 from token_endpoint import token_endpoint
 from topics import make_topic, write
 
-from tidegate.errors import KafkaAuthFailed
+from tidegate.core.errors import KafkaAuthFailed
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.settings import planning_client, spark_client
 from tidegate.local import Platform
-from tidegate.ranges import OffsetRange, TopicPartition
 from tidegate.spark.errors import translated
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.session import connect

@@ -16,14 +16,14 @@ from confluent_kafka.cimpl import TopicPartition as Position
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
-from tidegate.errors import ReceiptMismatch
-from tidegate.jobs import LoadJob, LoadResult, Split
+from tidegate.core.errors import ReceiptMismatch
+from tidegate.core.load.job import LoadJob, LoadResult, Split
+from tidegate.core.load.receipt import Observed
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.offsets.splitting import split_ranges
 from tidegate.local import Platform
-from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import Observed
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
-from tidegate.splitting import split_ranges
 
 COMPACTION_TIMEOUT_S = 90.0
 TRANSFORM = '''

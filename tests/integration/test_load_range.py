@@ -19,11 +19,11 @@ from loading import SPARK_JOBS, load, rows
 from pyspark.sql import SparkSession
 from topics import make_topic, write
 
-from tidegate.errors import BrokerUnavailable, OffsetsOutOfRange, SinkFull, SparkJobFailed, TidegateError, TopicNotFound
-from tidegate.jobs import LoadJob, LoadResult
+from tidegate.core.errors import BrokerUnavailable, OffsetsOutOfRange, SinkFull, SparkJobFailed, TidegateError, TopicNotFound
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.receipt import Observed
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local import Platform
-from tidegate.ranges import OffsetRange
-from tidegate.receipts import Observed
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect, interrupt
 

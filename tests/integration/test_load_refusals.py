@@ -14,10 +14,10 @@ from loading import load, rows
 from pyspark.sql.connect.logging import logger
 from topics import make_topic, write
 
-from tidegate.errors import SinkMisfit, SparkJobFailed, TransformError
-from tidegate.jobs import LoadJob
+from tidegate.core.errors import SinkMisfit, SparkJobFailed, TransformError
+from tidegate.core.load.job import LoadJob
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local import Platform
-from tidegate.ranges import OffsetRange
 
 FORGED = b'{"flight": 1}],"end":1}'
 VALUES = [FORGED, *(json.dumps({"flight": n}).encode() for n in range(1, 20))]

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from topics import make_topic, write
 
-from tidegate.jobs import LoadJob
+from tidegate.core.load.job import LoadJob
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local import Platform, spark_connect
 from tidegate.local.jars import locate_jars, pyspark_home
 from tidegate.local.sockets import choose_port
-from tidegate.ranges import OffsetRange
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect

@@ -14,15 +14,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from fakes import FakeHistory, MemoryStore
 
-from tidegate.batch import Planned, Request, accept_loss, accept_recreated, commit_batch, plan_batch
-from tidegate.config import Limits, Pipeline, Sink, Source, StartTime
-from tidegate.errors import OffsetsExpired, TopicNotFound, TopicRecreated
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source, StartTime
+from tidegate.core.errors import OffsetsExpired, TopicNotFound, TopicRecreated
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.schedule.plan import Skip
+from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_recreated, commit_batch, plan_batch
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.local import Platform
 from tidegate.local.process import wait_until
-from tidegate.planning import Skip
-from tidegate.ranges import TopicPartition
-from tidegate.receipts import LoadId, Receipt
 
 
 class Kafka:

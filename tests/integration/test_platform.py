@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
 
-from tidegate.errors import PlatformError, SparkAuthFailed
+from tidegate.core.errors import PlatformError, SparkAuthFailed
 from tidegate.local import Platform, ServerStatus, jars, sockets
 from tidegate.local.process import ProcessId, members, wait_until
 from tidegate.spark.session import connect as tidegate_connect

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.errors import PlatformError
+from tidegate.core.errors import PlatformError
 from tidegate.local import AirflowApi
 
 HOST = "airflow.test"

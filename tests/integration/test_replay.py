@@ -19,17 +19,17 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 from topics import make_topic_again
 
-from tidegate.batch import Planned, Request, commit_batch, plan_batch
-from tidegate.config import Limits, Pipeline, Replay, Sink, Source
-from tidegate.errors import ReceiptMismatch, RequestError
+from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
+from tidegate.core.errors import ReceiptMismatch, RequestError
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.replay.request import ReplayRequest
+from tidegate.core.replay.run import PlannedReplay, plan_replay, verify_replay
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.history import IcebergHistory
-from tidegate.jobs import LoadJob, LoadResult
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.ledger import Ledger
 from tidegate.local import Platform
-from tidegate.ranges import OffsetRange
-from tidegate.replay import PlannedReplay, plan_replay, verify_replay
-from tidegate.replay_request import ReplayRequest
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
 

@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient
 from private_broker import PrivateBroker, new_broker, running
 from topics import make_topic, write
 
-from tidegate.errors import BrokerUnavailable, KafkaError, OffsetsOutOfRange
+from tidegate.core.errors import BrokerUnavailable, KafkaError, OffsetsOutOfRange
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.schedule.plan import Watermarks
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.local import sockets
 from tidegate.local.process import ProcessId
-from tidegate.planning import Watermarks
-from tidegate.ranges import TopicPartition
 
 TOPIC = "orders"
 RECORDS = 60_000

@@ -22,9 +22,9 @@ from pyspark.sql.types import (
 )
 
 import tidegate.spark.load
-from tidegate.jobs import LoadJob, LoadResult
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local.jars import ensure_jars
-from tidegate.ranges import OffsetRange
 
 RECORDS = StructType(
     [

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.errors import RequestError, SinkMisfit, TableLost, TransformError
-from tidegate.jobs import LoadJob, LoadResult
-from tidegate.ranges import OffsetRange
-from tidegate.receipts import Observed
+from tidegate.core.errors import RequestError, SinkMisfit, TableLost, TransformError
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.receipt import Observed
+from tidegate.core.offsets.ranges import OffsetRange
 
 Load = Callable[[LoadJob], LoadResult]
 Batch = Callable[..., LoadJob]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.errors import (
+from tidegate.core.errors import (
     BrokerUnavailable,
     KafkaAuthFailed,
     OffsetsOutOfRange,

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.errors import RequestError
-from tidegate.jobs import Split
-from tidegate.ranges import OffsetRange
+from tidegate.core.errors import RequestError
+from tidegate.core.load.job import Split
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark.kafka_source import read_ranges
 
 

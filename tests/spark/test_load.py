@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
-from tidegate.errors import (
+from tidegate.core.errors import (
     ReceiptMismatch,
     ReceiptMissing,
     RequestError,
@@ -19,9 +19,9 @@ from tidegate.errors import (
     TidegateError,
     TransformError,
 )
-from tidegate.jobs import LoadJob, LoadResult
-from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import LoadId, Observed
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.receipt import LoadId, Observed
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.spark.iceberg_sink import IcebergTable
 from tidegate.spark.identity import ByOrigin
 from tidegate.spark.replacement import Cut

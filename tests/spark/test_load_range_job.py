@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from tidegate.errors import SparkJobFailed
-from tidegate.jobs import LoadJob
-from tidegate.ranges import OffsetRange
+from tidegate.core.errors import SparkJobFailed
+from tidegate.core.load.job import LoadJob
+from tidegate.core.offsets.ranges import OffsetRange
 
 
 @pytest.fixture(scope="module")

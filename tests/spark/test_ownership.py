@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 import tidegate.spark.load
 import tidegate.spark.ownership
-from tidegate.errors import SinkMisfit
-from tidegate.jobs import LoadJob, LoadResult
+from tidegate.core.errors import SinkMisfit
+from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.spark.iceberg_sink import IcebergTable
 from tidegate.spark.ownership import OWNED, OWNER
 

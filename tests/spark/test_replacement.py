@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.errors import SinkConflict
-from tidegate.ranges import OffsetRange
-from tidegate.receipts import KEPT, LoadId
+from tidegate.core.errors import SinkConflict
+from tidegate.core.load.receipt import KEPT, LoadId
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark.errors import translate
 from tidegate.spark.iceberg_sink import IcebergTable
 from tidegate.spark.identity import ByOrigin

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from pyspark.sql.connect.logging import logger
 
-from tidegate.errors import RequestError, SparkAuthFailed, SparkUnavailable
+from tidegate.core.errors import RequestError, SparkAuthFailed, SparkUnavailable
 from tidegate.spark.session import CONNECT_MODE, LOG_LEVEL, connect, interrupt
 
 

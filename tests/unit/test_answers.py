@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from tidegate.answers import brief, whole
-from tidegate.errors import ReceiptMismatch, StateCorrupt
-from tidegate.jobs import LoadResult
-from tidegate.planning import SavedRange
-from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import LoadId, Observed, Receipt
+from tidegate.core.errors import ReceiptMismatch, StateCorrupt
+from tidegate.core.load.answer import brief, whole
+from tidegate.core.load.job import LoadResult
+from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.schedule.plan import SavedRange
 
 
 def ranges(partitions: int, until: int = 1_000_000) -> tuple[OffsetRange, ...]:

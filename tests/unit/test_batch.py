@@ -10,11 +10,8 @@ from fakes import FakeBrokers, FakeHistory, MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.batch import Planned, Request, accept_loss, accept_recreated, commit_batch, plan_batch
-from tidegate.codec import encode
-from tidegate.config import Limits, Pipeline, Sink, Source, StartOffsets, StartTime
-from tidegate.cursor import Cursor
-from tidegate.errors import (
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source, StartOffsets, StartTime
+from tidegate.core.errors import (
     CommitConflict,
     CursorBeyondLog,
     CursorLost,
@@ -27,10 +24,13 @@ from tidegate.errors import (
     TopicRecreated,
     WatermarksUnstable,
 )
-from tidegate.ledger import Ledger, run_key
-from tidegate.planning import Accepted, SavedRange, Skip
-from tidegate.ranges import OffsetRange, TopicPartition, total_count
-from tidegate.receipts import LoadId, Receipt
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.schedule.plan import Accepted, SavedRange, Skip
+from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_recreated, commit_batch, plan_batch
+from tidegate.core.state.codec import encode
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger, run_key
 
 P0 = TopicPartition("t", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))

@@ -6,11 +6,11 @@ import pytest
 from batches import BatchVerdict, Key, Ranges, Sums, gaps, judge_sums, ranges_of_batches
 from fakes import MemoryStore
 
-from tidegate.cursor import Cursor
-from tidegate.ledger import Ledger
-from tidegate.planning import SavedRange
-from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import LoadId, Receipt
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.schedule.plan import SavedRange
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
 
 Rows = dict[Key, list[Sums]]
 

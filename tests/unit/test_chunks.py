@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.chunks import SavedReplay, common, cut_chunks, live, merged, smallest_size, whole_batches, without
-from tidegate.errors import RequestError, StateCorrupt
-from tidegate.ranges import OffsetRange, total_count
-from tidegate.receipts import LoadId, Receipt
+from tidegate.core.errors import RequestError, StateCorrupt
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.core.replay.chunks import SavedReplay, common, cut_chunks, live, merged, smallest_size, whole_batches, without
 
 
 def r(start: int, until: int, partition: int = 0) -> OffsetRange:

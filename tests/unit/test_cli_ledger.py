@@ -13,14 +13,14 @@ from fakes import FakeBrokers, FakeHistory, MemoryStore
 from typer.testing import CliRunner
 
 from tidegate.cli import ledger
-from tidegate.config import Pipeline, Sink, Source
-from tidegate.cursor import Cursor, Positions
-from tidegate.cutting import Box
-from tidegate.errors import RequestError, StateError
-from tidegate.ledger import Ledger
-from tidegate.planning import Decision, SavedRange
-from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import LoadId, Receipt
+from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.errors import RequestError, StateError
+from tidegate.core.load.cutting import Box
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.schedule.plan import Decision, SavedRange
+from tidegate.core.state.cursor import Cursor, Positions
+from tidegate.core.state.ledger import Ledger
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from tidegate.cli import replay
 from tidegate.cli.replay import _bounds, app
-from tidegate.config import Pipeline, Sink, Source
-from tidegate.cursor import Cursor
-from tidegate.errors import BrokerUnavailable, ConfigError, RequestError, SinkUnavailable, TidegateError
-from tidegate.ledger import Ledger
-from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import LoadId, Receipt
+from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.errors import BrokerUnavailable, ConfigError, RequestError, SinkUnavailable, TidegateError
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
 
 ONE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 TWO = Pipeline("p", Source(("t", "u")), "m:f", Sink("lake.a.b"))

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.codec import SHOWN, decode, encode
-from tidegate.errors import StateCorrupt, StateMasked
+from tidegate.core.errors import StateCorrupt, StateMasked
+from tidegate.core.state.codec import SHOWN, decode, encode
 
 bodies = st.dictionaries(st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tidegate.commit import apply, commit_of
-from tidegate.cursor import Cursor
-from tidegate.errors import CommitConflict, ReceiptMismatch, StateCorrupt
-from tidegate.planning import Decision, SavedRange
-from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import LoadId, Receipt
+from tidegate.core.errors import CommitConflict, ReceiptMismatch, StateCorrupt
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.schedule.commit import apply, commit_of
+from tidegate.core.schedule.plan import Decision, SavedRange
+from tidegate.core.state.cursor import Cursor
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 RANGES = (OffsetRange("t", 0, 5, 9), OffsetRange("t", 1, 0, 4))

@@ -15,7 +15,7 @@ from croniter import croniter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.config import (
+from tidegate.core.config.pipeline import (
     POOL_DESCRIPTION,
     Limits,
     Pipeline,
@@ -27,10 +27,10 @@ from tidegate.config import (
     parse_pipeline,
     pool_command,
 )
-from tidegate.errors import ConfigError
+from tidegate.core.config.schedules import is_schedule
+from tidegate.core.errors import ConfigError
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.pipelines import load_pipeline, load_pipelines
-from tidegate.ranges import TopicPartition
-from tidegate.schedules import is_schedule
 
 MINIMAL = {"source": {"topics": ["orders"]}, "transform": "transforms.orders:rows", "sink": {"table": "lake.shop.orders"}}
 REPO = Path(__file__).parents[2]

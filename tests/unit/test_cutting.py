@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cutting import Box, boxes_of, cut_boxes, hull
-from tidegate.ranges import OffsetRange
+from tidegate.core.load.cutting import Box, boxes_of, cut_boxes, hull
+from tidegate.core.offsets.ranges import OffsetRange
 
 MIXED = Box((("a", "a"), (0, 1), (5, 12)))
 ANYWHERE = Box((("a", "a"), (0, 0), (None, None)))

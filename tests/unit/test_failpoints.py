@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate import failpoints
+from tidegate.testing import failpoints
 
-REACH = "from tidegate.failpoints import reach; reach('before-range'); print('alive')"
+REACH = "from tidegate.testing.failpoints import reach; reach('before-range'); print('alive')"
 
 
 def run(folder: Path | None) -> subprocess.CompletedProcess[str]:

@@ -10,16 +10,16 @@ from fakes import FakeBrokers, FakeHistory, MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.batch import Planned, Request, commit_batch, plan_batch
-from tidegate.config import Limits, Pipeline, Sink, Source
-from tidegate.cursor import Cursor, Positions
-from tidegate.errors import StateError
-from tidegate.history import entries, rebuild, versions
-from tidegate.ledger import Ledger
-from tidegate.lifecycle import State
-from tidegate.planning import Decision, SavedRange
-from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import LoadId, Receipt
+from tidegate.core.audit.history import entries, rebuild, versions
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.core.errors import StateError
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.schedule.lifecycle import State
+from tidegate.core.schedule.plan import Decision, SavedRange
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.state.cursor import Cursor, Positions
+from tidegate.core.state.ledger import Ledger
 
 P0 = TopicPartition("t", 0)
 

@@ -12,12 +12,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
-from tidegate.cutting import Box
-from tidegate.errors import SinkMisfit, SinkUnavailable, StateCorrupt
+from tidegate.core.errors import SinkMisfit, SinkUnavailable, StateCorrupt
+from tidegate.core.load.cutting import Box
+from tidegate.core.load.receipt import LoadId
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.iceberg.history import IcebergHistory, changed_columns, strangers
 from tidegate.iceberg.origins import read_origins, rows_without_origin
-from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import LoadId
 
 NAME = "lake.demo.flights"
 SCHEMA = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32()), ("_kafka_offset", pa.int64())])

@@ -7,10 +7,10 @@ from fakes import MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.config import MASKED_WORDS
-from tidegate.ledger import Ledger, is_of_run, run_key
-from tidegate.planning import SavedRange
-from tidegate.ranges import OffsetRange
+from tidegate.core.config.pipeline import MASKED_WORDS
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.schedule.plan import SavedRange
+from tidegate.core.state.ledger import Ledger, is_of_run, run_key
 
 WORDS = [
     *MASKED_WORDS,

@@ -8,15 +8,15 @@ from fakes import FakeBrokers, FakeHistory, MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.batch import Planned, Request, commit_batch, plan_batch
-from tidegate.config import Limits, Pipeline, Sink, Source
-from tidegate.cursor import Cursor
-from tidegate.errors import ReceiptMismatch
-from tidegate.history import rebuild
-from tidegate.ledger import Ledger
-from tidegate.lifecycle import TRANSITIONS, Event, State, page, state_of
-from tidegate.ranges import TopicPartition
-from tidegate.receipts import LoadId, Receipt
+from tidegate.core.audit.history import rebuild
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.core.errors import ReceiptMismatch
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.schedule.lifecycle import TRANSITIONS, Event, State, page, state_of
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
 
 DOCS = Path(__file__).parents[2] / "docs" / "lifecycle.md"
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))

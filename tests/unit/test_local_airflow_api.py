@@ -12,12 +12,12 @@ import httpx
 import pytest
 from fakes import MemoryStore
 
-from tidegate.errors import PlatformError
-from tidegate.ledger import Ledger
+from tidegate.core.errors import PlatformError
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.schedule.plan import SavedRange
+from tidegate.core.state.ledger import Ledger
 from tidegate.local import AirflowApi, process
 from tidegate.local.remote import ApiStore
-from tidegate.planning import SavedRange
-from tidegate.ranges import OffsetRange
 
 Answer = Callable[[httpx.Request], httpx.Response]
 

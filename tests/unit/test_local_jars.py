@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.errors import PlatformError
+from tidegate.core.errors import PlatformError
 from tidegate.local import jars
 
 ROOT = Path(__file__).resolve().parents[2]

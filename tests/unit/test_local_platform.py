@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.errors import PlatformError
+from tidegate.core.errors import PlatformError
 from tidegate.local import Platform, sockets
 from tidegate.local.platform import PARTS, PORTS
 

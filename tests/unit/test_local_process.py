@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tidegate.errors import PlatformError
+from tidegate.core.errors import PlatformError
 from tidegate.local.process import ProcessId, Server, last_meaningful_line, members, wait_until
 
 READY_THEN_SLEEP = "import pathlib, time; pathlib.Path('ready').touch(); time.sleep(60)"

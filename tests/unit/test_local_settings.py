@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.errors import PlatformError
+from tidegate.core.errors import PlatformError
 from tidegate.local import airflow, broker, spark_connect
 
 

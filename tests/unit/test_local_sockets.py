@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidegate.errors import PlatformError
+from tidegate.core.errors import PlatformError
 from tidegate.local import sockets
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.oracle import judge
-from tidegate.ranges import TopicPartition
+from tidegate.core.audit.oracle import judge
+from tidegate.core.offsets.ranges import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.config import Pipeline, Replay, Sink, Source
-from tidegate.ownership import table_faults
+from tidegate.core.config.ownership import table_faults
+from tidegate.core.config.pipeline import Pipeline, Replay, Sink, Source
 
 
 def pipeline(name: str, source: Source, shared_with: Sequence[str] = (), table: str = "lake.a.t", **more: Any) -> Pipeline:

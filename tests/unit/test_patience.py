@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tidegate.errors import BrokerUnavailable, SinkUnavailable, SparkUnavailable, TidegateError, TopicNotFound
-from tidegate.patience import AWAY, LONGEST_S, Patience, is_away
+from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, SparkUnavailable, TidegateError, TopicNotFound
+from tidegate.core.schedule.patience import AWAY, LONGEST_S, Patience, is_away
 
 
 @dataclass

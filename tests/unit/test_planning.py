@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.commit import apply, commit_of
-from tidegate.cursor import Cursor, Positions
-from tidegate.errors import (
+from tidegate.core.errors import (
     ConfigError,
     CursorBeyondLog,
     OffsetsExpired,
@@ -18,9 +16,11 @@ from tidegate.errors import (
     StateCorrupt,
     TopicRecreated,
 )
-from tidegate.planning import Accepted, Decision, RangePolicy, SavedRange, Watermarks, plan_next
-from tidegate.ranges import OffsetRange, TopicPartition, total_count
-from tidegate.receipts import LoadId, Receipt
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.schedule.commit import apply, commit_of
+from tidegate.core.schedule.plan import Accepted, Decision, RangePolicy, SavedRange, Watermarks, plan_next
+from tidegate.core.state.cursor import Cursor, Positions
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.errors import RequestError
-from tidegate.ranges import (
+from tidegate.core.errors import RequestError
+from tidegate.core.offsets.ranges import (
     OffsetRange,
     TopicPartition,
     covers,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.errors import RequestError, StateCorrupt
-from tidegate.ranges import TopicPartition
-from tidegate.rates import PidRateEstimator, PidState, max_messages_per_partition, share_limit
+from tidegate.core.errors import RequestError, StateCorrupt
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.rates import PidRateEstimator, PidState, max_messages_per_partition, share_limit
 
 A, B, C = (TopicPartition("t", p) for p in range(3))
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.cursor import Positions
-from tidegate.errors import RequestError, StateCorrupt
-from tidegate.jobs import LoadJob, LoadResult, Split
-from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import LoadId, Observed, Receipt
+from tidegate.core.errors import RequestError, StateCorrupt
+from tidegate.core.load.job import LoadJob, LoadResult, Split
+from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.cursor import Positions
 
 RANGES = (OffsetRange("t", 0, 10, 20), OffsetRange("t", 1, 0, 5))
 LOAD = LoadId("flights", 7, "manual__x", RANGES, "abc", "attempt-1")

@@ -10,18 +10,18 @@ from fakes import FakeBrokers, FakeHistory, MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.batch import Planned, Request, commit_batch, plan_batch
-from tidegate.chunks import SavedReplay, merged
-from tidegate.codec import encode
-from tidegate.config import Limits, Pipeline, Replay, Sink, Source
-from tidegate.cursor import Cursor
-from tidegate.errors import ReceiptMismatch, RequestError, StateCorrupt, TopicRecreated
-from tidegate.ledger import Ledger, run_key
-from tidegate.planning import Skip
-from tidegate.ranges import OffsetRange, TopicPartition, covers, total_count, until_offsets
-from tidegate.receipts import LoadId, Receipt
-from tidegate.replay import MOST_CHUNKS, PlannedReplay, plan_backfill, plan_replay, verify_replay
-from tidegate.replay_request import Asked, ReplayRequest
+from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
+from tidegate.core.errors import ReceiptMismatch, RequestError, StateCorrupt, TopicRecreated
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, covers, total_count, until_offsets
+from tidegate.core.replay.chunks import SavedReplay, merged
+from tidegate.core.replay.request import Asked, ReplayRequest
+from tidegate.core.replay.run import MOST_CHUNKS, PlannedReplay, plan_backfill, plan_replay, verify_replay
+from tidegate.core.schedule.plan import Skip
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.state.codec import encode
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger, run_key
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MORE = Replay(tables=("lake.trial.t",), transforms=("m:g",))
@@ -304,7 +304,7 @@ def test_more_chunks_than_airflow_maps_are_refused_with_the_smallest_size_that_f
 
 def test_a_plan_too_large_for_a_variable_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written."""
-    monkeypatch.setattr("tidegate.ledger.MOST_BYTES", 100)
+    monkeypatch.setattr("tidegate.core.state.ledger.MOST_BYTES", 100)
     assert "at most 100 are saved as one Variable. Choose larger chunks" in refused(world, batches="1")
 
 
@@ -543,7 +543,7 @@ def test_offsets_of_no_known_batch_are_refused(whole: World) -> None:
 
 def test_too_many_whole_batches_are_refused(whole: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """They cannot be put together."""
-    monkeypatch.setattr("tidegate.replay.MOST_CHUNKS", 2)
+    monkeypatch.setattr("tidegate.core.replay.run.MOST_CHUNKS", 2)
     assert "these are 3 batches, and a replay has at most 2 chunks" in refused(whole, batches="1..3")
 
 

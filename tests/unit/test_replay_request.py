@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.errors import RequestError
-from tidegate.replay_request import Asked, ReplayRequest, wanted_versions
+from tidegate.core.errors import RequestError
+from tidegate.core.replay.request import Asked, ReplayRequest, wanted_versions
 
 
 @pytest.mark.parametrize(

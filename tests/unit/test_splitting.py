@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.errors import RequestError
-from tidegate.ranges import OffsetRange
-from tidegate.splitting import split_ranges
+from tidegate.core.errors import RequestError
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.offsets.splitting import split_ranges
 
 
 def sized(*sizes: int) -> list[OffsetRange]:

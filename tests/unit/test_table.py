@@ -10,17 +10,17 @@ from fakes import FakeBrokers, FakeHistory, MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.batch import Planned, Request, accept_loss, accept_table, commit_batch, plan_batch
-from tidegate.chunks import without
-from tidegate.config import Limits, Pipeline, Sink, Source
-from tidegate.cursor import Cursor
-from tidegate.cutting import Box
-from tidegate.errors import CursorLost, RangeForgotten, RequestError, TableLost
-from tidegate.ledger import Ledger
-from tidegate.planning import Watermarks
-from tidegate.ranges import OffsetRange, TopicPartition, total_count
-from tidegate.receipts import LoadId, Receipt
-from tidegate.table import CLOCKS_APART_MS, Missing, TableCommit, find_missing, loadable
+from tidegate.core.audit.table import CLOCKS_APART_MS, Missing, TableCommit, find_missing, loadable
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.core.errors import CursorLost, RangeForgotten, RequestError, TableLost
+from tidegate.core.load.cutting import Box
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.replay.chunks import without
+from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_table, commit_batch, plan_batch
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
 
 P0 = TopicPartition("t", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))

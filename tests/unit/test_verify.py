@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tidegate.cursor import Cursor
-from tidegate.errors import TopicRecreated
-from tidegate.oracle import Verification, committed_log, former_ranges, verify, verify_batches
-from tidegate.planning import Watermarks
-from tidegate.ranges import OffsetRange, TopicPartition
-from tidegate.receipts import LoadId, Receipt
+from tidegate.core.audit.oracle import Verification, committed_log, former_ranges, verify, verify_batches
+from tidegate.core.errors import TopicRecreated
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.state.cursor import Cursor
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

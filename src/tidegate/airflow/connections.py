@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.sdk import Connection
 
-from tidegate.errors import ConfigError
+from tidegate.core.errors import ConfigError
 
 
 def get_connection(connection_id: str, *, expected: str) -> Connection:

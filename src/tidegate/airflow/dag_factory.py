@@ -21,8 +21,8 @@ from tidegate.airflow.operators import CommitOperator, LoadOperator, PlanOperato
 from tidegate.airflow.replay_form import replay_params, replay_slots
 from tidegate.airflow.replay_operators import LoadChunkOperator, PlanReplayOperator, VerifyReplayOperator
 from tidegate.airflow.retries import RetryWhatCanHeal
-from tidegate.config import Pipeline
-from tidegate.errors import ConfigError
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import ConfigError
 from tidegate.pipelines import load_pipelines, shown_as
 
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)

@@ -1,8 +1,8 @@
 """What a failed task leaves for its run's note: the error's message and fix, as an XCom.
 
 Called by Airflow in the task's process, before the task's end is known to the scheduler; and, without an error, in the DAG
-processor, where the task's process is gone. Only errors of `tidegate.errors` are quoted, since their texts are made for people,
-and Airflow masks in them what it masks in logs; of any other error only the kind is told.
+processor, where the task's process is gone. Only errors of `tidegate.core.errors` are quoted, since their texts are made for
+people, and Airflow masks in them what it masks in logs; of any other error only the kind is told.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tidegate.errors import TidegateError
+from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
-from tidegate import run_notes
 from tidegate.airflow import failures, pools
+from tidegate.core.schedule import run_notes
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun

@@ -1,10 +1,10 @@
 """The three tasks of a run: plan, load, commit.
 
-They are thin: what happens is decided in `tidegate.batch`; here it meets Airflow's context, connections and logs.
+They are thin: what happens is decided in `tidegate.core.schedule.run`; here it meets Airflow's context, connections and logs.
 A run of Airflow's date backfill goes the same way with a replay of one chunk in the place of a batch: its plan says so, and its
-commit checks the receipt and leaves the cursor alone (`tidegate.replay`).
+commit checks the receipt and leaves the cursor alone (`tidegate.core.replay.run`).
 `plan` and `commit` import neither Spark nor pandas. A run's range travels between the tasks as its Variable's key; the load's
-answer as an XCom, which is JSON of a few hundred bytes, however many partitions there are (`tidegate.answers`).
+answer as an XCom, which is JSON of a few hundred bytes, however many partitions there are (`tidegate.core.load.answer`).
 
 What these tasks do not do: fence. A task that Airflow has given up may still be running; its load replaces what it reads and
 its commit checks the cursor, so it can be late without harm.
@@ -27,28 +27,28 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tidegate import run_notes
 from tidegate.airflow import notes
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
-from tidegate.answers import brief, whole
-from tidegate.batch import Planned, Request, commit_batch, plan_batch
-from tidegate.chunks import SavedReplay
-from tidegate.config import Pipeline
-from tidegate.cursor import Cursor
-from tidegate.errors import ConfigError, RequestError, SparkJobFailed, SparkUnavailable, TidegateError
-from tidegate.fence import check_topics
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import ConfigError, RequestError, SparkJobFailed, SparkUnavailable, TidegateError
+from tidegate.core.load.answer import brief, whole
+from tidegate.core.load.job import LoadJob, LoadResult, Split
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json, total_count
+from tidegate.core.replay.chunks import SavedReplay
+from tidegate.core.replay.request import check_known, check_permitted
+from tidegate.core.replay.run import PlannedReplay, ReplayVerdict, plan_backfill, verify_replay
+from tidegate.core.schedule import run_notes
+from tidegate.core.schedule.patience import Patience, is_away
+from tidegate.core.schedule.plan import Skip
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.schedule.trust import check_topics
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.history import IcebergHistory
-from tidegate.jobs import LoadJob, LoadResult, Split
 from tidegate.kafka.settings import Translated, planning_client, spark_client
-from tidegate.ledger import Ledger
-from tidegate.patience import Patience, is_away
-from tidegate.planning import Skip
-from tidegate.ranges import TopicPartition, offsets_from_json, total_count
-from tidegate.receipts import Receipt
-from tidegate.replay import PlannedReplay, ReplayVerdict, plan_backfill, verify_replay
-from tidegate.replay_request import check_known, check_permitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +108,7 @@ class PlanOperator(Patient):
 
         Raises:
             AirflowSkipException: there is nothing to read.
-            TidegateError: see `tidegate.batch.plan_batch`.
+            TidegateError: see `tidegate.core.schedule.run.plan_batch`.
         """
         ports = ports_of(self.pipeline, self.log)
         run, run_id = context["dag_run"], context["run_id"]
@@ -307,7 +307,7 @@ class SparkLoad(Patient, SparkSubmitOperator):
         """Load, and hand on the receipt found in the sink.
 
         Raises:
-            TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.errors`.
+            TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.core.errors`.
         """
         patience, self._lost = self.patience(), 0
         if job.redo:  # perhaps long after it was planned
@@ -448,7 +448,7 @@ def verified(pipeline: Pipeline, key: str, patience: Patience, log: Any) -> tupl
 
     Raises:
         ReceiptMismatch: chunks are missing, or differ in their transform's version.
-        TidegateError: see `tidegate.replay.verify_replay`.
+        TidegateError: see `tidegate.core.replay.run.verify_replay`.
     """
     ports = ports_of(pipeline, log)
     saved = Ledger(ports["store"], pipeline.name).saved_replay(key)

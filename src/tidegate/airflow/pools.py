@@ -13,7 +13,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.config import LONGEST_POOL, POOL_DESCRIPTION, Pipeline, pool_command
+from tidegate.core.config.pipeline import LONGEST_POOL, POOL_DESCRIPTION, Pipeline, pool_command
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun

@@ -11,9 +11,9 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from tidegate.config import TABLE, TRANSFORM, Pipeline
-from tidegate.replay import DEFAULT_CHUNK
-from tidegate.replay_request import BATCHES, VERSIONS
+from tidegate.core.config.pipeline import TABLE, TRANSFORM, Pipeline
+from tidegate.core.replay.request import BATCHES, VERSIONS
+from tidegate.core.replay.run import DEFAULT_CHUNK
 
 WHAT = "Run Parameters"
 """The UI's own name of its first section: any other would be closed at first."""

@@ -1,4 +1,4 @@
-"""The tasks of a replay: plan, load (mapped over the chunks), verify. What happens is decided in `tidegate.replay`."""
+"""The tasks of a replay: plan, load (mapped over the chunks), verify. What happens is decided in `tidegate.core.replay.run`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tidegate.airflow.operators import (
 )
 from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
-from tidegate.config import Pipeline
-from tidegate.errors import RequestError
-from tidegate.ledger import Ledger
-from tidegate.replay import ReplayReport, plan_replay
-from tidegate.replay_request import ReplayRequest
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import RequestError
+from tidegate.core.replay.request import ReplayRequest
+from tidegate.core.replay.run import ReplayReport, plan_replay
+from tidegate.core.state.ledger import Ledger
 
 POLL_S = 1.0
 REPLAY = "replay"
@@ -47,7 +47,7 @@ class PlanReplayOperator(Patient):
 
         Raises:
             AirflowSkipException: it is a dry run.
-            TidegateError: see `tidegate.replay.plan_replay`.
+            TidegateError: see `tidegate.core.replay.run.plan_replay`.
         """
         params = context["params"]
         dry = bool(params.get("dry_run"))
@@ -139,7 +139,7 @@ class VerifyReplayOperator(Patient):
 
         Raises:
             ReceiptMismatch: chunks are missing; the message names them.
-            TidegateError: see `tidegate.replay.verify_replay`.
+            TidegateError: see `tidegate.core.replay.run.verify_replay`.
         """
         plan = context["ti"].xcom_pull(task_ids="plan", key=REPLAY)
         if not plan:

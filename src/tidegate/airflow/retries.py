@@ -8,9 +8,9 @@ from datetime import timedelta
 from airflow.sdk import BaseOperator, Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException
 
-from tidegate.config import Pipeline
-from tidegate.errors import TidegateError
-from tidegate.patience import Patience
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import TidegateError
+from tidegate.core.schedule.patience import Patience
 
 LONGEST_S = 600.0
 NAP_S = 0.2

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from airflow.sdk import Variable
 
-from tidegate.errors import StateUnavailable
-from tidegate.failpoints import reach
+from tidegate.core.errors import StateUnavailable
+from tidegate.testing.failpoints import reach
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ import typer
 
 from tidegate.cli import ledger, platform, replay, schedule, tools
 from tidegate.cli.shared import err, out
-from tidegate.errors import TidegateError
+from tidegate.core.errors import TidegateError
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from tidegate.batch import read_watermarks
-from tidegate.chunks import merged, without
 from tidegate.cli.shared import (
     HERE,
     AsJson,
@@ -27,23 +25,25 @@ from tidegate.cli.shared import (
     show_progress,
     the_pipeline,
 )
-from tidegate.config import Pipeline
-from tidegate.cursor import Cursor
-from tidegate.cutting import Box
-from tidegate.errors import RequestError, StateCorrupt, StateError, some
-from tidegate.fence import missing_in_table
-from tidegate.history import Entry, Rebuilt, entries, rebuild, versions
-from tidegate.ledger import Ledger, Listing
-from tidegate.planning import SavedRange
-from tidegate.ranges import OffsetRange, TopicPartition, selection_to_json, total_count
-from tidegate.run_notes import failed_runs, since_success
-from tidegate.table import Missing, TableHistory, find_missing, loadable
+from tidegate.core.audit.history import Entry, Rebuilt, entries, rebuild, versions
+from tidegate.core.audit.table import Missing, TableHistory, find_missing, loadable
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import RequestError, StateCorrupt, StateError, some
+from tidegate.core.load.cutting import Box
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, selection_to_json, total_count
+from tidegate.core.replay.chunks import merged, without
+from tidegate.core.schedule.plan import SavedRange
+from tidegate.core.schedule.run import read_watermarks
+from tidegate.core.schedule.run_notes import failed_runs, since_success
+from tidegate.core.schedule.trust import missing_in_table
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger, Listing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tidegate.core.audit.oracle import BatchVerification, Miscount, Verification
     from tidegate.local.remote import Remote
-    from tidegate.oracle import BatchVerification, Miscount, Verification
 
 app = typer.Typer()
 ledger = typer.Typer(no_args_is_help=True, help="What a pipeline has run: show, verify, reload and rebuild it.")
@@ -101,8 +101,8 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
 
     With `identity: batch`: from the table alone, that every committed batch has the rows that its commit wrote.
     """
+    from tidegate.core.audit.oracle import BatchVerification  # noqa: PLC0415
     from tidegate.iceberg.history import changed_columns, strangers  # noqa: PLC0415
-    from tidegate.oracle import BatchVerification  # noqa: PLC0415
 
     this = the_pipeline(project, pipeline)
     found = _verify_batches(this, project) if this.identity == "batch" else _verify_records(this, project)
@@ -124,8 +124,8 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
 
 
 def _verify_batches(this: Pipeline, project: Path) -> BatchVerification:
+    from tidegate.core.audit.oracle import verify_batches  # noqa: PLC0415
     from tidegate.iceberg.origins import read_batches  # noqa: PLC0415
-    from tidegate.oracle import verify_batches  # noqa: PLC0415
 
     with open_remote(project) as remote:
         book = Ledger(remote.store, this.name)
@@ -140,9 +140,9 @@ def _verify_batches(this: Pipeline, project: Path) -> BatchVerification:
 
 
 def _verify_records(this: Pipeline, project: Path) -> Verification:
+    from tidegate.core.audit.oracle import committed_log, former_ranges, verify  # noqa: PLC0415
     from tidegate.iceberg.origins import read_origins, rows_without_origin  # noqa: PLC0415
     from tidegate.kafka.log import compacted_topics, read_offsets  # noqa: PLC0415
-    from tidegate.oracle import committed_log, former_ranges, verify  # noqa: PLC0415
 
     level = this.source.isolation_level
     with open_remote(project) as remote, show_progress() as progress:

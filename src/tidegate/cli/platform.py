@@ -23,15 +23,15 @@ from tidegate.cli.shared import (
     show_progress,
     show_report,
 )
-from tidegate.config import POOL_DESCRIPTION, Pipeline, json_schema, pool_command
-from tidegate.errors import ConfigError, PlatformError
+from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, json_schema, pool_command
+from tidegate.core.errors import ConfigError, PlatformError
 from tidegate.pipelines import load_pipelines
 
 if TYPE_CHECKING:
+    from tidegate.core.audit.oracle import Verdict
     from tidegate.local.airflow_api import AirflowApi
     from tidegate.local.demo import Run
     from tidegate.local.platform import Platform, ServerStatus
-    from tidegate.oracle import Verdict
 
 app = typer.Typer()
 

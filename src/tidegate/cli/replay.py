@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidegate.cli.shared import HERE, AsJson, Name, Project, err, now_ms, open_remote, out, show_progress, the_pipeline
-from tidegate.config import Pipeline, epoch_ms
-from tidegate.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, RequestError, SinkUnavailable, StateMasked
-from tidegate.replay_request import ReplayRequest, check_permitted
+from tidegate.core.config.pipeline import Pipeline, epoch_ms
+from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, RequestError, SinkUnavailable, StateMasked
+from tidegate.core.replay.request import ReplayRequest, check_permitted
 
 if TYPE_CHECKING:
+    from tidegate.core.replay.run import PlannedReplay
     from tidegate.local.airflow_api import AirflowApi
     from tidegate.local.remote import Remote
-    from tidegate.replay import PlannedReplay
 
 app = typer.Typer()
 SPEC = re.compile(r"(?:(?:(?P<topic>[a-zA-Z0-9._-]+):)?(?P<partition>\d+):)?(?P<offset>-?\d+)")
@@ -101,7 +101,7 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
 
 def _planned(pipeline: Pipeline, request: ReplayRequest, remote: Remote) -> PlannedReplay:
     """What a run would plan now; nothing is saved."""
-    from tidegate.replay import plan_replay  # noqa: PLC0415
+    from tidegate.core.replay.run import plan_replay  # noqa: PLC0415
 
     return plan_replay(
         pipeline,

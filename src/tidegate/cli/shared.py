@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
-from tidegate.config import Pipeline
-from tidegate.errors import RequestError
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import RequestError
 from tidegate.pipelines import load_pipeline
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 
 from tidegate.cli.shared import HERE, AsJson, Project, err, open_platform, out, print_table
-from tidegate.errors import PlatformError, RequestError
+from tidegate.core.errors import PlatformError, RequestError
 
 if TYPE_CHECKING:
     from tidegate.local.platform import Platform

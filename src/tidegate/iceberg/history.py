@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from tidegate.cutting import Bounds, Box
-from tidegate.errors import SinkUnavailable
-from tidegate.receipts import OWNER, PREFIX, Receipt
-from tidegate.table import TableCommit, TableHistory
+from tidegate.core.audit.table import TableCommit, TableHistory
+from tidegate.core.errors import SinkUnavailable
+from tidegate.core.load.cutting import Bounds, Box
+from tidegate.core.load.receipt import OWNER, PREFIX, Receipt
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile

@@ -6,9 +6,9 @@ from array import array
 
 import pyarrow.compute as pc
 
-from tidegate.errors import SinkMisfit
+from tidegate.core.errors import SinkMisfit
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.iceberg.history import BATCH_COLUMN, ORIGIN, load_table
-from tidegate.ranges import TopicPartition
 
 
 def read_origins(table: str) -> dict[TopicPartition, array[int]]:

@@ -15,10 +15,10 @@ from typing import Any, Literal, TypeVar
 import confluent_kafka as ck
 from confluent_kafka import admin
 
-from tidegate.errors import BrokerUnavailable, ConfigError, TopicNotFound
+from tidegate.core.errors import BrokerUnavailable, ConfigError, TopicNotFound
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.schedule.plan import Watermarks
 from tidegate.kafka.client import Admin, LeaderMoving
-from tidegate.planning import Watermarks
-from tidegate.ranges import TopicPartition
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Self
 import confluent_kafka as ck
 from confluent_kafka import admin
 
-from tidegate.errors import BrokerUnavailable, KafkaAuthFailed, KafkaError, TopicNotFound
+from tidegate.core.errors import BrokerUnavailable, KafkaAuthFailed, KafkaError, TopicNotFound
 from tidegate.kafka.settings import redact
 
 UNREACHABLE = {

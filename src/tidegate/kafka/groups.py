@@ -14,10 +14,10 @@ from typing import Any
 
 import confluent_kafka as ck
 
-from tidegate.errors import BrokerUnavailable, KafkaError
+from tidegate.core.errors import BrokerUnavailable, KafkaError
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.client import MOVING, UNREACHABLE, Admin, LeaderMoving, settings_refused
 from tidegate.kafka.settings import redact
-from tidegate.ranges import TopicPartition
 
 IN_USE = {ck.KafkaError.UNKNOWN_MEMBER_ID, ck.KafkaError.NON_EMPTY_GROUP, ck.KafkaError.ILLEGAL_GENERATION}
 """What a broker says when consumers are members of the group."""

@@ -13,10 +13,10 @@ from typing import Any
 
 import confluent_kafka as ck
 
-from tidegate.errors import BrokerUnavailable, CursorBeyondLog, KafkaAuthFailed, PartitionsDeleted
+from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog, KafkaAuthFailed, PartitionsDeleted
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers, IsolationLevel
 from tidegate.kafka.client import LOST, settings_refused, topic_configs
-from tidegate.ranges import TopicPartition
 
 POLL_S = 1.0
 MANY = 1_000

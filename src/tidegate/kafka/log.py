@@ -10,11 +10,11 @@ from typing import Any
 
 import confluent_kafka as ck
 
-from tidegate.errors import BrokerUnavailable, OffsetsOutOfRange
+from tidegate.core.errors import BrokerUnavailable, OffsetsOutOfRange
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.ports import IsolationLevel
+from tidegate.core.schedule.plan import Watermarks
 from tidegate.kafka.client import KEPT, LOST, MOVING, UNREACHABLE, meaning, settings_refused, topic_configs
-from tidegate.planning import Watermarks
-from tidegate.ports import IsolationLevel
-from tidegate.ranges import TopicPartition
 
 POLL_S = 1.0
 MANY = 10_000

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidegate.errors import ConfigError
+from tidegate.core.errors import ConfigError
 
 REFUSED = (
     "group.id",

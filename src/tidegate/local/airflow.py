@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tidegate.errors import PlatformError
+from tidegate.core.errors import PlatformError
 from tidegate.local import sockets
 from tidegate.local.airflow_api import AirflowApi
 from tidegate.local.files import write_private

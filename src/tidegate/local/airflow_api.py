@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import httpx
 
-from tidegate.errors import PlatformError
+from tidegate.core.errors import PlatformError
 from tidegate.local.process import wait_until
 
 URL, USER = "TIDEGATE_AIRFLOW_URL", "TIDEGATE_AIRFLOW_USER"

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidegate.errors import PlatformError
+from tidegate.core.errors import PlatformError
 from tidegate.local import sockets
 from tidegate.local.process import Server, last_meaningful_line
 

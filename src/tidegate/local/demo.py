@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from tidegate.cursor import Cursor
-from tidegate.errors import PlatformError
+from tidegate.core.audit.oracle import Verdict, judge
+from tidegate.core.errors import PlatformError
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.ledger import Ledger
 from tidegate.local import flights
 from tidegate.local.airflow_api import AirflowApi
 from tidegate.local.platform import Platform
 from tidegate.local.remote import ApiStore, use_catalog
-from tidegate.oracle import Verdict, judge
-from tidegate.planning import Watermarks
-from tidegate.ranges import OffsetRange
 
 PIPELINE = "flights"
 TABLE = "lake.demo.flights"

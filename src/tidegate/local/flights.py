@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
-from tidegate.errors import BrokerUnavailable, PlatformError
+from tidegate.core.errors import BrokerUnavailable, PlatformError
 from tidegate.local import topics
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.errors import PlatformError, some
+from tidegate.core.errors import PlatformError, some
 from tidegate.local.report import Report, silent
 
 MINIMUM_JAVA = 17

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.errors import PlatformError
+from tidegate.core.errors import PlatformError
 from tidegate.local import airflow, broker, jars, sockets, spark_connect
 from tidegate.local.airflow_api import AirflowApi
 from tidegate.local.process import Server, State, wait_until

@@ -32,7 +32,7 @@ from typing import Literal
 
 import psutil
 
-from tidegate.errors import PlatformError
+from tidegate.core.errors import PlatformError
 
 State = Literal["running", "stopped", "crashed", "unhealthy"]
 

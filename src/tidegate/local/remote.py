@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
-from tidegate.config import Pipeline
-from tidegate.cursor import Cursor
-from tidegate.errors import ConfigError, PlatformError, StateError, StateUnavailable
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import ConfigError, PlatformError, StateError, StateUnavailable
+from tidegate.core.ports import StateStore
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.history import IcebergHistory
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.settings import planning_client
-from tidegate.ledger import Ledger
 from tidegate.local.airflow_api import PASSWORD, TOKEN, URL, USER, AirflowApi
 from tidegate.local.platform import Platform
-from tidegate.ports import StateStore
 
 HIDDEN = "***"
 KAFKA_TIMEOUT_S = 10.0

@@ -9,7 +9,7 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tidegate.errors import BrokerUnavailable, RequestError, TopicNotFound
+from tidegate.core.errors import BrokerUnavailable, RequestError, TopicNotFound
 
 TIMEOUT_S = 30.0
 _INVALID = {ck.KafkaError.TOPIC_EXCEPTION, ck.KafkaError.INVALID_PARTITIONS, ck.KafkaError.INVALID_CONFIG}

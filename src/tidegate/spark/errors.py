@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.errors import (
+from tidegate.core.errors import (
     BrokerUnavailable,
     KafkaAuthFailed,
     OffsetsOutOfRange,

@@ -33,10 +33,10 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from tidegate.errors import ReceiptMismatch, ReceiptMissing, SinkMisfit
-from tidegate.jobs import LoadJob
-from tidegate.ranges import TopicPartition
-from tidegate.receipts import KEPT, OWNER, PREFIX, LoadId, Receipt, task_properties
+from tidegate.core.errors import ReceiptMismatch, ReceiptMissing, SinkMisfit
+from tidegate.core.load.job import LoadJob
+from tidegate.core.load.receipt import KEPT, OWNER, PREFIX, LoadId, Receipt, task_properties
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.spark.errors import condition_of
 from tidegate.spark.identity import Identity
 from tidegate.spark.origin import ORIGIN, inside

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from tidegate.errors import RequestError
-from tidegate.jobs import Split
-from tidegate.ranges import OffsetRange, from_offsets, offsets_to_json, until_offsets
+from tidegate.core.errors import RequestError
+from tidegate.core.load.job import Split
+from tidegate.core.offsets.ranges import OffsetRange, from_offsets, offsets_to_json, until_offsets
 
 DEFAULTS = {
     # 500, Kafka's own default, costs a tenth of the throughput on loopback and more over a network.

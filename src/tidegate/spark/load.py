@@ -23,17 +23,17 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
-from tidegate.errors import ReceiptMismatch, RequestError, SinkConflict, SinkUnavailable, TableLost, some
-from tidegate.failpoints import reach
-from tidegate.jobs import LoadJob, LoadResult
-from tidegate.ranges import OffsetRange, total_count
-from tidegate.receipts import LoadId, Observed, Receipt
+from tidegate.core.errors import ReceiptMismatch, RequestError, SinkConflict, SinkUnavailable, TableLost, some
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, total_count
 from tidegate.spark.errors import translate, translated
 from tidegate.spark.iceberg_sink import IcebergTable
 from tidegate.spark.identity import Identity, identity_of
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.ownership import Looked, check_owner, own
 from tidegate.spark.transforms import Transform, find_transform
+from tidegate.testing.failpoints import reach
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType
 
-from tidegate.errors import TransformError
-from tidegate.ranges import OffsetRange
+from tidegate.core.errors import TransformError
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark.errors import ORIGIN_BROKEN
 
 ORIGIN: dict[str, DataType] = {"_kafka_topic": StringType(), "_kafka_partition": IntegerType(), "_kafka_offset": LongType()}

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from tidegate.chunks import common
-from tidegate.errors import SinkMisfit, some
-from tidegate.jobs import LoadJob
-from tidegate.receipts import OWNER, PREFIX, Receipt
+from tidegate.core.errors import SinkMisfit, some
+from tidegate.core.load.job import LoadJob
+from tidegate.core.load.receipt import OWNER, PREFIX, Receipt
+from tidegate.core.replay.chunks import common
 from tidegate.spark.origin import any_of
 
 OWNED = f"{PREFIX}owned"

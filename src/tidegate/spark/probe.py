@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from tidegate.errors import TidegateError
+from tidegate.core.errors import TidegateError
 from tidegate.spark.transforms import find_transform
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 from pyspark.sql.connect.logging import logger
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-from tidegate.errors import RequestError
+from tidegate.core.errors import RequestError
 from tidegate.spark.errors import translated
 from tidegate.spark.redaction import OPTION_IN_TEXT, STRING_REGEX, with_ours
 

@@ -25,7 +25,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from tidegate.errors import TransformError
+from tidegate.core.errors import TransformError
 
 _LOCK = threading.RLock()
 

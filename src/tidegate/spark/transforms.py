@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
-from tidegate.errors import TransformError
+from tidegate.core.errors import TransformError
 from tidegate.spark.errors import known, reason
 from tidegate.spark.sources import import_module
 

@@ -1,0 +1,1 @@
+"""What Tidegate decides: values in, values out, time as an argument. Only the standard library; the world is behind `ports`."""

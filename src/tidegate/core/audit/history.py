@@ -1,0 +1,289 @@
+"""What has run: one entry for each batch and each chunk of a replay, from saved ranges and the table's receipts.
+
+And the way back: a cursor and saved ranges, rebuilt from receipts alone, for a schedule whose Variables are gone or wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.core.errors import StateError
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, from_offsets, ranges_to_json
+from tidegate.core.replay.chunks import live, merged
+from tidegate.core.schedule.lifecycle import State, state_of
+from tidegate.core.schedule.plan import Decision, SavedRange, other_topics
+from tidegate.core.state.cursor import Cursor
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One batch, or one chunk of the replay that `replay` names.
+
+    `run_id` is the run that loaded it, else the one that planned it last; `rows` and `transform` are those of its newest load,
+    `loads` is how many loads the table knows; `seconds` pass from its plan to its first load's
+    commit. None: not known any more.
+    """
+
+    seq: int
+    state: State
+    run_id: str
+    ranges: tuple[OffsetRange, ...]
+    replay: str | None = None
+    rows: int | None = None
+    seconds: float | None = None
+    transform: str | None = None
+    loads: int = 0
+    committed_at_ms: int | None = None
+    adopted_from: str | None = None
+    why: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "seq": self.seq,
+            "replay": self.replay,
+            "state": str(self.state),
+            "run_id": self.run_id,
+            "ranges": ranges_to_json(self.ranges),
+            "rows": self.rows,
+            "seconds": self.seconds,
+            "transform": self.transform,
+            "loads": self.loads,
+            "committed_at_ms": self.committed_at_ms,
+            "adopted_from": self.adopted_from,
+            "why": list(self.why),
+        }
+
+
+def entries(saved: Iterable[SavedRange], receipts: Iterable[Receipt], cursor: Cursor) -> list[Entry]:
+    """The batches in order, and after them the chunks of replays in the order of their commits.
+
+    Args:
+        saved: saved ranges of the pipeline, in any order.
+        receipts: its receipts, oldest commit first.
+        cursor: how far it has come.
+    """
+    plans: dict[int, list[SavedRange]] = {}
+    for plan in saved:
+        plans.setdefault(plan.seq, []).append(plan)
+    loads: dict[tuple[str | None, int], list[Receipt]] = {}
+    for receipt in receipts:
+        loads.setdefault((receipt.load.replay, receipt.load.seq), []).append(receipt)
+    batches = sorted(plans.keys() | {seq for replay, seq in loads if replay is None})
+    found = [_batch(seq, plans.get(seq, []), loads.get((None, seq), []), cursor) for seq in batches]
+    return found + [_loaded(of_chunk, State.LOADED) for (replay, _), of_chunk in loads.items() if replay is not None]
+
+
+def _batch(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], cursor: Cursor) -> Entry:
+    state = state_of(saved=bool(plans), landed=bool(loads), committed=seq <= cursor.seq)
+    if not plans:
+        return _loaded(loads, state)
+    by_run = {plan.run_id: plan for plan in sorted(plans, key=lambda p: (p.adopted_from is not None, p.run_id))}
+    plan = by_run.get(loads[-1].load.run_id) if loads else None
+    plan = plan or next(reversed(by_run.values()))
+    return Entry(
+        seq,
+        state,
+        plan.run_id,
+        plan.ranges,
+        rows=loads[-1].rows if loads else None,
+        seconds=max(0, loads[0].committed_at_ms - plan.planned_at_ms) / 1000 if loads else None,
+        transform=loads[-1].load.transform if loads else None,
+        loads=len(loads),
+        committed_at_ms=loads[-1].committed_at_ms if loads else None,
+        adopted_from=plan.adopted_from,
+        why=tuple(sorted({f"{d.from_reason} to {d.until_reason}" for d in plan.decisions})),
+    )
+
+
+def _loaded(loads: Sequence[Receipt], state: State) -> Entry:
+    newest = loads[-1]
+    return Entry(
+        newest.load.seq,
+        state,
+        newest.load.run_id,
+        newest.load.ranges,
+        replay=newest.load.replay,
+        rows=newest.rows,
+        transform=newest.load.transform,
+        loads=len(loads),
+        committed_at_ms=newest.committed_at_ms,
+    )
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A schedule made of receipts: the cursor, the saved ranges of its batches, and what the receipts leave open.
+
+    `whole` says that the positions of all partitions are known. A receipt of an older version names only the partitions that
+    its batch has read, so a partition that was silent for as long as receipts are kept may be unknown.
+    """
+
+    cursor: Cursor
+    ranges: tuple[SavedRange, ...]
+    notes: tuple[str, ...] = field(default=())
+    whole: bool = True
+
+
+def rebuild(
+    pipeline: str,
+    receipts: Sequence[Receipt],
+    *,
+    generation: int = 0,
+    saved: Iterable[SavedRange] = (),
+    positions: Mapping[TopicPartition, int] | None = None,
+    before: Cursor | None = None,
+) -> Rebuilt:
+    """The schedule as the table's own commits tell it. Each batch counts as committed, since its rows are there.
+
+    Args:
+        pipeline: its name.
+        receipts: its receipts, oldest commit first; replays are passed over.
+        generation: of the cursor that is there now, if it can be read; the rebuilt one is later than every known one.
+        saved: saved ranges that can be read, in any order; they tell positions that receipts do not.
+        positions: of partitions that nothing else tells, by an operator.
+        before: the cursor that is there now, if it can be read; it tells what expired receipts do not: where partitions were
+            begun, what is absent in the table, and positions that nothing else tells.
+
+    Raises:
+        StateError: the table holds no receipt of a batch.
+    """
+    newest = {receipt.load.seq: receipt for receipt in receipts if receipt.load.replay is None}
+    if not newest:
+        raise StateError(
+            f"the table holds no receipt of {pipeline}: there is nothing to rebuild its cursor from",
+            fix=f"To let it begin anew, give it a new table, and delete its Variables (tidegate.{pipeline}.*)",
+        )
+    batches = [newest[seq] for seq in sorted(newest)]
+    position = _Position()
+    for receipt in batches:
+        position.follow(receipt)
+    last = batches[-1]
+    older = sorted((plan for plan in saved if plan.seq <= last.load.seq), key=lambda plan: (plan.seq, plan.run_id))
+    before = before or Cursor(pipeline)
+    position.fill(older, {**before.offsets, **(positions or {})})
+    position.begin([*older, before])
+    generation = max([generation, *(receipt.load.generation for receipt in batches)]) + 1
+    cursor = Cursor(
+        pipeline,
+        last.load.seq,
+        position.offsets,
+        position.topic_ids,
+        receipt=last.summary(),
+        fired_at_ms=last.committed_at_ms,
+        starts=position.starts,
+        generation=generation,
+        previous=batches[-2].summary() if len(batches) > 1 else None,
+        absent=tuple(r for r in before.absent if r.topic_partition in position.offsets),
+        former={tp: until for tp, until in before.former.items() if tp in position.offsets},
+    )
+    return Rebuilt(
+        cursor,
+        tuple(saved_of(receipt, generation) for receipt in batches),
+        tuple(position.notes),
+        position.whole,
+    )
+
+
+class _Position:
+    """Where the receipts of successive batches lead."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[TopicPartition, int] = {}
+        self.starts: dict[TopicPartition, int] = {}
+        self.topic_ids: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.whole = False
+        self._seq = 0
+
+    def fill(self, saved: Sequence[SavedRange], positions: Mapping[TopicPartition, int]) -> None:
+        """Partitions that no receipt names: from saved ranges in order, then from `positions`."""
+        if self.whole:
+            return
+        silent, begun = dict(positions), dict[TopicPartition, int]()
+        for plan in saved:
+            for r in plan.ranges:
+                silent[r.topic_partition] = r.until_offset
+                begun.setdefault(r.topic_partition, r.from_offset)
+            for tp in plan.retired:
+                silent.pop(tp, None)
+            self.topic_ids = {**plan.topic_ids, **self.topic_ids}
+        for tp, offset in silent.items():
+            if tp not in self.offsets:
+                self.offsets[tp], self.starts[tp] = offset, begun.get(tp, offset)
+
+    def begin(self, known: Iterable[SavedRange | Cursor]) -> None:
+        """Partitions begin where the earliest of what is known of the same topics begins; receipts of that may have expired."""
+        for one in known:
+            if other_topics(one.topic_ids, self.topic_ids):
+                continue
+            starts = one.starts if isinstance(one, Cursor) else from_offsets(one.ranges)
+            for tp, start in starts.items():
+                if tp in self.starts:
+                    self.starts[tp] = min(start, self.starts[tp])
+
+    def follow(self, receipt: Receipt) -> None:
+        seq = receipt.load.seq
+        if seq > self._seq + 1:
+            self.notes.append(f"batches {self._seq + 1} to {seq - 1} have no receipt: they held no records, or it has expired")
+        self._seq = seq
+        for topic, topic_id in receipt.load.topic_ids.items():
+            if self.topic_ids.get(topic, topic_id) != topic_id:
+                self.notes.append(f"batch {seq}: topic {topic} starts anew with id {topic_id}")
+                self._forget(topic)
+            self.topic_ids[topic] = topic_id
+        for r in receipt.load.ranges:
+            tp = r.topic_partition
+            at = self.offsets.get(tp, r.from_offset)
+            if at != r.from_offset:
+                gap = "lost, or without records" if at < r.from_offset else "loaded twice, the later load counts"
+                self.notes.append(f"batch {seq}: {tp} goes on at {r.from_offset}, not at {at} ({gap})")
+            self.starts.setdefault(tp, r.from_offset)
+            self.offsets[tp] = max(at, r.until_offset)
+        others = receipt.load.others
+        self.whole = others is not None
+        if others is not None:  # such a receipt tells the whole cursor: what it does not name was retired
+            named = others.offsets.keys() | {r.topic_partition for r in receipt.load.ranges}
+            self.offsets = {tp: offset for tp, offset in {**self.offsets, **others.offsets}.items() if tp in named}
+            self.starts = {**others.offsets, **{tp: start for tp, start in self.starts.items() if tp in named}}
+            self.topic_ids = {
+                **others.topic_ids,
+                **{t: i for t, i in self.topic_ids.items() if t in {tp.topic for tp in named}},
+            }
+
+    def _forget(self, topic: str) -> None:
+        for positions in (self.offsets, self.starts):
+            for tp in [tp for tp in positions if tp.topic == topic]:
+                del positions[tp]
+
+
+def saved_of(receipt: Receipt, generation: int) -> SavedRange:
+    """The saved range of a batch, as its receipt tells it."""
+    load = receipt.load
+    return SavedRange(
+        pipeline=load.pipeline,
+        seq=load.seq,
+        run_id=load.run_id,
+        ranges=load.ranges,
+        decisions=tuple(Decision(r.topic_partition, "rebuilt", "rebuilt") for r in load.ranges),
+        topic_ids=load.topic_ids,
+        limits={},
+        planned_at_ms=receipt.committed_at_ms,
+        generation=generation,
+        others=load.others,
+    )
+
+
+def versions(receipts: Sequence[Receipt]) -> dict[str, tuple[OffsetRange, ...]]:
+    """Which ranges were loaded last by which version of a transform, sorted, disjoint, and in as few ranges as possible.
+
+    Args:
+        receipts: oldest commit first, replays too.
+    """
+    found: dict[str, list[OffsetRange]] = {}
+    for receipt, ranges in live(receipts):
+        found.setdefault(receipt.load.transform, []).extend(ranges)
+    return {version: merged(ranges) for version, ranges in found.items()}

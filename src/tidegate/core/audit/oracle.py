@@ -1,0 +1,337 @@
+"""The verdict on exactly-once: what the log holds against what the table holds, record by record.
+
+Rows that aggregate have no record of their own; of these, each batch's rows are held against its commit (`verify_batches`).
+
+Pure: positions in, verdict out. Nothing that wrote the table has a say in it; the callers read the log through librdkafka
+(`tidegate.kafka.log`) and the table through PyIceberg (`tidegate.iceberg.origins`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, by_partition
+from tidegate.core.replay.chunks import live, merged, without
+from tidegate.core.schedule.plan import Watermarks, check_same_topics, other_topics
+from tidegate.core.state.cursor import Cursor
+
+
+@dataclass(frozen=True)
+class PartitionVerdict:
+    """One partition: records in the log, rows in the table, and the offsets that do not fit (sorted)."""
+
+    topic_partition: TopicPartition
+    records: int
+    rows: int
+    lost: tuple[int, ...]
+    duplicated: tuple[int, ...]
+    unknown: tuple[int, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every record is in the table exactly once, and nothing else is."""
+        return not (self.lost or self.duplicated or self.unknown)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All partitions, sorted."""
+
+    partitions: tuple[PartitionVerdict, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds for every partition."""
+        return all(p.holds for p in self.partitions)
+
+    def total(self, what: str) -> int:
+        """The sum over partitions of `records`, `rows`, or the number of `lost`, `duplicated` or `unknown` offsets."""
+        values = [getattr(p, what) for p in self.partitions]
+        return sum(v if isinstance(v, int) else len(v) for v in values)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready: the verdict, the totals, and the first ten offsets of each kind that do not fit."""
+        return {
+            "holds": self.holds,
+            **{what: self.total(what) for what in ("records", "rows", "lost", "duplicated", "unknown")},
+            "partitions": [
+                {
+                    "partition": str(p.topic_partition),
+                    "records": p.records,
+                    "rows": p.rows,
+                    "lost": list(p.lost[:10]),
+                    "duplicated": list(p.duplicated[:10]),
+                    "unknown": list(p.unknown[:10]),
+                }
+                for p in self.partitions
+            ],
+        }
+
+
+def judge(log: Mapping[TopicPartition, Iterable[int]], table: Mapping[TopicPartition, Iterable[int]]) -> Verdict:
+    """Compare the offsets of the records in the log with the offsets of the rows in the table.
+
+    `unknown` are rows of no record: offsets outside the log, or partitions that it does not have.
+    """
+    verdicts = []
+    for tp in sorted({*log, *table}):
+        records = set(log.get(tp, ()))
+        rows = Counter(table.get(tp, ()))
+        verdicts.append(
+            PartitionVerdict(
+                tp,
+                len(records),
+                rows.total(),
+                lost=tuple(sorted(records - rows.keys())),
+                duplicated=tuple(sorted(offset for offset, count in rows.items() if count > 1)),
+                unknown=tuple(sorted(rows.keys() - records)),
+            )
+        )
+    return Verdict(tuple(verdicts))
+
+
+@dataclass(frozen=True)
+class Miscount:
+    """A commit whose ranges nothing has replaced since, and which hold another number of rows now than it wrote."""
+
+    receipt: Receipt
+    rows_now: int
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready: whose commit, and both numbers."""
+        return {
+            "seq": self.receipt.load.seq,
+            "replay": self.receipt.load.replay,
+            "run_id": self.receipt.load.run_id,
+            "snapshot": self.receipt.snapshot,
+            "rows_written": self.receipt.rows,
+            "rows_now": self.rows_now,
+        }
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What is true of a pipeline's table.
+
+    `verdict` is about the records that are both committed and still retained. `miscounts` are about all commits, also of
+    records that the log no longer has. `ahead` are rows beyond the cursor that no saved range is waiting to commit.
+    `without_origin` are rows without an origin. `in_flight`, `before_retention` and `former` count rows that cannot be judged:
+    of a batch that is loaded and not committed, of records that are gone, and of a topic that was deleted and created again.
+    """
+
+    verdict: Verdict
+    miscounts: tuple[Miscount, ...]
+    ahead: Mapping[TopicPartition, int]
+    in_flight: int
+    before_retention: int
+    without_origin: int = 0
+    former: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether the table is what the schedule says."""
+        return self.verdict.holds and not (self.miscounts or self.ahead or self.without_origin)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            **self.verdict.to_json(),
+            "holds": self.holds,
+            "ahead": {str(tp): rows for tp, rows in self.ahead.items()},
+            "without_origin": self.without_origin,
+            "in_flight": self.in_flight,
+            "before_retention": self.before_retention,
+            "former": self.former,
+            "miscounts": [m.to_json() for m in self.miscounts],
+        }
+
+
+def committed_log(cursor: Cursor, watermarks: Watermarks) -> Watermarks:
+    """The part of the log that is committed and still retained: from where each partition was begun to the cursor.
+
+    Raises:
+        TopicRecreated: the log is another topic's now.
+    """
+    check_same_topics(
+        cursor.topic_ids,
+        watermarks.topic_ids,
+        since=f"{cursor.pipeline} read it",
+        fix="What was read of the old topic cannot be verified any more",
+    )
+    bounds = {}
+    for tp, until in cursor.offsets.items():
+        if tp in watermarks.latest:
+            start = max(watermarks.earliest[tp], cursor.starts.get(tp, 0))
+            bounds[tp] = (min(start, until), until)
+    return Watermarks({tp: b[0] for tp, b in bounds.items()}, {tp: b[1] for tp, b in bounds.items()}, watermarks.topic_ids)
+
+
+def verify(  # noqa: PLR0913 - each is one thing that the table is held against
+    committed: Watermarks,
+    log: Mapping[TopicPartition, Iterable[int]],
+    table: Mapping[TopicPartition, Iterable[int]],
+    receipts: Sequence[Receipt],
+    *,
+    in_flight: Iterable[OffsetRange] = (),
+    compacted: frozenset[str] = frozenset(),
+    one_to_one: bool = True,
+    without_origin: int = 0,
+    former: Iterable[OffsetRange] = (),
+    absent: Iterable[OffsetRange] = (),
+) -> Verification:
+    """Recompute what the table has to hold.
+
+    Args:
+        committed: what is committed and retained (`committed_log`); partitions that are not in it are not looked at.
+        log: the offsets of its records.
+        table: the offset of every row.
+        receipts: all of the pipeline, oldest commit first.
+        in_flight: ranges that are saved and not committed.
+        compacted: topics whose log may lose records that the table keeps.
+        one_to_one: whether the transform makes exactly one row of each record; otherwise rows are judged by the
+            commits' counts.
+        without_origin: how many rows have no origin.
+        former: offsets beyond the cursor at which the table may hold rows of a topic that was deleted and created again since.
+        absent: what an operator accepted to be missing in the table; rows that are there all the same are judged.
+    """
+    waiting, old, accepted = by_partition(in_flight), by_partition(merged(former)), by_partition(merged(absent))
+    rows = {tp: sorted(table.get(tp, ())) for tp in committed.latest}
+    inside: dict[TopicPartition, list[int]] = {}
+    ahead: dict[TopicPartition, int] = {}
+    loading = before = replaced = 0
+    for tp, offsets in rows.items():
+        start, end = bisect_left(offsets, committed.earliest[tp]), bisect_left(offsets, committed.latest[tp])
+        before += start
+        inside[tp] = offsets[start:end]
+        beyond = offsets[end:]
+        expected = sum(_rows_in(beyond, r) for r in waiting.get(tp, ()))
+        loading += expected
+        theirs = sum(_rows_in(beyond, r) for r in without(old.get(tp, ()), waiting.get(tp, ())))
+        replaced += theirs
+        if len(beyond) > expected + theirs:
+            ahead[tp] = len(beyond) - expected - theirs
+    records = {tp: set(log.get(tp, ())) for tp in rows}
+    for tp in records.keys() & accepted.keys():
+        there = set(inside[tp])
+        records[tp] = {offset for offset in records[tp] if offset in there or not _lies_in(offset, accepted[tp])}
+    for tp, offsets in inside.items():
+        if not one_to_one:
+            records[tp] = {offset for offset in offsets if offset in records[tp]}
+            inside[tp] = sorted(set(offsets))
+        if tp.topic in compacted:
+            inside[tp] = [offset for offset in inside[tp] if offset in records[tp]]
+    miscounts = tuple(_miscounts(receipts, rows))
+    return Verification(judge(records, inside), miscounts, ahead, loading, before, without_origin, replaced)
+
+
+def former_ranges(cursor: Cursor, receipts: Iterable[Receipt]) -> list[OffsetRange]:
+    """Where the table may hold rows of topics that were deleted and created again: what was read of the former topics."""
+    read = [r for receipt in receipts if other_topics(receipt.load.topic_ids, cursor.topic_ids) for r in receipt.load.ranges]
+    return read + [OffsetRange(tp.topic, tp.partition, 0, until) for tp, until in cursor.former.items()]
+
+
+def _lies_in(offset: int, ranges: Iterable[OffsetRange]) -> bool:
+    return any(r.from_offset <= offset < r.until_offset for r in ranges)
+
+
+def _miscounts(receipts: Sequence[Receipt], rows: Mapping[TopicPartition, Sequence[int]]) -> Iterable[Miscount]:
+    """Commits that nothing has replaced since, not even in part, and whose rows are not there in the number they wrote."""
+    for receipt, standing in live(receipts):
+        known = all(r.topic_partition in rows for r in standing)
+        if known and standing == merged(receipt.load.ranges):
+            now = sum(_rows_in(rows[r.topic_partition], r) for r in standing)
+            if now != receipt.rows:
+                yield Miscount(receipt, now)
+
+
+def _rows_in(offsets: Sequence[int], r: OffsetRange) -> int:
+    return bisect_left(offsets, r.until_offset) - bisect_left(offsets, r.from_offset)
+
+
+@dataclass(frozen=True)
+class BatchVerification:
+    """What is true of a table whose rows are known by their batch.
+
+    `rows` were counted in `batches` that are committed and whose receipt is there. `miscounts` are batches with another number
+    of rows than their newest commit wrote. `missing` are committed batches that read something and left no commit. `ahead` are
+    rows of batches beyond the cursor that no saved range is waiting to commit. `unknown` are rows of no batch, or of one that
+    left no commit. `in_flight` and `forgotten` count rows that cannot be judged: of a batch that is loaded and not committed,
+    and of batches older than the oldest receipt that is kept.
+    """
+
+    batches: int
+    rows: int
+    miscounts: tuple[Miscount, ...]
+    missing: tuple[int, ...]
+    ahead: Mapping[int, int]
+    unknown: int
+    in_flight: int
+    forgotten: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether the table is what the schedule says."""
+        return not (self.miscounts or self.missing or self.ahead or self.unknown)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "holds": self.holds,
+            "batches": self.batches,
+            "rows": self.rows,
+            "miscounts": [m.to_json() for m in self.miscounts],
+            "missing": list(self.missing),
+            "ahead": {str(batch): rows for batch, rows in self.ahead.items()},
+            "unknown": self.unknown,
+            "in_flight": self.in_flight,
+            "forgotten": self.forgotten,
+        }
+
+
+def verify_batches(
+    committed: int,
+    table: Mapping[int | None, int],
+    receipts: Sequence[Receipt],
+    loaded: Iterable[int],
+    *,
+    waiting: bool = False,
+) -> BatchVerification:
+    """Hold each batch's rows against its newest commit.
+
+    Args:
+        committed: the last committed batch.
+        table: how many rows each batch has; None is no batch.
+        receipts: all of the pipeline, oldest commit first, replays too.
+        loaded: the batches that read something, as far as their saved ranges are kept.
+        waiting: whether the batch after the last committed one is saved.
+    """
+    newest = {r.load.batch: r for r in receipts if r.load.batch is not None}
+    oldest = min(newest, default=0)
+    unknown = in_flight = forgotten = 0
+    ahead = {}
+    for batch, rows in sorted(table.items(), key=lambda item: item[0] or 0):
+        if batch is not None and batch > committed:
+            if waiting and batch == committed + 1:
+                in_flight += rows
+            else:
+                ahead[batch] = rows
+        elif batch is not None and batch < oldest:
+            forgotten += rows
+        elif batch not in newest:
+            unknown += rows
+    judged = {batch: receipt for batch, receipt in sorted(newest.items()) if batch <= committed}
+    return BatchVerification(
+        batches=len(judged),
+        rows=sum(table.get(batch, 0) for batch in judged),
+        miscounts=tuple(Miscount(r, table.get(b, 0)) for b, r in judged.items() if table.get(b, 0) != r.rows),
+        missing=tuple(sorted(batch for batch in loaded if oldest <= batch <= committed and batch not in newest)),
+        ahead=ahead,
+        unknown=unknown,
+        in_flight=in_flight,
+        forgotten=forgotten,
+    )

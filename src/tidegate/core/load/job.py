@@ -1,0 +1,200 @@
+"""The order that a load carries out, and its answer: values that travel by file or message, never by argv.
+
+`LoadJob` is everything one bounded Spark job needs; `LoadResult` is what it hands back. Both sides of spark-submit and of
+Spark Connect use them, so the two ways of running a job cannot drift apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.core.errors import RequestError
+from tidegate.core.load.receipt import Observed, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, ranges_from_json, ranges_to_json
+from tidegate.core.state.codec import Shape
+from tidegate.core.state.cursor import Positions
+
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+"""Kafka's own words: without or with the records of transactions that are open or were aborted."""
+IDENTITIES = ("origin", "batch")
+"""What a row is known by: the record it came from, or, where the transform aggregates, the batch that made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How Spark cuts the ranges into tasks, so that one large partition does not keep one core busy alone.
+
+    `min_partitions` is about how many tasks there shall be at least, `max_records_per_partition` the most offsets of one task;
+    None leaves the limit out. What comes of them is Spark's arithmetic, as in `tidegate.core.offsets.splitting.split_ranges`.
+
+    Raises:
+        RequestError: a limit is not a whole number of at least 1.
+    """
+
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, limit in self.to_json().items():
+            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+                raise RequestError(f"split.{name}: expected a whole number of at least 1, got {limit!r}")
+
+    def to_json(self) -> dict[str, int | None]:
+        """JSON-ready."""
+        return {"min_partitions": self.min_partitions, "max_records_per_partition": self.max_records_per_partition}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadJob:
+    """One bounded job: read `ranges`, apply `transform`, replace exactly those rows in `table`.
+
+    `kafka_options` are Java client names with the prefix `kafka.`, as Spark's source takes them; they may hold secrets, so
+    `repr` leaves them out and a file that holds them is readable by its owner only.
+    `transform` is `module:function`, importable from the folder `spark_jobs`.
+    `redo` asks for a write even where the sink already holds this batch's receipt (somebody cleared the task on purpose).
+    `split` cuts large partitions into several Spark tasks; without it each partition is one task.
+    `isolation_level` is one of `ISOLATION_LEVELS`; the ranges must end where such a reader can come (the last stable offset,
+    or the high watermark). It beats the level in `kafka_options`.
+    `contiguous` declares that the topics have no gaps (no transactions, no compaction): the load then fails unless it read as
+    many records as the ranges have offsets.
+    `topic_ids`, `generation`, `replay` and `others` go into the receipt (`tidegate.core.load.receipt.LoadId`).
+    `create` allows the load to create the table; without it a table that is gone is an error, since it held earlier batches.
+    `identity` is one of `IDENTITIES`. With `batch` the transform may aggregate: the rows of one batch are replaced as a whole,
+    by the column `_batch`. That is `seq`; for a chunk of a replay, whose `seq` is the chunk's number, it is `batch`.
+    `shared_with` are the other pipelines that may write into the table; a table of any other is refused.
+
+    Raises:
+        RequestError: the isolation level is none of Kafka's; the identity is none there is; a chunk of a replay does not say
+            which batch it replaces, or anything else says so.
+    """
+
+    pipeline: str
+    seq: int
+    run_id: str
+    ranges: tuple[OffsetRange, ...]
+    transform: str
+    table: str
+    kafka_options: Mapping[str, str] = field(repr=False)
+    redo: bool = False
+    split: Split | None = None
+    isolation_level: str = "read_committed"
+    contiguous: bool = False
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 0
+    replay: str | None = None
+    identity: str = "origin"
+    batch: int | None = None
+    others: Positions | None = None
+    create: bool = True
+    shared_with: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.isolation_level not in ISOLATION_LEVELS:
+            raise RequestError(
+                f"isolation_level: {self.isolation_level!r} is not one of {', '.join(ISOLATION_LEVELS)}",
+                fix="Use read_committed unless records of aborted transactions are wanted",
+            )
+        if self.identity not in IDENTITIES:
+            raise RequestError(f"identity: {self.identity!r} is not one of {', '.join(IDENTITIES)}")
+        if (self.batch is not None) != (self.identity == "batch" and self.replay is not None):
+            raise RequestError(
+                "a chunk of a replay, and nothing else, says which batch it replaces where rows are known by their batch",
+                fix="Replay batch by batch, each chunk with the number of its batch",
+            )
+
+    @property
+    def batch_replaced(self) -> int | None:
+        """The batch whose rows are replaced; None where rows are known by their origin."""
+        if self.identity == "origin":
+            return None
+        return self.seq if self.batch is None else self.batch
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready; holds the secrets of `kafka_options`."""
+        return {
+            "pipeline": self.pipeline,
+            "seq": self.seq,
+            "run_id": self.run_id,
+            "ranges": ranges_to_json(self.ranges),
+            "transform": self.transform,
+            "table": self.table,
+            "kafka_options": dict(self.kafka_options),
+            "redo": self.redo,
+            "split": None if self.split is None else self.split.to_json(),
+            "isolation_level": self.isolation_level,
+            "contiguous": self.contiguous,
+            "topic_ids": dict(self.topic_ids),
+            "generation": self.generation,
+            "replay": self.replay,
+            "identity": self.identity,
+            "batch": self.batch,
+            "others": None if self.others is None else self.others.to_json(),
+            "create": self.create,
+            "shared_with": list(self.shared_with),
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> LoadJob:
+        """The inverse of `to_json`; an order of an older version, without the later fields, gets their defaults.
+
+        Raises:
+            StateCorrupt: the value is not what `to_json` makes.
+        """
+        with Shape("a load's order cannot be read", "Clear the run's load task to write it anew"):
+            split = value.get("split")
+            return LoadJob(
+                value["pipeline"],
+                value["seq"],
+                value["run_id"],
+                ranges_from_json(value["ranges"]),
+                value["transform"],
+                value["table"],
+                value["kafka_options"],
+                value["redo"],
+                None if split is None else Split(**split),
+                value.get("isolation_level", "read_committed"),
+                value.get("contiguous", False),
+                value.get("topic_ids", {}),
+                value.get("generation", 0),
+                value.get("replay"),
+                value.get("identity", "origin"),
+                value.get("batch"),
+                None if value.get("others") is None else Positions.from_json(value["others"]),
+                value.get("create", True),
+                tuple(value.get("shared_with", ())),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What a load hands back: the receipt found in the sink after the write, what the job saw, and seconds by phase.
+
+    `landed_before` is True when nothing was written because the sink already held this batch.
+    """
+
+    receipt: Receipt
+    observed: Observed
+    seconds: Mapping[str, float]
+    landed_before: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "receipt": self.receipt.to_json(),
+            "observed": self.observed.to_json(),
+            "seconds": dict(self.seconds),
+            "landed_before": self.landed_before,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> LoadResult:
+        """The inverse of `to_json`.
+
+        Raises:
+            StateCorrupt: the value is not what `to_json` makes.
+        """
+        with Shape("a load's answer cannot be read", "Clear the run's load task"):
+            observed = Observed.from_json(value["observed"])
+            return LoadResult(Receipt.from_json(value["receipt"]), observed, value["seconds"], value["landed_before"])

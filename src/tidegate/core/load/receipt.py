@@ -1,0 +1,261 @@
+"""The receipt: what a sink's own commit says of the load that made it.
+
+A receipt travels as properties of the same commit that holds the rows (Iceberg: the snapshot's summary), so it exists
+exactly when the rows do. The properties say what was promised before the write began; the commit's own counters say what
+was written. How many records the job read (`Observed`) is known only after the commit; the load hands it on beside the
+receipt, where it is judged before the cursor moves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.core.errors import RequestError, StateCorrupt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
+from tidegate.core.state.codec import Shape
+from tidegate.core.state.cursor import Positions
+
+PREFIX = "tidegate."
+BATCH = f"{PREFIX}batch"
+"""The property that says which batch's rows a commit replaced, where rows are known by their batch."""
+KEPT = f"{PREFIX}kept"
+"""The property that says how many of a commit's added rows are older ones, written again as they were."""
+OWNER = f"{PREFIX}owner."
+"""What a table's property begins with that names a pipeline that may write into the table."""
+OTHERS = f"{PREFIX}others"
+"""The property that holds the cursor's positions of the partitions that a batch does not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadId:
+    """What a load promises to its sink: whose batch it is, which ranges, by which transform, and which attempt.
+
+    `attempt` is unique for each write, so that a commit whose answer was lost can be told from an older one of the same batch.
+    `topic_ids` and `generation` are the saved range's: what a cursor is rebuilt from. `replay` names the replay that the load
+    is a chunk of, and `seq` is the chunk's number then; a replay is no batch of the schedule. `batch` is the number of the
+    batch whose rows are replaced, where rows are known by their batch and not by their origin. `others` are the saved range's,
+    the positions of the partitions that the batch does not read; None in a replay, and in receipts of older versions.
+    """
+
+    pipeline: str
+    seq: int
+    run_id: str
+    ranges: tuple[OffsetRange, ...]
+    transform: str
+    attempt: str
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 0
+    replay: str | None = None
+    batch: int | None = None
+    others: Positions | None = None
+
+    @property
+    def task(self) -> dict[str, str]:
+        """What every attempt at this batch, or at this chunk of a replay, has in common, as keys and values of a commit."""
+        return task_properties(self.pipeline, self.seq, self.replay)
+
+    def to_properties(self) -> dict[str, str]:
+        """Key-value strings to be stored in the sink's commit, each key under `tidegate.`."""
+        return {
+            **self.task,
+            f"{PREFIX}run-id": self.run_id,
+            f"{PREFIX}ranges": _dumps(ranges_to_json(self.ranges)),
+            f"{PREFIX}transform": self.transform,
+            f"{PREFIX}attempt": self.attempt,
+            f"{PREFIX}topic-ids": _dumps(dict(self.topic_ids)),
+            f"{PREFIX}generation": str(self.generation),
+            **({} if self.batch is None else {BATCH: str(self.batch)}),
+            **({} if self.others is None else {OTHERS: _dumps(self.others.to_json())}),
+        }
+
+
+def _dumps(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def task_properties(pipeline: str, seq: int, replay: str | None = None) -> dict[str, str]:
+    """The properties by which a sink finds the commits of a batch, or of chunk `seq` of a replay."""
+    if replay is None:
+        return {f"{PREFIX}pipeline": pipeline, f"{PREFIX}seq": str(seq)}
+    return {f"{PREFIX}pipeline": pipeline, f"{PREFIX}replay": replay, f"{PREFIX}chunk": str(seq)}
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A load that is in the sink: its promise, and the commit that keeps it.
+
+    `snapshot` is the sink's commit id, `committed_at_ms` its time (epoch ms), `rows` the rows that the load made. The commit
+    holds `kept` rows more where the range went through data files: older rows, written again as they were.
+    """
+
+    load: LoadId
+    snapshot: int
+    committed_at_ms: int
+    rows: int
+    kept: int = 0
+
+    @staticmethod
+    def from_properties(properties: Mapping[str, str], *, snapshot: int, committed_at_ms: int) -> Receipt | None:
+        """The receipt in a commit's properties, or None when the commit is not one of ours.
+
+        Raises:
+            StateCorrupt: the properties are there, but broken.
+        """
+        if f"{PREFIX}pipeline" not in properties:
+            return None
+        replay = properties.get(f"{PREFIX}replay")
+        try:
+            load = LoadId(
+                pipeline=properties[f"{PREFIX}pipeline"],
+                seq=int(properties[f"{PREFIX}{'seq' if replay is None else 'chunk'}"]),
+                run_id=properties[f"{PREFIX}run-id"],
+                ranges=ranges_from_json(json.loads(properties[f"{PREFIX}ranges"])),
+                transform=properties[f"{PREFIX}transform"],
+                attempt=properties[f"{PREFIX}attempt"],
+                topic_ids=dict(json.loads(properties.get(f"{PREFIX}topic-ids", "{}"))),
+                generation=int(properties.get(f"{PREFIX}generation", "0")),
+                replay=replay,
+                batch=int(properties[BATCH]) if BATCH in properties else None,
+                others=Positions.from_json(json.loads(properties[OTHERS])) if OTHERS in properties else None,
+            )
+            kept = int(properties.get(KEPT, "0"))
+            return Receipt(load, snapshot, committed_at_ms, int(properties.get("added-records", "0")) - kept, kept)
+        except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
+            raise _unreadable(snapshot, error) from error
+
+    def covers(self, ranges: tuple[OffsetRange, ...]) -> bool:
+        """Whether the load replaced every offset of `ranges`; rows of a batch need a load of exactly these ranges.
+
+        A row that aggregates a longer range counts records that the next batch counts again.
+        """
+        if self.load.batch is not None:
+            return sorted(r for r in self.load.ranges if r.count) == sorted(r for r in ranges if r.count)
+        return covers(self.load.ranges, ranges)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "pipeline": self.load.pipeline,
+            "seq": self.load.seq,
+            "run_id": self.load.run_id,
+            "ranges": ranges_to_json(self.load.ranges),
+            "transform": self.load.transform,
+            "attempt": self.load.attempt,
+            "topic_ids": dict(self.load.topic_ids),
+            "generation": self.load.generation,
+            "replay": self.load.replay,
+            "batch": self.load.batch,
+            "snapshot": self.snapshot,
+            "committed_at_ms": self.committed_at_ms,
+            "rows": self.rows,
+            "kept": self.kept,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-ready, as kept in the cursor: without the ranges, which would double its size."""
+        return {name: value for name, value in self.to_json().items() if name != "ranges"}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Receipt:
+        """The inverse of `to_json`.
+
+        Raises:
+            StateCorrupt: the value is not what `to_json` makes.
+        """
+        with Shape("a saved receipt cannot be read", "Clear the run's load task to make it anew"):
+            load = LoadId(
+                value["pipeline"],
+                value["seq"],
+                value["run_id"],
+                ranges_from_json(value["ranges"]),
+                value["transform"],
+                value["attempt"],
+                value.get("topic_ids", {}),
+                value.get("generation", 0),
+                value.get("replay"),
+                value.get("batch"),
+            )
+            return Receipt(load, value["snapshot"], value["committed_at_ms"], value["rows"], value.get("kept", 0))
+
+
+def batch_told_by(properties: Mapping[str, str], *, snapshot: int) -> tuple[int, int] | None:
+    """Generation and batch that a load's commit tells, without a look at its ranges; None for a replay's.
+
+    Raises:
+        StateCorrupt: the properties are broken.
+    """
+    if f"{PREFIX}replay" in properties:
+        return None
+    try:
+        return int(properties.get(f"{PREFIX}generation", "0")), int(properties[f"{PREFIX}seq"])
+    except (KeyError, ValueError) as error:
+        raise _unreadable(snapshot, error) from error
+
+
+def _unreadable(snapshot: int, error: Exception) -> StateCorrupt:
+    return StateCorrupt(
+        f"snapshot {snapshot} carries a receipt that cannot be read ({error})",
+        fix="Look at the snapshot's summary; a receipt is written by a load and never changed afterwards",
+        snapshot=snapshot,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What one load saw. Offsets are positions, not a row count: a log with transactions or compaction holds fewer records.
+
+    `records` were read from Kafka, and `bytes` is the length of their keys and values together; `rows` were written. Each is
+    None where this call read and wrote nothing (the commit had landed before).
+    `first_last` is the first and the last offset (both inclusive) of each partition's rows in the commit; a partition without a
+    row is not in it, and offsets between may be missing. It comes from the sink's own account of the files that the commit
+    added, not from counting on the way: that costs no time a record, however many partitions there are, and it is there as well
+    for a commit whose answer was lost. It speaks of rows, so records that the transform dropped do not show. None where the
+    sink keeps no such bounds.
+    """
+
+    records: int | None
+    rows: int | None
+    bytes: int | None = None
+    first_last: Mapping[TopicPartition, tuple[int, int]] | None = None
+
+    @property
+    def record_bytes(self) -> float | None:
+        """Mean length of a record's key and value; None where nothing was read."""
+        return self.bytes / self.records if self.bytes is not None and self.records else None
+
+    def outside(self, ranges: Iterable[OffsetRange]) -> list[str]:
+        """What lies outside the ranges, each told in a few words; empty when every seen offset is where it should be."""
+        allowed = {r.topic_partition: r for r in ranges}
+        told = []
+        for where, (first, last) in sorted((self.first_last or {}).items()):
+            r = allowed.get(where)
+            if r is None:
+                told.append(f"{where} was not asked for")
+            elif first < r.from_offset or last >= r.until_offset:
+                told.append(f"{r} holds offsets {first} to {last}")
+        return told
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready; bounds as `{topic: {partition: [first, last]}}`, sorted."""
+        bounds: dict[str, dict[str, list[int]]] | None = None
+        if self.first_last is not None:
+            bounds = {}
+            for where, (first, last) in sorted(self.first_last.items()):
+                bounds.setdefault(where.topic, {})[str(where.partition)] = [first, last]
+        return {"records": self.records, "rows": self.rows, "bytes": self.bytes, "first_last": bounds}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Observed:
+        """The inverse of `to_json`; what an older version wrote has neither bytes nor bounds.
+
+        Raises:
+            RequestError, KeyError, ValueError, TypeError, AttributeError: the value has another shape.
+        """
+        bounds = value.get("first_last")
+        found = (
+            None if bounds is None else {r.topic_partition: (r.from_offset, r.until_offset) for r in ranges_from_json(bounds)}
+        )
+        return Observed(value["records"], value["rows"], value.get("bytes"), found)

@@ -1,0 +1,1 @@
+"""Offset ranges: their algebra, and how they are cut for Spark's tasks."""

@@ -1,0 +1,190 @@
+"""Offset ranges, the unit of everything: half-open `[from_offset, until_offset)` of one topic partition.
+
+Words are Kafka's and Spark's (`org.apache.spark.streaming.kafka010.OffsetRange`). Offsets are positions in the log, not a
+row count: transactions and compaction leave gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tidegate.core.errors import RequestError
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TopicPartition:
+    """One partition of one topic; ordered by topic, then partition number.
+
+    Raises:
+        RequestError: the topic is empty, or the partition is not a whole number of at least 0.
+    """
+
+    topic: str
+    partition: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.topic, str) or not self.topic:
+            raise RequestError(f"a topic is a non-empty name, not {self.topic!r}", topic=self.topic)
+        if not _is_whole(self.partition):
+            raise RequestError(f"a partition is a whole number from 0, not {self.partition!r}", partition=self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class OffsetRange:
+    """The records of one partition with `from_offset <= offset < until_offset`; equal bounds are a legal, empty range.
+
+    Raises:
+        RequestError: the topic is empty, a number is negative or not whole, or `until_offset < from_offset`.
+    """
+
+    topic: str
+    partition: int
+    from_offset: int
+    until_offset: int
+
+    def __post_init__(self) -> None:
+        where = TopicPartition(self.topic, self.partition)
+        if not _is_whole(self.from_offset) or not _is_whole(self.until_offset):
+            raise RequestError(
+                f"{where}: offsets are whole numbers from 0, not {self.from_offset!r} and {self.until_offset!r}",
+                fix="Write a range as [from, until), for example [0, 1000]",
+            )
+        if self.until_offset < self.from_offset:
+            raise RequestError(
+                f"{where}: the range ends at {self.until_offset}, before it starts at {self.from_offset}",
+                fix="Write a range as [from, until), for example [0, 1000]",
+            )
+
+    @property
+    def count(self) -> int:
+        """Offsets in the range: the most records it can hold."""
+        return self.until_offset - self.from_offset
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition the range lies in."""
+        return TopicPartition(self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.from_offset}, {self.until_offset})"
+
+
+def total_count(ranges: Iterable[OffsetRange]) -> int:
+    """Offsets in all ranges together."""
+    return sum(r.count for r in ranges)
+
+
+def disjoint(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """The ranges, sorted.
+
+    Raises:
+        RequestError: two of them share an offset.
+    """
+    ordered = tuple(sorted(ranges))
+    for before, after in pairwise(ordered):
+        if before.topic_partition == after.topic_partition and after.from_offset < before.until_offset and after.count:
+            raise RequestError(f"the ranges {before} and {after} overlap", fix="Name each offset once")
+    return ordered
+
+
+def covers(outer: Iterable[OffsetRange], inner: Iterable[OffsetRange]) -> bool:
+    """Whether every offset of `inner` lies in one range of `outer`."""
+    outers = by_partition(outer)
+    return all(
+        any(o.from_offset <= i.from_offset and i.until_offset <= o.until_offset for o in outers.get(i.topic_partition, ()))
+        for i in inner
+        if i.count
+    )
+
+
+def by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[OffsetRange]]:
+    """The ranges of each partition, in the order given."""
+    found: dict[TopicPartition, list[OffsetRange]] = {}
+    for r in ranges:
+        found.setdefault(r.topic_partition, []).append(r)
+    return found
+
+
+def from_offsets(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:
+    """Where each partition's range starts."""
+    return {r.topic_partition: r.from_offset for r in ranges}
+
+
+def until_offsets(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:
+    """Where each partition's range ends (exclusive)."""
+    return {r.topic_partition: r.until_offset for r in ranges}
+
+
+def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """`{topic: {partition: offset}}`, sorted: the shape of Spark's `JsonUtils.partitionOffsets`."""
+    nested: dict[str, dict[str, int]] = {}
+    for tp in sorted(offsets):
+        nested.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return nested
+
+
+def offsets_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """The inverse of `offsets_to_json`.
+
+    Raises:
+        RequestError: a number is negative or not whole, or a name is empty.
+        ValueError, TypeError, AttributeError: the value has another shape.
+    """
+    found: dict[TopicPartition, int] = {}
+    for topic, partitions in nested.items():
+        for partition, offset in partitions.items():
+            one = OffsetRange(topic, int(partition), offset, offset)
+            found[one.topic_partition] = one.from_offset
+    return found
+
+
+def ranges_to_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[int]]]:
+    """`{topic: {partition: [from, until]}}`, sorted. One range a partition."""
+    nested: dict[str, dict[str, list[int]]] = {}
+    for r in sorted(ranges):
+        nested.setdefault(r.topic, {})[str(r.partition)] = [r.from_offset, r.until_offset]
+    return nested
+
+
+def ranges_from_json(nested: Mapping[str, Mapping[str, list[int]]]) -> tuple[OffsetRange, ...]:
+    """The inverse of `ranges_to_json`.
+
+    Raises:
+        RequestError: a bound is negative, not whole, or reversed.
+        ValueError, TypeError, AttributeError: the value has another shape.
+    """
+    return selection_from_json({topic: {p: [bounds] for p, bounds in parts.items()} for topic, parts in nested.items()})
+
+
+def selection_to_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[list[int]]]]:
+    """`{topic: {partition: [[from, until], ...]}}`, sorted. Any number of ranges a partition."""
+    nested: dict[str, dict[str, list[list[int]]]] = {}
+    for r in sorted(ranges):
+        nested.setdefault(r.topic, {}).setdefault(str(r.partition), []).append([r.from_offset, r.until_offset])
+    return nested
+
+
+def selection_from_json(nested: Mapping[str, Mapping[str, list[list[int]]]]) -> tuple[OffsetRange, ...]:
+    """The inverse of `selection_to_json`.
+
+    Raises:
+        RequestError: a bound is negative, not whole, or reversed.
+        ValueError, TypeError, AttributeError: the value has another shape.
+    """
+    return tuple(
+        sorted(
+            OffsetRange(topic, int(partition), *bounds)
+            for topic, partitions in nested.items()
+            for partition, pairs in partitions.items()
+            for bounds in pairs
+        )
+    )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

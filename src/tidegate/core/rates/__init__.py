@@ -1,0 +1,7 @@
+"""How many records a batch may hold: pure arithmetic, no clock, no I/O."""
+
+from tidegate.core.rates.direct import max_messages_per_partition
+from tidegate.core.rates.pid import PidRateEstimator, PidState
+from tidegate.core.rates.shares import share_limit
+
+__all__ = ["PidRateEstimator", "PidState", "max_messages_per_partition", "share_limit"]

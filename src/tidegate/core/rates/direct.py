@@ -1,0 +1,51 @@
+"""Limits of each partition, from a rate for the whole batch and rates for each partition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tidegate.core.errors import RequestError
+from tidegate.core.offsets.ranges import TopicPartition
+
+
+def max_messages_per_partition(
+    lags: Mapping[TopicPartition, int],
+    *,
+    rate: float | None,
+    max_rate_per_partition: int,
+    min_rate_per_partition: int,
+    interval_s: float,
+) -> dict[TopicPartition, int] | None:
+    """The most records that a batch may take of each partition of `lags`; None where nothing limits it.
+
+    From Spark's `DirectKafkaInputDStream.maxMessagesPerPartition`.
+
+    Args:
+        lags: records that wait, for each partition.
+        rate: records/s of the whole batch, as a rate estimator has it; shared in proportion to the lags. None or 0: none.
+        max_rate_per_partition: records/s; 0: no maximum.
+        min_rate_per_partition: records of each partition *per batch* (so in Spark, whatever its name says); beats the maximum.
+        interval_s: seconds between batches.
+
+    Raises:
+        RequestError: a number is negative, not finite, or a count is not whole.
+    """
+    counts = {"max_rate_per_partition": max_rate_per_partition, "min_rate_per_partition": min_rate_per_partition}
+    for name, count in [*counts.items(), *((str(tp), lag) for tp, lag in lags.items())]:
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise RequestError(f"{name}: expected a whole number, 0 or more, got {count!r}")
+    for name, number in {"rate": rate or 0.0, "interval_s": interval_s}.items():
+        if not math.isfinite(number) or number < 0:
+            raise RequestError(f"{name}: expected a number, 0 or more, got {number!r}")
+    if rate:
+        total = sum(lags.values())
+        if not total:
+            return None
+        shares = {tp: lag / total * rate for tp, lag in lags.items()}
+        limits = {tp: min(share, max_rate_per_partition) if max_rate_per_partition else share for tp, share in shares.items()}
+    else:
+        limits = dict.fromkeys(lags, float(max_rate_per_partition))
+    if sum(limits.values()) <= 0:
+        return None
+    return {tp: max(int(interval_s * limit), min_rate_per_partition) for tp, limit in limits.items()}

@@ -1,0 +1,251 @@
+"""A replay's chunks: arithmetic on sets of ranges, how a selection is cut, and the plan that is saved of it.
+
+A *selection* is any set of offsets, as disjoint sorted ranges, several of a partition where there are gaps. A *chunk* is what
+one load takes, so it holds one range of a partition at most. Chunks partition the selection exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.core.errors import RequestError
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import (
+    OffsetRange,
+    TopicPartition,
+    by_partition,
+    ranges_from_json,
+    ranges_to_json,
+    total_count,
+)
+from tidegate.core.offsets.splitting import split_ranges
+from tidegate.core.state.codec import Shape
+
+Chunk = tuple[OffsetRange, ...]
+MOST_CHUNKS = 1000
+"""Airflow maps a task over 1,024 values at most."""
+
+
+def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """The same offsets as disjoint ranges, sorted, none of them empty and none touching the next."""
+    found: list[OffsetRange] = []
+    for r in sorted(r for r in ranges if r.count):
+        last = found[-1] if found else None
+        if last is not None and last.topic_partition == r.topic_partition and r.from_offset <= last.until_offset:
+            found[-1] = OffsetRange(r.topic, r.partition, last.from_offset, max(last.until_offset, r.until_offset))
+        else:
+            found.append(r)
+    return tuple(found)
+
+
+def common(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """The offsets that are in both."""
+    others = by_partition(other)
+    return merged(
+        OffsetRange(r.topic, r.partition, max(r.from_offset, o.from_offset), min(r.until_offset, o.until_offset))
+        for r in one
+        for o in others.get(r.topic_partition, ())
+        if max(r.from_offset, o.from_offset) < min(r.until_offset, o.until_offset)
+    )
+
+
+def without(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """The offsets of `one` that are not in `other`."""
+    others = by_partition(merged(other))
+    found = []
+    for r in merged(one):
+        start = r.from_offset
+        for o in others.get(r.topic_partition, ()):
+            if o.until_offset <= start or o.from_offset >= r.until_offset:
+                continue
+            if start < o.from_offset:
+                found.append(OffsetRange(r.topic, r.partition, start, o.from_offset))
+            start = o.until_offset
+        if start < r.until_offset:
+            found.append(OffsetRange(r.topic, r.partition, start, r.until_offset))
+    return tuple(found)
+
+
+def live(receipts: Sequence[Receipt]) -> list[tuple[Receipt, tuple[OffsetRange, ...]]]:
+    """Which offsets' rows each receipt still stands for, the newest first: a later load has replaced what it loaded too.
+
+    Args:
+        receipts: the oldest commit first.
+    """
+    found = []
+    covered: dict[TopicPartition, list[OffsetRange]] = {}
+    for receipt in reversed(receipts):
+        mine = receipt.load.ranges
+        left = without(mine, [o for r in mine for o in covered.get(r.topic_partition, ())])
+        for r in mine:
+            covered[r.topic_partition] = list(merged([*covered.get(r.topic_partition, ()), r]))
+        if left:
+            found.append((receipt, left))
+    return found
+
+
+def cut_chunks(selection: Sequence[OffsetRange], batches: Iterable[Sequence[OffsetRange]], size: int) -> tuple[Chunk, ...]:
+    """Chunks of about `size` offsets, which together are exactly the selection.
+
+    They end where batches end wherever that is possible: such a chunk replaces whole data files, which is fast. Small
+    neighbours are put together, and what is larger than `size` is cut evenly, in all its partitions at once.
+
+    Args:
+        selection: disjoint ranges.
+        batches: what was loaded at once, the oldest first.
+        size: offsets of a chunk; rounding may add one a partition.
+    """
+    chunks: list[Chunk] = []
+    for layer in _layers(selection, batches):
+        count = total_count(layer)
+        joined = _joined(chunks[-1], layer) if chunks else None
+        if joined is not None and total_count(joined) <= size:
+            chunks[-1] = joined
+        elif count <= size:
+            chunks.append(layer)
+        else:
+            chunks.extend(_evenly(layer, -(-count // size)))
+    return tuple(chunks)
+
+
+def whole_batches(selection: Sequence[OffsetRange], batches: Mapping[int, Sequence[OffsetRange]]) -> dict[int, Chunk]:
+    """One chunk for each batch, by number, that the selection touches; they may be more than the selection: compare them."""
+    return {seq: tuple(sorted(r for r in batch if r.count)) for seq, batch in batches.items() if common(selection, batch)}
+
+
+def smallest_size(selection: Sequence[OffsetRange], batches: Sequence[Sequence[OffsetRange]], most: int) -> int | None:
+    """The smallest size of a chunk that makes `most` chunks at most; None where no size does (too many gaps)."""
+    low, high = 1, max(1, total_count(selection))
+    if len(cut_chunks(selection, batches, high)) > most:
+        return None
+    while low < high:  # a larger size never makes more chunks
+        middle = (low + high) // 2
+        if len(cut_chunks(selection, batches, middle)) <= most:
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+def _layers(selection: Sequence[OffsetRange], batches: Iterable[Sequence[OffsetRange]]) -> list[Chunk]:
+    """What no batch is known of, then the parts of each batch; one range of a partition each."""
+    rest = by_partition(merged(selection))
+    layers: list[Chunk] = []
+    for batch in batches:
+        here = [r for r in batch if r.topic_partition in rest]
+        part = common(here, [o for r in here for o in rest[r.topic_partition]])
+        for tp, taken in by_partition(part).items():
+            rest[tp] = list(without(rest[tp], taken))
+        layers += _one_of_a_partition(part)
+    return [*_one_of_a_partition([r for ranges in rest.values() for r in ranges]), *layers]
+
+
+def _one_of_a_partition(ranges: Sequence[OffsetRange]) -> list[Chunk]:
+    parts = by_partition(sorted(ranges))
+    deepest = max((len(found) for found in parts.values()), default=0)
+    return [tuple(found[n] for _, found in sorted(parts.items()) if n < len(found)) for n in range(deepest)]
+
+
+def _joined(before: Chunk, after: Chunk) -> Chunk | None:
+    """Both as one chunk; None where a partition would have a gap."""
+    found = {r.topic_partition: r for r in before}
+    for r in after:
+        held = found.get(r.topic_partition)
+        if held is not None and held.until_offset != r.from_offset:
+            return None
+        found[r.topic_partition] = OffsetRange(
+            r.topic, r.partition, r.from_offset if held is None else held.from_offset, r.until_offset
+        )
+    return tuple(sorted(found.values()))
+
+
+def _evenly(layer: Chunk, parts: int) -> list[Chunk]:
+    cut = [
+        [piece for piece in split_ranges([r], min_partitions=parts, max_records_per_partition=None) if piece.count]
+        for r in layer
+    ]
+    return [tuple(pieces[n] for pieces in cut if n < len(pieces)) for n in range(max(map(len, cut)))]
+
+
+@dataclass(frozen=True)
+class SavedReplay:
+    """What one DAG run replays, made durable before any work: written once, never changed.
+
+    `replay` is the name that the receipts of its chunks carry, `request` what was asked (JSON, for people), `lost` what was
+    asked for and is no longer retained, `resumes` the replays whose landed chunks are left out, `parallel` the most chunks at
+    once (None: the default of the DAG). `batches` are the batches that the chunks are, where rows are known by their batch.
+    """
+
+    pipeline: str
+    run_id: str
+    replay: str
+    chunks: tuple[Chunk, ...]
+    table: str
+    transform: str
+    topic_ids: Mapping[str, str]
+    planned_at_ms: int
+    request: Mapping[str, Any] = field(default_factory=dict)
+    lost: tuple[OffsetRange, ...] = ()
+    resumes: tuple[str, ...] = ()
+    parallel: int | None = None
+    batches: tuple[int, ...] = ()
+    generation: int = 0
+
+    @property
+    def selection(self) -> tuple[OffsetRange, ...]:
+        """All chunks together."""
+        return merged(r for chunk in self.chunks for r in chunk)
+
+    def chunk(self, number: int) -> Chunk:
+        """One chunk. Raises RequestError: there is none of that number."""
+        if not 0 <= number < len(self.chunks):
+            raise RequestError(
+                f"replay {self.replay} has no chunk {number}", fix=f"Its chunks are 0 to {len(self.chunks) - 1}", chunk=number
+            )
+        return self.chunks[number]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "pipeline": self.pipeline,
+            "run_id": self.run_id,
+            "replay": self.replay,
+            "chunks": [ranges_to_json(chunk) for chunk in self.chunks],
+            "table": self.table,
+            "transform": self.transform,
+            "topic_ids": dict(self.topic_ids),
+            "planned_at_ms": self.planned_at_ms,
+            "request": dict(self.request),
+            "lost": [ranges_to_json([r]) for r in self.lost],
+            "resumes": list(self.resumes),
+            "parallel": self.parallel,
+            "batches": list(self.batches),
+            "generation": self.generation,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> SavedReplay:
+        """The inverse of `to_json`.
+
+        Raises:
+            StateCorrupt: the value is not what `to_json` makes.
+        """
+        with Shape("a saved replay has the wrong shape", "It is written once by the plan task and never edited"):
+            return SavedReplay(
+                pipeline=value["pipeline"],
+                run_id=value["run_id"],
+                replay=value["replay"],
+                chunks=tuple(ranges_from_json(chunk) for chunk in value["chunks"]),
+                table=value["table"],
+                transform=value["transform"],
+                topic_ids=dict(value["topic_ids"]),
+                planned_at_ms=value["planned_at_ms"],
+                request=dict(value["request"]),
+                lost=tuple(r for one in value["lost"] for r in ranges_from_json(one)),
+                resumes=tuple(value["resumes"]),
+                parallel=value["parallel"],
+                batches=tuple(value["batches"]),
+                generation=value["generation"],
+            )

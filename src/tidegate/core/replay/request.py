@@ -1,0 +1,251 @@
+"""What a replay is asked: by offsets, times, batches, a run, or the versions that loaded the rows; and how it is to be done.
+
+Only what can be judged without looking at the schedule is judged here; `tidegate.core.replay.run` checks the rest against it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tidegate.core.config.pipeline import TABLE, TRANSFORM, Pipeline, epoch_ms
+from tidegate.core.errors import RequestError
+
+BATCHES = re.compile(r"(\d+)(?:\.\.(\d+))?")
+VERSIONS = re.compile(r"(?P<how><|=|!=)\s*(?P<version>\S+)")
+HASH = re.compile(r"[0-9a-f]{12}")
+NUMBERS = re.compile(r"\d+(\.\d+)*")
+
+
+PARAMETERS = (
+    "offsets",
+    "from_time",
+    "until_time",
+    "batches",
+    "run",
+    "versions",
+    "dry_run",
+    "chunk_size",
+    "parallel",
+    "table",
+    "transform",
+    "accept_loss",
+)
+"""What a trigger of a replay may say."""
+
+
+@dataclass(frozen=True, order=True)
+class Asked:
+    """A range as somebody asks for it, not checked yet.
+
+    None means every topic, every partition, from the first retained offset, up to the cursor.
+    """
+
+    topic: str | None
+    partition: int | None
+    from_offset: int | None
+    until_offset: int | None
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """What a replay is asked: exactly one of `offsets`, a time (`from_ms`, `until_ms`), `batches`, `run_id` and `versions`.
+
+    Args:
+        offsets: ranges, half-open.
+        from_ms: records from the first one at or after this time on (epoch ms); until_ms: up to the first one at or after it.
+        batches: the first and the last batch, both inclusive.
+        run_id: the DAG run whose batch it is.
+        versions: what loaded the rows: `<2` (a version below it), `=2` (exactly it), `!=2` (any other).
+        chunk_size: offsets of one chunk, about. parallel: chunks at the same time at most.
+        table: where to, instead of the pipeline's own. transform: by what, instead of the pipeline's own.
+        accept_loss: leave out what is no longer retained, instead of refusing.
+
+    Raises:
+        RequestError: not exactly one of them, or one that can never be.
+    """
+
+    offsets: tuple[Asked, ...] = ()
+    from_ms: int | None = None
+    until_ms: int | None = None
+    batches: tuple[int, int] | None = None
+    run_id: str | None = None
+    versions: str | None = None
+    chunk_size: int | None = None
+    parallel: int | None = None
+    table: str | None = None
+    transform: str | None = None
+    accept_loss: bool = False
+
+    def __post_init__(self) -> None:
+        by_time = self.from_ms is not None or self.until_ms is not None
+        given = sum((bool(self.offsets), by_time, self.batches is not None, self.run_id is not None, self.versions is not None))
+        if given != 1:
+            raise RequestError(
+                f"a replay is asked for by exactly one of offsets, times, batches, a run and versions, not by {given}",
+                fix='For example offsets {"flights": {"0": [1000, 2000]}}, or batches 12..18',
+            )
+        if self.from_ms is not None and self.until_ms is not None and self.until_ms <= self.from_ms:
+            raise RequestError(
+                f"the times are {'equal' if self.until_ms == self.from_ms else 'reversed'}: "
+                f"from {self.from_ms} until {self.until_ms} (epoch ms) holds no record",
+                fix="Give a time `until` after the time `from`",
+            )
+        for name in ("chunk_size", "parallel"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise RequestError(f"{name}: expected a whole number of at least 1, got {value!r}")
+        for name, pattern, example in (
+            ("table", TABLE, "lake.trial.flights"),
+            ("transform", TRANSFORM, "transforms.flights:flights"),
+        ):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and pattern.fullmatch(value)):
+                raise RequestError(f"{name}: {value!r} is not a name like {example}")
+        if self.versions is not None:
+            wanted_versions(self.versions)
+
+    @property
+    def digest(self) -> str:
+        """8 hex digits that stand for what is replayed into what by what; how many at once does not change that."""
+        words = {name: value for name, value in self.to_json().items() if name != "parallel"}
+        return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:8]
+
+    def to_json(self) -> dict[str, Any]:
+        """What is asked, JSON-ready; what is not asked is left out."""
+        words = {
+            name: value for name, value in asdict(self).items() if value is not None and value is not False and value != ()
+        }
+        plain: dict[str, Any] = json.loads(json.dumps(words))
+        return plain
+
+    @staticmethod
+    def from_params(params: Mapping[str, Any]) -> ReplayRequest:
+        """The request in a trigger's parameters (`tidegate.airflow.replay_form`); those that are empty do not count.
+
+        Raises:
+            RequestError: a parameter is unknown or cannot be read, or the request cannot be.
+        """
+        check_known(params, PARAMETERS)
+        given = {name: value for name, value in params.items() if value not in (None, "", {}, [])}
+
+        def read(name: str, how: Callable[[Any], Any], example: str) -> Any:
+            if name not in given:
+                return None
+            try:
+                return how(given[name])
+            except (ValueError, TypeError, AttributeError) as error:
+                raise RequestError(
+                    f"the parameter `{name}` cannot be read: {given[name]!r}", fix=f"Write it like {example}"
+                ) from error
+
+        return ReplayRequest(
+            offsets=read("offsets", _asked, '{"flights": {"0": [1000, 2000]}}') or (),
+            from_ms=read("from_time", epoch_ms, "2013-03-01T00:00:00Z"),
+            until_ms=read("until_time", epoch_ms, "2013-03-02T00:00:00Z"),
+            batches=read("batches", _batches, "12 or 12..18"),
+            run_id=given.get("run"),
+            versions=given.get("versions"),
+            chunk_size=given.get("chunk_size"),
+            parallel=given.get("parallel"),
+            table=given.get("table"),
+            transform=given.get("transform"),
+            accept_loss=bool(given.get("accept_loss")),
+        )
+
+
+def check_permitted(pipeline: Pipeline, table: str | None, transform: str | None) -> None:
+    """Refuse a table or a transform that the pipeline's file does not allow for replays; None is the pipeline's own.
+
+    Whoever may trigger a replay is not thereby allowed to write any table, or to run any code.
+
+    Raises:
+        RequestError: the file does not allow it.
+    """
+    file = f"{pipeline.name}.yaml"
+    if table is not None and not pipeline.writes(table):
+        raise RequestError(
+            f"a replay of {pipeline.name} may not write into table {table}",
+            fix=f"Use {pipeline.sink.table} or a table named {pipeline.trials}…, or add it to replay.tables in {file}",
+        )
+    if transform is not None and transform not in (pipeline.transform, *pipeline.replay.transforms):
+        raise RequestError(
+            f"a replay of {pipeline.name} may not use transform {transform}",
+            fix=f"Use {pipeline.transform}, or add it to replay.transforms in {file}",
+        )
+
+
+def check_known(params: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse parameters that nothing reads: a misspelt `dry_run` would load.
+
+    Raises:
+        RequestError: there is one; the message names the closest known one.
+    """
+    unknown = [name for name in params if name not in known]
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"Did you mean `{close[0]}`? " if close else ""
+        raise RequestError(
+            f"there is no parameter {', '.join(f'`{name}`' for name in unknown)}",
+            fix=f"{hint}The parameters are {', '.join(known)}",
+        )
+
+
+def _asked(value: Any) -> tuple[Asked, ...]:
+    """`[from, until]` for all, `{topic: [from, until]}`, `{topic: {partition: [from, until]}}`, or lists of such pairs."""
+    if isinstance(value, list):
+        return tuple(Asked(None, None, *pair) for pair in _pairs(value))
+    found: list[Asked] = []
+    for topic, inner in value.items():
+        by_partition = {None: inner} if isinstance(inner, list) else {int(p): ranges for p, ranges in inner.items()}
+        found += [Asked(topic, p, *pair) for p, ranges in by_partition.items() for pair in _pairs(ranges)]
+    return tuple(found)
+
+
+def _pairs(value: Any) -> list[tuple[int | None, int | None]]:
+    pairs = value if value and all(isinstance(v, list) for v in value) else [value]
+    for pair in pairs:
+        if len(pair) != 2 or any(v is not None and (isinstance(v, bool) or not isinstance(v, int)) for v in pair):
+            raise ValueError(pair)
+    return [(first, last) for first, last in pairs]
+
+
+def _batches(value: Any) -> tuple[int, int]:
+    match = BATCHES.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError(value)
+    return int(match[1]), int(match[2] or match[1])
+
+
+def wanted_versions(text: str) -> Callable[[str], bool]:
+    """Whether a receipt's transform (`module:function@version`) is one of those that are asked for.
+
+    Raises:
+        RequestError: the text cannot be read, or asks what is below a hash.
+    """
+    match = VERSIONS.fullmatch(text.strip())
+    if match is None:
+        raise RequestError(f"versions: {text!r} cannot be read", fix="Write it like <2, =1.4 or !=3f9a0c12b7de")
+    how, wanted = match["how"], match["version"]
+    if how == "<" and _numbers(wanted) is None:
+        raise RequestError(f"versions: {wanted} has no order", fix=f"Hashes are equal or not: write ={wanted} or !={wanted}")
+
+    def wants(identity: str) -> bool:
+        version = identity.rpartition("@")[2]
+        if how != "<":
+            return (version == wanted) is (how == "=")
+        number = _numbers(version)  # a hash is from before versions were declared
+        return number is None or number < (_numbers(wanted) or ())
+
+    return wants
+
+
+def _numbers(version: str) -> tuple[int, ...] | None:
+    if HASH.fullmatch(version) or not NUMBERS.fullmatch(version):
+        return None
+    return tuple(map(int, version.split(".")))

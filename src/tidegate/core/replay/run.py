@@ -1,0 +1,449 @@
+"""Replays: any past part of the stream once more, on purpose, while the schedule goes on.
+
+    request    what is asked, in words: offsets, times, batches, a run, a transform's versions
+    selection  the offsets that this means now, checked against the cursor, the log and the topics' ids
+    chunks     the selection cut into loads, saved by one write before the first of them
+    verdict    every chunk's receipt is in the table
+
+A replay never moves the cursor and never goes past it. What it does to the table is the law's: a chunk's rows are replaced.
+Each refusal is one `RequestError` that names the valid bounds, and comes before anything is written.
+
+A DAG run owns its replay for ever, and a run id stands for what it was first asked. Another run with the same request goes on
+where an unfinished one stopped: it plans anew, and leaves out what that one has landed. Pure: on ports, as
+`tidegate.core.schedule.run`.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import ReceiptMismatch, RequestError, some
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, offsets_to_json, total_count
+from tidegate.core.ports import Brokers, SinkHistory, StateStore
+from tidegate.core.replay.chunks import (
+    MOST_CHUNKS,
+    Chunk,
+    SavedReplay,
+    common,
+    cut_chunks,
+    live,
+    merged,
+    smallest_size,
+    whole_batches,
+    without,
+)
+from tidegate.core.replay.request import ReplayRequest, check_permitted
+from tidegate.core.replay.selection import Past, select
+from tidegate.core.schedule.plan import Skip, check_same_topics
+from tidegate.core.schedule.trust import AS_THEY_ARE, check_topics
+from tidegate.core.state.ledger import run_key
+
+DEFAULT_CHUNK = 1_000_000
+"""Offsets of a chunk where neither the request nor the pipeline's `max_records` says."""
+LOOK_BACK = 5
+"""Batches that the observed rate is taken from."""
+PLANNED = "this replay was planned"
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What a replay replaces of one earlier load: offsets, and about so many rows."""
+
+    load: str
+    offsets: int
+    rows: int
+    transform: str
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What a replay would do. `bytes` and `seconds` are estimates from what was observed; None where nothing was."""
+
+    records: Mapping[TopicPartition, int]
+    chunks: int
+    bytes: int | None
+    seconds: float | None
+    lost: tuple[OffsetRange, ...] = ()
+    replaces: tuple[Replaced, ...] = ()
+    landed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "records": offsets_to_json(self.records),
+            "total": sum(self.records.values()),
+            "chunks": self.chunks,
+            "bytes": self.bytes,
+            "seconds": None if self.seconds is None else round(self.seconds, 1),
+            "lost": [str(r) for r in self.lost],
+            "replaces": [asdict(r) for r in self.replaces],
+            "landed": self.landed,
+        }
+
+    def lines(self) -> list[str]:
+        """The same for people."""
+        told = [f"{tp}: {count:,} offsets" for tp, count in sorted(self.records.items())]
+        size = "bytes unknown" if self.bytes is None else f"about {self.bytes:,} bytes"
+        time = "time unknown: no rate was observed" if self.seconds is None else f"about {self.seconds:,.0f} s"
+        told.append(f"in all {sum(self.records.values()):,} offsets, {size}, {self.chunks} chunks, {time}")
+        told += [f"no longer retained, left out: {r} = {r.count:,} offsets" for r in self.lost]
+        if self.landed:
+            told.append(f"landed by an earlier run of the same replay, not repeated: {self.landed:,} offsets")
+        told += [f"replaces {r.rows:,} rows of {r.load} ({r.offsets:,} offsets, by {r.transform})" for r in self.replaces]
+        return told
+
+
+@dataclass(frozen=True)
+class PlannedReplay:
+    """A saved replay: `planned` now, or this run's `own` from an earlier try.
+
+    `todo` are the chunks to load now. `redo` says that they are all there already, and somebody asks for them again.
+    """
+
+    saved: SavedReplay
+    key: str
+    origin: Literal["planned", "own"]
+    todo: tuple[int, ...]
+    redo: bool = False
+    report: ReplayReport | None = None
+
+
+def plan_replay(
+    pipeline: Pipeline,
+    run_id: str,
+    request: ReplayRequest,
+    *,
+    store: StateStore,
+    brokers: Brokers,
+    sink: SinkHistory,
+    now_ms: int,
+    save: bool = True,
+) -> PlannedReplay:
+    """The chunks of this run's replay, saved. With `save=False` nothing is written: a dry run.
+
+    Raises:
+        RequestError: what is asked for cannot be replayed, or the pipeline's file does not allow it; the message names what can
+            be.
+        StateError: the schedule cannot be read or believed.
+        KafkaError: the brokers cannot tell the watermarks.
+        SinkError: the table's history cannot be read.
+    """
+    check_permitted(pipeline, request.table, request.transform)
+    past = Past.read(pipeline, store, brokers, sink)
+    own = _own(past, run_id)
+    if own is not None:
+        _check_same_request(own.saved, request, again="trigger it without a run id, or with another one")
+        return own
+    table = request.table or pipeline.sink.table
+    there = past.receipts if table == pipeline.sink.table else sink.receipts(table, pipeline.name)
+    selection, lost, topic_ids = select(past, request)
+    landed, resumes = _landed_before(past, request, sink)
+    left = without(selection, landed)
+    if not left:  # all of it landed, if not by one run: whoever asks again wants it again
+        left, landed, resumes = selection, (), ()
+    whole = _check_whole(past, left) if pipeline.identity == "batch" else {}
+    chunks = tuple(whole.values()) if whole else _chunks(past, request, left, there)
+    if len(chunks) > MOST_CHUNKS:
+        raise RequestError(
+            f"these are {len(chunks):,} batches, and a replay has at most {MOST_CHUNKS:,} chunks",
+            fix="Replay fewer batches at a time",
+        )
+    saved = SavedReplay(
+        pipeline=pipeline.name,
+        run_id=run_id,
+        replay=run_key(run_id),
+        chunks=chunks,
+        table=table,
+        transform=request.transform or pipeline.transform,
+        topic_ids=topic_ids,
+        planned_at_ms=now_ms,
+        request=request.to_json(),
+        lost=lost,
+        resumes=resumes,
+        parallel=request.parallel,
+        batches=tuple(whole),
+        generation=past.cursor.generation,
+    )
+    report = _report(past, saved, there, total_count(common(selection, landed)))
+    key = past.ledger.replay_key(saved, request.digest)
+    if save:
+        past.ledger.save_replay(saved, request.digest, past.listing, keep=pipeline.keep_ranges)
+    return PlannedReplay(saved, key, "planned", tuple(range(len(chunks))), report=report)
+
+
+def plan_backfill(
+    pipeline: Pipeline,
+    run_id: str,
+    interval_ms: tuple[int, int],
+    *,
+    scheduled: Sequence[str] = (),
+    store: StateStore,
+    brokers: Brokers,
+    sink: SinkHistory,
+    now_ms: int,
+) -> PlannedReplay | Skip:
+    """The range of one run of Airflow's date backfill, saved as a replay of one chunk; or why the run is skipped.
+
+    Args:
+        pipeline: what is filled.
+        run_id: of the backfill's run.
+        interval_ms: what its data interval covers by the records' timestamps, `[from, until)`, epoch ms.
+        scheduled: run ids that the schedule gave, or would have given, to this logical date: their saved range goes first.
+        store: the schedule.
+        brokers: the log.
+        sink: the table.
+        now_ms: the time, epoch ms.
+
+    Raises:
+        StateError, KafkaError, SinkError: as `plan_replay`.
+    """
+    past = Past.read(pipeline, store, brokers, sink)
+    own = _own(past, run_id)
+    if own is not None:
+        if "run_id" not in own.saved.request:  # which has no interval: it was planned by the scheduled run of its date
+            request = ReplayRequest(from_ms=interval_ms[0], until_ms=interval_ms[1])
+            _check_same_request(own.saved, request, again=f"run `tidegate replay {pipeline.name} --since TIME --until TIME`")
+        return own
+    saved_by = next((run for run in (run_id, *scheduled) if past.batch_of_run(run) is not None), None)
+    try:
+        if saved_by is not None:
+            request = ReplayRequest(run_id=saved_by)
+        else:
+            request = ReplayRequest(from_ms=interval_ms[0], until_ms=interval_ms[1])
+        selection, _, topic_ids = select(past, request)
+        whole = _check_whole(past, selection) if pipeline.identity == "batch" else {}
+    except RequestError as error:
+        return Skip(str(error))
+    if len(whole) > 1:
+        several = f"{min(whole)}..{max(whole)}"
+        return Skip(
+            f"it covers batches {several}, and a backfill's run is one load: "
+            f"run `tidegate replay {pipeline.name} --batch {several}`"
+        )
+    saved = SavedReplay(
+        pipeline=pipeline.name,
+        run_id=run_id,
+        replay=run_key(run_id),
+        chunks=(selection,),
+        table=pipeline.sink.table,
+        transform=pipeline.transform,
+        topic_ids=topic_ids,
+        planned_at_ms=now_ms,
+        request=request.to_json(),
+        batches=tuple(whole),
+        generation=past.cursor.generation,
+    )
+    key = past.ledger.save_replay(saved, request.digest, past.listing, keep=pipeline.keep_ranges)
+    return PlannedReplay(saved, key, "planned", (0,), report=_report(past, saved, past.receipts, 0))
+
+
+def _own(past: Past, run_id: str) -> PlannedReplay | None:
+    key = past.listing.replay_of_run(run_id)
+    if key is None:
+        return None
+    saved = past.ledger.saved_replay(key.key)
+    check_permitted(past.pipeline, saved.table, saved.transform)
+    landed = landed_chunks(saved, _receipts_of(past, saved.table))
+    missing = tuple(n for n in range(len(saved.chunks)) if n not in landed)
+    check_topics(past.pipeline, saved.topic_ids, saved.selection, past.brokers, since=PLANNED)
+    return PlannedReplay(saved, key.key, "own", missing or tuple(range(len(saved.chunks))), redo=not missing)
+
+
+def _check_same_request(saved: SavedReplay, asked: ReplayRequest, *, again: str) -> None:
+    """A run id that was used before stands for what was asked then.
+
+    Raises:
+        RequestError: something else is asked now; `again` says how to ask for that.
+    """
+    before, now = saved.request, asked.to_json()
+    if before != now:
+        raise RequestError(
+            f"the run id {saved.run_id} was used before, for {_in_words(before)}, and now asks for {_in_words(now)}; "
+            "nothing was changed",
+            fix=f"To replay what is asked now, {again}",
+            replay=saved.replay,
+        )
+
+
+def _in_words(request: Mapping[str, Any]) -> str:
+    return json.dumps(request, sort_keys=True)
+
+
+def _receipts_of(past: Past, table: str) -> list[Receipt]:
+    own = table == past.pipeline.sink.table
+    return past.receipts if own else past.sink.receipts(table, past.pipeline.name)
+
+
+def landed_chunks(saved: SavedReplay, receipts: Iterable[Receipt]) -> dict[int, Receipt]:
+    """The newest receipt of each chunk that the table holds, by the chunk's number."""
+    found = {}
+    for receipt in receipts:
+        load = receipt.load
+        ours = load.replay == saved.replay and 0 <= load.seq < len(saved.chunks)
+        if ours and receipt.covers(saved.chunks[load.seq]):
+            found[load.seq] = receipt
+    return found
+
+
+def _landed_before(past: Past, request: ReplayRequest, sink: SinkHistory) -> tuple[tuple[OffsetRange, ...], tuple[str, ...]]:
+    """What unfinished replays of the same request have landed since the last one that finished, and their names."""
+    found: list[OffsetRange] = []
+    resumes = []
+    for key in past.listing.replays_of(request.digest):
+        saved = past.ledger.saved_replay(key.key)
+        landed = landed_chunks(saved, sink.receipts(saved.table, past.pipeline.name))
+        if len(landed) == len(saved.chunks):
+            break
+        if landed and past.same_topics(saved.topic_ids):
+            found += [r for number in landed for r in saved.chunks[number]]
+            resumes.append(saved.replay)
+    return merged(found), tuple(resumes)
+
+
+def _chunks(past: Past, request: ReplayRequest, selection: tuple[OffsetRange, ...], there: list[Receipt]) -> tuple[Chunk, ...]:
+    batches = _in_order(past, there)
+    size = request.chunk_size or past.pipeline.limits.max_records or DEFAULT_CHUNK
+    # cutting costs as much as the chunks that come of it: what is far too many is not cut to be counted
+    chunks = cut_chunks(selection, batches, max(size, total_count(selection) // (20 * MOST_CHUNKS)))
+    if len(chunks) <= MOST_CHUNKS:
+        return chunks
+    fitting = smallest_size(selection, batches, MOST_CHUNKS)
+    if fitting is None:
+        raise RequestError(
+            f"the selection has more gaps than the {MOST_CHUNKS:,} chunks of a replay can step over",
+            fix="Select less at a time",
+        )
+    if request.chunk_size is not None:
+        raise RequestError(
+            f"chunks of {size:,} offsets are about {max(len(chunks), total_count(selection) // size):,} chunks, "
+            f"and a replay has at most {MOST_CHUNKS:,}",
+            fix=f"The smallest chunk size that fits is {fitting}",
+        )
+    return cut_chunks(selection, batches, fitting)
+
+
+def _in_order(past: Past, receipts: list[Receipt]) -> list[tuple[OffsetRange, ...]]:
+    """What each load that still stands has written, in the order of the stream: where a chunk may end without cutting files."""
+    standing = live([r for r in receipts if past.same_topics(r.load.topic_ids)])
+    begun: dict[TopicPartition, tuple[list[int], list[int]]] = {}
+    for seq, receipt in past.batches().items():
+        for r in receipt.load.ranges:
+            starts, seqs = begun.setdefault(r.topic_partition, ([], []))
+            starts.append(r.from_offset)
+            seqs.append(seq)
+
+    def batch_at(r: OffsetRange) -> int:
+        starts, seqs = begun.get(r.topic_partition, ([], []))
+        at = bisect_right(starts, r.from_offset)
+        return seqs[at - 1] if at else 0
+
+    return sorted((ranges for _, ranges in standing), key=lambda ranges: (min(map(batch_at, ranges)), ranges))
+
+
+def _check_whole(past: Past, selection: tuple[OffsetRange, ...]) -> dict[int, Chunk]:
+    """The batches that the selection is made of, by number; rows that aggregate have no other identity.
+
+    Raises:
+        RequestError: it cuts through a batch, or holds offsets of none.
+    """
+    whole = whole_batches(selection, past.batch_ranges())
+    bounds = merged(r for chunk in whole.values() for r in chunk)
+    if bounds != selection:
+        near = f"{min(whole)}..{max(whole)}" if whole else f"1..{past.cursor.seq}"
+        raise RequestError(
+            f"the rows of {past.pipeline.name} belong to whole batches (`identity: batch`), and this cuts through them",
+            fix=f"Nearest are batches {near}" + (f": {some(map(str, bounds))}" if bounds else ""),
+        )
+    return whole
+
+
+def _report(past: Past, saved: SavedReplay, there: list[Receipt], landed: int) -> ReplayReport:
+    records: dict[TopicPartition, int] = {}
+    for r in saved.selection:
+        records[r.topic_partition] = records.get(r.topic_partition, 0) + r.count
+    total = sum(records.values())
+    size = past.cursor.record_bytes
+    rate = _observed_rate(past)
+    replaces = []
+    for receipt, standing in reversed(live(there)):
+        hit = total_count(common(standing, saved.selection))
+        if hit:
+            load = receipt.load
+            name = f"batch {load.seq}" if load.replay is None else f"replay {load.replay}, chunk {load.seq}"
+            rows = round(receipt.rows * hit / total_count(load.ranges))
+            replaces.append(Replaced(name, hit, rows, load.transform))
+    return ReplayReport(
+        records=records,
+        chunks=len(saved.chunks),
+        bytes=None if size is None else round(size * total),
+        seconds=None if rate is None else total / rate,
+        lost=saved.lost,
+        replaces=tuple(replaces),
+        landed=landed,
+    )
+
+
+def _observed_rate(past: Past) -> float | None:
+    """Offsets per second from planned to committed in the sink, over the newest batches; None where none can be told."""
+    offsets = seconds = 0.0
+    keys = {key.seq: key.key for key in past.listing.ranges}
+    for seq, receipt in list(past.batches().items())[-LOOK_BACK:]:
+        if seq in keys:
+            passed_s = (receipt.committed_at_ms - past.ledger.saved_range(keys[seq]).planned_at_ms) / 1000
+            offsets += total_count(receipt.load.ranges) if passed_s > 0 else 0
+            seconds += max(passed_s, 0)
+    return offsets / seconds if offsets else None
+
+
+@dataclass(frozen=True)
+class ReplayVerdict:
+    """A replay that is whole: chunks, offsets, rows in its commits, the transform's version, and what a log no longer holds."""
+
+    chunks: int
+    offsets: int
+    rows: int
+    transform: str
+    expired: tuple[OffsetRange, ...] = ()
+
+
+def verify_replay(saved: SavedReplay, *, sink: SinkHistory, brokers: Brokers, level: Any = "read_committed") -> ReplayVerdict:
+    """Compare the receipts in the table with what was planned, and with the log.
+
+    Raises:
+        ReceiptMismatch: chunks are missing, or were made by different versions of the transform; the message names them.
+        TopicRecreated: a topic is not the one that the replay was planned for.
+        SinkError, KafkaError: the table or the brokers cannot tell.
+    """
+    receipts = sink.receipts(saved.table, saved.pipeline)
+    landed = landed_chunks(saved, receipts)
+    missing = [f"chunk {n} ({some(map(str, saved.chunks[n]), 2)})" for n in range(len(saved.chunks)) if n not in landed]
+    if missing:
+        raise ReceiptMismatch(
+            f"{len(missing)} of {len(saved.chunks)} chunks of replay {saved.replay} are not in {saved.table}: {some(missing)}",
+            fix="Clear the failed load tasks, or trigger the same replay again: only what is missing is loaded",
+            missing=len(missing),
+        )
+    made_by = {r.load.transform for r in landed.values()}
+    before = {(r.load.replay, r.load.seq): r for r in receipts if r.load.replay in saved.resumes}
+    made_by |= {r.load.transform for r in before.values()}
+    if len(made_by) > 1:
+        raise ReceiptMismatch(
+            f"the chunks of replay {saved.replay} were made by different versions: {some(sorted(made_by))}",
+            fix="The transform changed meanwhile: replay once more",
+        )
+    watermarks = brokers.watermarks(sorted(saved.topic_ids), isolation_level=level)
+    check_same_topics(saved.topic_ids, watermarks.topic_ids, since=PLANNED, fix=AS_THEY_ARE)
+    retained = [OffsetRange(tp.topic, tp.partition, low, watermarks.latest[tp]) for tp, low in watermarks.earliest.items()]
+    return ReplayVerdict(
+        chunks=len(saved.chunks),
+        offsets=total_count(saved.selection),
+        rows=sum(r.rows for r in landed.values()),
+        transform=min(made_by),
+        expired=without(saved.selection, retained),
+    )

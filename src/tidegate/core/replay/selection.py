@@ -1,0 +1,301 @@
+"""Which offsets a replay means: its request, resolved and checked against what the schedule and the table say of the past.
+
+Every fault of every partition is told in one refusal, with the bounds of what can be replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import RequestError, some
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, disjoint, total_count
+from tidegate.core.ports import Brokers, SinkHistory, StateStore
+from tidegate.core.replay.chunks import common, live, merged
+from tidegate.core.replay.request import Asked, ReplayRequest, wanted_versions
+from tidegate.core.schedule.plan import Watermarks, other_topics
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger, Listing
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the schedule and the table say of the past of one pipeline; `receipts` are its table's, the oldest commit first."""
+
+    pipeline: Pipeline
+    ledger: Ledger
+    listing: Listing
+    cursor: Cursor
+    brokers: Brokers
+    sink: SinkHistory
+    receipts: list[Receipt] = field(default_factory=list)
+
+    @staticmethod
+    def read(pipeline: Pipeline, store: StateStore, brokers: Brokers, sink: SinkHistory) -> Past:
+        """All of it, as it is now.
+
+        Raises:
+            RequestError: the pipeline has no cursor.
+            StateError, SinkError: the schedule or the table cannot be read or believed.
+        """
+        ledger = Ledger(store, pipeline.name)
+        listing = ledger.listing()
+        if not listing.has_cursor:
+            raise RequestError(f"{pipeline.name} has no cursor: there is nothing to replay", fix="Let the pipeline run first")
+        receipts = sink.receipts(pipeline.sink.table, pipeline.name)
+        return Past(pipeline, ledger, listing, ledger.cursor(), brokers, sink, receipts)
+
+    def batches(self) -> dict[int, Receipt]:
+        """The newest receipt of every committed batch whose topics are still the same ones, by number, in order."""
+        found = {r.load.seq: r for r in self.receipts if r.load.replay is None and r.load.seq <= self.cursor.seq}
+        return {seq: r for seq, r in sorted(found.items()) if self.same_topics(r.load.topic_ids)}
+
+    def batch_ranges(self) -> dict[int, tuple[OffsetRange, ...]]:
+        """What every committed batch has read, by number, in order: by its receipt, or else by its Variable.
+
+        Batches whose topics were created again since are left out.
+        """
+        found = {seq: receipt.load.ranges for seq, receipt in self.batches().items()}
+        told = {r.load.seq for r in self.receipts if r.load.replay is None}
+        for key in self.listing.ranges:
+            if key.seq <= self.cursor.seq and key.seq not in told:
+                saved = self.ledger.saved_range(key.key)
+                if saved.to_load and self.same_topics(saved.topic_ids):
+                    found[key.seq] = saved.to_load
+        return dict(sorted(found.items()))
+
+    def same_topics(self, topic_ids: Mapping[str, str]) -> bool:
+        """Whether offsets under these topic ids mean the records that the cursor counts."""
+        return not other_topics(topic_ids, self.cursor.topic_ids)
+
+    def batch_of_run(self, run_id: str) -> tuple[int, tuple[OffsetRange, ...], Mapping[str, str]] | None:
+        """Number, ranges and topic ids of a run's batch, by its Variable, or else by the table's history."""
+        key = self.listing.of_run(run_id)
+        if key is not None:
+            saved = self.ledger.saved_range(key.key)
+            return saved.seq, saved.to_load, saved.topic_ids
+        loads = (r.load for r in reversed(self.receipts) if r.load.replay is None and r.load.run_id == run_id)
+        found = next(loads, None)
+        return None if found is None else (found.seq, found.ranges, found.topic_ids)
+
+
+def select(past: Past, request: ReplayRequest) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...], dict[str, str]]:
+    """The offsets that a request means now, what of them is no longer retained, and the ids of their topics.
+
+    Raises:
+        RequestError: it means none, or some that cannot be replayed; the message names the valid bounds.
+        StateError, KafkaError: the schedule or the brokers cannot tell.
+    """
+    if request.from_ms is not None or request.until_ms is not None:
+        watermarks = _watermarks(past, {tp.topic for tp in past.cursor.offsets})
+        asked = _by_time(past, request, watermarks)
+    else:
+        if request.offsets:
+            asked = _by_offsets(past, request.offsets)
+        elif request.batches is not None:
+            asked = _exactly(_by_batches(past, *request.batches))
+        elif request.run_id is not None:
+            asked = _exactly(_by_run(past, request.run_id))
+        else:
+            asked = _exactly(_by_versions(past, str(request.versions)))
+        watermarks = _watermarks(past, {str(a.topic) for a in asked})
+    selection, lost = _checked(past, asked, watermarks, accept_loss=request.accept_loss)
+    return selection, lost, {topic: watermarks.topic_ids[topic] for topic in sorted({r.topic for r in selection})}
+
+
+def _watermarks(past: Past, topics: set[str]) -> Watermarks:
+    level = past.pipeline.source.isolation_level
+    found = past.brokers.watermarks(sorted(topics), isolation_level=level)
+    for topic, topic_id in other_topics(past.cursor.topic_ids, found.topic_ids).items():
+        raise RequestError(
+            f"topic {topic} was deleted and created again: its id is {topic_id}, "
+            f"the cursor's {past.cursor.topic_ids[topic]}, and its offsets mean other records",
+            fix=f"To start it anew, run `tidegate accept recreated {past.pipeline.name} {topic}`",
+            topic=topic,
+        )
+    return found
+
+
+def _exactly(ranges: Iterable[OffsetRange]) -> list[Asked]:
+    return [Asked(r.topic, r.partition, r.from_offset, r.until_offset) for r in merged(ranges)]
+
+
+def _by_offsets(past: Past, asked: Sequence[Asked]) -> list[Asked]:
+    """One range for each partition that is named, or meant."""
+    found: list[Asked] = []
+    for a in asked:
+        meant = [
+            tp for tp in sorted(past.cursor.offsets) if a.topic in (None, tp.topic) and a.partition in (None, tp.partition)
+        ]
+        if not meant:
+            where = f"topic {a.topic}" if a.partition is None else f"{a.topic or 'partition'}-{a.partition}"
+            raise RequestError(
+                f"{past.pipeline.name} has read nothing of {where}",
+                fix=f"It can replay {_told(_valid(past, _watermarks(past, {tp.topic for tp in past.cursor.offsets})))}",
+            )
+        found += [Asked(tp.topic, tp.partition, a.from_offset, a.until_offset) for tp in meant]
+    return found
+
+
+def _told(valid: Mapping[TopicPartition, tuple[int, int]]) -> str:
+    return some(f"{tp} [{low}, {high})" for tp, (low, high) in sorted(valid.items()))
+
+
+def _by_time(past: Past, request: ReplayRequest, watermarks: Watermarks) -> list[Asked]:
+    """Between the first records at or after the two times; where no record is that late, the cursor."""
+    valid = _valid(past, watermarks)
+
+    def resolved(at_ms: int | None, side: int) -> dict[TopicPartition, int]:
+        if at_ms is None:
+            return {tp: bounds[side] for tp, bounds in valid.items()}
+        found = past.brokers.offsets_at(dict.fromkeys(valid, at_ms))
+        return {tp: high if found[tp] is None else min(found[tp] or 0, high) for tp, (_, high) in valid.items()}
+
+    starts, ends = resolved(request.from_ms, 0), resolved(request.until_ms, 1)
+    asked = [Asked(tp.topic, tp.partition, starts[tp], ends[tp]) for tp in sorted(valid) if starts[tp] < ends[tp]]
+    if not asked:
+        raise RequestError(
+            f"{past.pipeline.name} has read no record with a time "
+            f"from {_time(request.from_ms)} until {_time(request.until_ms)}",
+            fix=f"It can replay {_told(valid)}",
+        )
+    return asked
+
+
+def _time(at_ms: int | None) -> str:
+    return "any" if at_ms is None else f"{at_ms} (epoch ms)"
+
+
+def _by_batches(past: Past, first: int, last: int) -> list[OffsetRange]:
+    newest = past.cursor.seq
+    if not 1 <= first <= last <= newest:
+        fault = "is reversed" if last < first else "is not committed" if last > newest else "does not exist"
+        raise RequestError(f"batches {first}..{last}: this {fault}", fix=f"Batches 1 to {newest} are committed")
+    by_receipt = {r.load.seq: r.load for r in past.receipts if r.load.replay is None}
+    by_variable = {key.seq: key.key for key in past.listing.ranges}
+    found: list[OffsetRange] = []
+    unknown = []
+    for seq in range(first, last + 1):
+        if seq in by_receipt:
+            _check_topics(past, seq, by_receipt[seq].topic_ids)
+            found += by_receipt[seq].ranges
+        elif seq in by_variable:
+            saved = past.ledger.saved_range(by_variable[seq])
+            _check_topics(past, seq, saved.topic_ids)
+            found += saved.to_load
+        else:
+            unknown.append(seq)
+    if unknown:
+        held = sorted(seq for seq in {*by_receipt, *by_variable} if seq <= newest)
+        raise RequestError(
+            f"nothing is known any more of batch {some(map(str, unknown))}",
+            fix=f"Batches that are known: {held[0]} to {held[-1]}" if held else "Ask by offsets instead",
+        )
+    if not total_count(found):
+        raise RequestError(f"batches {first}..{last} hold no offsets", fix=f"Batches 1 to {newest} are committed")
+    return found
+
+
+def _check_topics(past: Past, seq: int, topic_ids: Mapping[str, str]) -> None:
+    if not past.same_topics(topic_ids):
+        raise RequestError(
+            f"batch {seq} was read from a topic that has been deleted and created again since: its offsets mean other records",
+            fix=f"Batches that can be replayed: {some(map(str, past.batches()))}",
+        )
+
+
+def _by_run(past: Past, run_id: str) -> tuple[OffsetRange, ...]:
+    found = past.batch_of_run(run_id)
+    if found is None:
+        raise RequestError(
+            f"no batch of {past.pipeline.name} is known of run {run_id!r}",
+            fix=f"Ask by batch: 1 to {past.cursor.seq} are committed",
+        )
+    seq, ranges, topic_ids = found
+    if seq > past.cursor.seq:
+        raise RequestError(
+            f"batch {seq} of run {run_id} is not committed: the schedule loads it", fix=f"Batches 1 to {past.cursor.seq} are"
+        )
+    _check_topics(past, seq, topic_ids)
+    if not ranges:
+        raise RequestError(f"batch {seq} of run {run_id} holds no offsets")
+    return ranges
+
+
+def _by_versions(past: Past, versions: str) -> list[OffsetRange]:
+    wants = wanted_versions(versions)
+    until = [OffsetRange(tp.topic, tp.partition, 0, offset) for tp, offset in past.cursor.offsets.items()]
+    standing = live([r for r in past.receipts if past.same_topics(r.load.topic_ids)])
+    found = [r for receipt, ranges in standing if wants(receipt.load.transform) for r in common(ranges, until)]
+    if not found:
+        there = sorted({receipt.load.transform for receipt, _ in standing})
+        raise RequestError(
+            f"no row of {past.pipeline.sink.table} was loaded by a version {versions}",
+            fix=f"Its rows were loaded by {some(there) or 'nothing that is still known'}",
+        )
+    return found
+
+
+def _valid(past: Past, watermarks: Watermarks) -> dict[TopicPartition, tuple[int, int]]:
+    """What can be replayed of each partition that was read and still exists: retained, and before the cursor."""
+    return {
+        tp: (min(watermarks.earliest[tp], end), end)
+        for tp, offset in past.cursor.offsets.items()
+        if tp in watermarks.latest
+        for end in [min(offset, watermarks.latest[tp])]
+    }
+
+
+def _checked(
+    past: Past, asked: Iterable[Asked], watermarks: Watermarks, *, accept_loss: bool
+) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
+    """The selection, and what of it is lost; every fault of every partition in one refusal."""
+    valid = _valid(past, watermarks)
+    faults: list[str] = []
+    bounds: dict[TopicPartition, tuple[int, int]] = {}
+    found: list[OffsetRange] = []
+    lost: list[OffsetRange] = []
+    for a in asked:
+        tp = TopicPartition(str(a.topic), a.partition or 0)
+        if tp not in valid:
+            faults.append(f"{tp} is gone from the brokers")
+            continue
+        low, high = valid[tp]
+        start, end = (low if a.from_offset is None else a.from_offset), (high if a.until_offset is None else a.until_offset)
+        fault = _fault(start, end, low, high, accept_loss=accept_loss)
+        if fault is not None:
+            faults.append(f"{tp} [{start}, {end}) {fault}")
+            bounds[tp] = low, high
+            continue
+        kept = max(start, min(low, end))
+        lost += [OffsetRange(tp.topic, tp.partition, start, kept)] if start < kept else []
+        found += [OffsetRange(tp.topic, tp.partition, kept, end)] if kept < end else []
+    if faults:
+        accept = ", or accept the loss" if any("retained" in fault for fault in faults) else ""
+        raise RequestError(
+            f"this cannot be replayed: {some(faults)}",
+            fix=f"{past.pipeline.name} can replay {_told(bounds or valid)}{accept}",
+        )
+    selection = disjoint(found)
+    if not selection:
+        raise RequestError(
+            f"nothing of it is retained: {some(map(str, lost))}",
+            fix=f"{past.pipeline.name} can replay {_told(valid)}",
+        )
+    return merged(selection), disjoint(lost)
+
+
+def _fault(start: int, end: int, low: int, high: int, *, accept_loss: bool) -> str | None:
+    if start < 0 or end < 0:
+        return "is negative"
+    if end < start:
+        return "is reversed"
+    if end == start:
+        return "is empty"
+    if end > high:
+        return "goes past the cursor"
+    if start < low and not accept_loss:
+        return f"is retained from {low} on only"
+    return None

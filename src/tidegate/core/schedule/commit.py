@@ -1,0 +1,206 @@
+"""Moving the cursor: a requirement and an update, as data, applied by a pure function.
+
+Airflow Variables have no compare-and-set, so the check and the write are two steps and a race between them stays possible;
+`max_active_runs=1` makes it rare, and the sink, whose loads replace what they read, makes it harmless. What can be decided
+from the values alone is decided here:
+
+    cursor at the requirement                      -> the update is applied
+    cursor already at or past what it would reach  -> nothing to do: this commit has happened
+    anything else                                  -> CommitConflict, nothing changed
+
+The manner is PyIceberg's `(updates, requirements)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tidegate.core.errors import CommitConflict, ReceiptMismatch, some
+from tidegate.core.load.receipt import Receipt, task_properties
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, from_offsets, until_offsets
+from tidegate.core.replay.chunks import merged, without
+from tidegate.core.schedule.plan import SavedRange, other_topics
+from tidegate.core.state.cursor import Cursor
+
+
+@dataclass(frozen=True)
+class RequireCursorAt:
+    """The cursor has committed batch `seq`, and stands at `offsets` for these partitions, of topics with these ids.
+
+    It does not know the `absent` partitions, and was not rebuilt since: its `generation` is the one that the range was planned
+    under.
+    """
+
+    seq: int
+    offsets: Mapping[TopicPartition, int]
+    absent: frozenset[TopicPartition] = frozenset()
+    generation: int = 0
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def holds_for(self, cursor: Cursor) -> bool:
+        """Whether the cursor is there."""
+        return next(self.faults(cursor), None) is None
+
+    def faults(self, cursor: Cursor) -> Iterator[str]:
+        """What of this is otherwise in the cursor, one clause for each."""
+        if cursor.seq != self.seq:
+            yield f"the cursor is at batch {cursor.seq}, not {self.seq}"
+        if cursor.generation != self.generation:
+            yield f"the cursor is of generation {cursor.generation}, not {self.generation}"
+        for topic, topic_id in other_topics(self.topic_ids, cursor.topic_ids).items():
+            yield f"the cursor has the topic id {topic_id} of {topic}, not {self.topic_ids[topic]}"
+        for tp, offset in self.offsets.items():
+            at = cursor.offsets.get(tp)
+            if at is None:
+                yield f"the cursor does not know {tp}, expected at {offset}"
+            elif at != offset:
+                yield f"the cursor has {tp} at {at}, not {offset} ({at - offset:+,} offsets)"
+        for tp in sorted(self.absent & cursor.offsets.keys()):
+            yield f"the cursor has {tp} at {cursor.offsets[tp]}, which it should not know"
+
+
+@dataclass(frozen=True)
+class AdvanceCursor:
+    """Batch `seq` is committed: the next offsets of its partitions are `offsets`."""
+
+    seq: int
+    offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    receipt: Mapping[str, Any] | None = None
+    retired: frozenset[TopicPartition] = frozenset()
+    fired_at_ms: int | None = None
+    record_bytes: float | None = None
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    absent: tuple[OffsetRange, ...] = ()
+    former: Mapping[TopicPartition, int] = field(default_factory=dict)
+    present: tuple[OffsetRange, ...] = ()
+
+    def happened_in(self, cursor: Cursor) -> bool:
+        """Whether the cursor has this update behind it."""
+        return cursor.seq >= self.seq and all(cursor.offsets.get(tp, -1) >= offset for tp, offset in self.offsets.items())
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What has to hold, and what changes then."""
+
+    requirement: RequireCursorAt
+    update: AdvanceCursor
+
+
+def commit_of(
+    saved: SavedRange,
+    receipt: Receipt | None,
+    *,
+    record_bytes: float | None = None,
+    absent: Iterable[OffsetRange] = (),
+) -> Commit:
+    """The commit of a saved range whose load left `receipt`; None where there was nothing to load.
+
+    Args:
+        saved: what was planned.
+        receipt: what the sink holds of it.
+        record_bytes: mean size of the records, where the load observed it.
+        absent: what an operator accepted for this batch to be missing in the table, also after the range was saved.
+
+    Raises:
+        ReceiptMismatch: the receipt is another batch's, or does not cover the range.
+    """
+    if saved.to_load:
+        _check_receipt(saved, receipt)
+    return Commit(
+        requirement_of(saved),
+        AdvanceCursor(
+            saved.seq,
+            until_offsets(saved.ranges),
+            saved.topic_ids,
+            None if receipt is None else receipt.summary(),
+            frozenset(saved.retired),
+            saved.planned_at_ms,
+            record_bytes,
+            _begun(saved),
+            merged([*saved.absent, *absent, *saved.skipped]),
+            _former(saved),
+            saved.present,
+        ),
+    )
+
+
+def requirement_of(saved: SavedRange) -> RequireCursorAt:
+    """Where the cursor was when this range was planned."""
+    known = {d.topic_partition for d in saved.decisions if d.from_reason == "cursor"}
+    starts = from_offsets(saved.ranges)
+    offsets = {tp: offset for tp, offset in starts.items() if tp in known} | dict(saved.jumped)
+    anew = {d.topic_partition.topic for d in saved.decisions if d.from_reason == "recreated"}
+    topic_ids = {topic: topic_id for topic, topic_id in saved.topic_ids.items() if topic not in anew}
+    return RequireCursorAt(saved.seq - 1, offsets, frozenset(starts.keys() - offsets.keys()), saved.generation, topic_ids)
+
+
+def outcome_of(saved: SavedRange) -> RequireCursorAt:
+    """Where the cursor is once this range is committed, and nothing later."""
+    return RequireCursorAt(saved.seq, until_offsets(saved.ranges), frozenset(saved.retired), saved.generation, saved.topic_ids)
+
+
+def _begun(saved: SavedRange) -> dict[TopicPartition, int]:
+    """Where the partitions begin that this range is the first of."""
+    continued = {d.topic_partition for d in saved.decisions if d.from_reason in ("cursor", "accepted loss")}
+    return {tp: offset for tp, offset in from_offsets(saved.ranges).items() if tp not in continued}
+
+
+def _former(saved: SavedRange) -> dict[TopicPartition, int]:
+    """How far the topics had been read that this range starts anew."""
+    anew = {d.topic_partition for d in saved.decisions if d.from_reason == "recreated"}
+    return {tp: offset for tp, offset in saved.jumped.items() if tp in anew}
+
+
+def _check_receipt(saved: SavedRange, receipt: Receipt | None) -> None:
+    if receipt is None:
+        raise ReceiptMismatch(f"batch {saved.seq} of {saved.pipeline} has no receipt", fix="Clear the run's load task")
+    if receipt.load.task != task_properties(saved.pipeline, saved.seq) or not receipt.covers(saved.to_load):
+        raise ReceiptMismatch(
+            f"the receipt of batch {receipt.load.seq} of {receipt.load.pipeline} "
+            f"does not cover batch {saved.seq} of {saved.pipeline}",
+            fix="Clear the run's load task",
+            snapshot=receipt.snapshot,
+        )
+
+
+def _not_passed(former: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Those that the new topic has not replaced yet, row by row."""
+    return {tp: until for tp, until in former.items() if offsets.get(tp, 0) < until}
+
+
+def apply(cursor: Cursor, commit: Commit) -> Cursor:
+    """The cursor after the commit; the very same object when the commit has happened already.
+
+    Raises:
+        CommitConflict: the requirement does not hold and the update has not happened.
+    """
+    if commit.requirement.holds_for(cursor):
+        update = commit.update
+        offsets = {tp: offset for tp, offset in {**cursor.offsets, **update.offsets}.items() if tp not in update.retired}
+        topics = {tp.topic for tp in offsets}
+        anew = other_topics(cursor.topic_ids, update.topic_ids)
+        return replace(
+            cursor,
+            seq=update.seq,
+            offsets=offsets,
+            topic_ids={t: topic_id for t, topic_id in {**cursor.topic_ids, **update.topic_ids}.items() if t in topics},
+            receipt=update.receipt if update.receipt is not None else cursor.receipt,
+            previous=cursor.receipt if update.receipt is not None else cursor.previous,
+            fired_at_ms=update.fired_at_ms if update.fired_at_ms is not None else cursor.fired_at_ms,
+            record_bytes=update.record_bytes if update.record_bytes is not None else cursor.record_bytes,
+            starts={tp: offset for tp, offset in {**cursor.starts, **update.starts}.items() if tp in offsets},
+            absent=without([*(r for r in cursor.absent if r.topic not in anew), *update.absent], update.present),
+            former=_not_passed({**cursor.former, **update.former}, offsets),
+        )
+    if commit.update.happened_in(cursor):
+        return cursor
+    raise CommitConflict(
+        f"the commit of batch {commit.update.seq} of {cursor.pipeline} does not go on from the cursor: "
+        f"{some(commit.requirement.faults(cursor))}",
+        fix="Another run has moved the cursor; nothing was changed, and each record is in the table once. Trigger a new run",
+        seq=cursor.seq,
+    )

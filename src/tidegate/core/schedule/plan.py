@@ -1,0 +1,529 @@
+"""Which offsets a run reads, and why: a pure function of the cursor, the brokers' watermarks and the policy.
+
+A bound that is not resolved yet ("earliest") is a word of the policy; a plan holds numbers only. Every partition of a plan
+has a `Decision` that names what set its two bounds, so that a saved range explains itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tidegate.core.errors import (
+    ConfigError,
+    CursorBeyondLog,
+    OffsetsExpired,
+    PartitionsDeleted,
+    PartitionsLeftOut,
+    RequestError,
+    TopicRecreated,
+    some,
+)
+from tidegate.core.offsets.ranges import (
+    OffsetRange,
+    TopicPartition,
+    covers,
+    offsets_from_json,
+    offsets_to_json,
+    ranges_from_json,
+    ranges_to_json,
+    selection_from_json,
+    selection_to_json,
+    total_count,
+)
+from tidegate.core.rates import max_messages_per_partition, share_limit
+from tidegate.core.state.codec import Shape
+from tidegate.core.state.cursor import Cursor, Positions
+
+FromReason = Literal[
+    "cursor", "earliest", "latest", "timestamp", "offsets", "new partition", "accepted loss", "recreated", "rebuilt"
+]
+UntilReason = Literal["log end", "until", "max_rate_per_partition", "max_bytes", "max_records", "rebuilt"]
+
+PROBE_RECORDS = 10_000
+"""Records of a batch whose size in bytes is limited before any record's size was observed."""
+NAMED = 10
+"""Partitions that one message names."""
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """What the brokers hold: earliest retained offset and log end (exclusive) by partition, and topic ids (KIP-516)."""
+
+    earliest: Mapping[TopicPartition, int]
+    latest: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.earliest.keys() != self.latest.keys():
+            raise RequestError("earliest and latest name different partitions")
+        for tp, latest in self.latest.items():
+            if not 0 <= self.earliest[tp] <= latest:
+                raise RequestError(f"{tp}: the log cannot hold [{self.earliest[tp]}, {latest})")
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What an operator has accepted for one batch, the one with sequence number `seq`, and for no other.
+
+    `loss` are ranges that retention deleted unread; `recreated` are topics with the id under which they are to start anew;
+    `absent` are committed ranges that the table does not hold any more.
+    """
+
+    seq: int
+    loss: tuple[OffsetRange, ...] = ()
+    recreated: Mapping[str, str] = field(default_factory=dict)
+    absent: tuple[OffsetRange, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "seq": self.seq,
+            "loss": ranges_to_json(self.loss),
+            "recreated": dict(self.recreated),
+            "absent": selection_to_json(self.absent),
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Accepted:
+        """The inverse of `to_json`.
+
+        Raises:
+            StateCorrupt: the value is not what `to_json` makes.
+        """
+        with Shape("an acceptance has the wrong shape", "Delete the Variable and accept again"):
+            return Accepted(
+                value["seq"],
+                ranges_from_json(value["loss"]),
+                dict(value["recreated"]),
+                selection_from_json(value.get("absent", {})),
+            )
+
+
+@dataclass(frozen=True)
+class RangePolicy:
+    """What a pipeline, a trigger and an operator ask of a plan. Absent limits do not limit.
+
+    Args:
+        start: where a pipeline without a cursor begins: a word, or the resolved offset of each partition (others: earliest).
+        start_reason: where resolved offsets came from.
+        on_deleted: what to do when a partition of the cursor is gone: stop, or retire it from the cursor.
+        until: exclusive ends that a trigger asked for; partitions it does not name are not read.
+        max_rate_per_partition: records/s, times the interval. min_rate_per_partition: records of a batch; beats the maximum.
+        max_bytes: of the batch, by `record_bytes`, the mean size observed; before one is known, a batch probes.
+        max_records: of the batch, shared by lag (`share_limit`).
+        min_records: no batch before so many wait, or `max_delay_s` seconds have passed since the last one.
+        accepted: what an operator accepted for this batch.
+        begin: partitions that this run is the first to read, and that begin at `start`; all of them in a first run.
+        left_out: partitions of the cursor that the pipeline's file does not name any more.
+    """
+
+    start: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest"
+    start_reason: Literal["timestamp", "offsets"] = "offsets"
+    on_deleted: Literal["stop", "retire"] = "stop"
+    until: Mapping[TopicPartition, int] | None = None
+    max_rate_per_partition: int | None = None
+    min_rate_per_partition: int = 1
+    max_bytes: int | None = None
+    record_bytes: float | None = None
+    max_records: int | None = None
+    min_records: int | None = None
+    max_delay_s: float | None = None
+    accepted: Accepted | None = None
+    begin: frozenset[TopicPartition] = frozenset()
+    left_out: frozenset[TopicPartition] = frozenset()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
+            raise ConfigError(f'a start is "earliest", "latest" or offsets, not {self.start!r}')
+        if self.on_deleted not in ("stop", "retire"):
+            raise ConfigError(f'on_deleted is "stop" or "retire", not {self.on_deleted!r}')
+        for name in ("max_rate_per_partition", "max_bytes", "max_records", "min_records"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise RequestError(f"{name}: expected a positive integer, got {value!r}")
+
+
+@dataclass(frozen=True, order=True)
+class Decision:
+    """Why one partition's range is what it is."""
+
+    topic_partition: TopicPartition
+    from_reason: FromReason
+    until_reason: UntilReason
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Why there is nothing to do."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The ranges of one batch, sorted, with a decision for each; or a skip, and then nothing else.
+
+    A range may be empty where it moves or fixes a partition's position. `jumped` are the positions of the cursor that a range
+    does not start at (accepted loss, recreated topics); `retired` are partitions that leave the cursor.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    decisions: tuple[Decision, ...]
+    skip: Skip | None = None
+    jumped: Mapping[TopicPartition, int] = field(default_factory=dict)
+    retired: tuple[TopicPartition, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Offsets in all ranges together."""
+        return total_count(self.ranges)
+
+
+def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, interval_s: float, now_ms: int) -> Plan:
+    """The next batch after `cursor`.
+
+    Args:
+        cursor: how far the pipeline has come; `Cursor(pipeline)` for one that never ran.
+        watermarks: of every partition that the pipeline reads.
+        policy: limits and requests.
+        interval_s: seconds between runs, for limits given as a rate.
+        now_ms: the time, epoch ms, for limits that depend on it.
+
+    Raises:
+        OffsetsOutOfRange: the cursor and the log do not fit (a subclass says how); never read around.
+        RequestError: `policy.until` or the start names an unknown partition, or an offset outside what can be read.
+    """
+    recreated = _recreated(cursor, watermarks, policy)
+    retired = _retired(cursor, watermarks, policy, recreated)
+    expired = _expired(cursor, watermarks, policy, recreated)
+    _check_not_beyond(cursor, watermarks, recreated)
+    starts = _starts(cursor, watermarks, policy, recreated=recreated, expired=expired)
+    from_offsets = {tp: offset for tp, (offset, _) in starts.items()}
+    jumped = {tp: cursor.offsets[tp] for tp, (_, reason) in starts.items() if reason != "cursor" and tp in cursor.offsets}
+    waiting = sum(watermarks.latest[tp] - offset for tp, offset in from_offsets.items())
+    if not (jumped or retired) and (skip := _too_early(waiting, cursor, policy, now_ms)) is not None:
+        return Plan((), (), skip)
+
+    ends, until_reasons = _ends(from_offsets, watermarks, policy, interval_s)
+    ranges: list[OffsetRange] = []
+    decisions: list[Decision] = []
+    for tp, (from_offset, from_reason) in starts.items():
+        if ends[tp] > from_offset or from_reason != "cursor":
+            ranges.append(OffsetRange(tp.topic, tp.partition, from_offset, ends[tp]))
+            decisions.append(Decision(tp, from_reason, until_reasons[tp]))
+    if not ranges and not retired:
+        end = "the end of the log" if policy.until is None else "the `until` asked for"
+        return Plan((), (), Skip(f"nothing new: the cursor is at {end}"))
+    return Plan(tuple(ranges), tuple(decisions), jumped=jumped, retired=retired)
+
+
+def other_topics(known: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    """The ids in `found` of topics that have another id in `known`. A topic whose id nobody tells is taken for the same."""
+    return {topic: found[topic] for topic, topic_id in known.items() if found.get(topic, topic_id) != topic_id}
+
+
+def check_same_topics(known: Mapping[str, str], found: Mapping[str, str], *, since: str, fix: str) -> None:
+    """Refuse offsets of topics that have another id now: they mean other records.
+
+    Args:
+        known: topic ids that the offsets belong to.
+        found: what the brokers say now.
+        since: what happened under the known ids, for the error.
+        fix: the error's fix.
+
+    Raises:
+        TopicRecreated: a topic was deleted and created again.
+    """
+    for topic, topic_id in other_topics(known, found).items():
+        raise TopicRecreated(
+            f"topic {topic} was deleted and created again since {since}: its id is {topic_id}, it was {known[topic]}",
+            fix=f"Its offsets mean other records now. {fix}",
+            topic=topic,
+            topic_id=topic_id,
+        )
+
+
+def _recreated(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy) -> frozenset[str]:
+    accepted = policy.accepted.recreated if policy.accepted else {}
+    found = other_topics(cursor.topic_ids, watermarks.topic_ids)
+    for topic, topic_id in found.items():
+        if topic_id != accepted.get(topic):
+            raise TopicRecreated(
+                f"topic {topic} was deleted and created again: its id is {topic_id}, the cursor's {cursor.topic_ids[topic]}",
+                fix=f"Its offsets mean other records. To start anew, run `tidegate accept recreated {cursor.pipeline} {topic}`",
+                topic=topic,
+                topic_id=topic_id,
+            )
+    return frozenset(found)
+
+
+def _retired(
+    cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, recreated: frozenset[str]
+) -> tuple[TopicPartition, ...]:
+    gone = sorted(tp for tp in cursor.offsets if tp not in watermarks.latest)
+    stopping = [tp for tp in gone if tp.topic not in recreated]
+    unread = [tp for tp in stopping if tp in policy.left_out]
+    if unread and policy.on_deleted == "stop":
+        told = some(map(str, unread), NAMED)
+        raise PartitionsLeftOut(
+            f"the pipeline's file does not read {told} any more, which the cursor of {cursor.pipeline} has read",
+            fix="Name the topic in `source` again, or set `source.on_deleted: retire`, which drops it from the cursor and "
+            "leaves its rows in the table; a topic with another name is a new topic, and begins at `source.start`",
+            partitions=told,
+        )
+    if stopping and policy.on_deleted == "stop":
+        told = some(map(str, stopping), NAMED)
+        raise PartitionsDeleted(
+            f"{told} is gone, which the cursor of {cursor.pipeline} reads",
+            fix="Restore the topic, or let `source.on_deleted: retire` drop what is gone from the cursor",
+            partitions=told,
+        )
+    return tuple(gone)
+
+
+def _expired(
+    cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, recreated: frozenset[str]
+) -> frozenset[TopicPartition]:
+    lost = expired_ranges(cursor, watermarks, recreated)
+    accepted = policy.accepted.loss if policy.accepted else ()
+    open_loss = [r for r in lost if not covers(accepted, [r])]
+    if open_loss:
+        told = ", ".join(f"{r} = {r.count} offsets" for r in open_loss)
+        raise OffsetsExpired(
+            f"retention deleted records before {cursor.pipeline} read them: {told}",
+            fix=f"Nothing was skipped. To record the loss and go on, run `tidegate accept loss {cursor.pipeline}`",
+            lost=told,
+        )
+    return frozenset(r.topic_partition for r in lost)
+
+
+def expired_ranges(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[str] = frozenset()) -> tuple[OffsetRange, ...]:
+    """What the cursor has not read and the log no longer holds, by partition."""
+    return tuple(
+        OffsetRange(tp.topic, tp.partition, offset, watermarks.earliest[tp])
+        for tp, offset in sorted(cursor.offsets.items())
+        if tp.topic not in recreated and tp in watermarks.earliest and offset < watermarks.earliest[tp]
+    )
+
+
+def deleted_of(ranges: Iterable[OffsetRange], watermarks: Watermarks) -> list[OffsetRange]:
+    """What of the ranges the log no longer holds."""
+    earliest = watermarks.earliest
+    return [
+        OffsetRange(r.topic, r.partition, r.from_offset, min(r.until_offset, earliest[r.topic_partition]))
+        for r in ranges
+        if r.from_offset < earliest.get(r.topic_partition, 0)
+    ]
+
+
+def _check_not_beyond(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[str]) -> None:
+    beyond = {
+        tp: (offset, watermarks.latest[tp])
+        for tp, offset in sorted(cursor.offsets.items())
+        if tp.topic not in recreated and tp in watermarks.latest and offset > watermarks.latest[tp]
+    }
+    if beyond:
+        where = ", ".join(f"{tp} at {a}, log end {b}" for tp, (a, b) in beyond.items())
+        raise CursorBeyondLog(
+            f"the cursor of {cursor.pipeline} is beyond the end of the log: {where}",
+            fix="The log was truncated, or another cluster answers at the same address: check the connection first",
+            partitions=where,
+        )
+
+
+def _starts(
+    cursor: Cursor,
+    watermarks: Watermarks,
+    policy: RangePolicy,
+    *,
+    recreated: frozenset[str],
+    expired: frozenset[TopicPartition],
+) -> dict[TopicPartition, tuple[int, FromReason]]:
+    first_run = cursor.seq == 0 and not cursor.offsets
+    if not isinstance(policy.start, str):
+        asked = {tp: offset for tp, offset in policy.start.items() if first_run or tp in policy.begin}
+        _check_offsets("start", asked, watermarks.earliest, watermarks)
+
+    def start_of(tp: TopicPartition) -> tuple[int, FromReason]:
+        if tp.topic in recreated:
+            return watermarks.earliest[tp], "recreated"
+        if tp in expired:
+            return watermarks.earliest[tp], "accepted loss"
+        if tp in cursor.offsets:
+            return cursor.offsets[tp], "cursor"
+        if first_run or tp in policy.begin:
+            return _first(tp, watermarks, policy)
+        return watermarks.earliest[tp], "new partition"  # new to everyone, wherever the pipeline itself began
+
+    return {tp: start_of(tp) for tp in sorted(watermarks.latest)}
+
+
+def _first(tp: TopicPartition, watermarks: Watermarks, policy: RangePolicy) -> tuple[int, FromReason]:
+    if policy.start == "earliest":
+        return watermarks.earliest[tp], "earliest"
+    if policy.start == "latest":
+        return watermarks.latest[tp], "latest"
+    if isinstance(policy.start, Mapping) and tp in policy.start:
+        return policy.start[tp], policy.start_reason
+    return watermarks.earliest[tp], "earliest"
+
+
+def _too_early(waiting: int, cursor: Cursor, policy: RangePolicy, now_ms: int) -> Skip | None:
+    if policy.min_records is None or policy.until is not None or waiting >= policy.min_records or cursor.fired_at_ms is None:
+        return None
+    passed_s = (now_ms - cursor.fired_at_ms) / 1000
+    if policy.max_delay_s is not None and passed_s >= policy.max_delay_s:
+        return None
+    wait = "" if policy.max_delay_s is None else f", and {passed_s:.0f} s of max_delay_s {policy.max_delay_s:g} have passed"
+    return Skip(f"{waiting} records wait, min_records is {policy.min_records}{wait}")
+
+
+def _ends(
+    starts: Mapping[TopicPartition, int], watermarks: Watermarks, policy: RangePolicy, interval_s: float
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, UntilReason]]:
+    ends = {tp: watermarks.latest[tp] for tp in starts}
+    reasons: dict[TopicPartition, UntilReason] = dict.fromkeys(starts, "log end")
+    if policy.until is not None:
+        _check_offsets("until", policy.until, starts, watermarks)
+        for tp in starts:
+            ends[tp], reasons[tp] = policy.until.get(tp, starts[tp]), "until"
+
+    def cap(most: Mapping[TopicPartition, int], reason: UntilReason) -> None:
+        for tp, count in most.items():
+            if starts[tp] + count < ends[tp]:
+                ends[tp], reasons[tp] = starts[tp] + count, reason
+
+    def lags() -> dict[TopicPartition, int]:
+        return {tp: ends[tp] - starts[tp] for tp in starts}
+
+    if policy.max_rate_per_partition is not None:
+        most = max_messages_per_partition(
+            lags(),
+            rate=None,
+            max_rate_per_partition=policy.max_rate_per_partition,
+            min_rate_per_partition=policy.min_rate_per_partition,
+            interval_s=interval_s,
+        )
+        cap(most or {}, "max_rate_per_partition")
+    if policy.max_bytes is not None:
+        records = PROBE_RECORDS if not policy.record_bytes else max(1, int(policy.max_bytes / policy.record_bytes))
+        cap(share_limit(lags(), records), "max_bytes")
+    if policy.max_records is not None:
+        cap(share_limit(lags(), policy.max_records), "max_records")
+    return ends, reasons
+
+
+def _check_offsets(
+    name: str, asked: Mapping[TopicPartition, int], lowest: Mapping[TopicPartition, int], watermarks: Watermarks
+) -> None:
+    for tp, offset in sorted(asked.items()):
+        if tp not in lowest:
+            raise RequestError(
+                f"{name}: {tp} is not a partition of this pipeline", fix=f"It reads {some(map(str, sorted(lowest)), NAMED)}"
+            )
+        if not lowest[tp] <= offset <= watermarks.latest[tp]:
+            raise RequestError(
+                f"{name}: {tp} cannot be at {offset}",
+                fix=f"Give an offset from {lowest[tp]} to {watermarks.latest[tp]} (the end of the log)",
+                partition=str(tp),
+            )
+
+
+@dataclass(frozen=True)
+class SavedRange:
+    """The plan of one DAG run, made durable before any work: written once, never changed.
+
+    `limits` are the limits in force when it was planned; `jumped` and `retired` as in `Plan`; `adopted_from` is the run whose
+    uncommitted range this run took over; `generation` is the cursor's. `others` are the cursor's positions of the partitions
+    that the batch does not read, so that its receipt tells the whole cursor. `absent` is what an operator accepted to be
+    missing in the table when it was planned, `present` what of the cursor's absent ranges the table held then.
+    """
+
+    pipeline: str
+    seq: int
+    run_id: str
+    ranges: tuple[OffsetRange, ...]
+    decisions: tuple[Decision, ...]
+    topic_ids: Mapping[str, str]
+    limits: Mapping[str, Any]
+    planned_at_ms: int
+    jumped: Mapping[TopicPartition, int] = field(default_factory=dict)
+    retired: tuple[TopicPartition, ...] = ()
+    adopted_from: str | None = None
+    generation: int = 0
+    others: Positions | None = None
+    absent: tuple[OffsetRange, ...] = ()
+    present: tuple[OffsetRange, ...] = ()
+
+    @property
+    def skipped(self) -> tuple[OffsetRange, ...]:
+        """The offsets that it passes over, since retention took them and somebody accepted the loss."""
+        lost = {d.topic_partition for d in self.decisions if d.from_reason == "accepted loss"}
+        return tuple(
+            OffsetRange(r.topic, r.partition, self.jumped[r.topic_partition], r.from_offset)
+            for r in self.ranges
+            if r.topic_partition in lost and r.topic_partition in self.jumped
+        )
+
+    @property
+    def to_load(self) -> tuple[OffsetRange, ...]:
+        """The ranges that hold records."""
+        return tuple(r for r in self.ranges if r.count)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready; decisions are grouped by reason, since thousands of partitions share a few."""
+        reasons: dict[str, dict[str, list[int]]] = {}
+        for d in sorted(self.decisions):
+            tp = d.topic_partition
+            reasons.setdefault(f"{d.from_reason} to {d.until_reason}", {}).setdefault(tp.topic, []).append(tp.partition)
+        return {
+            "pipeline": self.pipeline,
+            "seq": self.seq,
+            "run_id": self.run_id,
+            "ranges": ranges_to_json(self.ranges),
+            "reasons": reasons,
+            "topic_ids": dict(self.topic_ids),
+            "limits": dict(self.limits),
+            "planned_at_ms": self.planned_at_ms,
+            "jumped": offsets_to_json(self.jumped),
+            "retired": [[tp.topic, tp.partition] for tp in self.retired],
+            "adopted_from": self.adopted_from,
+            "generation": self.generation,
+            "others": None if self.others is None else self.others.to_json(),
+            "absent": selection_to_json(self.absent),
+            "present": selection_to_json(self.present),
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> SavedRange:
+        """The inverse of `to_json`.
+
+        Raises:
+            StateCorrupt: the value is not what `to_json` makes.
+        """
+        with Shape("a saved range has the wrong shape", "It is written once by the plan task and never edited"):
+            decisions = []
+            for reason, topics in value["reasons"].items():
+                from_reason, until_reason = reason.split(" to ")
+                decisions += [
+                    Decision(TopicPartition(t, p), from_reason, until_reason) for t, numbers in topics.items() for p in numbers
+                ]
+            return SavedRange(
+                pipeline=value["pipeline"],
+                seq=value["seq"],
+                run_id=value["run_id"],
+                ranges=ranges_from_json(value["ranges"]),
+                decisions=tuple(sorted(decisions)),
+                topic_ids=dict(value["topic_ids"]),
+                limits=dict(value["limits"]),
+                planned_at_ms=value["planned_at_ms"],
+                jumped=offsets_from_json(value["jumped"]),
+                retired=tuple(TopicPartition(topic, partition) for topic, partition in value["retired"]),
+                adopted_from=value["adopted_from"],
+                generation=value.get("generation", 0),
+                others=None if value.get("others") is None else Positions.from_json(value["others"]),
+                absent=selection_from_json(value.get("absent", {})),
+                present=selection_from_json(value.get("present", {})),
+            )

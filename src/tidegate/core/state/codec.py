@@ -1,0 +1,175 @@
+"""How saved state is written: text that people can read, and a packed copy of it that is read back.
+
+    tidegate 2 {"body":{...},"kind":"cursor"} eNqrVkrKT6lUs...
+
+Airflow's REST API decodes every Variable that is JSON, and masks what is under a key such as `password-resets`; in any text it
+masks each password that it knows, which may be a common word. So the whole is not JSON, and the copy (deflated, base64) holds
+no words. The copy is what counts. The readable part must agree with it, apart from what is masked there: this detects a value
+that was edited by hand or cut short. A long text ends with `...`, since nobody reads a megabyte in a UI.
+
+Values of version 1 are read too: JSON with a checksum, as stored or as the API writes them again, with its own blanks.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from tidegate.core.errors import StateCorrupt, StateMasked, TidegateError
+
+VERSION = 2
+HEAD = re.compile(r"tidegate (\d+) ")
+SHOWN = 4_000
+"""Characters of the readable part."""
+MASK = "***"
+"""What Airflow writes in place of what it hides."""
+
+
+def encode(kind: str, body: Mapping[str, Any]) -> str:
+    """One line of text that `decode` reads back."""
+    written = f"tidegate {VERSION} {_dumps({'kind': kind, 'body': body})}"
+    return f"{_shown(written)} {base64.b64encode(zlib.compress(written.encode())).decode()}"
+
+
+def decode(kind: str, text: str, *, key: str, repair: str) -> dict[str, Any]:
+    """The body of a value that `encode` wrote, of this version or the first.
+
+    Args:
+        kind: what the value has to be.
+        text: what the store holds.
+        key: where it was found, for the error.
+        repair: the sentence that tells how to repair it, for the error.
+
+    Raises:
+        StateMasked: Airflow's API hides a part of it that is needed.
+        StateCorrupt: not a saved value, another kind, another version, or changed; the message names the exact fault.
+    """
+    try:
+        return _body(kind, text)
+    except _Fault as fault:
+        if MASK in text and _unpacked(text) is None:
+            raise StateMasked(
+                f"{key}: Airflow's API shows {MASK} in place of what this command needs of it",
+                fix="Nothing is lost: tasks read the whole value. The pipeline's next commit, or `tidegate ledger rebuild`, "
+                "writes it so that the API shows it. If it stays hidden, its key contains a word of "
+                "[core] sensitive_var_conn_names: remove the word there, or rename the pipeline",
+                key=key,
+            ) from fault
+        raise StateCorrupt(f"{key}: {fault}", fix=repair, key=key) from fault
+
+
+class _Fault(Exception):
+    """What is wrong with a value, in words."""
+
+
+def _body(kind: str, text: str) -> dict[str, Any]:
+    head = HEAD.match(text)
+    if head is not None and int(head[1]) != VERSION:
+        raise _other_version(int(head[1]), VERSION)
+    written = _unpacked(text)
+    if written is not None:
+        if not _agrees(text.rpartition(" ")[0], _shown(written)):
+            raise _Fault("the readable part differs from the packed copy: the value was changed after it was written")
+        value = _whole(written)
+    elif head is not None:
+        raise _Fault("the packed copy at its end cannot be read: the value was changed or cut short after it was written")
+    else:
+        value = _first_version(text)
+    if value["kind"] != kind:
+        raise _Fault(f"holds a {value['kind']!r}, expected a {kind!r}")
+    body: dict[str, Any] = value["body"]
+    return body
+
+
+def _whole(written: str) -> dict[str, Any]:
+    head = HEAD.match(written)
+    if head is not None and int(head[1]) != VERSION:
+        raise _other_version(int(head[1]), VERSION)
+    try:
+        value = json.loads(HEAD.sub("", written, count=1))
+    except json.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict) or not isinstance(value.get("body"), dict) or "kind" not in value:
+        raise _Fault("the packed copy at its end holds no kind and body")
+    return value
+
+
+def _unpacked(text: str) -> str | None:
+    """What the last word of the text is a copy of; None where it is no copy of a saved value."""
+    try:
+        written = zlib.decompress(base64.b64decode(text.rpartition(" ")[2], validate=True)).decode()
+    except (ValueError, zlib.error):
+        return None
+    return written if HEAD.match(written) else None
+
+
+def _shown(written: str) -> str:
+    return written if len(written) <= SHOWN else f"{written[:SHOWN]}..."
+
+
+def _agrees(shown: str, whole: str) -> bool:
+    """Whether `shown` is `whole`, apart from what Airflow has masked."""
+    first, *rest = shown.split(MASK)
+    if not rest:
+        return shown == whole
+    at, end = len(first), len(whole) - len(rest[-1])
+    if at > end or not whole.startswith(first) or not whole.endswith(rest[-1]):
+        return False
+    for part in rest[:-1]:
+        found = whole.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+def _first_version(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _Fault(f"not a saved value, and not JSON ({error.msg} at character {error.pos} of {len(text)})") from error
+    if not isinstance(value, dict) or not {"kind", "version", "sha256", "body"} <= value.keys():
+        raise _Fault("not a saved value (it has no kind, version, sha256 and body)")
+    if value["version"] != 1:
+        raise _other_version(value["version"], 1)
+    checksum = hashlib.sha256(_dumps(value["body"]).encode()).hexdigest()[:16]
+    if not isinstance(value["body"], dict) or value["sha256"] != checksum:
+        raise _Fault("the checksum does not fit: the value was changed after it was written")
+    return value
+
+
+def _other_version(version: object, known: int) -> _Fault:
+    age = "newer" if isinstance(version, int) and version > known else "older"
+    return _Fault(f"format version {version!r} is {age} than this library's {known}")
+
+
+class Shape:
+    """A `with` block that reads a value's fields: whatever the value lacks becomes one `StateCorrupt` with this text.
+
+    Args:
+        fault: what is wrong, for the error; the cause is told behind it.
+        fix: the error's fix.
+    """
+
+    def __init__(self, fault: str, fix: str) -> None:
+        self._fault = fault
+        self._fix = fix
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Raises StateCorrupt: the block met a missing field, or one of another type."""
+        told = isinstance(error, StateCorrupt)
+        if isinstance(error, (KeyError, ValueError, TypeError, AttributeError, TidegateError)) and not told:
+            raise StateCorrupt(f"{self._fault} ({error!r})", fix=self._fix) from error
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

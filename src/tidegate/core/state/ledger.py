@@ -1,0 +1,311 @@
+"""The schedule as saved state: which keys hold it, and nothing about how a store keeps them.
+
+    tidegate.<pipeline>.cursor
+    tidegate.<pipeline>.range.<seq, 10 digits>.<run key>
+    tidegate.<pipeline>.accepted.<seq, 10 digits>           what an operator accepted for that batch, and no other
+    tidegate.<pipeline>.replay.<planned at, epoch s, 10 digits>.<request, 8 hex digits>.<run key>     all chunks of a replay
+
+A run key is a readable part of the run id and 12 hex digits of its SHA-256: run ids are whatever a user types, keys have to
+survive URLs, logs that mask words, and stores that compare without regard to case. The true run id is in the value.
+
+One listing finds everything, by batch or by run. What the listing names must be readable: missing is never taken for empty.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tidegate.core.config.pipeline import MASKED_WORDS
+from tidegate.core.errors import RequestError, StateCorrupt
+from tidegate.core.ports import StateStore
+from tidegate.core.replay.chunks import SavedReplay
+from tidegate.core.schedule.plan import Accepted, SavedRange
+from tidegate.core.state.codec import decode, encode
+from tidegate.core.state.cursor import REPAIR, Cursor
+
+T = TypeVar("T")
+
+RANGE_KEY = re.compile(r"range\.(?P<seq>\d{10})\.(?P<run>.+)")
+ACCEPTED_KEY = re.compile(r"accepted\.(?P<seq>\d{10})")
+REPLAY_KEY = re.compile(r"replay\.(?P<at>\d{10})\.(?P<request>[0-9a-f]{8})\.(?P<run>.+)")
+MASKED = re.compile("|".join(word.replace("_", "-") for word in MASKED_WORDS))
+RUNNING_S = 7 * 86_400
+"""A replay that was planned longer ago does not run any more."""
+MOST_BYTES = 1_000_000
+"""Of one saved value: what a row of Airflow's database and an answer of its API take without pain."""
+
+
+def run_key(run_id: str) -> str:
+    """The part of a key that stands for a DAG run: readable where possible, unique always."""
+    # no masked word holds a digit, so none can arise around one
+    readable = MASKED.sub("0", re.sub(r"[^a-z0-9]+", "-", run_id.lower()).strip("-"))
+    return f"{readable[:60]}-{_digest(run_id)}".lstrip("-")
+
+
+def is_of_run(key: str, run_id: str) -> bool:
+    """Whether a key, or its part for the run, is the run's.
+
+    Only the digest is compared: keys stay, while the words that the readable part leaves out may change.
+    """
+    return re.split(r"[.-]", key)[-1] == _digest(run_id)
+
+
+def _digest(run_id: str) -> str:
+    return hashlib.sha256(run_id.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, order=True)
+class RangeKey:
+    """Where one run's saved range is."""
+
+    seq: int
+    run: str
+    key: str
+
+
+@dataclass(frozen=True, order=True)
+class ReplayKey:
+    """Where a saved replay is: planned at `at_s` (epoch s), for the request with this digest, by this run."""
+
+    at_s: int
+    request: str
+    run: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What one listing of a pipeline's keys found."""
+
+    has_cursor: bool
+    ranges: tuple[RangeKey, ...]
+    accepted: tuple[int, ...] = ()
+    replays: tuple[ReplayKey, ...] = ()
+
+    def of_run(self, run_id: str) -> RangeKey | None:
+        """The saved range of a DAG run."""
+        return next((r for r in self.ranges if is_of_run(r.run, run_id)), None)
+
+    def replay_of_run(self, run_id: str) -> ReplayKey | None:
+        """The saved replay of a DAG run: the first, where two tries of its plan raced."""
+        return next((r for r in self.replays if is_of_run(r.run, run_id)), None)
+
+    def replays_of(self, request: str) -> list[ReplayKey]:
+        """The saved replays of a request, by its digest, the newest first."""
+        return [r for r in reversed(self.replays) if r.request == request]
+
+    def committed(self, seq: int) -> list[str]:
+        """The keys of the batches up to `seq`, one for each batch."""
+        return list({r.seq: r.key for r in self.ranges if r.seq <= seq}.values())
+
+    def of_seq(self, seq: int) -> list[RangeKey]:
+        """The saved ranges of a batch: the first plan, and the copies of runs that adopted it."""
+        return [r for r in self.ranges if r.seq == seq]
+
+
+class Ledger:
+    """Reads and writes one pipeline's schedule through a `StateStore`."""
+
+    def __init__(self, store: StateStore, pipeline: str) -> None:
+        self._store = store
+        self.pipeline = pipeline
+        self._prefix = f"tidegate.{pipeline}."
+
+    @property
+    def cursor_key(self) -> str:
+        """The key of the cursor."""
+        return f"{self._prefix}cursor"
+
+    def range_key(self, seq: int, run_id: str) -> str:
+        """The key of the range that a run saves for batch `seq`."""
+        return f"{self._prefix}range.{seq:010d}.{run_key(run_id)}"
+
+    def listing(self) -> Listing:
+        """All that is saved of the pipeline, by one listing of keys.
+
+        Raises:
+            StateUnavailable: the listing failed.
+        """
+        ranges = []
+        accepted = []
+        replays = []
+        has_cursor = False
+        for key in self._store.keys(self._prefix):
+            rest = key.removeprefix(self._prefix)
+            if rest == "cursor":
+                has_cursor = True
+            elif found := RANGE_KEY.fullmatch(rest):
+                ranges.append(RangeKey(int(found["seq"]), found["run"], key))
+            elif found := ACCEPTED_KEY.fullmatch(rest):
+                accepted.append(int(found["seq"]))
+            elif found := REPLAY_KEY.fullmatch(rest):
+                replays.append(ReplayKey(int(found["at"]), found["request"], found["run"], key))
+        return Listing(has_cursor, tuple(sorted(ranges)), tuple(sorted(accepted)), tuple(sorted(replays)))
+
+    def cursor(self) -> Cursor:
+        """The saved cursor; ask `listing` first whether there is one.
+
+        Raises:
+            StateUnavailable: it cannot be read.
+            StateCorrupt: it is not what was written.
+        """
+        repair = REPAIR.format(pipeline=self.pipeline)
+        cursor = self._read("cursor", self.cursor_key, repair, Cursor.from_json)
+        if cursor.pipeline != self.pipeline:
+            raise StateCorrupt(f"{self.cursor_key}: is the cursor of {cursor.pipeline}", fix=repair, key=self.cursor_key)
+        return cursor
+
+    def save_cursor(self, cursor: Cursor) -> None:
+        """Write the cursor. Raises StateUnavailable."""
+        self._store.put(self.cursor_key, encode("cursor", cursor.to_json()), f"Tidegate: how far {self.pipeline} has come")
+
+    def saved_range(self, key: str) -> SavedRange:
+        """The saved range at a key.
+
+        Raises:
+            StateUnavailable: it cannot be read.
+            StateCorrupt: it is not what was written.
+        """
+        repair = (
+            f"Run `tidegate ledger rebuild {self.pipeline}` if its batch was loaded: the table's history restores it. "
+            f"If not, run `airflow variables delete {key}`, and the next run plans it anew"
+        )
+        saved = self._read("range", key, repair, SavedRange.from_json)
+        if not key.startswith(f"{self._prefix}range.{saved.seq:010d}.") or not is_of_run(key, saved.run_id):
+            raise StateCorrupt(f"{key}: holds batch {saved.seq} of {saved.pipeline} by run {saved.run_id}", fix=repair, key=key)
+        return saved
+
+    def save_range(self, saved: SavedRange) -> str:
+        """Write a range, before any work on it; returns its key. Raises StateUnavailable."""
+        key = self.range_key(saved.seq, saved.run_id)
+        self._store.put(
+            key, encode("range", saved.to_json()), f"Tidegate: batch {saved.seq} of {self.pipeline}, run {saved.run_id}"[:500]
+        )
+        return key
+
+    def delete(self, key: str) -> None:
+        """Remove one key. Raises StateUnavailable."""
+        self._store.delete(key)
+
+    def accepted_key(self, seq: int) -> str:
+        """The key of what an operator accepted for batch `seq`."""
+        return f"{self._prefix}accepted.{seq:010d}"
+
+    def accepted(self, listing: Listing, seq: int) -> Accepted | None:
+        """What an operator accepted for batch `seq`; None where the listing has nothing of it.
+
+        Raises:
+            StateUnavailable: it cannot be read.
+            StateCorrupt: it is not what was written.
+        """
+        if seq not in listing.accepted:
+            return None
+        key = self.accepted_key(seq)
+        repair = f"Delete the Variable {key} and accept again"
+        found = self._read("accepted", key, repair, Accepted.from_json)
+        if found.seq != seq:
+            raise StateCorrupt(f"{key}: holds what was accepted for batch {found.seq}", fix=repair, key=key)
+        return found
+
+    def save_accepted(self, accepted: Accepted) -> str:
+        """Write what an operator accepts; returns its key. Raises StateUnavailable."""
+        key = self.accepted_key(accepted.seq)
+        self._store.put(
+            key, encode("accepted", accepted.to_json()), f"Tidegate: accepted for batch {accepted.seq} of {self.pipeline}"
+        )
+        return key
+
+    def replay_key(self, saved: SavedReplay, request: str) -> str:
+        """The key of a saved replay, whose request has this digest."""
+        return f"{self._prefix}replay.{saved.planned_at_ms // 1000:010d}.{request}.{run_key(saved.run_id)}"
+
+    def saved_replay(self, key: str) -> SavedReplay:
+        """The saved replay at a key.
+
+        Raises:
+            StateUnavailable: it cannot be read.
+            StateCorrupt: it is not what was written.
+        """
+        repair = f"Delete the Variable {key} and trigger the replay again"
+        saved = self._read("replay", key, repair, SavedReplay.from_json)
+        if saved.pipeline != self.pipeline or not is_of_run(key, saved.run_id):
+            raise StateCorrupt(f"{key}: holds a replay of {saved.pipeline} by run {saved.run_id}", fix=repair, key=key)
+        return saved
+
+    def save_replay(self, saved: SavedReplay, request: str, listing: Listing, *, keep: int) -> str:
+        """Write a replay, before any work on it, and delete the oldest until `keep` are left; returns its key.
+
+        One that was planned within a week may still run, and stays.
+
+        Raises:
+            StateUnavailable: it was maybe not written.
+            RequestError: the value is larger than a Variable should be; nothing is written.
+        """
+        value = encode("replay", saved.to_json())
+        if len(value) > MOST_BYTES:
+            raise RequestError(
+                f"the plan of this replay has {len(value):,} bytes ({len(saved.chunks)} chunks), and at most {MOST_BYTES:,} "
+                "are saved as one Variable",
+                fix="Choose larger chunks, or replay fewer partitions at a time",
+            )
+        key = self.replay_key(saved, request)
+        self._store.put(
+            key, value, f"Tidegate: replay of {self.pipeline}, {len(saved.chunks)} chunks, run {saved.run_id}"[:500]
+        )
+        finished_s = saved.planned_at_ms // 1000 - RUNNING_S
+        for old in listing.replays[: max(0, len(listing.replays) + 1 - keep)]:
+            if old.at_s < finished_s:
+                self._store.delete(old.key)
+        return key
+
+    def replace(self, listing: Listing, cursor: Cursor, ranges: Sequence[SavedRange], *, keep: int) -> list[str]:
+        """Let the schedule be this cursor and its newest `keep` ranges; returns the keys that went.
+
+        The cursor is written first: what is planned by its generation is the only thing that can be committed from then on. A
+        range that is there already stays, since its run owns it; what the cursor has not committed goes, and what was accepted.
+
+        Raises:
+            StateUnavailable: the store does not answer; the same call can be made again.
+        """
+        self.save_cursor(cursor)
+        readable = [r for r in listing.ranges if self._is_readable(r.key)]
+        owned = {r.seq for r in readable}
+        written = {self.save_range(saved) for saved in ranges[-keep:] if saved.seq not in owned}
+        kept = written | {r.key for r in readable if r.seq <= cursor.seq}
+        gone = sorted({*(r.key for r in listing.ranges), *map(self.accepted_key, listing.accepted)} - kept)
+        for key in gone:
+            self._store.delete(key)
+        return gone
+
+    def _is_readable(self, key: str) -> bool:
+        try:
+            self.saved_range(key)
+        except StateCorrupt:
+            return False
+        return True
+
+    def _read(self, kind: str, key: str, repair: str, parse: Callable[[dict[str, Any]], T]) -> T:
+        """The value at a key; what is wrong with it names the key and how to repair it."""
+        body = decode(kind, self._store.get(key), key=key, repair=repair)
+        try:
+            return parse(body)
+        except StateCorrupt as error:
+            raise StateCorrupt(f"{key}: {error.message}", fix=repair, key=key) from error
+
+    def prune(self, listing: Listing, *, committed: int, keep: int) -> int:
+        """Delete the oldest committed ranges until `keep` are left, and what was accepted for committed batches.
+
+        Returns how many ranges went. Raises StateUnavailable.
+        """
+        for seq in listing.accepted:
+            if seq <= committed:
+                self._store.delete(self.accepted_key(seq))
+        old = [r for r in listing.ranges if r.seq <= committed]
+        surplus = old[: max(0, len(listing.ranges) - keep)]
+        for r in surplus:
+            self._store.delete(r.key)
+        return len(surplus)

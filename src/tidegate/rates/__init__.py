@@ -1,7 +1,0 @@
-"""How many records a batch may hold: pure arithmetic, no clock, no I/O."""
-
-from tidegate.rates.direct import max_messages_per_partition
-from tidegate.rates.pid import PidRateEstimator, PidState
-from tidegate.rates.shares import share_limit
-
-__all__ = ["PidRateEstimator", "PidState", "max_messages_per_partition", "share_limit"]

@@ -1,0 +1,1 @@
+"""What tests of Tidegate, and of pipelines, use: fail points."""
