@@ -79,13 +79,15 @@ def test_a_timeout_is_the_runs_and_not_the_replays(dags: Path) -> None:
 
 
 def test_replays_of_all_pipelines_that_share_a_pool_leave_a_slot_to_the_schedule(dags: Path) -> None:
-    """They have equal parts of the other slots, and the form names the part."""
-    text = (dags / "pipelines" / "flights.yaml").read_text().replace("lake.demo.flights", "{table}\n  slots: 5\n  pool: {pool}")
-    for name, pool in {"alone": "own", "first": "ours", "second": "ours"}.items():
-        (dags / "pipelines" / f"{name}.yaml").write_text(text.format(table=f"lake.demo.{name}", pool=pool))
+    """They have equal parts of the other slots, of the fewest where the files do not agree, and the form names the part."""
+    text = (dags / "pipelines" / "flights.yaml").read_text()
+    pools = {"alone": ("own", 5), "first": ("ours", 5), "second": ("ours", 5), "many": ("odd", 9), "few": ("odd", 3)}
+    for name, (pool, slots) in pools.items():
+        sink = f"lake.demo.{name}\n  slots: {slots}\n  pool: {pool}"
+        (dags / "pipelines" / f"{name}.yaml").write_text(text.replace("lake.demo.flights", sink))
     bag = parse(dags)[0].dags
-    slots = {name: bag[f"{name}__replay"].get_task("load").max_active_tis_per_dag for name in ("alone", "first", "second")}
-    assert slots == {"alone": 4, "first": 2, "second": 2}
+    slots = {name: bag[f"{name}__replay"].get_task("load").max_active_tis_per_dag for name in pools}
+    assert slots == {"alone": 4, "first": 2, "second": 2, "many": 1, "few": 1}
     assert "Empty: 2," in str(bag["first__replay"].params.get_param("parallel").description)
 
 

@@ -13,6 +13,21 @@ from tidegate.core.errors import SparkJobFailed, TransformError
 from tidegate.spark.transforms import find_transform
 
 SHAPES = """\
+from functools import wraps
+def with_day(function):
+    @wraps(function)
+    def inner(records): return function(records, 1)
+    return inner
+def asking_day(function):
+    @wraps(function)
+    def inner(records, day): return function(records)
+    return inner
+@with_day
+def given(records, day): return records
+@asking_day
+def asked(records): return records
+def odd(records): return records
+odd.__signature__ = "of no use"
 def none(): return 1
 def two(records, day): return records
 def default(records, day=1): return records
@@ -83,6 +98,7 @@ def test_a_module_of_the_same_name_in_another_folder_is_not_taken(
         ("shaping.needy:same", "a_module_that_nobody_has"),
         ("shaping.shapes:none", r"parameters are \(\)"),
         ("shaping.shapes:two", r"parameters are \(records, day\)"),
+        ("shaping.shapes:asked", r"parameters are \(records, day\)"),
     ],
 )
 def test_each_wrong_name_or_module_is_told_with_its_fix(folder: Path, name: str, told: str) -> None:
@@ -107,8 +123,8 @@ def edited(folder: Path) -> Callable[[str, str], None]:
 
 
 def test_a_transform_may_have_more_parameters_with_defaults(folder: Path) -> None:
-    """It is called with the records alone."""
-    for function in ("default", "variable"):
+    """It is called with the records alone, and judged by what is called, not by what a decorator wraps."""
+    for function in ("default", "variable", "given", "odd"):
         assert find_transform(f"shaping.shapes:{function}", folder).function("anything") == "anything"  # type: ignore[arg-type]
 
 

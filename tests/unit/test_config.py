@@ -51,6 +51,7 @@ def test_the_command_that_makes_a_pool_survives_a_shell() -> None:
     """The name of a pool is any text."""
     for pool in ("tidegate_lake_shop_orders", "ours; it's $HOME"):
         assert shlex.split(pool_command(pool, 4)) == ["airflow", "pools", "set", pool, "4", POOL_DESCRIPTION]
+    assert shlex.split(pool_command("-fast", 4)) == ["airflow", "pools", "set", "--", "-fast", "4", POOL_DESCRIPTION]
 
 
 def test_a_fault_names_file_setting_expectation_and_value() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -22,13 +23,13 @@ from tidegate.local.remote import ApiStore
 Answer = Callable[[httpx.Request], httpx.Response]
 
 
-def api(answer: Answer) -> AirflowApi:
+def api(answer: Answer, tell: Callable[[str], object] = str) -> AirflowApi:
     """A client whose server gives tokens, and `answer` to everything else."""
 
     def handle(request: httpx.Request) -> httpx.Response:
         return httpx.Response(201, json={"access_token": "t"}) if request.url.path == "/auth/token" else answer(request)
 
-    return AirflowApi("http://airflow", "admin", "p", transport=httpx.MockTransport(handle))
+    return AirflowApi("http://airflow", "admin", "p", transport=httpx.MockTransport(handle), tell=tell)
 
 
 def page(request: httpx.Request, name: str, entries: list[dict[str, str]]) -> httpx.Response:
@@ -282,12 +283,89 @@ def test_what_airflows_database_rolled_back_is_asked_again(
     now = [0.0]
     monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.append(now.pop() + s)))
     posted: list[bytes] = []
+    told: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         posted.append(request.content)
         status, detail = answers[len(posted) - 1]
         return httpx.Response(status, json={"detail": detail})
 
-    with api(answer) as client, pytest.raises(PlatformError, match=raised) if raised else nullcontext():
+    with api(answer, told.append) as client, pytest.raises(PlatformError, match=raised) if raised else nullcontext():
         client.post("/connections", {"connection_id": "kafka_default"})
     assert posted == [b'{"connection_id":"kafka_default"}'] * asked
+    assert told == (
+        ["Airflow's database fails POST /api/v2/connections; it is asked again for up to 60 s"] if asked > 1 else []
+    )
+
+
+class LostAnswers:
+    """An Airflow that does the first request that changes something, and whose database loses the answer of the commit."""
+
+    def __init__(self, **there: dict[str, Any]) -> None:
+        self.there = there
+        self.changes = 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        key = request.url.path.rpartition("/")[2]
+        body = json.loads(request.content or b"{}")
+        if request.method == "GET":
+            return (
+                httpx.Response(200, json=self.there[key]) if key in self.there else httpx.Response(404, json={"detail": "no"})
+            )
+        self.changes += 1
+        if request.method == "DELETE":
+            status = 204 if self.there.pop(key, None) else 404
+        elif request.method == "PATCH":
+            status, self.there[key] = 200, body
+        else:
+            name = next(body[field] for field in ("dag_run_id", "connection_id", "key", "name") if field in body)
+            status = 409 if name in self.there else 201
+            self.there.setdefault(name, body)
+        return httpx.Response(500, json={"detail": LOCKED}) if self.changes == 1 else httpx.Response(status, json={})
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses take no time."""
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
+
+
+@pytest.mark.usefixtures("hurried")
+def test_what_was_done_before_its_answer_was_lost_is_done_once() -> None:
+    """A run, a Variable that is made or removed, a pool, a connection."""
+    airflow = LostAnswers()
+    with api(airflow) as client:
+        run_id = client.trigger("flights", {"a": 1})
+    assert list(airflow.there) == [run_id]
+    assert re.fullmatch(r"manual__\d{4}-\d\d-\d\dT[0-9:.]+\+00:00_[0-9a-f]{8}", run_id)
+    calls: list[Callable[[AirflowApi], object]] = [
+        lambda client: client.set_variable("named", "v"),
+        lambda client: client.sync_pool("named", 4),
+        lambda client: client.sync_connection("named", {"conn_type": "kafka"}, mark="ours"),
+    ]
+    for call in calls:
+        airflow = LostAnswers()
+        with api(airflow) as client:
+            call(client)
+        assert list(airflow.there) == ["named"]
+    airflow = LostAnswers(named={})
+    airflow.there["named"] = {"value": "v"}
+    with api(airflow) as client:
+        client.delete_variable("named")
+    assert not airflow.there
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_run_id_that_was_used_for_something_else_is_refused_also_when_the_request_is_repeated() -> None:
+    """And what was there before the first request is never taken for its work."""
+    airflow = LostAnswers(ours={"conf": {"a": 1}})
+    with api(airflow) as client:
+        with pytest.raises(PlatformError, match="409"):
+            client.trigger("flights", {"a": 2}, run_id="ours")
+        assert airflow.changes == 2
+        for call in (
+            lambda: client.trigger("flights", {"a": 1}, run_id="ours"),
+            lambda: client.delete_variable("missing"),
+        ):
+            with pytest.raises(PlatformError, match=r"409|404"):
+                call()

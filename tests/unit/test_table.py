@@ -18,7 +18,7 @@ from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.replay.chunks import without
 from tidegate.core.schedule.plan import Watermarks
-from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_table, commit_batch, plan_batch
+from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_table, commit_batch, missing_now, plan_batch
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 
@@ -485,12 +485,66 @@ def test_an_acceptance_counts_for_whichever_run_commits_the_batch(world: World) 
     """Also for the run that had planned it before."""
     planned = world.plan("run4")
     world.sink.found.clear()
+    world.sink.exists = False
     accept_table(PIPELINE, store=world.store, sink=world.sink)
     again = world.plan("run4", ran_at_ms=1)
     assert (again.origin, again.create) == ("own", True)
     load = LoadId("p", 4, "run4", planned.saved.to_load, "v", "a", {"t": "id"})
     commit_batch(PIPELINE, planned.key, world.land(load), store=world.store)
     assert world.cursor.absent == (OffsetRange("t", 0, 0, 30),)
+
+
+def test_a_table_that_is_gone_and_would_hold_nothing_is_created_by_whichever_batch_loads_first(world: World) -> None:
+    """The batch that was accepted to go on without it may have had nothing to load."""
+    world.sink.found.clear()
+    world.sink.exists = False
+    world.brokers.earliest[P0] = 40
+    accept_table(PIPELINE, store=world.store, sink=world.sink)
+    accept_loss(PIPELINE, store=world.store, brokers=world.brokers, sink=world.sink)
+    empty = world.plan("empty")
+    assert not empty.saved.to_load
+    commit_batch(PIPELINE, empty.key, None, store=world.store)
+    world.brokers.latest[P0] = 50
+    assert world.plan("next").create
+
+
+def test_a_table_that_is_there_when_a_batch_is_planned_is_not_created_by_its_load(world: World) -> None:
+    """Also where an operator accepted that it lacks batches: one that is dropped after that is lost anew."""
+    world.sink.found.clear()
+    accept_table(PIPELINE, store=world.store, sink=world.sink)
+    assert not world.plan("next").create
+
+
+def test_an_acceptance_outlives_a_cursor_that_is_put_back(world: World) -> None:
+    """It was deleted with the commit of its batch, whose saved range still has it."""
+    back = world.store.values[Ledger(world.store, "p").cursor_key]
+    world.brokers.latest[P0] = 40
+    fourth = world.plan("run4")
+    world.sink.found.clear()  # made anew by somebody
+    receipt = world.land(LoadId("p", 4, "run4", fourth.saved.to_load, "v", "run4", fourth.saved.topic_ids))
+    commit_batch(PIPELINE, fourth.key, receipt, store=world.store)
+    accept_table(PIPELINE, store=world.store, sink=world.sink)
+    world.batch_of_ten("run5")
+    world.store.values[Ledger(world.store, "p").cursor_key] = back
+    cursor, missing = missing_now(PIPELINE, store=world.store, sink=world.sink)
+    assert (cursor.seq, missing) == (4, None)
+    again = world.plan("run6")
+    assert (again.saved.seq, again.caught_up_from, again.saved.absent) == (5, 3, (OffsetRange("t", 0, 0, 30),))
+    commit_batch(PIPELINE, again.key, world.sink.found[-1], store=world.store)
+    assert world.cursor.absent == (OffsetRange("t", 0, 0, 30),)
+
+
+def test_what_is_accepted_counts_for_the_batch_that_the_next_plan_reads(world: World) -> None:
+    """Not for the one after a cursor that was put back, which no plan reads again."""
+    back = world.store.values[Ledger(world.store, "p").cursor_key]
+    world.batch("run4")
+    world.batch_of_ten("run5")
+    world.store.values[Ledger(world.store, "p").cursor_key] = back
+    del world.sink.found[:3]
+    world.sink.expired = False
+    assert world.missing()[0] == "t-0 [0, 30)"
+    assert accept_table(PIPELINE, store=world.store, sink=world.sink).seq == 5
+    assert world.plan("next").saved.absent == (OffsetRange("t", 0, 0, 30),)
 
 
 def test_a_table_with_rows_of_the_pipeline_is_never_taken_for_new() -> None:

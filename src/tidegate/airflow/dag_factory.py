@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections import Counter
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,10 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
     """
     dags: dict[str, DAG] = {}
     pipelines = load_pipelines(folder)
-    sharing = Counter(pipeline.pool for pipeline in pipelines.values() if isinstance(pipeline, Pipeline))
+    sharing: dict[str, list[Pipeline]] = {}
+    for pipeline in pipelines.values():
+        if isinstance(pipeline, Pipeline):
+            sharing.setdefault(pipeline.pool, []).append(pipeline)
     for file, pipeline in pipelines.items():
         try:
             if isinstance(pipeline, ConfigError):
@@ -101,14 +104,15 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
     return dag
 
 
-def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG:
+def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: Collection[Pipeline] = ()) -> DAG:
     """The DAG that replays any past part of a pipeline. Its loads wait behind the schedule's for a slot of the pool.
 
     Args:
         pipeline: whose DAG it is.
         spark_jobs: as in `build_dags`.
-        sharing: the pipelines that share the pool, this one among them.
+        sharing: the pipelines that share the pool, this one among them; none where it has the pool for itself.
     """
+    slots = replay_slots(sharing or (pipeline,))
     dag = DAG(
         dag_id=pipeline.replay_dag,
         description=f"Loads any past part of {pipeline.name} once more",
@@ -119,7 +123,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
         auto_register=False,  # one that turns out not to be valid must not be found by Airflow
         tags=["tidegate", "replay", *pipeline.tags],
         is_paused_upon_creation=False,  # it has no schedule: a run is always somebody's wish
-        params=replay_params(pipeline, sharing),
+        params=replay_params(pipeline, slots),
         default_args=_defaults(pipeline),
     )
     with dag:
@@ -129,7 +133,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
             pipeline=pipeline,
             spark_jobs=spark_jobs,
             pool=pipeline.pool,
-            max_active_tis_per_dag=replay_slots(pipeline, sharing),  # of all its runs together
+            max_active_tis_per_dag=slots,  # of all its runs together
             weight_rule="absolute",
             map_index_template="chunk {{ task.chunk }}",
         ).expand(chunk=plan.output)

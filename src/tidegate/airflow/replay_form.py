@@ -7,6 +7,7 @@ whose code covers the line above it: it is for texts of one line.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from airflow.sdk import Param
@@ -27,16 +28,17 @@ FLAG = [True, False]
 PAIRS = {"anyOf": [PAIR, {"type": "array", "items": PAIR, "minItems": 1}]}
 
 
-def replay_slots(pipeline: Pipeline, sharing: int) -> int:
-    """The most loads of all replays of a pipeline at the same time: one slot of the sink's pool stays for the schedule.
+def replay_slots(sharing: Collection[Pipeline]) -> int:
+    """The most loads at the same time of all replays of one of these pipelines, which share a pool.
 
-    Pipelines that share a pool have equal parts of the others, and each at least one.
+    One slot stays for the schedule. Each pipeline has an equal part of the others, and at least one. Where the files do not
+    agree on the pool's slots, the fewest count: the pool may have been made with them.
     """
-    return max(1, (pipeline.sink.slots - 1) // sharing)
+    return max(1, (min(pipeline.sink.slots for pipeline in sharing) - 1) // len(sharing))
 
 
-def replay_params(pipeline: Pipeline, sharing: int) -> dict[str, Param]:
-    """The form's fields, in their order; `sharing` is the number of pipelines that share the pool."""
+def replay_params(pipeline: Pipeline, slots: int) -> dict[str, Param]:
+    """The form's fields, in their order; `slots` is the most loads at the same time of all the pipeline's replays."""
     topics = pipeline.source.topics or tuple(pipeline.source.assign or ("orders",))
     size = pipeline.limits.max_records or DEFAULT_CHUNK
     return {
@@ -114,7 +116,7 @@ def replay_params(pipeline: Pipeline, sharing: int) -> dict[str, Param]:
             minimum=1,
             section=HOW,
             title="Parallel chunks",
-            description=f"The most loads of this replay at the same time. Empty: {replay_slots(pipeline, sharing)}, which is "
+            description=f"The most loads of this replay at the same time. Empty: {slots}, which is "
             "also the most for all replays of this pipeline together.",
         ),
         "table": _text("Table", f"A table for a trial. Empty: `{pipeline.sink.table}`.", f"^{TABLE.pattern}$", section=HOW),

@@ -33,9 +33,8 @@ from tidegate.core.load.cutting import Box
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, selection_to_json, total_count
 from tidegate.core.replay.chunks import merged, without
 from tidegate.core.schedule.plan import SavedRange
-from tidegate.core.schedule.run import read_watermarks
+from tidegate.core.schedule.run import missing_now, read_watermarks
 from tidegate.core.schedule.run_notes import failed_runs, since_success
-from tidegate.core.schedule.trust import missing_in_table
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing
 
@@ -190,12 +189,13 @@ def reload_command(
 
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        missing = _missing(this, remote)
+        remote.cursor(this)  # refused where the pipeline has not run yet
+        cursor, missing = missing_now(this, store=remote.store, sink=remote.sink)
         before, replayed = missing, None
         if missing is not None and not as_json:
             _print_missing(this, missing)
         if missing is not None and not dry_run:
-            there = _loadable(this, missing, remote)
+            there = _loadable(this, cursor, missing, remote)
             if not there or (there != missing.ranges and not accept_loss):
                 gone = some(map(str, without(missing.ranges, there)))
                 raise RequestError(
@@ -206,7 +206,7 @@ def reload_command(
                 )
             params = {"offsets": selection_to_json(there)}
             replayed = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
-            missing = _missing(this, remote)
+            _, missing = missing_now(this, store=remote.store, sink=remote.sink)
     if as_json:
         told = {"missing": _missing_json(before), "left": _missing_json(missing), "replay": replayed}
         out.print_json(json.dumps({"pipeline": this.name, **told}))
@@ -225,18 +225,8 @@ def reload_command(
         raise typer.Exit(1)
 
 
-def _missing(this: Pipeline, remote: Remote) -> Missing | None:
-    """What the table does not hold of the committed batches, and nobody accepted to be missing."""
-    book = Ledger(remote.store, this.name)
-    listing = book.listing()
-    cursor = remote.cursor(this)
-    accepted, history = book.accepted(listing, cursor.seq + 1), remote.sink.history(this.sink.table)
-    return missing_in_table(this, book, listing, cursor, sink=remote.sink, history=history, accepted=accepted)
-
-
-def _loadable(this: Pipeline, missing: Missing, remote: Remote) -> tuple[OffsetRange, ...]:
+def _loadable(this: Pipeline, cursor: Cursor, missing: Missing, remote: Remote) -> tuple[OffsetRange, ...]:
     """What of it the log still holds."""
-    cursor = remote.cursor(this)
     book = Ledger(remote.store, this.name)
     topics = remote.brokers(this).match_topics("|".join(sorted({re.escape(r.topic) for r in missing.ranges})))
     watermarks = remote.brokers(this).watermarks(topics, isolation_level=this.source.isolation_level)

@@ -210,7 +210,7 @@ def _loads_can_run(api: AirflowApi, wanted: dict[str, int]) -> bool:
 
 def _pools(project: Path) -> dict[str, int]:
     pipelines = [p for p in load_pipelines(project / "dags" / "pipelines").values() if isinstance(p, Pipeline)]
-    return {p.pool: p.sink.slots for p in pipelines}
+    return {p.pool: p.sink.slots for p in sorted(pipelines, key=lambda p: p.sink.slots)}
 
 
 def _up(platform: Platform, project: Path, report: Any) -> None:

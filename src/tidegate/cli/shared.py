@@ -46,11 +46,11 @@ def now_ms() -> int:
 
 def the_pipeline(project: Path, name: str) -> Pipeline:
     """The pipeline of that name. Raises RequestError where there is none, ConfigError where its file is not valid."""
-    file = project / "dags" / "pipelines" / f"{name}.yaml"
-    if not file.is_file():
-        known = ", ".join(sorted(f.stem for f in file.parent.glob("*.yaml"))) or "none"
-        raise RequestError(f"there is no pipeline {name} in {file.parent}", fix=f"The pipelines are: {known}")
-    return load_pipeline(file)
+    folder = project / "dags" / "pipelines"
+    files = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+    if name not in files:  # a name that is no file's name is not there either
+        raise RequestError(f"there is no pipeline {name} in {folder}", fix=f"The pipelines are: {', '.join(files) or 'none'}")
+    return load_pipeline(files[name])
 
 
 def refuse_while_running(remote: Remote, pipeline: Pipeline, why: str) -> None:

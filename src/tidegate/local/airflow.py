@@ -17,7 +17,7 @@ import json
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -125,6 +125,11 @@ class Airflow:
         Raises:
             PlatformError: the migration failed.
         """
+        if "?" in str(self.home):
+            raise PlatformError(
+                f"{self.home} has a question mark, behind which the URL of a SQLite database has its options",
+                fix="Rename the folder, or move the project to another",
+            )
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         keys = Secrets.load(self.home)
         if keys is None:
@@ -146,14 +151,14 @@ class Airflow:
             self._server(DAG_PROCESSOR, ["dag-processor"], section="dag_processor"),
         )
 
-    def api(self) -> AirflowApi:
-        """A client that is allowed everything.
+    def api(self, tell: Callable[[str], object] = str) -> AirflowApi:
+        """A client that is allowed everything. `tell` hears what takes long.
 
         Raises:
             PlatformError: Airflow was never started here.
         """
         user, password = self.login
-        return AirflowApi(self.url, user, password)
+        return AirflowApi(self.url, user, password, tell=tell)
 
     @property
     def login(self) -> tuple[str, str]:

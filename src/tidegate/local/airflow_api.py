@@ -1,10 +1,11 @@
 """Airflow's public REST API (v2), as far as a command, a test or a demo needs it.
 
 Rules: every refusal is a `PlatformError` with the server's own words and its HTTP status in `fields["status"]`; a token that is
-not given is fetched when it is first needed, and again when it expired; nothing is cached. An Airflow elsewhere is reached as
-the environment says: through `HTTPS_PROXY` unless `NO_PROXY` names it, and with the CA certificates of `SSL_CERT_FILE`,
-`SSL_CERT_DIR` or `REQUESTS_CA_BUNDLE`. No proxy is ever asked for the loopback. Redirects are not followed: a password goes to
-the address that was given, and to no other.
+not given is fetched when it is first needed, and again when it expired; nothing is cached. A request that Airflow's database
+failed is sent again for a while; it may have been applied before, so what a repeat finds done is done. An Airflow elsewhere is
+reached as the environment says: through `HTTPS_PROXY` unless `NO_PROXY` names it, and with the CA certificates of
+`SSL_CERT_FILE`, `SSL_CERT_DIR` or `REQUESTS_CA_BUNDLE`. No proxy is ever asked for the loopback. Redirects are not followed: a
+password goes to the address that was given, and to no other.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import json
 import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -30,7 +33,7 @@ PASSWORD, TOKEN = "TIDEGATE_AIRFLOW_PASSWORD", "TIDEGATE_AIRFLOW_TOKEN"
 CA_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 PAGE = 100
 LOCKED_TIMEOUT_S = 60.0
-"""How long a request is repeated that Airflow rolled back."""
+"""How long a request is repeated that Airflow's database failed."""
 FINISHED = frozenset({"success", "failed"})
 
 
@@ -43,6 +46,7 @@ class AirflowApi:
         token: a bearer token instead, for auth managers that give none for a password.
         timeout_s: seconds that an answer may take.
         transport: instead of the network.
+        tell: hears that a request is repeated, which may take a minute.
 
     Raises:
         PlatformError: the URL is not one, or the CA certificates that the environment names cannot be read.
@@ -61,7 +65,9 @@ class AirflowApi:
         token: str | None = None,
         timeout_s: float = 30.0,
         transport: httpx.BaseTransport | None = None,
+        tell: Callable[[str], object] = str,
     ) -> None:
+        self._tell = tell
         self._login = None if token else {"username": user, "password": password}
         self._client = httpx.Client(
             base_url=_checked(url),
@@ -170,11 +176,16 @@ class AirflowApi:
     # ---- runs
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None, *, run_id: str | None = None) -> str:
-        """Start a run; its run id (Airflow makes one when none is given)."""
-        body: dict[str, Any] = {"logical_date": None, "conf": dict(conf or {})}
-        if run_id is not None:
-            body["dag_run_id"] = run_id
-        return str(self.post(f"/dags/{_part(dag_id)}/dagRuns", body)["dag_run_id"])
+        """Start a run; its run id, which is made like Airflow's own when none is given."""
+        # named here, so that a request that is repeated starts no second run
+        named = run_id or f"manual__{datetime.now(UTC).isoformat()}_{token_hex(4)}"
+        body: dict[str, Any] = {"logical_date": None, "conf": dict(conf or {}), "dag_run_id": named}
+        try:
+            self.post(f"/dags/{_part(dag_id)}/dagRuns", body)
+        except PlatformError as error:
+            if not _may_be_done(error, httpx.codes.CONFLICT) or self.dag_run(dag_id, named)["conf"] != body["conf"]:
+                raise
+        return named
 
     def dag_runs(self, dag_id: str) -> list[dict[str, Any]]:
         """All runs of the DAG, the oldest first."""
@@ -269,14 +280,16 @@ class AirflowApi:
     def set_variable(self, key: str, value: str, description: str | None = None) -> None:
         """Make or replace a Variable."""
         body = {"key": key, "value": value, "description": description}
-        if self.find(f"/variables/{_part(key)}") is None:
-            self.post("/variables", body)
-        else:
+        if self.find(f"/variables/{_part(key)}") is not None or not self._make("/variables", body):
             self.patch(f"/variables/{_part(key)}", body)
 
     def delete_variable(self, key: str) -> None:
         """Remove a Variable. Raises `PlatformError` when there is none (status 404)."""
-        self.delete(f"/variables/{_part(key)}")
+        try:
+            self.delete(f"/variables/{_part(key)}")
+        except PlatformError as error:
+            if not _may_be_done(error, httpx.codes.NOT_FOUND):
+                raise
 
     def sync_connection(self, connection_id: str, ours: Mapping[str, Any], *, mark: str) -> None:
         """Make the connection be `ours` (`conn_type`, `host`, `port`, `extra` as JSON), unless somebody made it theirs.
@@ -287,7 +300,7 @@ class AirflowApi:
         path = f"/connections/{_part(connection_id)}"
         current = self.find(path)
         if current is None:
-            self.post("/connections", wanted)
+            self._make("/connections", wanted)
         elif current["description"] == mark and any(
             _json_or_text(current[key]) != _json_or_text(value) for key, value in wanted.items()
         ):
@@ -304,9 +317,19 @@ class AirflowApi:
     def sync_pool(self, name: str, slots: int) -> None:
         """Make sure that the pool exists. One that exists keeps its slots: they are for operators to tune."""
         if self.find(f"/pools/{_part(name)}") is None:
-            self.post("/pools", {"name": name, "slots": slots})
+            self._make("/pools", {"name": name, "slots": slots})
 
     # ----
+
+    def _make(self, path: str, body: Mapping[str, Any]) -> bool:
+        """POST what was not there; False where a repeated request found it, made by the first."""
+        try:
+            self.post(path, body)
+        except PlatformError as error:
+            if not _may_be_done(error, httpx.codes.CONFLICT):
+                raise
+            return False
+        return True
 
     def _call(self, method: str, path: str, **request: Any) -> Any:
         if "Authorization" not in self._client.headers:
@@ -332,7 +355,11 @@ class AirflowApi:
                     f"Airflow does not answer at {self._client.base_url}: {error or type(error).__name__}",
                     fix=_fix_of(error),
                 ) from error
-            return not _was_rolled_back(responses[-1])
+            if not _failed_in_database(responses[-1]):
+                return True
+            if len(responses) == 1:
+                self._tell(f"Airflow's database fails {method} {path}; it is asked again for up to {LOCKED_TIMEOUT_S:.0f} s")
+            return False
 
         wait_until(is_answered, LOCKED_TIMEOUT_S, poll_s=1.0)
         response = responses[-1]
@@ -347,6 +374,7 @@ class AirflowApi:
                 f"Airflow refused {method} {path}: {_reason(response)}",
                 fix="See the log of the Airflow API server" if response.is_server_error else "",
                 status=response.status_code,
+                tries=len(responses),
             )
         try:
             return response.json() if response.content else None
@@ -432,8 +460,8 @@ def _run(dag_id: str, run_id: str) -> str:
     return f"/dags/{_part(dag_id)}/dagRuns/{_part(run_id)}"
 
 
-def _was_rolled_back(response: httpx.Response) -> bool:
-    """Whether the database failed the request, which has changed nothing then, and may be repeated.
+def _failed_in_database(response: httpx.Response) -> bool:
+    """Whether Airflow's database failed the request. Nothing has changed then, unless it lost the answer of a commit.
 
     It is locked while Airflow recovers from a kill. On SQLite, Airflow 3.3 also locks itself out for some seconds: it writes
     its audit log in the event loop, where a request that has begun to write waits to end.
@@ -444,11 +472,18 @@ def _was_rolled_back(response: httpx.Response) -> bool:
         return False
 
 
+def _may_be_done(error: PlatformError, status: int) -> bool:
+    """Whether a repeated request was refused because it was applied before, though its answer said otherwise."""
+    return error.fields.get("status") == status and error.fields.get("tries", 1) > 1
+
+
 def _reason(response: httpx.Response) -> str:
     try:
         detail = response.json()["detail"]
     except (ValueError, KeyError, TypeError):
         detail = response.text.strip()[:300] or response.reason_phrase
+    if isinstance(detail, dict):
+        detail = ": ".join(str(detail[key]) for key in ("reason", "message") if detail.get(key)) or json.dumps(detail)
     if isinstance(detail, list):  # a body that does not fit its schema
         detail = "; ".join(f"{'.'.join(map(str, item.get('loc', ())))}: {item.get('msg', item)}" for item in detail)
     return f"{detail} (HTTP {response.status_code})"

@@ -18,7 +18,7 @@ import fcntl
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,9 +178,9 @@ class Platform:
         """The Iceberg catalog for PyIceberg: `load_catalog("lake", **platform.catalog_properties)`."""
         return spark_connect.catalog_properties(self._lake)
 
-    def api(self) -> AirflowApi:
-        """A client of Airflow's REST API, to be closed or used in a `with`."""
-        return self._airflow(self._ports()).api()
+    def api(self, tell: Callable[[str], object] = str) -> AirflowApi:
+        """A client of Airflow's REST API, to be closed or used in a `with`. `tell` hears what takes long."""
+        return self._airflow(self._ports()).api(tell)
 
     def environment(self) -> dict[str, str]:
         """The variables by which a child process finds this platform; to be laid over the environment it gets."""

@@ -88,11 +88,11 @@ class Remote:
         """The Airflow that the environment names, or the platform's. `tell` hears what takes long."""
         if URL in os.environ:
             login = os.environ.get(USER, "admin"), os.environ.get(PASSWORD, "")
-            with AirflowApi(os.environ[URL], *login, token=os.environ.get(TOKEN)) as api:
+            with AirflowApi(os.environ[URL], *login, token=os.environ.get(TOKEN), tell=tell) as api:
                 yield Remote(api, tell)
             return
         use_catalog(platform)
-        with platform.api() as api:
+        with platform.api(tell) as api:
             yield Remote(api, tell)
 
     @property
@@ -128,15 +128,11 @@ class Remote:
 
     def runs(self, pipeline: str) -> list[dict[str, Any]]:
         """The pipeline's runs that Airflow knows, the oldest first; none where it has no such DAG."""
-        try:
-            return self._api.dag_runs(pipeline)
-        except PlatformError:  # no such DAG (any more)
-            return []
+        return [] if self._api.find(f"/dags/{quote(pipeline, safe='')}") is None else self._api.dag_runs(pipeline)
 
     def active_runs(self, pipeline: str) -> list[str]:
         """The pipeline's runs that are queued or running."""
-        runs = [] if self._api.find(f"/dags/{quote(pipeline, safe='')}") is None else self._api.dag_runs(pipeline)
-        return [run["dag_run_id"] for run in runs if run["state"] in ("queued", "running")]
+        return [run["dag_run_id"] for run in self.runs(pipeline) if run["state"] in ("queued", "running")]
 
     def _extra(self, connection: str) -> dict[str, Any]:
         variable = f"AIRFLOW_CONN_{connection.upper()}"

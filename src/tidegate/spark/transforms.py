@@ -106,9 +106,10 @@ def find_transform(name: str, spark_jobs: Path) -> Transform:
             fix=f"Define the function in {module.__file__}",
             transform=name,
         )
-    if not _takes_records(function):
+    parameters = _parameters(function)
+    if parameters is not None and not _takes_records(parameters):
         raise TransformError(
-            f"transform {name} cannot be called with the records alone: its parameters are {inspect.signature(function)}",
+            f"transform {name} cannot be called with the records alone: its parameters are {parameters}",
             fix="Give it one parameter, the DataFrame of the records, and a default to every other",
             transform=name,
         )
@@ -119,13 +120,19 @@ def find_transform(name: str, spark_jobs: Path) -> Transform:
     return Transform(name, version if declared is None else str(declared), function)
 
 
-def _takes_records(function: Callable[..., object]) -> bool:
+def _parameters(function: Callable[..., object]) -> inspect.Signature | None:
+    """Those of what is called, not of what a decorator wraps; None where it does not tell them."""
     try:
-        inspect.signature(function).bind(None)
+        return inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None
+
+
+def _takes_records(parameters: inspect.Signature) -> bool:
+    try:
+        parameters.bind(None)
     except TypeError:
         return False
-    except ValueError:  # something callable that tells of no parameters
-        return True
     return True
 
 

@@ -165,7 +165,12 @@ TIMEOUT = _integer(f"a positive integer, at most {MOST_SECONDS} seconds (366 day
 DESCRIPTION = _text("a text", LONGEST_DAG_TEXT)
 GROUP = _text("the name of a consumer group", LONGEST_GROUP, 1)
 CONNECTION = _text("the id of an Airflow connection", LONGEST_ID, 1)
-POOL_NAME = _text("the name of an Airflow pool", LONGEST_POOL, 1)
+POOL_NAME = Rule(
+    f"the name of an Airflow pool of at most {LONGEST_POOL} characters",
+    # a name of dots is no part of a URL, by which commands ask for the pool
+    lambda v: _is_text(v, LONGEST_POOL, 1) and v not in (".", ".."),
+    {"type": "string", "minLength": 1, "maxLength": LONGEST_POOL, "not": {"enum": [".", ".."]}},
+)
 TAGS = Rule(
     f"a list of texts of 1 to {LONGEST_TAG} characters",
     lambda v: isinstance(v, list) and all(_is_text(t, LONGEST_TAG, 1) for t in v),
@@ -511,7 +516,9 @@ POOL_DESCRIPTION = "Loads into one Tidegate sink at the same time"
 
 def pool_command(name: str, slots: int) -> str:
     """The Airflow command that makes a sink's pool."""
-    return shlex.join(("airflow", "pools", "set", name, str(slots), POOL_DESCRIPTION))
+    return shlex.join(
+        ("airflow", "pools", "set", *(["--"] if name.startswith("-") else []), name, str(slots), POOL_DESCRIPTION)
+    )
 
 
 T = TypeVar("T")

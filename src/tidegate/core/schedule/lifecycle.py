@@ -86,7 +86,7 @@ def page() -> str:
     lines = [
         "# The life of a batch",
         "",
-        "Made from `src/tidegate/lifecycle.py` by `make docs`.",
+        "Made from `src/tidegate/core/schedule/lifecycle.py` by `make docs`.",
         "",
         "```mermaid",
         "stateDiagram-v2",

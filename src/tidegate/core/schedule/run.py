@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tidegate.core.audit.table import TableHistory
+from tidegate.core.audit.table import Missing, TableHistory
 from tidegate.core.config.pipeline import Pipeline, Source, StartOffsets
 from tidegate.core.errors import CursorLost, RequestError, TopicNotFound, WatermarksUnstable
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.ports import Brokers, SinkHistory, StateStore
+from tidegate.core.replay.chunks import merged
 from tidegate.core.schedule.commit import apply, commit_of
 from tidegate.core.schedule.plan import (
     Accepted,
@@ -66,7 +67,7 @@ class Planned:
     """A saved range and how it came to this run: `planned` now, `adopted` from another run, or `own` from an earlier try.
 
     `caught_up_from` is the batch at which the cursor was found, where something had put it back. `create` says whether the load
-    may create the table: only where no batch has written to it, or an operator has accepted that it is gone.
+    may create the table: only where no batch has written to it, or there is none and it would hold nothing that counts.
     """
 
     saved: SavedRange
@@ -115,7 +116,7 @@ def plan_batch(
     missing = missing_in_table(pipeline, ledger, listing, cursor, sink=sink, history=history, accepted=accepted)
     if missing is not None:
         raise missing.lost_by(pipeline.name, pipeline.sink.table)
-    create = cursor.receipt is None or bool(accepted and accepted.absent)
+    create = cursor.receipt is None or not history.exists
     if own is not None:
         saved, committed = ledger.saved_range(own.key), own.seq <= cursor.seq
         check_loadable(pipeline, own.key, saved, brokers, history, redo=committed)
@@ -132,7 +133,7 @@ def plan_batch(
     check_not_passed(pipeline, ledger, cursor, waiting, history)
     if waiting is not None:
         check_loadable(pipeline, ledger.range_key(waiting.seq, waiting.run_id), waiting, brokers, history, redo=False)
-        absent = accepted.absent if accepted else ()
+        absent = merged([*waiting.absent, *(accepted.absent if accepted else ())])
         found: SavedRange | Skip = replace(waiting, run_id=run_id, adopted_from=waiting.run_id, absent=absent)
     else:
         watermarks = read_watermarks(pipeline.source, cursor, brokers)
@@ -302,6 +303,23 @@ def _state(pipeline: Pipeline, store: StateStore, sink: SinkHistory) -> tuple[Le
     return ledger, listing, history, _cursor(ledger, listing, pipeline, history)
 
 
+def _caught_up(pipeline: Pipeline, store: StateStore, sink: SinkHistory) -> tuple[Ledger, Listing, TableHistory, Cursor]:
+    """The same, with the cursor as the next plan will believe it: `accept` answers for the batch after it."""
+    ledger, listing, history, cursor = _state(pipeline, store, sink)
+    return ledger, listing, history, catch_up(pipeline, ledger, listing, cursor, history)
+
+
+def missing_now(pipeline: Pipeline, *, store: StateStore, sink: SinkHistory) -> tuple[Cursor, Missing | None]:
+    """The cursor as the next plan will believe it, and what the table lacks of its batches that nobody has accepted.
+
+    Raises:
+        StateError, SinkUnavailable: as `plan_batch`.
+    """
+    ledger, listing, history, cursor = _caught_up(pipeline, store, sink)
+    accepted = ledger.accepted(listing, cursor.seq + 1)
+    return cursor, missing_in_table(pipeline, ledger, listing, cursor, sink=sink, history=history, accepted=accepted)
+
+
 def _cursor(ledger: Ledger, listing: Listing, pipeline: Pipeline, history: TableHistory) -> Cursor:
     if listing.has_cursor:
         return ledger.cursor()
@@ -352,7 +370,7 @@ def accept_loss(
         RequestError: nothing is lost.
         StateError, KafkaError: as `plan_batch`.
     """
-    ledger, listing, history, cursor = _state(pipeline, store, sink)
+    ledger, listing, history, cursor = _caught_up(pipeline, store, sink)
     watermarks = read_watermarks(pipeline.source, cursor, brokers)
     pending = {r.key: ledger.saved_range(r.key) for r in listing.of_seq(cursor.seq + 1)}
     receipts = history.receipts(pipeline.name)
@@ -379,7 +397,7 @@ def accept_table(pipeline: Pipeline, *, store: StateStore, sink: SinkHistory) ->
         RequestError: nothing is missing.
         StateError, SinkUnavailable: as `plan_batch`.
     """
-    ledger, listing, history, cursor = _state(pipeline, store, sink)
+    ledger, listing, history, cursor = _caught_up(pipeline, store, sink)
     missing = missing_in_table(pipeline, ledger, listing, cursor, sink=sink, history=history)
     if missing is None:
         raise RequestError(
@@ -397,7 +415,7 @@ def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, broke
         RequestError: the topic is not the pipeline's, or has not been created again.
         StateError, KafkaError: as `plan_batch`.
     """
-    ledger, listing, _, cursor = _state(pipeline, store, sink)
+    ledger, listing, _, cursor = _caught_up(pipeline, store, sink)
     if topic not in cursor.topic_ids:
         raise RequestError(
             f"{pipeline.name} has read no topic {topic}",

@@ -40,11 +40,16 @@ def missing_in_table(
 ) -> Missing | None:
     """What the table does not hold of the committed batches and is not accepted; see `tidegate.core.audit.table.find_missing`.
 
+    An acceptance is deleted once its batch is committed. A cursor that was put back to before that batch finds it in the
+    batch's saved ranges.
+
     Raises:
         SinkUnavailable: the table's files cannot be read.
+        StateCorrupt: a saved range of the next batch cannot be read.
     """
-    if accepted is not None:
-        cursor = replace(cursor, absent=merged([*cursor.absent, *accepted.absent]))
+    absent = [*cursor.absent, *(accepted.absent if accepted else ())]
+    absent += [r for key in listing.of_seq(cursor.seq + 1) for r in ledger.saved_range(key.key).absent]
+    cursor = replace(cursor, absent=merged(absent))
 
     def saved() -> list[SavedRange]:
         return [ledger.saved_range(key) for key in listing.committed(cursor.seq)]
