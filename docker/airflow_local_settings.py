@@ -1,7 +1,7 @@
-"""Airflow imports this file in every process that it starts: the scheduler imports the heavy clients once, before it forks."""
+"""Airflow imports this file in every process that it starts: two of them import modules once, before they fork."""
 
 __all__: list[str] = []
 
-from tidegate.airflow.preload import preload_in_scheduler
+from tidegate.airflow.preload import preload
 
-preload_in_scheduler()
+preload()

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tidegate.local.flights import create_topic
-from tidegate.local.process import wait_until
+from tidegate.waiting import wait_until
 
 Records = int | Iterable[bytes | None]
 

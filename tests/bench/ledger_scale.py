@@ -20,13 +20,13 @@ from pathlib import Path
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
+from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.load.receipt import LoadId
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.schedule.plan import Decision, SavedRange
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.local import Platform
-from tidegate.local.remote import ApiStore
 
 REPO = Path(__file__).parents[2]
 PARTITIONS = 4

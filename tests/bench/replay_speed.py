@@ -36,7 +36,6 @@ from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batc
 from tidegate.iceberg.history import IcebergHistory
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.local import Platform
-from tidegate.local.remote import use_catalog
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
 
@@ -124,7 +123,7 @@ def measure(records: int, batches: int, folder: Path) -> dict[str, Any]:
     seconds: dict[str, float] = {}
     try:
         platform.up(("kafka", "spark"))
-        use_catalog(platform)
+        platform.use_catalog()
         fill(platform.bootstrap_servers, "speed", [records // PARTITIONS] * PARTITIONS)
         fill(platform.bootstrap_servers, "beside", [max(records // 10, 1000) // PARTITIONS] * PARTITIONS)
         size = records // batches

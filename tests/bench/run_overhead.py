@@ -17,7 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tidegate.local import AirflowApi, Platform
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 
 REPO = Path(__file__).parents[2]

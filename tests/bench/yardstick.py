@@ -51,7 +51,6 @@ from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic
-from tidegate.local.remote import use_catalog
 
 REPO = Path(__file__).parents[2]
 FAULTS = ("random kill", "at the boundary", "state restored", "state lost")
@@ -233,7 +232,7 @@ def main() -> None:
         platform = Platform(Path(folder) / "platform", REPO)
         try:
             platform.up(("kafka", "spark"))
-            use_catalog(platform)
+            platform.use_catalog()
             for job in asked.only or JOBS:
                 for fault in FAULTS:
                     contest = Contest(platform, job, fault, Path(folder), random.Random(f"{asked.seed} {fault}"))  # noqa: S311

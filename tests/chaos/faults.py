@@ -26,10 +26,10 @@ from stage import CONNECT, SUBMIT, TABLES, Held, Stage, send
 from tidegate.core.errors import TidegateError
 from tidegate.iceberg.history import load_table
 from tidegate.local import airflow, broker, spark_connect
-from tidegate.local.process import ProcessId, members, wait_until
-from tidegate.local.remote import use_catalog
+from tidegate.local.process import ProcessId, members
 from tidegate.spark.session import connect
 from tidegate.testing.failpoints import POINTS
+from tidegate.waiting import wait_until
 
 RANDOM = "random"
 EVERYWHERE = (*POINTS, RANDOM)
@@ -197,7 +197,7 @@ def _sql(stage: Stage, statement: str) -> None:
     """As somebody else would; who loses a race with a load's commit tries again."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - slow to import
 
-    use_catalog(stage.platform)
+    stage.platform.use_catalog()
     with connect(stage.platform.spark_remote, name="somebody") as spark:
         for left in reversed(range(TRIES)):
             try:
@@ -210,7 +210,7 @@ def _sql(stage: Stage, statement: str) -> None:
 
 
 def _table(stage: Stage) -> Table:
-    use_catalog(stage.platform)
+    stage.platform.use_catalog()
     table = load_table(TABLES[stage.awake])
     if table is None:
         raise TidegateError(f"there is no table {TABLES[stage.awake]}")

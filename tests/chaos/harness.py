@@ -21,7 +21,7 @@ from stage import BATCHES, CONNECT, SUBMIT, Held, Stage
 
 from tidegate.core.audit.oracle import Verdict
 from tidegate.core.errors import PlatformError, TidegateError
-from tidegate.local.process import wait_until
+from tidegate.waiting import wait_until
 
 FURTHER_RUNS = 2
 RECOVERY_S = 240.0

@@ -26,15 +26,16 @@ from generator import Generator, create_topic
 from proxy import Proxy
 from verdict import BatchOracle, Oracle
 
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.errors import PlatformError, StateUnavailable, TidegateError
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.history import IcebergHistory
-from tidegate.local import AirflowApi, Platform, airflow, sockets
-from tidegate.local.process import wait_until
-from tidegate.local.remote import ApiStore, use_catalog
+from tidegate.local import Platform, airflow, sockets
 from tidegate.testing import failpoints
+from tidegate.waiting import wait_until
 
 REPO = Path(__file__).parents[2]
 TOPIC = "chaos"
@@ -204,14 +205,14 @@ class Stage:
 
     def oracle(self, pipeline: str = CONNECT) -> Oracle | BatchOracle:
         """Who judges the pipeline's table."""
-        use_catalog(self.platform)
+        self.platform.use_catalog()
         if pipeline == BATCHES:
             return BatchOracle(self.platform.bootstrap_servers, TOPIC, TABLES[pipeline], pipeline, self.api)
         return Oracle(self.platform.bootstrap_servers, TOPIC, TABLES[pipeline])
 
     def receipts(self, pipeline: str) -> list[Receipt]:
         """The commits of batches that the pipeline's table stands on and still tells, oldest first."""
-        use_catalog(self.platform)
+        self.platform.use_catalog()
         return [r for r in IcebergHistory().receipts(TABLES[pipeline], pipeline) if r.load.replay is None]
 
     def reload(self, pipeline: str) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import confluent_kafka as ck
 from batches import BatchVerdict, Key, Ranges, Sums, gaps, judge_sums, ranges_of_batches
 
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
@@ -20,8 +22,6 @@ from tidegate.iceberg.history import IcebergHistory, load_table
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import AirflowApi
-from tidegate.local.remote import ApiStore
 
 POLL_S = 5.0
 QUARTERS = 4

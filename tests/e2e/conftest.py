@@ -16,13 +16,14 @@ import pytest
 import yaml
 from catalogs import let_pyiceberg_find
 
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.offsets.ranges import ranges_to_json
 from tidegate.core.state.codec import decode
 from tidegate.core.state.ledger import Ledger
-from tidegate.local import AirflowApi, Platform
-from tidegate.local.process import wait_until
-from tidegate.local.remote import ApiStore
+from tidegate.local import Platform
 from tidegate.testing.failpoints import VARIABLE
+from tidegate.waiting import wait_until
 
 REPO = Path(__file__).parents[2]
 # every process of the platform looks here whether it is to be killed; a test arms the points

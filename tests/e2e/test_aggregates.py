@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from conftest import Project, Runs
 
+from tidegate.airflow.remote.api import AirflowApi
 from tidegate.iceberg.history import load_table
-from tidegate.local import AirflowApi, Platform
+from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 
 NAME = "carriers"

@@ -7,8 +7,9 @@ import json
 import pytest
 from conftest import Project, Runs, saved_ranges
 
+from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.schedule.run_notes import failed_runs
-from tidegate.local import AirflowApi, Platform
+from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 
 CONNECTIONS = {

@@ -9,11 +9,12 @@ from confluent_kafka.cimpl import NewPartitions
 from conftest import Project, Runs, saved_ranges, state_of
 from topics import make_topic_again
 
+from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.groups import committed_offsets
-from tidegate.local import AirflowApi, Platform
+from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
-from tidegate.local.process import wait_until
+from tidegate.waiting import wait_until
 
 TOPIC = "changing"
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from conftest import FAIL_POINTS, Project, Runs, saved_ranges
 
-from tidegate.local import AirflowApi, Platform
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
-from tidegate.local.process import wait_until
 from tidegate.testing.failpoints import arm, disarm, reached
+from tidegate.waiting import wait_until
 
 NAME = "cleared"
 TASKS = ("plan", "load", "commit")

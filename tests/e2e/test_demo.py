@@ -12,9 +12,10 @@ import time
 import pytest
 from conftest import Project, Runs, answer
 
+from tidegate.airflow.remote.api import AirflowApi
 from tidegate.iceberg.history import load_table
-from tidegate.local import AirflowApi, Platform
-from tidegate.local.process import wait_until
+from tidegate.local import Platform
+from tidegate.waiting import wait_until
 
 
 def test_the_demo_loads_every_record_once_and_a_second_demo_adds_to_it(project: Project, platform: Platform) -> None:

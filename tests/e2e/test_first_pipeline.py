@@ -9,7 +9,8 @@ from pathlib import Path
 from confluent_kafka import Producer
 from conftest import REPO, Project, Runs
 
-from tidegate.local import AirflowApi, Platform
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.local import Platform
 from tidegate.local.flights import create_topic
 
 

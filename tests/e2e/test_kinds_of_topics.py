@@ -7,12 +7,13 @@ import pytest
 from conftest import Project, Runs, state_of
 from topics import make_topic, transact, write
 
+from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import AirflowApi, Platform
+from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
-from tidegate.local.process import wait_until
+from tidegate.waiting import wait_until
 
 TRANSACTED, COMPACTED = TopicPartition("transacted", 0), TopicPartition("compacted", 0)
 FLIGHT = b'{"year": 2013, "flight": 1545}'

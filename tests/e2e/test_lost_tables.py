@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from conftest import Project, Runs, state_of
 
+from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import judge
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import AirflowApi, Platform
+from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.spark.session import connect
 

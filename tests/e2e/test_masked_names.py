@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from conftest import Project, Runs, state_of
 
-from tidegate.local import AirflowApi, Platform
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 
 NAME = "resets"

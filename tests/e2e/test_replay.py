@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from conftest import FAIL_POINTS, Project, Runs, state_of
 
+from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.errors import PlatformError
 from tidegate.core.offsets.ranges import offsets_from_json
@@ -23,10 +24,10 @@ from tidegate.iceberg.history import IcebergHistory
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import AirflowApi, Platform
+from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
-from tidegate.local.process import wait_until
 from tidegate.testing.failpoints import arm, disarm, reached
+from tidegate.waiting import wait_until
 
 TIDEGATE = Path(sys.executable).parent / "tidegate"
 TOPIC = "replayed"

@@ -22,6 +22,8 @@ from conftest import Project, Runs
 from fixtures.make_state import SHOPS, produce
 from fixtures.saved_state import SAVED, restore, variables
 
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.schedule.plan import SavedRange, Watermarks
@@ -30,8 +32,7 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.history import IcebergHistory, load_table
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import AirflowApi, Platform
-from tidegate.local.remote import ApiStore
+from tidegate.local import Platform
 
 PIPELINES = ("shop", "late", "totals", "renewed")
 BY_ORIGIN = ("shop", "late", "renewed")

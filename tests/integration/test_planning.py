@@ -22,7 +22,7 @@ from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_recreated, commit_batch, plan_batch
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.local import Platform
-from tidegate.local.process import wait_until
+from tidegate.waiting import wait_until
 
 
 class Kafka:

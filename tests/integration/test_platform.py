@@ -19,8 +19,9 @@ from pyiceberg.catalog import load_catalog
 
 from tidegate.core.errors import PlatformError, SparkAuthFailed
 from tidegate.local import Platform, ServerStatus, jars, sockets
-from tidegate.local.process import ProcessId, members, wait_until
+from tidegate.local.process import ProcessId, members
 from tidegate.spark.session import connect as tidegate_connect
+from tidegate.waiting import wait_until
 
 DAG = '''
 from airflow.sdk import dag, task

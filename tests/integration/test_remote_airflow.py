@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.errors import PlatformError
-from tidegate.local import AirflowApi
 
 HOST = "airflow.test"
 """A name that only the proxy knows."""

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tidegate.local import Platform
-from tidegate.local.process import wait_until
+from tidegate.waiting import wait_until
 
 REPO = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -13,12 +13,13 @@ import httpx
 import pytest
 from fakes import MemoryStore
 
+from tidegate import waiting
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.errors import PlatformError
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.schedule.plan import SavedRange
 from tidegate.core.state.ledger import Ledger
-from tidegate.local import AirflowApi, process
-from tidegate.local.remote import ApiStore
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -281,7 +282,7 @@ def test_what_airflows_database_rolled_back_is_asked_again(
 ) -> None:
     """For a minute, and nothing else is: what the API refuses for good is raised at once."""
     now = [0.0]
-    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.append(now.pop() + s)))
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.append(now.pop() + s)))
     posted: list[bytes] = []
     told: list[str] = []
 
@@ -327,7 +328,7 @@ class LostAnswers:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses take no time."""
-    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
 
 
 @pytest.mark.usefixtures("hurried")

@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from tidegate.core.errors import PlatformError
-from tidegate.local.process import ProcessId, Server, last_meaningful_line, members, wait_until
+from tidegate.local.process import ProcessId, Server, last_meaningful_line, members
+from tidegate.waiting import wait_until
 
 READY_THEN_SLEEP = "import pathlib, time; pathlib.Path('ready').touch(); time.sleep(60)"
 DIES = "import sys; print('starting'); print('FATAL: the disk is full'); print('bye'); sys.exit(3)"

@@ -41,8 +41,8 @@ from tidegate.core.state.ledger import Ledger, Listing
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tidegate.airflow.remote.schedule import Remote
     from tidegate.core.audit.oracle import BatchVerification, Miscount, Verification
-    from tidegate.local.remote import Remote
 
 app = typer.Typer()
 ledger = typer.Typer(no_args_is_help=True, help="What a pipeline has run: show, verify, reload and rebuild it.")

@@ -28,8 +28,8 @@ from tidegate.core.errors import ConfigError, PlatformError
 from tidegate.pipelines import load_pipelines
 
 if TYPE_CHECKING:
+    from tidegate.airflow.remote.api import AirflowApi
     from tidegate.core.audit.oracle import Verdict
-    from tidegate.local.airflow_api import AirflowApi
     from tidegate.local.demo import Run
     from tidegate.local.platform import Platform, ServerStatus
 
@@ -183,7 +183,7 @@ def _broken_transforms(project: Path, found: dict[Path, Pipeline | ConfigError])
 
 def _is_ready(project: Path) -> bool:
     """Whether loads can run in the Airflow that the environment names, or in the platform's; true where neither answers."""
-    from tidegate.local.airflow_api import URL  # noqa: PLC0415
+    from tidegate.airflow.remote.api import URL  # noqa: PLC0415
 
     if URL not in os.environ and not open_platform(project).is_up:
         return True

@@ -15,9 +15,9 @@ from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed
 from tidegate.core.replay.request import ReplayRequest, check_permitted
 
 if TYPE_CHECKING:
+    from tidegate.airflow.remote.api import AirflowApi
+    from tidegate.airflow.remote.schedule import Remote
     from tidegate.core.replay.run import PlannedReplay
-    from tidegate.local.airflow_api import AirflowApi
-    from tidegate.local.remote import Remote
 
 app = typer.Typer()
 SPEC = re.compile(r"(?:(?:(?P<topic>[a-zA-Z0-9._-]+):)?(?P<partition>\d+):)?(?P<offset>-?\d+)")

@@ -20,8 +20,8 @@ from tidegate.core.errors import RequestError
 from tidegate.pipelines import load_pipeline
 
 if TYPE_CHECKING:
+    from tidegate.airflow.remote.schedule import Remote
     from tidegate.local.platform import Platform
-    from tidegate.local.remote import Remote
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -66,10 +66,18 @@ def refuse_while_running(remote: Remote, pipeline: Pipeline, why: str) -> None:
 @contextmanager
 def open_remote(project: Path) -> Iterator[Remote]:
     """The project's Airflow from outside, with brokers and catalog."""
-    from tidegate.local.remote import Remote  # noqa: PLC0415
+    from tidegate.airflow.remote.schedule import Remote, named_api  # noqa: PLC0415
 
-    with Remote.connect(open_platform(project), lambda text: err.print(text, markup=False)) as remote:
-        yield remote
+    def tell(text: str) -> None:
+        err.print(text, markup=False)
+
+    api = named_api(tell)
+    if api is None:
+        platform = open_platform(project)
+        platform.use_catalog()
+        api = platform.api(tell)
+    with api:
+        yield Remote(api, tell)
 
 
 def open_platform(project: Path, ports: dict[str, int] | None = None) -> Platform:

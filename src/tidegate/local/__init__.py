@@ -6,7 +6,6 @@ same parts elsewhere and needs nothing of this package.
 
 from __future__ import annotations
 
-from tidegate.local.airflow_api import AirflowApi
 from tidegate.local.platform import PARTS, Platform, ServerStatus
 
-__all__ = ["PARTS", "AirflowApi", "Platform", "ServerStatus"]
+__all__ = ["PARTS", "Platform", "ServerStatus"]

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.errors import PlatformError
 from tidegate.local import sockets
-from tidegate.local.airflow_api import AirflowApi
 from tidegate.local.files import write_private
 from tidegate.local.process import Server, last_meaningful_line
 
@@ -46,11 +46,11 @@ _LOCAL_SETTINGS = '''\
 __all__ = []
 
 try:
-    from tidegate.airflow.preload import preload_in_scheduler
+    from tidegate.airflow.preload import preload
 except ImportError:
     pass
 else:
-    preload_in_scheduler()
+    preload()
 '''
 
 

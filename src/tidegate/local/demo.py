@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.errors import PlatformError
 from tidegate.core.offsets.ranges import OffsetRange
@@ -21,9 +23,7 @@ from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.local import flights
-from tidegate.local.airflow_api import AirflowApi
 from tidegate.local.platform import Platform
-from tidegate.local.remote import ApiStore, use_catalog
 
 PIPELINE = "flights"
 TABLE = "lake.demo.flights"
@@ -126,7 +126,7 @@ class Demo:
 
     def verdict(self) -> Verdict:
         """Compare log and table, record by record."""
-        use_catalog(self._platform)
+        self._platform.use_catalog()
         marks = self._watermarks()
         total = sum(marks.latest[tp] - marks.earliest[tp] for tp in marks.latest)
         log = read_offsets(self._kafka, marks, progress=lambda done: self._progress("reading the log", done, total))

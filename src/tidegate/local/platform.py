@@ -24,11 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.errors import PlatformError
 from tidegate.local import airflow, broker, jars, sockets, spark_connect
-from tidegate.local.airflow_api import AirflowApi
-from tidegate.local.process import Server, State, wait_until
+from tidegate.local.process import Server, State
 from tidegate.local.report import Report, one_at_a_time, silent
+from tidegate.waiting import wait_until
 
 PARTS = ("kafka", "spark", "airflow")
 PORTS = ("kafka", "kafka-controller", "spark", "airflow")
@@ -181,6 +182,10 @@ class Platform:
     def api(self, tell: Callable[[str], object] = str) -> AirflowApi:
         """A client of Airflow's REST API, to be closed or used in a `with`. `tell` hears what takes long."""
         return self._airflow(self._ports()).api(tell)
+
+    def use_catalog(self) -> None:
+        """Let PyIceberg find the platform's catalog in this process."""
+        os.environ.update({name: value for name, value in self.environment().items() if name.startswith("PYICEBERG_")})
 
     def environment(self) -> dict[str, str]:
         """The variables by which a child process finds this platform; to be laid over the environment it gets."""

@@ -33,6 +33,7 @@ from typing import Literal
 import psutil
 
 from tidegate.core.errors import PlatformError
+from tidegate.waiting import wait_until
 
 State = Literal["running", "stopped", "crashed", "unhealthy"]
 
@@ -41,16 +42,6 @@ ORPHAN_GRACE_S = 2.0
 KILL_GRACE_S = 5.0
 HUNG_AFTER_S = 10.0
 _CREATE_TIME_TOLERANCE_S = 1.0
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float, poll_s: float = 0.1) -> bool:
-    """Whether the condition became true within the time; it is asked at least once."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(poll_s)
-    return True
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The schedule seen from outside Airflow: what a command needs to plan, to accept and to measure.
 
 Variables and connections come through Airflow's REST API: of the Airflow that `TIDEGATE_AIRFLOW_URL` names, with
-`TIDEGATE_AIRFLOW_USER` and `TIDEGATE_AIRFLOW_PASSWORD`, or `TIDEGATE_AIRFLOW_TOKEN`; or else of the embedded platform. The API
+`TIDEGATE_AIRFLOW_USER` and `TIDEGATE_AIRFLOW_PASSWORD`, or `TIDEGATE_AIRFLOW_TOKEN`; or of whichever a caller has. The API
 hides a connection's secrets; where there are some, the command finds the connection in the environment, as Airflow itself does:
 `AIRFLOW_CONN_<ID>` with JSON.
 """
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
+from tidegate.airflow.remote.api import PASSWORD, TOKEN, URL, USER, AirflowApi
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import ConfigError, PlatformError, StateError, StateUnavailable
 from tidegate.core.ports import StateStore
@@ -23,8 +24,6 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.history import IcebergHistory
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.settings import planning_client
-from tidegate.local.airflow_api import PASSWORD, TOKEN, URL, USER, AirflowApi
-from tidegate.local.platform import Platform
 
 HIDDEN = "***"
 KAFKA_TIMEOUT_S = 10.0
@@ -81,19 +80,6 @@ class Remote:
         self._tell = tell
         self.store = ApiStore(api)
         self.sink = IcebergHistory()
-
-    @staticmethod
-    @contextmanager
-    def connect(platform: Platform, tell: Callable[[str], object] = str) -> Iterator[Remote]:
-        """The Airflow that the environment names, or the platform's. `tell` hears what takes long."""
-        if URL in os.environ:
-            login = os.environ.get(USER, "admin"), os.environ.get(PASSWORD, "")
-            with AirflowApi(os.environ[URL], *login, token=os.environ.get(TOKEN), tell=tell) as api:
-                yield Remote(api, tell)
-            return
-        use_catalog(platform)
-        with platform.api(tell) as api:
-            yield Remote(api, tell)
 
     @property
     def api(self) -> AirflowApi:
@@ -158,9 +144,13 @@ class Remote:
         return extra
 
 
-def use_catalog(platform: Platform) -> None:
-    """Let PyIceberg find the platform's catalog in this process."""
-    os.environ.update({name: value for name, value in platform.environment().items() if name.startswith("PYICEBERG_")})
+def named_api(tell: Callable[[str], object] = str) -> AirflowApi | None:
+    """A client of the Airflow that the environment names; None where it names none. `tell` hears what takes long."""
+    url = os.environ.get(URL)
+    if url is None:
+        return None
+    login = os.environ.get(USER, "admin"), os.environ.get(PASSWORD, "")
+    return AirflowApi(url, *login, token=os.environ.get(TOKEN), tell=tell)
 
 
 def _json(text: str) -> Any:

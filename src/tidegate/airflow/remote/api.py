@@ -25,11 +25,11 @@ from urllib.parse import quote
 import httpx
 
 from tidegate.core.errors import PlatformError
-from tidegate.local.process import wait_until
+from tidegate.waiting import wait_until
 
 URL, USER = "TIDEGATE_AIRFLOW_URL", "TIDEGATE_AIRFLOW_USER"
 PASSWORD, TOKEN = "TIDEGATE_AIRFLOW_PASSWORD", "TIDEGATE_AIRFLOW_TOKEN"
-"""Environment variables that name another Airflow than the embedded one; see `tidegate.local.remote`."""
+"""Environment variables that name another Airflow than the embedded one; see `tidegate.airflow.remote.schedule`."""
 CA_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 PAGE = 100
 LOCKED_TIMEOUT_S = 60.0
