@@ -1,3 +1,47 @@
-"""Tidegate: Kafka offset ranges as an orchestrated, replayable schedule."""
+"""Tidegate: Kafka offset ranges as an orchestrated, replayable schedule.
+
+What is listed in `__all__` is the public API. Each name is imported when it is first used, so `import tidegate` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidegate.core.errors import TidegateError
+    from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+    from tidegate.core.offsets.splitting import split_ranges
+    from tidegate.core.rates import PidRateEstimator, max_messages_per_partition, share_limit
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "OffsetRange",
+    "PidRateEstimator",
+    "TidegateError",
+    "TopicPartition",
+    "max_messages_per_partition",
+    "share_limit",
+    "split_ranges",
+]
+
+_MODULES = {
+    "OffsetRange": "tidegate.core.offsets.ranges",
+    "PidRateEstimator": "tidegate.core.rates",
+    "TidegateError": "tidegate.core.errors",
+    "TopicPartition": "tidegate.core.offsets.ranges",
+    "max_messages_per_partition": "tidegate.core.rates",
+    "share_limit": "tidegate.core.rates",
+    "split_ranges": "tidegate.core.offsets.splitting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

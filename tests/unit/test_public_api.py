@@ -1,0 +1,64 @@
+"""Laws of what others import from `tidegate`."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import tidegate
+from tidegate import OffsetRange, PidRateEstimator, TidegateError, TopicPartition
+from tidegate.core.errors import RequestError
+
+LOADED = "import sys, tidegate; print(*sorted(m for m in sys.modules if m.startswith('tidegate')))"
+
+
+@pytest.mark.parametrize("name", tidegate.__all__)
+def test_every_public_name_is_there_and_documented(name: str) -> None:
+    """`__all__` and `dir` list it."""
+    assert inspect.getdoc(getattr(tidegate, name))
+    assert name in dir(tidegate)
+
+
+def test_what_is_not_public_is_missing() -> None:
+    """As in any module."""
+    assert not hasattr(tidegate, "nothing")
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    """A name costs its import when it is used."""
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["tidegate"]
+
+
+def test_public_values_are_ordered_half_open_and_refuse_nonsense() -> None:
+    """Ranges and partitions."""
+    assert TopicPartition("a", 1) < TopicPartition("a", 2) < TopicPartition("b", 0)
+    r = OffsetRange("t", 0, 3, 5)
+    assert (r.count, r.topic_partition) == (2, TopicPartition("t", 0))
+    assert OffsetRange("t", 0, 3, 3).count == 0
+    for wrong in (("t", 0, 5, 3), ("t", 0, -1, 3), ("", 0, 0, 0), ("t", -1, 0, 0)):
+        with pytest.raises(TidegateError):
+            OffsetRange(*wrong)
+
+
+def test_public_functions_have_the_signatures_that_others_call() -> None:
+    """Names of arguments count: they are called by keyword."""
+    parameters = {
+        name: list(inspect.signature(getattr(tidegate, name)).parameters) for name in tidegate.__all__ if name[0].islower()
+    }
+    assert parameters == {
+        "max_messages_per_partition": ["lags", "rate", "max_rate_per_partition", "min_rate_per_partition", "interval_s"],
+        "share_limit": ["sizes", "limit"],
+        "split_ranges": ["ranges", "min_partitions", "max_records_per_partition"],
+    }
+    assert PidRateEstimator(1000.0).compute(time_ms=0, elements=1000, processing_delay_ms=500, scheduling_delay_ms=0) is None
+
+
+def test_an_error_says_whether_to_try_again_and_how_to_put_it_right() -> None:
+    """Every error is a `TidegateError`."""
+    error = RequestError("no", fix="Do", field=1)
+    assert isinstance(error, TidegateError)
+    assert (error.fix, error.fields, error.retryable) == ("Do", {"field": 1}, False)
