@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from tidegate.core.errors import TidegateError
     from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
     from tidegate.core.offsets.splitting import split_ranges
-    from tidegate.core.rates import PidRateEstimator, max_messages_per_partition, share_limit
+    from tidegate.core.rates import BatchTiming, PidRateEstimator, max_messages_per_partition, share_limit
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchTiming",
     "OffsetRange",
     "PidRateEstimator",
     "TidegateError",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "BatchTiming": "tidegate.core.rates",
     "OffsetRange": "tidegate.core.offsets.ranges",
     "PidRateEstimator": "tidegate.core.rates",
     "TidegateError": "tidegate.core.errors",

@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 
 import pytest
-from conftest import Project, Runs, answer
+from conftest import Project, Runs, answer, state_of
 
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.iceberg.history import load_table
@@ -51,6 +52,19 @@ def test_every_commit_of_the_table_carries_its_receipt() -> None:
     receipts = [s for s in summaries if "tidegate.seq" in s]
     assert [s["tidegate.seq"] for s in receipts] == ["1", "2", "3", "4"]
     assert all(json.loads(s["tidegate.ranges"])["flights"] for s in receipts)
+
+
+@pytest.mark.usefixtures("project", "platform")
+def test_the_cursor_tells_what_the_last_batch_took(api: AirflowApi) -> None:
+    """As Airflow measured its run, and no more than that."""
+    took = state_of(api, "tidegate.flights.cursor")["timing"]
+    run = api.dag_runs("flights")[-1]
+    start, end = (datetime.fromisoformat(run[name]).timestamp() * 1000 for name in ("start_date", "end_date"))
+    assert (took["records"], took["bound"]) == (1000, 1500)
+    assert start < took["ended_at_ms"] <= end
+    assert 0 < took["load_ms"] < took["run_ms"] <= end - start
+    due = datetime.fromisoformat(run["run_after"]).timestamp() * 1000
+    assert took["scheduling_delay_ms"] == pytest.approx(start - due, abs=2)
 
 
 AWAY_S = 60.0

@@ -26,6 +26,7 @@ from tidegate.core.errors import (
 )
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.rates import BatchTiming
 from tidegate.core.schedule.plan import Accepted, SavedRange, Skip
 from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_recreated, commit_batch, plan_batch
 from tidegate.core.state.codec import encode
@@ -554,6 +555,24 @@ def test_the_size_of_records_is_kept_for_limits_in_bytes() -> None:
     commit_batch(pipeline, planned.key, world.load(planned), store=world.store, record_bytes=200.0)
     world.brokers.latest[P0] = 1000
     assert [str(r) for r in world.run("run2").saved.ranges] == ["t-0 [25, 30)"]
+
+
+def test_what_a_batch_took_is_kept_until_the_next_one_is_committed() -> None:
+    """The cursor carries it, also through its saved form; nothing is made up where it is not known."""
+    world = World()
+    took = BatchTiming(10, 10, run_ms=900, load_ms=700, scheduling_delay_ms=20, ended_at_ms=5)
+    planned = world.planned("run1")
+    _, after, moved = commit_batch(PIPELINE, planned.key, world.load(planned), store=world.store, timing=took)
+    assert moved
+    assert after.timing == took
+    assert world.cursor.timing == took
+    later = replace(took, ended_at_ms=6)
+    _, again, moved = commit_batch(PIPELINE, planned.key, world.load(planned), store=world.store, timing=later)
+    assert not moved
+    assert again.timing == took
+    world.brokers.latest[P0] = 1000
+    world.run("run2")
+    assert world.cursor.timing is None
 
 
 @given(st.data())

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import RequestError, StateCorrupt
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.rates import PidRateEstimator, PidState, max_messages_per_partition, share_limit
+from tidegate.core.rates import BatchTiming, PidRateEstimator, PidState, max_messages_per_partition, share_limit
 
 A, B, C = (TopicPartition("t", p) for p in range(3))
 
@@ -158,3 +162,25 @@ def test_an_estimator_refuses_nonsense(arguments: dict[str, float]) -> None:
     """Gains from 0, interval and minimum above 0."""
     with pytest.raises(RequestError):
         PidRateEstimator(**{"batch_interval_ms": 1000, **arguments})
+
+
+def test_a_timing_refuses_what_no_batch_takes() -> None:
+    """Whole numbers from 0; a bound is at least 1, or None where nothing limited the batch."""
+    good: dict[str, Any] = asdict(BatchTiming(10, 10, 5, 4, 0, 99))
+    assert BatchTiming.from_json(BatchTiming(**good).to_json()) == BatchTiming(**good)
+    assert BatchTiming(**{**good, "bound": None, "records": 0}).bound is None
+    for name in good:
+        for wrong in (-1, 1.5, math.nan, math.inf, True, "1"):
+            with pytest.raises(RequestError, match=f"{name}: expected a whole number"):
+                BatchTiming(**{**good, name: wrong})
+    with pytest.raises(RequestError, match="bound: expected a whole number from 1, got 0"):
+        BatchTiming(**{**good, "bound": 0})
+
+
+def test_a_timing_is_the_span_of_its_run_without_the_wait_before() -> None:
+    """In milliseconds; clocks that disagree make no negative span."""
+    assert BatchTiming.between(7, None, due_ms=1000, started_ms=1500, ended_ms=4000, load_s=1.2345) == BatchTiming(
+        records=7, bound=None, run_ms=2500, load_ms=1234, scheduling_delay_ms=500, ended_at_ms=4000
+    )
+    early = BatchTiming.between(7, None, due_ms=2000, started_ms=1500, ended_ms=1400, load_s=0.0)
+    assert (early.run_ms, early.scheduling_delay_ms) == (0, 0)

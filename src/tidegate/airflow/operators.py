@@ -37,12 +37,13 @@ from tidegate.core.load.answer import brief, whole
 from tidegate.core.load.job import LoadJob, LoadResult, Split
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json, total_count
+from tidegate.core.rates import BatchTiming
 from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.replay.request import check_known, check_permitted
 from tidegate.core.replay.run import PlannedReplay, ReplayVerdict, plan_backfill, verify_replay
 from tidegate.core.schedule import run_notes
 from tidegate.core.schedule.patience import Patience, is_away
-from tidegate.core.schedule.plan import Skip
+from tidegate.core.schedule.plan import SavedRange, Skip
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.schedule.trust import check_topics
 from tidegate.core.state.cursor import Cursor
@@ -473,6 +474,23 @@ def replay_event(saved: SavedReplay, verdict: Mapping[str, Any]) -> dict[str, An
     return {"pipeline": saved.pipeline, "run_id": saved.run_id, **told}
 
 
+def timing_of(saved: SavedRange, load_s: float, context: Context) -> BatchTiming | None:
+    """What the batch takes that is committed now; its load took `load_s` seconds. None where Airflow knows no start."""
+    run = context["dag_run"]
+    if run.start_date is None:
+        return None
+    # a run that was cleared waited for a person, which says nothing of how fast batches are
+    due = run.start_date if run.clear_number else run.run_after
+    return BatchTiming.between(
+        total_count(saved.to_load),
+        saved.limits.get("max_records"),
+        due_ms=int(due.timestamp() * 1000),
+        started_ms=int(run.start_date.timestamp() * 1000),
+        ended_ms=now_ms(),
+        load_s=load_s,
+    )
+
+
 class CommitOperator(Patient):
     """Moves the cursor past this run's range, once its receipt covers it; moved already: nothing to do.
 
@@ -502,16 +520,18 @@ class CommitOperator(Patient):
             return verdict
         loaded = context["ti"].xcom_pull(task_ids="load")
         store = VariableStore()
-        result = None
+        result = timing = None
         if loaded:
             planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
             result = self.patience().through(lambda: whole(loaded, planned, self._receipt_at))
+            timing = None if result.landed_before else timing_of(planned, sum(result.seconds.values()), context)
         saved, cursor, moved = commit_batch(
             self.pipeline,
             plan["key"],
             result.receipt if result else None,
             store=store,
             record_bytes=result.observed.record_bytes if result else None,
+            timing=timing,
         )
         self.log.info("batch %d of %s: %s", saved.seq, saved.pipeline, "committed" if moved else "was committed before")
         self._tell_brokers(cursor)

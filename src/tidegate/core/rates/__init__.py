@@ -3,5 +3,6 @@
 from tidegate.core.rates.direct import max_messages_per_partition
 from tidegate.core.rates.pid import PidRateEstimator, PidState
 from tidegate.core.rates.shares import share_limit
+from tidegate.core.rates.timing import BatchTiming
 
-__all__ = ["PidRateEstimator", "PidState", "max_messages_per_partition", "share_limit"]
+__all__ = ["BatchTiming", "PidRateEstimator", "PidState", "max_messages_per_partition", "share_limit"]

@@ -20,6 +20,7 @@ from typing import Any
 from tidegate.core.errors import CommitConflict, ReceiptMismatch, some
 from tidegate.core.load.receipt import Receipt, task_properties
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, from_offsets, until_offsets
+from tidegate.core.rates import BatchTiming
 from tidegate.core.replay.chunks import merged, without
 from tidegate.core.schedule.plan import SavedRange, other_topics
 from tidegate.core.state.cursor import Cursor
@@ -76,6 +77,7 @@ class AdvanceCursor:
     absent: tuple[OffsetRange, ...] = ()
     former: Mapping[TopicPartition, int] = field(default_factory=dict)
     present: tuple[OffsetRange, ...] = ()
+    timing: BatchTiming | None = None
 
     def happened_in(self, cursor: Cursor) -> bool:
         """Whether the cursor has this update behind it."""
@@ -96,6 +98,7 @@ def commit_of(
     *,
     record_bytes: float | None = None,
     absent: Iterable[OffsetRange] = (),
+    timing: BatchTiming | None = None,
 ) -> Commit:
     """The commit of a saved range whose load left `receipt`; None where there was nothing to load.
 
@@ -104,6 +107,7 @@ def commit_of(
         receipt: what the sink holds of it.
         record_bytes: mean size of the records, where the load observed it.
         absent: what an operator accepted for this batch to be missing in the table, also after the range was saved.
+        timing: what the batch took, where that is known.
 
     Raises:
         ReceiptMismatch: the receipt is another batch's, or does not cover the range.
@@ -124,6 +128,7 @@ def commit_of(
             merged([*saved.absent, *absent, *saved.skipped]),
             _former(saved),
             saved.present,
+            timing,
         ),
     )
 
@@ -195,6 +200,7 @@ def apply(cursor: Cursor, commit: Commit) -> Cursor:
             starts={tp: offset for tp, offset in {**cursor.starts, **update.starts}.items() if tp in offsets},
             absent=without([*(r for r in cursor.absent if r.topic not in anew), *update.absent], update.present),
             former=_not_passed({**cursor.former, **update.former}, offsets),
+            timing=update.timing,
         )
     if commit.update.happened_in(cursor):
         return cursor

@@ -21,6 +21,7 @@ from tidegate.core.errors import CursorLost, RequestError, TopicNotFound, Waterm
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.ports import Brokers, SinkHistory, StateStore
+from tidegate.core.rates import BatchTiming
 from tidegate.core.replay.chunks import merged
 from tidegate.core.schedule.commit import apply, commit_of
 from tidegate.core.schedule.plan import (
@@ -336,9 +337,23 @@ def _cursor(ledger: Ledger, listing: Listing, pipeline: Pipeline, history: Table
 
 
 def commit_batch(
-    pipeline: Pipeline, key: str, receipt: Receipt | None, *, store: StateStore, record_bytes: float | None = None
+    pipeline: Pipeline,
+    key: str,
+    receipt: Receipt | None,
+    *,
+    store: StateStore,
+    record_bytes: float | None = None,
+    timing: BatchTiming | None = None,
 ) -> tuple[SavedRange, Cursor, bool]:
     """Move the cursor past the saved range at `key`; returns the range, the cursor, and whether it moved now (not before).
+
+    Args:
+        pipeline: whose batch it is.
+        key: of the saved range.
+        receipt: what the sink holds of it; None where there was nothing to load.
+        store: the schedule.
+        record_bytes: mean size of the records, where the load observed it.
+        timing: what the batch took, where that is known.
 
     Raises:
         StateError: the schedule cannot be read or believed; `CommitConflict` where the cursor is elsewhere.
@@ -350,7 +365,7 @@ def commit_batch(
     cursor = ledger.cursor() if listing.has_cursor else Cursor(pipeline.name)
     accepted = ledger.accepted(listing, saved.seq)
     absent = accepted.absent if accepted else ()
-    after = apply(cursor, commit_of(saved, receipt, record_bytes=record_bytes, absent=absent))
+    after = apply(cursor, commit_of(saved, receipt, record_bytes=record_bytes, absent=absent, timing=timing))
     if after is cursor:
         return saved, cursor, False
     ledger.save_cursor(after)

@@ -19,6 +19,7 @@ from tidegate.core.offsets.ranges import (
     selection_from_json,
     selection_to_json,
 )
+from tidegate.core.rates import BatchTiming
 from tidegate.core.state.codec import Shape
 
 REPAIR = "Run `tidegate ledger rebuild {pipeline}` to restore the cursor from the table's own history"
@@ -51,7 +52,8 @@ class Cursor:
 
     `generation` counts how often the cursor was rebuilt: what was saved under an older one is never committed.
     Of the last batch, `receipt` tells its commit (JSON-ready), `previous` the commit of the batch before it, `fired_at_ms` when
-    it was planned (epoch ms), `record_bytes` the mean size of its records.
+    it was planned (epoch ms), `record_bytes` the mean size of its records, `timing` what it took: None where that is not known,
+    because it had nothing to load, or a later try found that its load had landed.
     `absent` are committed ranges that an operator accepted to be missing in the table. `former` is, for each partition of a
     topic that was deleted and created again, how far its former topic had been read: the table may hold rows of it up to there.
     """
@@ -69,6 +71,7 @@ class Cursor:
     absent: tuple[OffsetRange, ...] = ()
     former: Mapping[TopicPartition, int] = field(default_factory=dict)
     previous: Mapping[str, Any] | None = None
+    timing: BatchTiming | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.seq, bool) or not isinstance(self.seq, int) or self.seq < 0:
@@ -97,6 +100,7 @@ class Cursor:
             "absent": selection_to_json(self.absent),
             "former": offsets_to_json(self.former),
             "previous": None if self.previous is None else dict(self.previous),
+            "timing": None if self.timing is None else self.timing.to_json(),
         }
 
     @staticmethod
@@ -121,4 +125,5 @@ class Cursor:
                 selection_from_json(value.get("absent", {})),
                 offsets_from_json(value.get("former", {})),
                 value.get("previous"),
+                None if value.get("timing") is None else BatchTiming.from_json(value["timing"]),
             )

@@ -1,0 +1,66 @@
+"""What a batch took, from which a rate policy learns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tidegate.core.errors import RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTiming:
+    """How many records a batch had, and how long it took.
+
+    Args:
+        records: offsets of the batch's ranges; the topic may hold fewer records, where it has gaps.
+        bound: the most records that the policy allowed the batch; None where it did not limit the batch.
+        run_ms: from the start of its run until it was committed, without the wait before; ms.
+        load_ms: of the Spark job; ms.
+        scheduling_delay_ms: from when the run was due until it started; ms.
+        ended_at_ms: when it was committed; epoch ms.
+
+    Raises:
+        RequestError: a number is negative or not whole, or the bound is below 1.
+    """
+
+    records: int
+    bound: int | None
+    run_ms: int
+    load_ms: int
+    scheduling_delay_ms: int
+    ended_at_ms: int
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            least = 1 if name == "bound" else 0
+            if name == "bound" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise RequestError(f"{name}: expected a whole number from {least}, got {value!r}")
+
+    @staticmethod
+    def between(records: int, bound: int | None, *, due_ms: int, started_ms: int, ended_ms: int, load_s: float) -> BatchTiming:
+        """The timing of a run between these times (epoch ms), which two clocks may have told: no span is negative."""
+        return BatchTiming(
+            records,
+            bound,
+            run_ms=max(0, ended_ms - started_ms),
+            load_ms=max(0, round(load_s * 1000)),
+            scheduling_delay_ms=max(0, started_ms - due_ms),
+            ended_at_ms=ended_ms,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> BatchTiming:
+        """The inverse of `to_json`.
+
+        Raises:
+            RequestError, KeyError, TypeError: the value has another shape.
+        """
+        return BatchTiming(**value)
