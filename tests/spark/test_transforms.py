@@ -13,7 +13,7 @@ from tidegate.core.errors import SparkJobFailed, TransformError
 from tidegate.spark.transforms import find_transform
 
 SHAPES = """\
-from functools import wraps
+from functools import cache, wraps
 def with_day(function):
     @wraps(function)
     def inner(records): return function(records, 1)
@@ -26,6 +26,8 @@ def asking_day(function):
 def given(records, day): return records
 @asking_day
 def asked(records): return records
+@cache
+def cached(records, day): return records
 def odd(records): return records
 odd.__signature__ = "of no use"
 def none(): return 1
@@ -99,6 +101,7 @@ def test_a_module_of_the_same_name_in_another_folder_is_not_taken(
         ("shaping.shapes:none", r"parameters are \(\)"),
         ("shaping.shapes:two", r"parameters are \(records, day\)"),
         ("shaping.shapes:asked", r"parameters are \(records, day\)"),
+        ("shaping.shapes:cached", r"parameters are \(records, day\)"),
     ],
 )
 def test_each_wrong_name_or_module_is_told_with_its_fix(folder: Path, name: str, told: str) -> None:

@@ -508,11 +508,42 @@ def test_a_table_that_is_gone_and_would_hold_nothing_is_created_by_whichever_bat
     assert world.plan("next").create
 
 
-def test_a_table_that_is_there_when_a_batch_is_planned_is_not_created_by_its_load(world: World) -> None:
-    """Also where an operator accepted that it lacks batches: one that is dropped after that is lost anew."""
-    world.sink.found.clear()
+def test_a_table_that_is_gone_is_refused_also_where_nothing_that_the_cursor_names_was_in_it(world: World) -> None:
+    """It held rows of a topic that was retired since, which nothing can load again."""
+    world.pipeline = replace(PIPELINE, source=Source(("t", "u"), on_deleted="retire"))
+    world.brokers.latest = {TopicPartition("u", 0): 0}
+    retired = world.plan("run4")
+    commit_batch(world.pipeline, retired.key, None, store=world.store)
+    assert world.cursor.offsets == {TopicPartition("u", 0): 0}
+    world.brokers.latest[TopicPartition("u", 0)] = 10
+    world.sink.exists = False
+    missing, message = world.missing()
+    assert missing == ""
+    assert "does not hold earlier batches of p, which its cursor has committed: there is no such table" in message
+    for _ in range(2):  # a second answer is the same
+        accepted = accept_table(world.pipeline, store=world.store, sink=world.sink)
+        assert (accepted.absent, accepted.gone) == ((), True)
+    assert world.plan("next").create
+
+
+def test_an_acceptance_that_is_withdrawn_counts_no_more(world: World) -> None:
+    """Though a range was planned with it; whoever accepts again is heard, and what was accepted before is kept."""
+    key = Ledger(world.store, "p").accepted_key(4)
+    world.sink.found.pop()
     accept_table(PIPELINE, store=world.store, sink=world.sink)
-    assert not world.plan("next").create
+    world.plan("run4")
+    del world.store.values[key]
+    assert world.missing()[0] == "t-0 [20, 30)"
+    accept_table(PIPELINE, store=world.store, sink=world.sink)
+    world.sink.found.pop()
+    assert accept_table(PIPELINE, store=world.store, sink=world.sink).absent == (OffsetRange("t", 0, 10, 30),)
+    assert world.plan("next").saved.absent == (OffsetRange("t", 0, 10, 30),)
+
+
+def test_a_damaged_range_of_the_next_batch_does_not_keep_older_runs_from_being_cleared(world: World) -> None:
+    """It is read only where something is missing."""
+    world.store.values[world.plan("run4").key] = "damaged"
+    assert world.plan("run2", ran_at_ms=1).origin == "own"
 
 
 def test_an_acceptance_outlives_a_cursor_that_is_put_back(world: World) -> None:

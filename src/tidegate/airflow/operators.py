@@ -31,6 +31,7 @@ from tidegate.airflow import notes
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
+from tidegate.core.audit.table import CLOCKS_APART_MS
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import ConfigError, RequestError, SparkJobFailed, SparkUnavailable, TidegateError
 from tidegate.core.load.answer import brief, whole
@@ -474,10 +475,13 @@ def replay_event(saved: SavedReplay, verdict: Mapping[str, Any]) -> dict[str, An
     return {"pipeline": saved.pipeline, "run_id": saved.run_id, **told}
 
 
-def timing_of(saved: SavedRange, load_s: float, context: Context) -> BatchTiming | None:
-    """What the batch takes that is committed now; its load took `load_s` seconds. None where Airflow knows no start."""
+def timing_of(saved: SavedRange, result: LoadResult, context: Context) -> BatchTiming | None:
+    """What the batch takes that is committed now; None where its load was not the work of this run since it started."""
     run = context["dag_run"]
-    if run.start_date is None:
+    if run.start_date is None or result.landed_before:
+        return None
+    started_ms = int(run.start_date.timestamp() * 1000)
+    if result.receipt.committed_at_ms + CLOCKS_APART_MS < started_ms:
         return None
     # a run that was cleared waited for a person, which says nothing of how fast batches are
     due = run.start_date if run.clear_number else run.run_after
@@ -485,9 +489,9 @@ def timing_of(saved: SavedRange, load_s: float, context: Context) -> BatchTiming
         total_count(saved.to_load),
         saved.limits.get("max_records"),
         due_ms=int(due.timestamp() * 1000),
-        started_ms=int(run.start_date.timestamp() * 1000),
+        started_ms=started_ms,
         ended_ms=now_ms(),
-        load_s=load_s,
+        load_s=sum(result.seconds.values()),
     )
 
 
@@ -524,7 +528,7 @@ class CommitOperator(Patient):
         if loaded:
             planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
             result = self.patience().through(lambda: whole(loaded, planned, self._receipt_at))
-            timing = None if result.landed_before else timing_of(planned, sum(result.seconds.values()), context)
+            timing = timing_of(planned, result, context)
         saved, cursor, moved = commit_batch(
             self.pipeline,
             plan["key"],

@@ -36,13 +36,17 @@ DAGS = ("tidegate.airflow.dag_factory",)
 def preload(argv: Sequence[str] | None = None) -> tuple[str, ...]:
     """Import what the processes forked by this one need; returns the modules, none in other processes.
 
-    A module that is missing is left out.
+    A module that cannot be imported is left out: whoever needs it says what is wrong.
     """
     words = (sys.argv if argv is None else argv)[1:]
     wanted = TASKS if "scheduler" in words else DAGS if "dag-processor" in words else ()
     found = []
     for name in wanted:
-        with suppress(ImportError):
+        with suppress(Exception):
             importlib.import_module(name)
             found.append(name)
     return tuple(found)
+
+
+preload_in_scheduler = preload
+"""Its former name, which copies of `airflow_local_settings.py` may still call."""

@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -122,10 +123,10 @@ def find_transform(name: str, spark_jobs: Path) -> Transform:
 
 def _parameters(function: Callable[..., object]) -> inspect.Signature | None:
     """Those of what is called, not of what a decorator wraps; None where it does not tell them."""
-    try:
-        return inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):
-        return None
+    for follow_wrapped in (False, True):  # a wrapper in C, such as of `functools.cache`, has those of what it wraps
+        with suppress(TypeError, ValueError):
+            return inspect.signature(function, follow_wrapped=follow_wrapped)
+    return None
 
 
 def _takes_records(parameters: inspect.Signature) -> bool:

@@ -183,7 +183,7 @@ class AirflowApi:
         try:
             self.post(f"/dags/{_part(dag_id)}/dagRuns", body)
         except PlatformError as error:
-            if not _may_be_done(error, httpx.codes.CONFLICT) or self.dag_run(dag_id, named)["conf"] != body["conf"]:
+            if run_id is not None or not _may_be_done(error, httpx.codes.CONFLICT):  # nobody else has the name made here
                 raise
         return named
 
@@ -341,10 +341,12 @@ class AirflowApi:
                 raise
             if self._login is None:
                 raise PlatformError(error.message, fix=f"Get a new token, and set {TOKEN} to it", **error.fields) from error
+            tries = error.fields["tries"]
         self.login()
-        return self._send(method, f"/api/v2{path}", **request)
+        return self._send(method, f"/api/v2{path}", failed=tries - 1, **request)
 
-    def _send(self, method: str, path: str, **request: Any) -> Any:
+    def _send(self, method: str, path: str, *, failed: int = 0, **request: Any) -> Any:
+        """The decoded answer; `failed` is how often Airflow's database failed the request before."""
         responses: list[httpx.Response] = []
 
         def is_answered() -> bool:
@@ -374,7 +376,7 @@ class AirflowApi:
                 f"Airflow refused {method} {path}: {_reason(response)}",
                 fix="See the log of the Airflow API server" if response.is_server_error else "",
                 status=response.status_code,
-                tries=len(responses),
+                tries=failed + len(responses),
             )
         try:
             return response.json() if response.content else None

@@ -132,9 +132,11 @@ class Missing:
     def lost_by(self, pipeline: str, table: str) -> TableLost:
         """The error of a pipeline whose table this is."""
         named = some(map(str, self.ranges))
+        count = (
+            f"{total_count(self.ranges):,} offsets are missing ({named})" if self.ranges else "no offset of these can be named"
+        )
         return TableLost(
-            f"table {table} does not hold {self.named_batches} of {pipeline}, which its cursor has committed: {self.why}; "
-            f"{total_count(self.ranges):,} offsets are missing ({named})",
+            f"table {table} does not hold {self.named_batches} of {pipeline}, which its cursor has committed: {self.why}; {count}",
             fix=f"Nothing was planned. To load them again, run `tidegate ledger reload {pipeline}`; "
             f"to go on without them, run `tidegate accept table {pipeline}`; "
             "if the table was renamed, correct `sink.table`",

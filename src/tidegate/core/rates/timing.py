@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from tidegate.core.errors import RequestError
@@ -57,10 +56,9 @@ class BatchTiming:
         return asdict(self)
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> BatchTiming:
-        """The inverse of `to_json`.
-
-        Raises:
-            RequestError, KeyError, TypeError: the value has another shape.
-        """
-        return BatchTiming(**value)
+    def from_json(value: object) -> BatchTiming | None:
+        """The inverse of `to_json`; None for anything else, since no batch depends on what an earlier one took."""
+        try:
+            return BatchTiming(**{f.name: value[f.name] for f in fields(BatchTiming)})  # type: ignore[index]
+        except (RequestError, LookupError, TypeError):
+            return None

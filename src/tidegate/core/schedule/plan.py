@@ -68,13 +68,19 @@ class Accepted:
     """What an operator has accepted for one batch, the one with sequence number `seq`, and for no other.
 
     `loss` are ranges that retention deleted unread; `recreated` are topics with the id under which they are to start anew;
-    `absent` are committed ranges that the table does not hold any more.
+    `absent` are committed ranges that the table does not hold any more, `gone` says that there is no table any more.
     """
 
     seq: int
     loss: tuple[OffsetRange, ...] = ()
     recreated: Mapping[str, str] = field(default_factory=dict)
     absent: tuple[OffsetRange, ...] = ()
+    gone: bool = False
+
+    @property
+    def creates(self) -> bool:
+        """Whether the batch may create the table."""
+        return self.gone or bool(self.absent)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -83,6 +89,7 @@ class Accepted:
             "loss": ranges_to_json(self.loss),
             "recreated": dict(self.recreated),
             "absent": selection_to_json(self.absent),
+            "gone": self.gone,
         }
 
     @staticmethod
@@ -98,6 +105,7 @@ class Accepted:
                 ranges_from_json(value["loss"]),
                 dict(value["recreated"]),
                 selection_from_json(value.get("absent", {})),
+                value.get("gone", False) is True,
             )
 
 

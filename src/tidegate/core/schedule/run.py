@@ -35,6 +35,7 @@ from tidegate.core.schedule.plan import (
     plan_next,
 )
 from tidegate.core.schedule.trust import (
+    accepted_before,
     catch_up,
     check_borne_out,
     check_loadable,
@@ -68,7 +69,7 @@ class Planned:
     """A saved range and how it came to this run: `planned` now, `adopted` from another run, or `own` from an earlier try.
 
     `caught_up_from` is the batch at which the cursor was found, where something had put it back. `create` says whether the load
-    may create the table: only where no batch has written to it, or there is none and it would hold nothing that counts.
+    may create the table: only where no batch has written to it, or an operator has accepted that it is gone.
     """
 
     saved: SavedRange
@@ -117,7 +118,7 @@ def plan_batch(
     missing = missing_in_table(pipeline, ledger, listing, cursor, sink=sink, history=history, accepted=accepted)
     if missing is not None:
         raise missing.lost_by(pipeline.name, pipeline.sink.table)
-    create = cursor.receipt is None or not history.exists
+    create = cursor.receipt is None or bool(accepted and accepted.creates)
     if own is not None:
         saved, committed = ledger.saved_range(own.key), own.seq <= cursor.seq
         check_loadable(pipeline, own.key, saved, brokers, history, redo=committed)
@@ -134,7 +135,8 @@ def plan_batch(
     check_not_passed(pipeline, ledger, cursor, waiting, history)
     if waiting is not None:
         check_loadable(pipeline, ledger.range_key(waiting.seq, waiting.run_id), waiting, brokers, history, redo=False)
-        absent = merged([*waiting.absent, *(accepted.absent if accepted else ())])
+        before = accepted_before(pipeline, ledger, listing, cursor, history)
+        absent = merged([*before, *(accepted.absent if accepted else ())])
         found: SavedRange | Skip = replace(waiting, run_id=run_id, adopted_from=waiting.run_id, absent=absent)
     else:
         watermarks = read_watermarks(pipeline.source, cursor, brokers)
@@ -368,6 +370,8 @@ def commit_batch(
     after = apply(cursor, commit_of(saved, receipt, record_bytes=record_bytes, absent=absent, timing=timing))
     if after is cursor:
         return saved, cursor, False
+    if accepted and accepted.creates and receipt is None:  # the table is still to be created
+        ledger.save_accepted(Accepted(saved.seq + 1, gone=True))
     ledger.save_cursor(after)
     ledger.prune(listing, committed=after.seq, keep=pipeline.keep_ranges)
     return saved, after, True
@@ -418,7 +422,7 @@ def accept_table(pipeline: Pipeline, *, store: StateStore, sink: SinkHistory) ->
         raise RequestError(
             f"table {pipeline.sink.table} holds all that {pipeline.name} has committed: there is nothing to accept"
         )
-    return _accept(ledger, listing, cursor, absent=missing.ranges)
+    return _accept(ledger, listing, cursor, absent=missing.ranges, gone=not history.exists)
 
 
 def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, brokers: Brokers, sink: SinkHistory) -> Accepted:
@@ -450,6 +454,7 @@ def _accept(
     loss: tuple[OffsetRange, ...] | None = None,
     recreated: Mapping[str, str] | None = None,
     absent: tuple[OffsetRange, ...] | None = None,
+    gone: bool = False,
 ) -> Accepted:
     before = ledger.accepted(listing, cursor.seq + 1) or Accepted(cursor.seq + 1)
     accepted = Accepted(
@@ -457,6 +462,7 @@ def _accept(
         before.loss if loss is None else loss,
         {**before.recreated, **(recreated or {})},
         before.absent if absent is None else absent,
+        before.gone or gone,
     )
     ledger.save_accepted(accepted)
     return accepted

@@ -40,16 +40,15 @@ def missing_in_table(
 ) -> Missing | None:
     """What the table does not hold of the committed batches and is not accepted; see `tidegate.core.audit.table.find_missing`.
 
-    An acceptance is deleted once its batch is committed. A cursor that was put back to before that batch finds it in the
-    batch's saved ranges.
+    A table that is gone is missing as a whole, also where nothing that the cursor names was in it: it may hold rows of topics
+    that were retired since.
 
     Raises:
         SinkUnavailable: the table's files cannot be read.
-        StateCorrupt: a saved range of the next batch cannot be read.
+        StateCorrupt: something is missing, and a saved range cannot be read.
     """
-    absent = [*cursor.absent, *(accepted.absent if accepted else ())]
-    absent += [r for key in listing.of_seq(cursor.seq + 1) for r in ledger.saved_range(key.key).absent]
-    cursor = replace(cursor, absent=merged(absent))
+    if accepted is not None:
+        cursor = replace(cursor, absent=merged([*cursor.absent, *accepted.absent]))
 
     def saved() -> list[SavedRange]:
         return [ledger.saved_range(key) for key in listing.committed(cursor.seq)]
@@ -57,7 +56,31 @@ def missing_in_table(
     def files() -> list[Box]:
         return sink.files(pipeline.sink.table, by_batch=pipeline.identity == "batch")
 
-    return find_missing(cursor, history, saved, files)
+    missing = find_missing(cursor, history, saved, files)
+    if missing is not None and (before := accepted_before(pipeline, ledger, listing, cursor, history)):
+        cursor = replace(cursor, absent=merged([*cursor.absent, *before]))
+        missing = find_missing(cursor, history, saved, files)
+    if missing is None and not history.exists and cursor.receipt is not None and not (accepted and accepted.creates):
+        return Missing((), (), "there is no such table")
+    return missing
+
+
+def accepted_before(
+    pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, history: TableHistory
+) -> tuple[OffsetRange, ...]:
+    """What was accepted as absent for the next batch when it was committed before, and the cursor was put back since.
+
+    The acceptance was deleted then; a saved range of the batch still has it. A range that has not landed says nothing: its
+    acceptance counts only as long as it is there.
+    """
+    saved = [ledger.saved_range(key.key) for key in listing.of_seq(cursor.seq + 1)]
+    receipts = history.receipts(pipeline.name) if any(each.absent for each in saved) else ()
+    return merged(
+        r
+        for each in saved
+        if each.absent and each.generation == cursor.generation and landed(pipeline, each, receipts)
+        for r in each.absent
+    )
 
 
 def present_again(pipeline: Pipeline, cursor: Cursor, history: TableHistory) -> tuple[OffsetRange, ...]:

@@ -125,5 +125,5 @@ class Cursor:
                 selection_from_json(value.get("absent", {})),
                 offsets_from_json(value.get("former", {})),
                 value.get("previous"),
-                None if value.get("timing") is None else BatchTiming.from_json(value["timing"]),
+                BatchTiming.from_json(value.get("timing")),
             )
