@@ -132,11 +132,10 @@ class Missing:
     def lost_by(self, pipeline: str, table: str) -> TableLost:
         """The error of a pipeline whose table this is."""
         named = some(map(str, self.ranges))
-        count = (
-            f"{total_count(self.ranges):,} offsets are missing ({named})" if self.ranges else "no offset of these can be named"
-        )
+        offsets = f"{total_count(self.ranges):,} offsets are missing ({named})"
         return TableLost(
-            f"table {table} does not hold {self.named_batches} of {pipeline}, which its cursor has committed: {self.why}; {count}",
+            f"table {table} does not hold {self.named_batches} of {pipeline}, which its cursor has committed: {self.why}; "
+            f"{offsets if self.ranges else 'the cursor names none of their offsets any more'}",
             fix=f"Nothing was planned. To load them again, run `tidegate ledger reload {pipeline}`; "
             f"to go on without them, run `tidegate accept table {pipeline}`; "
             "if the table was renamed, correct `sink.table`",
