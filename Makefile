@@ -1,4 +1,4 @@
-# Every target does the set-up it needs. Nothing but Python 3.11+, Java 17+ and make has to be there before.
+# Every target does the set-up it needs. Nothing but Python 3.11 to 3.13, Java 17+ and make has to be there before.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -16,7 +16,7 @@ venv: $(STAMP) ## .venv with the locked dependencies
 
 # uv is used from PATH, or fetched into a folder of its own: the machine's Python stays as it is
 $(STAMP): pyproject.toml uv.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or later; name one with make PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { echo "Tidegate needs Python 3.11, 3.12 or 3.13; name one with make PYTHON=..."; exit 1; }
 	@uv=$$(command -v uv || true); \
 	if ! { [ -n "$$uv" ] && "$$uv" --version >/dev/null 2>&1; }; then \
 	  [ -x .uv/bin/uv ] || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet uv; }; uv=.uv/bin/uv; \

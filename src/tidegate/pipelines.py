@@ -5,6 +5,7 @@ A file that is not valid yields its error, so that one broken file never hides t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,15 @@ def load_pipeline(file: Path) -> Pipeline:
         settings = loader.get_single_data()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{shown}: cannot be read: {error}", file=shown) from error
+    except yaml.MarkedYAMLError as error:
+        at = error.problem_mark or error.context_mark
+        where = f"line {at.line + 1}, column {at.column + 1}: " if at else ""
+        raise ConfigError(f"{shown}: not valid YAML: {where}{error.problem or error.context}", file=shown) from error
     except Exception as error:  # a value that its YAML type does not take (2013-13-45) raises whatever Python does
         problem = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"{shown}: not valid YAML: {problem}", file=shown) from error
+    if settings is None:
+        raise ConfigError(f"{shown}: is empty: it needs source, transform and sink", file=shown)
     twice = [f'{shown}: line {line}: the key "{key}" is there twice' for line, key in loader.repeated]
     return parse_pipeline(file.stem, settings, file=shown, found=twice)
 
@@ -60,7 +67,8 @@ def shown_as(file: Path) -> str:
 def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
     """Every `*.yaml` in the folder, sorted by name, as a pipeline or as what is wrong with it, also beside the others.
 
-    A `*.yml` is a fault: it would be passed over without a word.
+    A `*.yml` or `*.YAML` is a fault: it would be passed over without a word. Pipelines that share a pool all get the fewest
+    slots that one of them gives it.
     """
     found: dict[Path, Pipeline | ConfigError] = {}
     for file in sorted(folder.glob("*.yaml")):
@@ -68,11 +76,15 @@ def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
             found[file] = load_pipeline(file)
         except ConfigError as error:
             found[file] = error
-    for file in sorted(folder.glob("*.yml")):
+    for file in sorted(f for f in folder.glob("*.*") if f.suffix != ".yaml" and f.suffix.lower() in (".yml", ".yaml")):
         found[file] = ConfigError(
             f"{shown_as(file)}: is not read: rename it to {file.stem}.yaml", file=shown_as(file), faults=1
         )
-    faults = table_faults(p for p in found.values() if isinstance(p, Pipeline))
+    valid = {file: p for file, p in found.items() if isinstance(p, Pipeline)}
+    for file, pipeline in valid.items():
+        slots = min(p.sink.slots for p in valid.values() if p.pool == pipeline.pool)
+        found[file] = replace(pipeline, sink=replace(pipeline.sink, slots=slots))
+    faults = table_faults(valid.values())
     for file in found:
         if file.stem in faults:
             told = [f"{shown_as(file)}: {fault}" for fault in faults[file.stem]]

@@ -30,7 +30,7 @@ def test_a_platform_that_was_never_started_is_stopped_and_touches_nothing(tmp_pa
 @pytest.mark.parametrize("attribute", ["bootstrap_servers", "spark_remote", "airflow_url", "airflow_login"])
 def test_addresses_of_a_platform_that_was_never_started_are_an_error(tmp_path: Path, attribute: str) -> None:
     """It says how to start it."""
-    with pytest.raises(PlatformError, match=r"was never started.*tidegate up"):
+    with pytest.raises(PlatformError, match=r"No platform was started.*tidegate up"):
         getattr(Platform(tmp_path, tmp_path), attribute)
 
 

@@ -14,6 +14,8 @@ MODULES = {
     "raises": "import nowhere\n",
     "ends": "import os\nos._exit(7)\n",
     "hangs": "while True: pass\n",
+    "columns": "from pyspark.sql import functions as F\nV = F.col('v').isNotNull()\ndef f(records): return records.where(V)\n",
+    "session": "from pyspark.sql.functions import udf\n@udf('string')\ndef g(v): return v\ndef f(records): return records\n",
 }
 
 
@@ -32,6 +34,11 @@ def test_each_transform_that_cannot_be_found_is_named_and_the_others_are_found(j
     assert "module good has no function g" in broken["good:g"]
     assert "there is no module nothing" in broken["nothing:f"]
     assert "No module named 'nowhere'" in broken["raises:f"]
+
+
+def test_what_a_module_makes_while_it_is_imported_may_need_what_a_load_has(jobs: Path) -> None:
+    """Columns, and functions for Spark whose type is parsed by a session."""
+    assert broken_transforms(["columns:f", "session:f"], jobs) == {}
 
 
 def test_a_module_that_never_comes_back_is_named(jobs: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,7 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
     """
     dags: dict[str, DAG] = {}
     pipelines = load_pipelines(folder)
-    sharing: dict[str, list[Pipeline]] = {}
-    for pipeline in pipelines.values():
-        if isinstance(pipeline, Pipeline):
-            sharing.setdefault(pipeline.pool, []).append(pipeline)
+    sharing = Counter(pipeline.pool for pipeline in pipelines.values() if isinstance(pipeline, Pipeline))
     for file, pipeline in pipelines.items():
         try:
             if isinstance(pipeline, ConfigError):
@@ -104,15 +101,15 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
     return dag
 
 
-def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: Collection[Pipeline] = ()) -> DAG:
+def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG:
     """The DAG that replays any past part of a pipeline. Its loads wait behind the schedule's for a slot of the pool.
 
     Args:
         pipeline: whose DAG it is.
         spark_jobs: as in `build_dags`.
-        sharing: the pipelines that share the pool, this one among them; none where it has the pool for itself.
+        sharing: how many pipelines share the pool, this one among them.
     """
-    slots = replay_slots(sharing or (pipeline,))
+    slots = replay_slots(pipeline, sharing)
     dag = DAG(
         dag_id=pipeline.replay_dag,
         description=f"Loads any past part of {pipeline.name} once more",

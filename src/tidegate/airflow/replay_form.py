@@ -7,7 +7,6 @@ whose code covers the line above it: it is for texts of one line.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from airflow.sdk import Param
@@ -28,13 +27,12 @@ FLAG = [True, False]
 PAIRS = {"anyOf": [PAIR, {"type": "array", "items": PAIR, "minItems": 1}]}
 
 
-def replay_slots(sharing: Collection[Pipeline]) -> int:
-    """The most loads at the same time of all replays of one of these pipelines, which share a pool.
+def replay_slots(pipeline: Pipeline, sharing: int) -> int:
+    """The most loads of all replays of a pipeline at the same time: one slot of the sink's pool stays for the schedule.
 
-    One slot stays for the schedule. Each pipeline has an equal part of the others, and at least one. Where the files do not
-    agree on the pool's slots, the fewest count: the pool may have been made with them.
+    Pipelines that share a pool have equal parts of the others, and each at least one; `sharing` is how many they are.
     """
-    return max(1, (min(pipeline.sink.slots for pipeline in sharing) - 1) // len(sharing))
+    return max(1, (pipeline.sink.slots - 1) // sharing)
 
 
 def replay_params(pipeline: Pipeline, slots: int) -> dict[str, Param]:

@@ -56,7 +56,7 @@ POSITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+):(?P<partition>\d+):(?P<offset
 def show(
     pipeline: Name,
     project: Project = HERE,
-    last: Annotated[int, typer.Option(min=1, help="how many batches, the newest; --json prints all")] = SHOWN,
+    last: Annotated[int, typer.Option(min=1, help="show the newest N batches; --json shows all")] = SHOWN,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -194,6 +194,11 @@ def reload_command(
         before, replayed = missing, None
         if missing is not None and not as_json:
             _print_missing(this, missing)
+        if missing is not None and not missing.ranges and not dry_run:
+            raise RequestError(
+                f"{this.sink.table} is gone, and the cursor names none of the offsets that it held",
+                fix=f"Restore it, or run `tidegate accept table {this.name}` to let the next load create it",
+            )
         if missing is not None and not dry_run:
             there = _loadable(this, cursor, missing, remote)
             if not there or (there != missing.ranges and not accept_loss):
@@ -252,7 +257,8 @@ def rebuild_command(
     project: Project = HERE,
     *,
     position: Annotated[
-        list[str] | None, typer.Option(help="next offset of a partition that nothing else tells, such as orders:2:1000")
+        list[str] | None,
+        typer.Option(help="next offset of a partition that the table's receipts do not give, such as orders:2:1000"),
     ] = None,
     accept_gaps: Annotated[
         bool, typer.Option("--accept-gaps", help="record offsets that the table lacks as absent, and go on behind them")

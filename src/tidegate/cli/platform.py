@@ -57,7 +57,9 @@ def jars(
 @app.command()
 def up(
     project: Project = HERE,
-    kafka_port: Annotated[int | None, typer.Option(help="port of the broker; free by default")] = None,
+    kafka_port: Annotated[
+        int | None, typer.Option(help="port of the broker; by default a free port, chosen at the first start and kept")
+    ] = None,
     spark_port: Annotated[int | None, typer.Option(help="port of the Spark Connect server")] = None,
     airflow_port: Annotated[int | None, typer.Option(help="port of Airflow's UI and API")] = None,
 ) -> None:
@@ -79,7 +81,10 @@ def down(project: Project = HERE) -> None:
 
 @app.command()
 def status(project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Show the platform's servers, and name the pools that Airflow lacks; exit code 1 unless all run, and loads can."""
+    """Show the platform's servers, and name the pools that Airflow lacks.
+
+    Exit code 1 where a server does not run, or a pool is missing that nothing makes.
+    """
     platform = open_platform(project)
     servers = platform.status()
     if as_json:
@@ -100,7 +105,7 @@ def check(
     as_json: AsJson = False,
     schema: Annotated[bool, typer.Option("--schema", help="print the JSON Schema of pipeline files instead")] = False,
 ) -> None:
-    """Validate every pipeline file; exit code 1 when one is not valid.
+    """Validate every pipeline file; exit code 1 where one is not valid, or loads would wait for ever for a missing pool.
 
     Where pyspark is installed, transforms are imported in their own process. Where Airflow answers, missing pools are named.
     """
@@ -176,9 +181,23 @@ def _broken_transforms(project: Path, found: dict[Path, Pipeline | ConfigError])
     from tidegate.local.transforms import broken_transforms  # noqa: PLC0415
     from tidegate.pipelines import shown_as  # noqa: PLC0415
 
-    names = {file: value.transform for file, value in found.items() if isinstance(value, Pipeline)}
-    broken = broken_transforms(sorted(set(names.values())), project / "spark_jobs")
-    return {file: [f"{shown_as(file)}: transform: {broken[name]}"] for file, name in names.items() if name in broken}
+    named = {
+        file: {"transform": (value.transform,), "replay.transforms": value.replay.transforms}
+        for file, value in found.items()
+        if isinstance(value, Pipeline)
+    }
+    names = {name for settings in named.values() for each in settings.values() for name in each}
+    broken = broken_transforms(sorted(names), project / "spark_jobs")
+    told = {
+        file: [
+            f"{shown_as(file)}: {setting}: {broken[name].removeprefix('transform ')}"
+            for setting, each in settings.items()
+            for name in each
+            if name in broken
+        ]
+        for file, settings in named.items()
+    }
+    return {file: faults for file, faults in told.items() if faults}
 
 
 def _is_ready(project: Path) -> bool:
@@ -210,7 +229,7 @@ def _loads_can_run(api: AirflowApi, wanted: dict[str, int]) -> bool:
 
 def _pools(project: Path) -> dict[str, int]:
     pipelines = [p for p in load_pipelines(project / "dags" / "pipelines").values() if isinstance(p, Pipeline)]
-    return {p.pool: p.sink.slots for p in sorted(pipelines, key=lambda p: p.sink.slots)}
+    return {p.pool: p.sink.slots for p in pipelines}
 
 
 def _up(platform: Platform, project: Path, report: Any) -> None:

@@ -32,7 +32,8 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
     pipeline: Name,
     project: Project = HERE,
     from_: Annotated[
-        list[str] | None, typer.Option("--from", help="first offset: 0:1000 of partition 0, orders:0:1000, or 1000 of all")
+        list[str] | None,
+        typer.Option("--from", help="first offset: 0:1000 of partition 0, orders:0:1000, or 1000 for all partitions"),
     ] = None,
     until: Annotated[
         list[str] | None, typer.Option(help="offset after the last one, written like --from; or a time, like --since")
@@ -41,11 +42,11 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         str | None, typer.Option(help="records from this time on, such as 2013-03-01 or 2013-03-01T12:00Z")
     ] = None,
     batch: Annotated[str | None, typer.Option(help="a batch, or the first and the last: 12..18")] = None,
-    run: Annotated[str | None, typer.Option(help="the DAG run whose batch it is")] = None,
+    run: Annotated[str | None, typer.Option(help="replay the batch of this DAG run")] = None,
     version: Annotated[
         str | None, typer.Option(help="rows that a version of the transform has loaded: '<2', =3f9a0c12b7de, !=3f9a0c12b7de")
     ] = None,
-    chunk_size: Annotated[int | None, typer.Option(help="offsets of one load, about")] = None,
+    chunk_size: Annotated[int | None, typer.Option(help="approximate number of offsets of each load")] = None,
     parallel: Annotated[
         int | None, typer.Option(help="loads at the same time; one less than the sink's slots by default")
     ] = None,
@@ -53,7 +54,7 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
     transform: Annotated[str | None, typer.Option(help="another transform than the pipeline's own")] = None,
     *,
     accept_loss: Annotated[bool, typer.Option("--accept-loss", help="leave out what is no longer retained")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="tell what would be read and replaced; change nothing")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be read and replaced; change nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Load any past part of a pipeline once more: its rows are replaced, the schedule goes on, the cursor stays.

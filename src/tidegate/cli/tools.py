@@ -79,7 +79,7 @@ def produce(
         "-"
     ),
     key_separator: Annotated[
-        str | None, typer.Option(help="the record's key is what stands before it in the line; without it there are no keys")
+        str | None, typer.Option(help="text that separates key and value in each line; without it records have no key")
     ] = None,
     project: Project = HERE,
     *,

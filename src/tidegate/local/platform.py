@@ -319,7 +319,10 @@ class Platform:
     def _ports(self) -> dict[str, int]:
         ports = self._saved_ports()
         if ports is None:
-            raise PlatformError(f"The platform of {self.state_dir} was never started", fix="Run `tidegate up`")
+            raise PlatformError(
+                f"No platform was started for the project {self.project_dir}",
+                fix="Run `tidegate up` in it, or set TIDEGATE_AIRFLOW_URL to use another Airflow",
+            )
         return ports
 
     def _saved_ports(self) -> dict[str, int] | None:

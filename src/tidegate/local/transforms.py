@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,13 @@ def _probe(names: Sequence[str], spark_jobs: Path, timeout_s: float) -> tuple[di
         command = [sys.executable, "-m", "tidegate.spark.probe", str(spark_jobs), str(answers), *names]
         try:
             ended = subprocess.run(  # noqa: S603
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
+                command,
+                # as in a load: functions of pyspark make expressions of Spark Connect, which need no session
+                env={**os.environ, "SPARK_CONNECT_MODE_ENABLED": "1"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=timeout_s,
+                check=False,
             )
             how = f"ends Python (exit code {ended.returncode})"
         except subprocess.TimeoutExpired:

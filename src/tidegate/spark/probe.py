@@ -10,8 +10,12 @@ import json
 import sys
 from pathlib import Path
 
+from pyspark.errors import PySparkException
+
 from tidegate.core.errors import TidegateError
 from tidegate.spark.transforms import find_transform
+
+NEEDS_SESSION = ("NO_ACTIVE_OR_DEFAULT_SESSION", "SESSION_OR_CONTEXT_NOT_EXISTS")
 
 
 def main(folder: Path, answers: Path, names: list[str]) -> None:
@@ -21,9 +25,14 @@ def main(folder: Path, answers: Path, names: list[str]) -> None:
             find_transform(name, folder)
             fault = None
         except TidegateError as error:
-            fault = str(error)
+            fault = None if _needs_session(error.__cause__) else str(error)
         with answers.open("a", encoding="utf-8") as file:
             file.write(json.dumps([name, fault]) + "\n")
+
+
+def _needs_session(error: BaseException | None) -> bool:
+    """Whether the import fails for want of a Spark session, which a load has before it imports a transform."""
+    return isinstance(error, PySparkException) and error.getCondition() in NEEDS_SESSION
 
 
 if __name__ == "__main__":

@@ -89,9 +89,10 @@ def find_transform(name: str, spark_jobs: Path) -> Transform:
     except TransformError as error:
         raise TransformError(f"transform {name}: {error.message}", fix=error.fix, transform=name) from None
     except Exception as error:
+        kind = type(error).__name__
         raise TransformError(
-            f"transform {name}: importing {match['module']} fails: {type(error).__name__}: {error}",
-            fix="Correct the module, or install what it imports where Spark's driver runs",
+            f"transform {name}: importing {match['module']} fails: {': '.join(filter(None, [kind, str(error).rstrip('.')]))}",
+            fix="Install what it imports where Spark's driver runs" if isinstance(error, ImportError) else "Correct the module",
             transform=name,
         ) from error
     function = getattr(module, match["function"], None)

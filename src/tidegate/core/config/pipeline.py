@@ -539,12 +539,12 @@ def parse_pipeline(name: str, settings: object, *, file: str, found: Sequence[st
     faults = list(found)
     if not PIPELINE.fullmatch(name):
         faults.append(
-            f'{file}: the file\'s name: expected {PIPELINE.pattern} (small letters, digits, _; at most 60), got "{name}"'
+            f'{file}: the file\'s name: expected {PIPELINE.pattern} (lower-case letters, digits, _; at most 60), got "{name}"'
         )
     if name.endswith(REPLAY_DAG):
         faults.append(f'{file}: the file\'s name: expected a name without "{REPLAY_DAG}" at its end, got "{name}"')
     faults.extend(
-        f'{file}: the file\'s name: expected a name without "{word}" (Airflow hides such Variables), got "{name}"'
+        f'{file}: the file\'s name: expected a name without "{word}" (Airflow masks Variables with it in the key), got "{name}"'
         for word in MASKED_WORDS
         if word in name
     )
