@@ -382,9 +382,35 @@ def test_a_broken_file_leaves_the_others(tmp_path: Path) -> None:
         load_pipeline(tmp_path / "none.yaml")
 
 
+def test_what_is_no_yaml_is_told_by_line_and_an_empty_file_as_empty(tmp_path: Path) -> None:
+    """In one line each."""
+    for name, text, told in (
+        ("cut", "source: {topics: [a]\nsink: 1\n", r"cut.yaml: not valid YAML: line 2, column 1: expected ',' or '}', but got"),
+        ("date", "source: 2013-13-45\n", r"date.yaml: not valid YAML: month must be in 1..12"),
+        ("empty", "# nothing yet\n", r"empty.yaml: is empty: it needs source, transform and sink"),
+    ):
+        (tmp_path / f"{name}.yaml").write_text(text)
+        with pytest.raises(ConfigError, match=told) as caught:
+            load_pipeline(tmp_path / f"{name}.yaml")
+        assert "\n" not in str(caught.value)
+
+
+def test_pipelines_that_share_a_pool_have_the_fewest_slots_that_one_gives_it(tmp_path: Path) -> None:
+    """Whoever makes the pool, and whoever divides it, takes the same number."""
+    for name, slots in {"one": 6, "two": 2, "alone": 5}.items():
+        sink = {"table": f"lake.shop.{name}", "pool": "own" if name == "alone" else "shared", "slots": slots}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({**MINIMAL, "sink": sink}))
+    found = {file.stem: p.sink.slots for file, p in load_pipelines(tmp_path).items() if isinstance(p, Pipeline)}
+    assert found == {"one": 2, "two": 2, "alone": 5}
+
+
 def test_a_file_of_another_ending_is_named_instead_of_passed_over(tmp_path: Path) -> None:
     """Its DAG would never appear."""
-    (tmp_path / "orders.yml").write_text(yaml.safe_dump(MINIMAL))
-    (found,) = load_pipelines(tmp_path).values()
-    assert isinstance(found, ConfigError)
-    assert "is not read: rename it to orders.yaml" in str(found)
+    for ending in ("yml", "YAML"):
+        (tmp_path / f"orders.{ending}").write_text(yaml.safe_dump(MINIMAL))
+    (tmp_path / "notes.txt").touch()
+    found = load_pipelines(tmp_path)
+    assert len(found) == 2
+    for error in found.values():
+        assert isinstance(error, ConfigError)
+        assert "is not read: rename it to orders.yaml" in str(error)
