@@ -36,7 +36,8 @@ class Run:
 
     def __init__(self, run_id: str, params: Mapping[str, Any] | None = None, run_type: str = "manual", **dag_run: Any) -> None:
         self.run_id, self.params = run_id, dict(params or {})
-        self.dag_run = SimpleNamespace(run_type=run_type, clear_number=0, **dag_run)
+        known = {"clear_number": 0, "start_date": None, **dag_run}
+        self.dag_run = SimpleNamespace(run_type=run_type, **known)
         self.xcoms: dict[tuple[str, str], str] = {}
         self.events: dict[str, str] = {}
 
