@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tidegate.core import errors
+from tidegate.core.config import reference
+from tidegate.core.config.pipeline import json_schema
 
 REPO = Path(__file__).parents[2]
 REFUSALS = (REPO / "docs" / "exactly-once.md").read_text().split("## What is refused")[1].split("\n## ")[0]
@@ -38,3 +42,19 @@ def test_the_modules_of_the_layout_page_are_there() -> None:
     for name in re.findall(r"`((?:core|kafka|iceberg|spark|airflow|cli|local)/[\w/.]*)`", page):
         assert (REPO / "src" / "tidegate" / name).exists(), name
     assert len(page.splitlines()) < 60
+
+
+def test_the_page_of_settings_is_made_from_the_settings() -> None:
+    """`make docs` writes it; each setting of the schema has a row."""
+    assert (REPO / "docs" / "settings.md").read_text() == reference.page()
+    rows = set(re.findall(r"^\| `([\w.]+)` \|", reference.page(), re.MULTILINE))
+    assert rows == set(paths(json_schema()["properties"]))
+
+
+def paths(properties: dict[str, Any], before: str = "") -> Iterator[str]:
+    """The settings of a schema, with the sections that they are in."""
+    for name, schema in properties.items():
+        if "properties" in schema:
+            yield from paths(schema["properties"], f"{before}{name}.")
+        else:
+            yield f"{before}{name}"
