@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.core.config.pipeline import TABLE, TRANSFORM, Pipeline, epoch_ms
@@ -87,14 +88,14 @@ class ReplayRequest:
         given = sum((bool(self.offsets), by_time, self.batches is not None, self.run_id is not None, self.versions is not None))
         if given != 1:
             raise RequestError(
-                f"a replay is asked for by exactly one of offsets, times, batches, a run and versions, not by {given}",
-                fix='For example offsets {"flights": {"0": [1000, 2000]}}, or batches 12..18',
+                f"a replay needs exactly one of offsets, times, batches, a run and versions, and got {given or 'none'}",
+                fix='For example offsets {"flights": {"0": [1000, 2000]}} (--from, --until), or batches 12..18 (--batch)',
             )
         if self.from_ms is not None and self.until_ms is not None and self.until_ms <= self.from_ms:
             raise RequestError(
                 f"the times are {'equal' if self.until_ms == self.from_ms else 'reversed'}: "
-                f"from {self.from_ms} until {self.until_ms} (epoch ms) holds no record",
-                fix="Give a time `until` after the time `from`",
+                f"from {_shown(self.from_ms)} until {_shown(self.until_ms)} holds no record",
+                fix="Give an end after the start",
             )
         for name in ("chunk_size", "parallel"):
             value = getattr(self, name)
@@ -220,6 +221,10 @@ def _batches(value: Any) -> tuple[int, int]:
     if match is None:
         raise ValueError(value)
     return int(match[1]), int(match[2] or match[1])
+
+
+def _shown(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def wanted_versions(text: str) -> Callable[[str], bool]:
