@@ -81,9 +81,11 @@ def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
             f"{shown_as(file)}: is not read: rename it to {file.stem}.yaml", file=shown_as(file), faults=1
         )
     valid = {file: p for file, p in found.items() if isinstance(p, Pipeline)}
+    slots: dict[str, int] = {}
+    for pipeline in valid.values():
+        slots[pipeline.pool] = min(pipeline.sink.slots, slots.get(pipeline.pool, pipeline.sink.slots))
     for file, pipeline in valid.items():
-        slots = min(p.sink.slots for p in valid.values() if p.pool == pipeline.pool)
-        found[file] = replace(pipeline, sink=replace(pipeline.sink, slots=slots))
+        found[file] = replace(pipeline, sink=replace(pipeline.sink, slots=slots[pipeline.pool]))
     faults = table_faults(valid.values())
     for file in found:
         if file.stem in faults:

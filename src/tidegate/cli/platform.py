@@ -181,23 +181,15 @@ def _broken_transforms(project: Path, found: dict[Path, Pipeline | ConfigError])
     from tidegate.local.transforms import broken_transforms  # noqa: PLC0415
     from tidegate.pipelines import shown_as  # noqa: PLC0415
 
-    named = {
-        file: {"transform": (value.transform,), "replay.transforms": value.replay.transforms}
-        for file, value in found.items()
-        if isinstance(value, Pipeline)
-    }
-    names = {name for settings in named.values() for each in settings.values() for name in each}
-    broken = broken_transforms(sorted(names), project / "spark_jobs")
-    told = {
-        file: [
-            f"{shown_as(file)}: {setting}: {broken[name].removeprefix('transform ')}"
-            for setting, each in settings.items()
-            for name in each
-            if name in broken
-        ]
-        for file, settings in named.items()
-    }
-    return {file: faults for file, faults in told.items() if faults}
+    pipelines = {file: value for file, value in found.items() if isinstance(value, Pipeline)}
+    named = [(file, "transform", p.transform) for file, p in pipelines.items()]
+    named += [(file, "replay.transforms", name) for file, p in pipelines.items() for name in p.replay.transforms]
+    broken = broken_transforms(sorted({name for _, _, name in named}), project / "spark_jobs")
+    faults: dict[Path, list[str]] = {}
+    for file, setting, name in named:
+        if name in broken:
+            faults.setdefault(file, []).append(f"{shown_as(file)}: {setting}: {broken[name].removeprefix('transform ')}")
+    return faults
 
 
 def _is_ready(project: Path) -> bool:
