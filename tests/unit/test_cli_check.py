@@ -9,10 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tidegate.cli import app
+from tidegate.cli.shared import the_pipeline
+from tidegate.core.errors import RequestError
 
 FILES = {
     "good": "transform: rows:f",
     "no_function": "transform: rows:g",
+    "no_next": "transform: rows:f\nreplay: {transforms: ['rows:f', 'next:f']}",
     "bad_cron": "transform: rows:f\nschedule: '61 * * * *'",
     "endless": "transform: rows:f\nretry_delay_s: .inf\ntags: ['%s']" % ("x" * 200),
     "twice": "transform: rows:f\ntransform: rows:f",
@@ -32,9 +35,19 @@ def test_check_tells_all_faults_of_all_files_at_once(tmp_path: Path, monkeypatch
     assert told.exit_code == 1, told.output
     faults = {entry["pipeline"]: entry["faults"] for entry in json.loads(told.stdout)}
     assert {name: len(found) for name, found in faults.items()} == {
-        "bad_cron": 1, "endless": 2, "good": 0, "no_function": 1, "twice": 1,
+        "bad_cron": 1, "endless": 2, "good": 0, "no_function": 1, "no_next": 1, "twice": 1,
     }  # fmt: skip
     assert faults["no_function"][0].startswith("pipelines/no_function.yaml: transform: module rows has no function g")
+    assert faults["no_next"][0].startswith("pipelines/no_next.yaml: replay.transforms: next:f: there is no module next")
     text = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
     assert text.exit_code == 1
     assert all(fault in text.output for found in faults.values() for fault in found)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "../secrets", "."])
+def test_what_is_no_file_of_a_pipeline_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    """No name leads out of the folder, and none is too long to be looked up."""
+    (tmp_path / "dags" / "pipelines").mkdir(parents=True)
+    (tmp_path / "dags" / "secrets.yaml").touch()
+    with pytest.raises(RequestError, match="there is no pipeline"):
+        the_pipeline(tmp_path, name)

@@ -161,6 +161,17 @@ def test_a_reload_says_what_is_missing_and_loads_it(remote: FakeRemote, monkeypa
     assert remote.api.triggered == ("p__replay", {"offsets": {"t": {"0": [[10, 20]]}}})
 
 
+def test_a_reload_of_a_table_that_is_gone_leads_on_where_no_offset_can_be_named(remote: FakeRemote) -> None:
+    """Its rows were of topics that were retired since."""
+    Ledger(remote.store, "p").save_cursor(Cursor("p", 2, {}, {}, receipt=receipt(2, 10, 20).summary()))
+    remote.sink.found.clear()
+    remote.sink.exists = False
+    refused = run("reload", "p")
+    assert isinstance(refused.exception, RequestError)
+    assert "is gone, and the cursor names none of the offsets that it held" in str(refused.exception)
+    assert "`tidegate accept table p`" in str(refused.exception)
+
+
 def test_a_reload_loads_what_is_retained_and_names_what_is_not(remote: FakeRemote) -> None:
     """Only where that is accepted; a topic that was created again holds other records."""
     summary = receipt(2, 10, 20).summary()

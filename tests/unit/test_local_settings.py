@@ -70,6 +70,14 @@ def test_the_api_server_does_not_wait_long_for_a_lock_that_it_may_hold_itself(tm
     assert all(server.env["A"] == "1" for server in servers)
 
 
+def test_a_folder_that_the_url_of_its_database_would_cut_short_is_refused(tmp_path: Path) -> None:
+    """Two such projects would share one database outside of both."""
+    home = tmp_path / "what?1"
+    with pytest.raises(PlatformError, match="has a question mark"):
+        airflow.Airflow(home, tmp_path, 8123, {}, tmp_path, tmp_path).prepare()
+    assert not home.exists()
+
+
 def test_airflows_secrets_are_made_once_and_private(tmp_path: Path) -> None:
     """They survive as long as the database; nobody else may read them."""
     assert airflow.Secrets.load(tmp_path) is None
