@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from fakes import MemoryStore
 from stream import TRANSFORM, fill
 
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
@@ -33,11 +32,12 @@ from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.replay.request import Asked, ReplayRequest
 from tidegate.core.replay.run import plan_replay, verify_replay
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
-from tidegate.iceberg.history import IcebergHistory
+from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.local import Platform
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
+from tidegate.testing.fakes import MemoryStore
 
 REPO = Path(__file__).parents[2]
 PARTITIONS = 4
@@ -51,7 +51,7 @@ class Schedule:
         self.pipeline = Pipeline(
             name, Source((name,)), "plain:plain", Sink(table, shared_with=shared_with), limits=Limits(max_records=batch)
         )
-        self.store, self.sink = MemoryStore(), IcebergHistory()
+        self.store, self.sink = MemoryStore(), IcebergReader()
         self.brokers = AdminBrokers({"bootstrap.servers": platform.bootstrap_servers})
 
     @property

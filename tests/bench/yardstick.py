@@ -45,7 +45,7 @@ from tidegate.core.audit.history import rebuild
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.state.ledger import Ledger
-from tidegate.iceberg.history import IcebergHistory, load_table
+from tidegate.iceberg.history import IcebergReader, load_table
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
@@ -170,7 +170,7 @@ class Contest:
                 return
             if self.job == "tidegate":
                 ledger = Ledger(FileStore(self.state), "yardstick")
-                made = rebuild("yardstick", IcebergHistory().receipts(self.table, "yardstick"))
+                made = rebuild("yardstick", IcebergReader().receipts(self.table, "yardstick"))
                 ledger.replace(ledger.listing(), made.cursor, made.ranges, keep=1000)
                 self.repairs += 1
 

@@ -26,7 +26,7 @@ from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.schedule.plan import Watermarks
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
-from tidegate.iceberg.history import IcebergHistory
+from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
@@ -84,7 +84,7 @@ def save(file: Path, text: str) -> None:
 def tidegate(spark: SparkSession, case: Case) -> None:
     """Batches until nothing lags, each a run of its own."""
     pipeline = Pipeline("yardstick", Source((case.topic,)), TRANSFORM, Sink(case.table), limits=Limits(MAX_RECORDS))
-    store, brokers, sink = FileStore(case.state), AdminBrokers({"bootstrap.servers": case.bootstrap}), IcebergHistory()
+    store, brokers, sink = FileStore(case.state), AdminBrokers({"bootstrap.servers": case.bootstrap}), IcebergReader()
     while True:
         run_id = f"run-{time.time_ns()}"
         planned = plan_batch(

@@ -32,7 +32,7 @@ from tidegate.core.errors import PlatformError, StateUnavailable, TidegateError
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.iceberg.history import IcebergHistory
+from tidegate.iceberg.history import IcebergReader
 from tidegate.local import Platform, airflow, sockets
 from tidegate.testing import failpoints
 from tidegate.waiting import wait_until
@@ -213,7 +213,7 @@ class Stage:
     def receipts(self, pipeline: str) -> list[Receipt]:
         """The commits of batches that the pipeline's table stands on and still tells, oldest first."""
         self.platform.use_catalog()
-        return [r for r in IcebergHistory().receipts(TABLES[pipeline], pipeline) if r.load.replay is None]
+        return [r for r in IcebergReader().receipts(TABLES[pipeline], pipeline) if r.load.replay is None]
 
     def reload(self, pipeline: str) -> None:
         """Let an operator bring back what the table has lost. Raises `PlatformError` when the command fails."""

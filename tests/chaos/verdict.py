@@ -18,7 +18,7 @@ from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.iceberg.history import IcebergHistory, load_table
+from tidegate.iceberg.history import IcebergReader, load_table
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
@@ -127,7 +127,7 @@ class BatchOracle(Log):
         found = self._rows()
         with self.api() as api:
             ranges = ranges_of_batches(
-                Ledger(ApiStore(api), self.pipeline), IcebergHistory().receipts(self.table, self.pipeline)
+                Ledger(ApiStore(api), self.pipeline), IcebergReader().receipts(self.table, self.pipeline)
             )
         log = self._contents()
         # what is beyond the cursor is known, too, as far as its ranges are

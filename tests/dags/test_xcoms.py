@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowSkipException
-from fakes import FakeBrokers, FakeHistory, MemoryStore
 
 from tidegate.airflow import operators, replay_operators
 from tidegate.airflow.operators import CommitOperator, LoadOperator, PlanOperator, SparkLoad
@@ -23,6 +22,7 @@ from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 PARTITIONS = 5000
 MOST_BYTES = 4096
@@ -64,8 +64,8 @@ class Run:
 
 
 @pytest.fixture
-def sink() -> FakeHistory:
-    return FakeHistory()
+def sink() -> FakeReader:
+    return FakeReader()
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def store() -> MemoryStore:
 
 
 @pytest.fixture(autouse=True)
-def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeHistory) -> None:
+def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeReader) -> None:
     """Ports in memory, and a Spark that lands what it is asked, one row for each offset."""
     brokers = FakeBrokers({TopicPartition(TOPIC, n): 100 + n % 7 for n in range(PARTITIONS)})
 
@@ -94,7 +94,7 @@ def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeHistory
     monkeypatch.setattr(operators, "get_connection", lambda *_, **__: found)
     monkeypatch.setattr(operators, "kafka_settings", lambda *_: {})
     monkeypatch.setattr(operators, "brokers_of", lambda *_: brokers)
-    monkeypatch.setattr(operators, "IcebergHistory", lambda: sink)
+    monkeypatch.setattr(operators, "IcebergReader", lambda: sink)
     monkeypatch.setattr(CommitOperator, "_tell_brokers", lambda *_: None)
     monkeypatch.setattr(SparkLoad, "_through_connect", land)
 
@@ -158,7 +158,7 @@ def test_a_replay_emits_an_event_of_the_pipelines_table_and_a_trial_none() -> No
 
 
 def test_a_commit_takes_the_answer_of_a_load_before_the_upgrade(
-    store: MemoryStore, sink: FakeHistory, monkeypatch: pytest.MonkeyPatch
+    store: MemoryStore, sink: FakeReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run may be between its load and its commit meanwhile; its XCom holds the whole answer."""
     monkeypatch.setattr(operators, "brief", LoadResult.to_json)

@@ -20,7 +20,7 @@ from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.errors import PlatformError
 from tidegate.core.offsets.ranges import offsets_from_json
 from tidegate.core.schedule.plan import Watermarks
-from tidegate.iceberg.history import IcebergHistory
+from tidegate.iceberg.history import IcebergReader
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
@@ -167,7 +167,7 @@ def test_batches_are_replaced_by_chunks_and_the_cursor_stays(api: AirflowApi, re
     assert run["loads"] == {0: "success", 1: "success"}
     assert body(api) == before
     assert verdict(api, kafka).holds
-    receipts = [r.load for r in IcebergHistory().receipts(TABLE, TOPIC)]
+    receipts = [r.load for r in IcebergReader().receipts(TABLE, TOPIC)]
     name = replays.told(run)["replay"]
     assert sorted(load.seq for load in receipts if load.replay == name) == [0, 1]
 
@@ -195,7 +195,7 @@ def test_a_cleared_chunk_is_loaded_again(api: AirflowApi, replays: Replays, kafk
     run = next(r for r in api.dag_runs(replays.dag_id) if r["conf"].get("parallel") == 1)
     name = replays.told(run)["replay"]
     assert replays.cleared(run["dag_run_id"], ["load", 1])["state"] == "success"
-    loads = [r.load.seq for r in IcebergHistory().receipts(TABLE, TOPIC) if r.load.replay == name]
+    loads = [r.load.seq for r in IcebergReader().receipts(TABLE, TOPIC) if r.load.replay == name]
     assert sorted(loads) == [0, 1, 1]
     assert verdict(api, kafka).holds
 
@@ -204,14 +204,14 @@ def test_a_replay_into_another_table_leaves_the_pipelines_own_alone(
     api: AirflowApi, replays: Replays, kafka: dict[str, str]
 ) -> None:
     """A trial: by time, by a transform that is named."""
-    snapshots, told = len(IcebergHistory().receipts(TABLE, TOPIC)), events(api)
+    snapshots, told = len(IcebergReader().receipts(TABLE, TOPIC)), events(api)
     trial = f"{TABLE}_trial_{uuid.uuid4().hex[:8]}"
     run = replays.run(
         from_time="2013-01-01T00:00:00Z", table=trial, transform="transforms.flights:flights", until_time="2014-01-01T00:00:00Z"
     )
     assert run["state"] == "success"
     assert verdict(api, kafka, trial).holds
-    assert len(IcebergHistory().receipts(TABLE, TOPIC)) == snapshots
+    assert len(IcebergReader().receipts(TABLE, TOPIC)) == snapshots
     assert events(api) == told  # a trial's table is nobody's asset
     assert api.get("/assets", name_pattern=trial)["assets"] == []
 
@@ -425,7 +425,7 @@ def test_a_backfill_reads_the_days_it_names_and_leaves_the_cursor_alone(
     found = backfill(days, "2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z")
     assert [r["state"] for r in found] == ["success", "success"], days.log(found[0], "load")
     plans = [api.xcom("dated", r["dag_run_id"], "plan") for r in found]
-    assert [plan["records"] for plan in plans] == [r.rows for r in IcebergHistory().receipts("lake.demo.dated", "dated")[:2]]
+    assert [plan["records"] for plan in plans] == [r.rows for r in IcebergReader().receipts("lake.demo.dated", "dated")[:2]]
     verdicts = [api.xcom("dated", r["dag_run_id"], "commit") for r in found]
     told = {e["replay"]: e["rows"] for e in events(api, "lake.demo.dated") if "replay" in e}
     assert told == {v["replay"]: v["rows"] for v in verdicts}

@@ -29,7 +29,7 @@ from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.schedule.plan import SavedRange, Watermarks
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.iceberg.history import IcebergHistory, load_table
+from tidegate.iceberg.history import IcebergReader, load_table
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.local import Platform
@@ -167,7 +167,7 @@ def test_the_next_run_reads_from_the_cursor_and_only_what_is_new(upgraded: Upgra
     assert {r.topic_partition: r.from_offset for r in planned.ranges} == dict(before.offsets)
     assert all(r.count for r in planned.ranges)
     (newest,) = [
-        r for r in IcebergHistory().receipts(f"lake.state.{name}", name) if r.load.seq == before.seq + 1 and not r.load.replay
+        r for r in IcebergReader().receipts(f"lake.state.{name}", name) if r.load.seq == before.seq + 1 and not r.load.replay
     ]
     assert total_count(newest.load.ranges) == total_count(planned.ranges)
     assert upgraded.cursor(name).generation == before.generation
@@ -205,7 +205,7 @@ def test_each_record_is_there_once(upgraded: Upgraded, name: str) -> None:
 
 def test_each_batch_is_what_its_records_add_up_to(upgraded: Upgraded) -> None:
     """Batches of then and of now, made again here from the log."""
-    receipts = IcebergHistory().receipts("lake.state.totals", "totals")
+    receipts = IcebergReader().receipts("lake.state.totals", "totals")
     ranges, cursor = ranges_of_batches(upgraded.book("totals"), receipts), upgraded.cursor("totals")
     assert gaps(ranges, cursor) == []
     log = read_values(upgraded.kafka, "sales", cursor)

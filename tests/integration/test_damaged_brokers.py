@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from fakes import FakeHistory, MemoryStore
 from private_broker import PrivateBroker, new_broker, new_member, running
 from topics import make_topic, write
 
@@ -18,6 +17,7 @@ from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.kafka.brokers import AdminBrokers
+from tidegate.testing.fakes import FakeReader, MemoryStore
 
 TOPIC = "orders"
 PIPELINE = Pipeline("p", Source(topics=(TOPIC,)), "m:f", Sink("lake.a.b"))
@@ -36,7 +36,7 @@ class Schedule:
         self.ports: dict[str, Any] = {
             "store": self.store,
             "brokers": AdminBrokers(settings_of(broker), timeout_s=TIMEOUT_S),
-            "sink": FakeHistory(),
+            "sink": FakeReader(),
         }
 
     def plan(self, run_id: str) -> Planned:

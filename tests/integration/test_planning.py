@@ -12,7 +12,6 @@ import pytest
 import topics
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
-from fakes import FakeHistory, MemoryStore
 
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source, StartTime
 from tidegate.core.errors import OffsetsExpired, TopicNotFound, TopicRecreated
@@ -22,6 +21,7 @@ from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_recreated, commit_batch, plan_batch
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.local import Platform
+from tidegate.testing.fakes import FakeReader, MemoryStore
 from tidegate.waiting import wait_until
 
 
@@ -73,7 +73,7 @@ class Schedule:
 
     def __init__(self, kafka: Kafka, *, limits: Limits | None = None, **source: Any) -> None:
         self.pipeline = Pipeline("p", Source(**source), "m:f", Sink("lake.a.b"), limits=limits or Limits())
-        self.ports: dict[str, Any] = {"store": MemoryStore(), "brokers": AdminBrokers(kafka.settings), "sink": FakeHistory()}
+        self.ports: dict[str, Any] = {"store": MemoryStore(), "brokers": AdminBrokers(kafka.settings), "sink": FakeReader()}
         self.mark = kafka.mark
         self.now_ms = 0
 

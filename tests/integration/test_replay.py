@@ -14,7 +14,6 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from fakes import MemoryStore
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 from topics import make_topic_again
@@ -27,11 +26,12 @@ from tidegate.core.replay.request import ReplayRequest
 from tidegate.core.replay.run import PlannedReplay, plan_replay, verify_replay
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.ledger import Ledger
-from tidegate.iceberg.history import IcebergHistory
+from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.local import Platform
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
+from tidegate.testing.fakes import MemoryStore
 
 pytestmark = [
     # PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector
@@ -74,7 +74,7 @@ class World:
     spark_jobs: Path
     pipeline: Pipeline
     store: MemoryStore = field(default_factory=MemoryStore)
-    sink: IcebergHistory = field(default_factory=IcebergHistory)
+    sink: IcebergReader = field(default_factory=IcebergReader)
 
     @property
     def kafka(self) -> dict[str, str]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from fakes import FakeBrokers, FakeHistory, MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +31,7 @@ from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_rec
 from tidegate.core.state.codec import encode
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, run_key
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 P0 = TopicPartition("t", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
@@ -49,7 +49,7 @@ class World:
 
     store: MemoryStore = field(default_factory=MemoryStore)
     brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 25}))
-    sink: FakeHistory = field(default_factory=FakeHistory)
+    sink: FakeReader = field(default_factory=FakeReader)
     pipeline: Pipeline = PIPELINE
     now_ms: int = 0
 

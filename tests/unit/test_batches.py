@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from batches import BatchVerdict, Key, Ranges, Sums, gaps, judge_sums, ranges_of_batches
-from fakes import MemoryStore
 
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.schedule.plan import SavedRange
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.testing.fakes import MemoryStore
 
 Rows = dict[Key, list[Sums]]
 

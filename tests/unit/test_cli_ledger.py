@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from fakes import FakeBrokers, FakeHistory, MemoryStore
 from typer.testing import CliRunner
 
 from tidegate.cli import ledger
@@ -21,6 +20,7 @@ from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.schedule.plan import Decision, SavedRange
 from tidegate.core.state.cursor import Cursor, Positions
 from tidegate.core.state.ledger import Ledger
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -36,7 +36,7 @@ class FakeRemote:
     """Two batches of one partition of two in the table, by an older version; no Variable is left."""
 
     store: MemoryStore = field(default_factory=MemoryStore)
-    sink: FakeHistory = field(default_factory=lambda: FakeHistory([receipt(1, 0, 10), receipt(2, 10, 20)]))
+    sink: FakeReader = field(default_factory=lambda: FakeReader([receipt(1, 0, 10), receipt(2, 10, 20)]))
     active: list[str] = field(default_factory=list)
     api: Any = None
     earliest: dict[TopicPartition, int] = field(default_factory=dict)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from fakes import FakeBrokers, FakeHistory, MemoryStore
 from typer.testing import CliRunner
 
 from tidegate.cli import replay
@@ -20,6 +19,7 @@ from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 ONE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 TWO = Pipeline("p", Source(("t", "u")), "m:f", Sink("lake.a.b"))
@@ -102,7 +102,7 @@ class FakeRemote:
 
     def __init__(self, api: FakeApi, fault: TidegateError | None = None) -> None:
         self.api, self.fault = api, fault
-        self.store, self.sink = MemoryStore(), FakeHistory()
+        self.store, self.sink = MemoryStore(), FakeReader()
         cursor = Cursor("p", seq=1, offsets={TopicPartition("t", 0): 10}, topic_ids={"t": "id"})
         Ledger(self.store, "p").save_cursor(cursor)
         load = LoadId("p", 1, "run1", (OffsetRange("t", 0, 0, 10),), "m:f@1", "a", {"t": "id"})

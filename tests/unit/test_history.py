@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import FakeBrokers, FakeHistory, MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from tidegate.core.schedule.plan import Decision, SavedRange
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.cursor import Cursor, Positions
 from tidegate.core.state.ledger import Ledger
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 P0 = TopicPartition("t", 0)
 
@@ -124,7 +124,7 @@ PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(
 @given(st.lists(st.tuples(st.integers(0, 25), st.booleans()), min_size=1, max_size=8))
 def test_a_schedule_rebuilt_after_its_variables_were_lost_goes_on_where_it_was(steps: list[tuple[int, bool]]) -> None:
     """With all of its history that held records; a range that never reached the table is planned again."""
-    store, sink, brokers = MemoryStore(), FakeHistory(), FakeBrokers({P0: 7})
+    store, sink, brokers = MemoryStore(), FakeReader(), FakeBrokers({P0: 7})
     ports: dict[str, Any] = {"store": store, "brokers": brokers, "sink": sink}
     for n, (growth, dies) in enumerate(steps):
         brokers.latest[P0] += growth

@@ -16,7 +16,7 @@ from tidegate.core.errors import SinkMisfit, SinkUnavailable, StateCorrupt
 from tidegate.core.load.cutting import Box
 from tidegate.core.load.receipt import LoadId
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.iceberg.history import IcebergHistory, changed_columns, strangers
+from tidegate.iceberg.history import IcebergReader, changed_columns, strangers
 from tidegate.iceberg.origins import read_origins, rows_without_origin
 
 NAME = "lake.demo.flights"
@@ -48,7 +48,7 @@ def write(table: Table, *offsets: int, **properties: str) -> int:
 
 
 def reached() -> tuple[int, int] | None:
-    return IcebergHistory().history(NAME).reached("p")
+    return IcebergReader().history(NAME).reached("p")
 
 
 def test_receipts_are_read_in_the_order_of_their_commits(table: Table) -> None:
@@ -57,9 +57,9 @@ def test_receipts_are_read_in_the_order_of_their_commits(table: Table) -> None:
     write(table, 7)
     load(table, 3, 5, replay="again")
     load(table, 2, 2)
-    found = IcebergHistory().receipts(NAME, "p")
+    found = IcebergReader().receipts(NAME, "p")
     assert [(r.load.seq, r.load.replay, r.rows) for r in found] == [(1, None, 2), (3, "again", 1), (2, None, 1)]
-    assert IcebergHistory().receipts(NAME, "q") == []
+    assert IcebergReader().receipts(NAME, "q") == []
 
 
 def test_the_furthest_batch_counts_not_the_last_commit(table: Table) -> None:
@@ -80,7 +80,7 @@ def test_a_commit_that_was_rolled_back_does_not_count(table: Table) -> None:
     first = load(table, 1, 0)
     load(table, 2, 1)
     table.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
-    assert [r.load.seq for r in IcebergHistory().receipts(NAME, "p")] == [1]
+    assert [r.load.seq for r in IcebergReader().receipts(NAME, "p")] == [1]
     assert reached() == (0, 1)
     assert list(read_origins(NAME)[TopicPartition("t", 0)]) == [0]
 
@@ -133,21 +133,21 @@ def test_a_broken_receipt_is_named_and_a_missing_table_has_none(table: Table) ->
     with pytest.raises(StateCorrupt, match="cannot be read"):
         reached()
     with pytest.raises(StateCorrupt, match="cannot be read"):
-        IcebergHistory().receipts(NAME, "p")
-    assert IcebergHistory().receipts("lake.demo.nothing", "p") == []
+        IcebergReader().receipts(NAME, "p")
+    assert IcebergReader().receipts("lake.demo.nothing", "p") == []
     assert read_origins("lake.demo.nothing") == {}
     with pytest.raises(SinkUnavailable, match="PYICEBERG_CATALOG__SEA__URI"):
-        IcebergHistory().receipts("sea.demo.flights", "p")
+        IcebergReader().receipts("sea.demo.flights", "p")
 
 
 def test_the_lineage_of_a_table_is_its_current_states(table: Table) -> None:
     """Complete until older commits expire; a table that is not there has none."""
-    missing = IcebergHistory().history("lake.demo.nothing")
+    missing = IcebergReader().history("lake.demo.nothing")
     assert (missing.exists, missing.commits) == (False, ())
-    empty = IcebergHistory().history(NAME)
+    empty = IcebergReader().history(NAME)
     assert (empty.exists, empty.commits, empty.complete) == (True, (), True)
     first, second = load(table, 1, 0), load(table, 2, 1)
-    found = IcebergHistory().history(NAME)
+    found = IcebergReader().history(NAME)
     assert ([c.snapshot for c in found.commits], found.complete) == ([second, first], True)
     by_run = found.batch_of_run("p", "run1")
     assert by_run is not None
@@ -155,7 +155,7 @@ def test_the_lineage_of_a_table_is_its_current_states(table: Table) -> None:
     assert found.batch_of_run("p", "run9") is None
     assert found.batch_of_run("q", "run1") is None
     table.maintenance.expire_snapshots().by_id(first).commit()
-    expired = IcebergHistory().history(NAME)
+    expired = IcebergReader().history(NAME)
     assert ([c.snapshot for c in expired.commits], expired.complete) == ([second], False)
 
 
@@ -164,10 +164,10 @@ def test_files_tell_the_bounds_of_what_rows_are_known_by(table: Table) -> None:
     load(table, 1, 3, 9)
     rows = {"_kafka_topic": ["t", "t"], "_kafka_partition": [0, 0], "_kafka_offset": [None, 5]}
     table.append(pa.table(rows, schema=SCHEMA))
-    found = IcebergHistory().files(NAME)
+    found = IcebergReader().files(NAME)
     assert sorted(found, key=str) == [
         Box((("t", "t"), (0, 0), (3, 9))),
         Box((("t", "t"), (0, 0), (None, None))),
     ]
-    assert IcebergHistory().files(NAME, by_batch=True) == []
-    assert IcebergHistory().files("lake.demo.nothing") == []
+    assert IcebergReader().files(NAME, by_batch=True) == []
+    assert IcebergReader().files("lake.demo.nothing") == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from fakes import MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from tidegate.core.config.pipeline import MASKED_WORDS
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.schedule.plan import SavedRange
 from tidegate.core.state.ledger import Ledger, is_of_run, run_key
+from tidegate.testing.fakes import MemoryStore
 
 WORDS = [
     *MASKED_WORDS,

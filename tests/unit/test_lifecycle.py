@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fakes import FakeBrokers, FakeHistory, MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from tidegate.core.schedule.lifecycle import TRANSITIONS, Event, State, page, st
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 DOCS = Path(__file__).parents[2] / "docs" / "lifecycle.md"
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
@@ -27,7 +27,7 @@ class FirstBatch:
     """Batch 1 of a pipeline, and every event that its own run can cause."""
 
     def __init__(self) -> None:
-        self.store, self.sink = MemoryStore(), FakeHistory()
+        self.store, self.sink = MemoryStore(), FakeReader()
         self.brokers = FakeBrokers({TopicPartition("t", 0): 25})
         self.ledger = Ledger(self.store, "p")
 

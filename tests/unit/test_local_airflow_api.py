@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-from fakes import MemoryStore
 
 from tidegate import waiting
 from tidegate.airflow.remote.api import AirflowApi
@@ -20,6 +19,7 @@ from tidegate.core.errors import PlatformError
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.schedule.plan import SavedRange
 from tidegate.core.state.ledger import Ledger
+from tidegate.testing.fakes import MemoryStore
 
 Answer = Callable[[httpx.Request], httpx.Response]
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from fakes import FakeBrokers, FakeHistory, MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batc
 from tidegate.core.state.codec import encode
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, run_key
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MORE = Replay(tables=("lake.trial.t",), transforms=("m:g",))
@@ -42,7 +42,7 @@ class World:
 
     store: MemoryStore = field(default_factory=MemoryStore)
     brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 31, P1: 31}))
-    sink: FakeHistory = field(default_factory=FakeHistory)
+    sink: FakeReader = field(default_factory=FakeReader)
     pipeline: Pipeline = PIPELINE
     now_ms: int = 0
     version: str = "1"

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from fakes import FakeBrokers, FakeHistory, MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from tidegate.core.schedule.plan import Watermarks
 from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_table, commit_batch, missing_now, plan_batch
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 P0 = TopicPartition("t", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
@@ -40,7 +40,7 @@ class World:
     pipeline: Pipeline = PIPELINE
     store: MemoryStore = field(default_factory=MemoryStore)
     brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 40}))
-    sink: FakeHistory = field(default_factory=FakeHistory)
+    sink: FakeReader = field(default_factory=FakeReader)
     now_ms: int = 0
 
     def __post_init__(self) -> None:
@@ -266,7 +266,7 @@ def test_a_first_batch_has_nothing_before_it() -> None:
 
 def test_a_schedule_that_has_loaded_nothing_asks_nothing_of_its_table() -> None:
     """A first run makes it."""
-    store, sink = MemoryStore(), FakeHistory(exists=False)
+    store, sink = MemoryStore(), FakeReader(exists=False)
     ports: dict[str, Any] = {"store": store, "brokers": FakeBrokers({P0: 5}), "sink": sink, "now_ms": 1}
     found = plan_batch(PIPELINE, "run", Request(), **ports)
     assert isinstance(found, Planned)
@@ -391,7 +391,7 @@ def test_a_cleared_run_that_never_saved_a_range_plans_one(world: World) -> None:
 
 def test_a_first_run_that_was_cleared_plans_its_batch() -> None:
     """There is no past that it could have been part of."""
-    ports: dict[str, Any] = {"store": MemoryStore(), "brokers": FakeBrokers({P0: 5}), "sink": FakeHistory(), "now_ms": 9}
+    ports: dict[str, Any] = {"store": MemoryStore(), "brokers": FakeBrokers({P0: 5}), "sink": FakeReader(), "now_ms": 9}
     found = plan_batch(PIPELINE, "run", Request(ran_at_ms=1), **ports)
     assert isinstance(found, Planned)
     assert found.saved.seq == 1
@@ -580,7 +580,7 @@ def test_what_is_accepted_counts_for_the_batch_that_the_next_plan_reads(world: W
 
 def test_a_table_with_rows_of_the_pipeline_is_never_taken_for_new() -> None:
     """Its receipts have expired and its Variables are gone: it says itself who owns it."""
-    sink = FakeHistory(others=[TableCommit(1, 1, {"total-records": "5"})], owners=frozenset({"p"}))
+    sink = FakeReader(others=[TableCommit(1, 1, {"total-records": "5"})], owners=frozenset({"p"}))
     ports: dict[str, Any] = {"store": MemoryStore(), "brokers": FakeBrokers({P0: 5}), "sink": sink, "now_ms": 1}
     with pytest.raises(CursorLost):
         plan_batch(PIPELINE, "run", Request(), **ports)

@@ -49,7 +49,7 @@ from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batc
 from tidegate.core.schedule.trust import check_topics
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.iceberg.history import IcebergHistory
+from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.settings import Translated, planning_client, spark_client
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def brokers_of(pipeline: Pipeline, purpose: str, log: Any) -> AdminBrokers:
 
 def ports_of(pipeline: Pipeline, log: Any) -> dict[str, Any]:
     """The ports of a plan, as keyword arguments."""
-    return {"store": VariableStore(), "brokers": brokers_of(pipeline, "plan", log), "sink": IcebergHistory()}
+    return {"store": VariableStore(), "brokers": brokers_of(pipeline, "plan", log), "sink": IcebergReader()}
 
 
 def now_ms() -> int:
@@ -556,7 +556,7 @@ class CommitOperator(Patient):
             context["outlet_events"][outlet].extra = event
 
     def _receipt_at(self, snapshot: int) -> Receipt | None:
-        receipts = IcebergHistory().receipts(self.pipeline.sink.table, self.pipeline.name)
+        receipts = IcebergReader().receipts(self.pipeline.sink.table, self.pipeline.name)
         return next((receipt for receipt in receipts if receipt.snapshot == snapshot), None)
 
     def _tell_brokers(self, cursor: Cursor) -> None:

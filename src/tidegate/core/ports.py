@@ -46,7 +46,7 @@ class Brokers(Protocol):
         """Give a recovering broker a moment, before watermarks are read again."""
 
 
-class SinkHistory(Protocol):
+class SinkReader(Protocol):
     """What a table's own commits say."""
 
     def history(self, table: str) -> TableHistory:

@@ -31,8 +31,8 @@ CHANGES = ("added-data-files", "deleted-data-files", "added-delete-files", "remo
 """What a commit that changes rows says of itself; making a table leaves a commit without any."""
 
 
-class IcebergHistory:
-    """The `SinkHistory` port over PyIceberg, which is slow to import: the first call does it."""
+class IcebergReader:
+    """The `SinkReader` port over PyIceberg, which is slow to import: the first call does it."""
 
     def history(self, table: str) -> TableHistory:
         """The commits that the table's current state descends from, newest first, as far as they are kept.

@@ -1,1 +1,1 @@
-"""What tests of Tidegate, and of pipelines, use: fail points."""
+"""What tests of Tidegate, and of pipelines, use: fail points, and the ports of the core in memory."""

@@ -21,7 +21,7 @@ from tidegate.core.errors import ConfigError, PlatformError, StateError, StateUn
 from tidegate.core.ports import StateStore
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.iceberg.history import IcebergHistory
+from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.settings import planning_client
 
@@ -79,7 +79,7 @@ class Remote:
         self._api = api
         self._tell = tell
         self.store = ApiStore(api)
-        self.sink = IcebergHistory()
+        self.sink = IcebergReader()
 
     @property
     def api(self) -> AirflowApi:

@@ -25,7 +25,7 @@ from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import ReceiptMismatch, RequestError, some
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, offsets_to_json, total_count
-from tidegate.core.ports import Brokers, SinkHistory, StateStore
+from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.replay.chunks import (
     MOST_CHUNKS,
     Chunk,
@@ -121,7 +121,7 @@ def plan_replay(
     *,
     store: StateStore,
     brokers: Brokers,
-    sink: SinkHistory,
+    sink: SinkReader,
     now_ms: int,
     save: bool = True,
 ) -> PlannedReplay:
@@ -185,7 +185,7 @@ def plan_backfill(
     scheduled: Sequence[str] = (),
     store: StateStore,
     brokers: Brokers,
-    sink: SinkHistory,
+    sink: SinkReader,
     now_ms: int,
 ) -> PlannedReplay | Skip:
     """The range of one run of Airflow's date backfill, saved as a replay of one chunk; or why the run is skipped.
@@ -291,7 +291,7 @@ def landed_chunks(saved: SavedReplay, receipts: Iterable[Receipt]) -> dict[int, 
     return found
 
 
-def _landed_before(past: Past, request: ReplayRequest, sink: SinkHistory) -> tuple[tuple[OffsetRange, ...], tuple[str, ...]]:
+def _landed_before(past: Past, request: ReplayRequest, sink: SinkReader) -> tuple[tuple[OffsetRange, ...], tuple[str, ...]]:
     """What unfinished replays of the same request have landed since the last one that finished, and their names."""
     found: list[OffsetRange] = []
     resumes = []
@@ -412,7 +412,7 @@ class ReplayVerdict:
     expired: tuple[OffsetRange, ...] = ()
 
 
-def verify_replay(saved: SavedReplay, *, sink: SinkHistory, brokers: Brokers, level: Any = "read_committed") -> ReplayVerdict:
+def verify_replay(saved: SavedReplay, *, sink: SinkReader, brokers: Brokers, level: Any = "read_committed") -> ReplayVerdict:
     """Compare the receipts in the table with what was planned, and with the log.
 
     Raises:

@@ -12,7 +12,7 @@ from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError, some
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, disjoint, total_count
-from tidegate.core.ports import Brokers, SinkHistory, StateStore
+from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.replay.chunks import common, live, merged
 from tidegate.core.replay.request import Asked, ReplayRequest, wanted_versions
 from tidegate.core.schedule.plan import Watermarks, other_topics
@@ -29,11 +29,11 @@ class Past:
     listing: Listing
     cursor: Cursor
     brokers: Brokers
-    sink: SinkHistory
+    sink: SinkReader
     receipts: list[Receipt] = field(default_factory=list)
 
     @staticmethod
-    def read(pipeline: Pipeline, store: StateStore, brokers: Brokers, sink: SinkHistory) -> Past:
+    def read(pipeline: Pipeline, store: StateStore, brokers: Brokers, sink: SinkReader) -> Past:
         """All of it, as it is now.
 
         Raises:

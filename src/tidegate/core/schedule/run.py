@@ -20,7 +20,7 @@ from tidegate.core.config.pipeline import Pipeline, Source, StartOffsets
 from tidegate.core.errors import CursorLost, RequestError, TopicNotFound, WatermarksUnstable
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.ports import Brokers, SinkHistory, StateStore
+from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.rates import BatchTiming
 from tidegate.core.replay.chunks import merged
 from tidegate.core.schedule.commit import apply, commit_of
@@ -87,7 +87,7 @@ def plan_batch(
     *,
     store: StateStore,
     brokers: Brokers,
-    sink: SinkHistory,
+    sink: SinkReader,
     now_ms: int,
     save: bool = True,
 ) -> Planned | Skip:
@@ -298,7 +298,7 @@ def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brok
     return {"start": resolved, "start_reason": "timestamp", "begin": frozenset(begin)}
 
 
-def _state(pipeline: Pipeline, store: StateStore, sink: SinkHistory) -> tuple[Ledger, Listing, TableHistory, Cursor]:
+def _state(pipeline: Pipeline, store: StateStore, sink: SinkReader) -> tuple[Ledger, Listing, TableHistory, Cursor]:
     """What is saved of the pipeline, and its table's commits."""
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()
@@ -306,13 +306,13 @@ def _state(pipeline: Pipeline, store: StateStore, sink: SinkHistory) -> tuple[Le
     return ledger, listing, history, _cursor(ledger, listing, pipeline, history)
 
 
-def _caught_up(pipeline: Pipeline, store: StateStore, sink: SinkHistory) -> tuple[Ledger, Listing, TableHistory, Cursor]:
+def _caught_up(pipeline: Pipeline, store: StateStore, sink: SinkReader) -> tuple[Ledger, Listing, TableHistory, Cursor]:
     """The same, with the cursor as the next plan will believe it: `accept` answers for the batch after it."""
     ledger, listing, history, cursor = _state(pipeline, store, sink)
     return ledger, listing, history, catch_up(pipeline, ledger, listing, cursor, history)
 
 
-def missing_now(pipeline: Pipeline, *, store: StateStore, sink: SinkHistory) -> tuple[Cursor, Missing | None]:
+def missing_now(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -> tuple[Cursor, Missing | None]:
     """The cursor as the next plan will believe it, and what the table lacks of its batches that nobody has accepted.
 
     Raises:
@@ -378,7 +378,7 @@ def commit_batch(
 
 
 def accept_loss(
-    pipeline: Pipeline, *, store: StateStore, brokers: Brokers, sink: SinkHistory
+    pipeline: Pipeline, *, store: StateStore, brokers: Brokers, sink: SinkReader
 ) -> tuple[Accepted, tuple[SavedRange, ...]]:
     """Record that the next batch may go on after what retention has deleted by now; no other batch, and no later loss.
 
@@ -407,7 +407,7 @@ def accept_loss(
     return accepted, tuple(useless.values())
 
 
-def accept_table(pipeline: Pipeline, *, store: StateStore, sink: SinkHistory) -> Accepted:
+def accept_table(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -> Accepted:
     """Record that the schedule may go on though the table does not hold all that is committed; no later loss is accepted.
 
     What is missing by now is kept in the cursor as absent once the next batch is committed.
@@ -425,7 +425,7 @@ def accept_table(pipeline: Pipeline, *, store: StateStore, sink: SinkHistory) ->
     return _accept(ledger, listing, cursor, absent=missing.ranges, gone=not history.exists)
 
 
-def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, brokers: Brokers, sink: SinkHistory) -> Accepted:
+def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, brokers: Brokers, sink: SinkReader) -> Accepted:
     """Record that the next batch may start `topic` anew, under the id that it has now.
 
     The new topic's records have the origins of the old one's: loading them replaces the old rows with the same offsets.

@@ -18,7 +18,7 @@ from tidegate.core.errors import CommitConflict, OffsetsExpired, RangeForgotten,
 from tidegate.core.load.cutting import Box
 from tidegate.core.load.receipt import Receipt, task_properties
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.ports import Brokers, SinkHistory
+from tidegate.core.ports import Brokers, SinkReader
 from tidegate.core.replay.chunks import common, merged
 from tidegate.core.schedule.commit import RequireCursorAt, apply, commit_of, outcome_of, requirement_of
 from tidegate.core.schedule.plan import Accepted, SavedRange, Watermarks, check_same_topics, deleted_of
@@ -34,7 +34,7 @@ def missing_in_table(
     listing: Listing,
     cursor: Cursor,
     *,
-    sink: SinkHistory,
+    sink: SinkReader,
     history: TableHistory,
     accepted: Accepted | None = None,
 ) -> Missing | None:

@@ -1,4 +1,4 @@
-"""In-memory ports. Their real counterparts have integration tests of their own."""
+"""In-memory ports, for tests. The adapters of the same ports have integration tests of their own."""
 
 from __future__ import annotations
 
@@ -28,20 +28,24 @@ class MemoryStore:
             raise StateUnavailable("the store is away")
 
     def keys(self, prefix: str) -> list[str]:
+        """As the port."""
         self._note("keys", prefix)
         return sorted(k for k in self.values if k.startswith(prefix))
 
     def get(self, key: str) -> str:
+        """As the port."""
         self._note("get", key)
-        if key not in self.values:
+        if (value := self.values.get(key)) is None:
             raise StateUnavailable(f"{key} cannot be read")
-        return self.values[key]
+        return value
 
-    def put(self, key: str, value: str, description: str) -> None:
+    def put(self, key: str, value: str, description: str) -> None:  # noqa: ARG002 - the port has it
+        """As the port; the description is not kept."""
         self._note("put", key)
         self.values[key] = value
 
     def delete(self, key: str) -> None:
+        """As the port."""
         self._note("delete", key)
         del self.values[key]
 
@@ -59,6 +63,7 @@ class FakeBrokers:
     isolation_level: str = ""
 
     def watermarks(self, topics: Sequence[str], *, isolation_level: str = "read_uncommitted") -> Watermarks:
+        """As the port."""
         self.asked += 1
         self.isolation_level = isolation_level
         if self.next_reads:
@@ -72,18 +77,21 @@ class FakeBrokers:
         )
 
     def match_topics(self, pattern: str, exclude: Sequence[str] = ()) -> list[str]:
+        """As the port."""
         topics = {tp.topic for tp in self.latest}
         return sorted(t for t in topics if re.fullmatch(pattern, t) and not any(re.fullmatch(e, t) for e in exclude))
 
     def settle(self) -> None:
+        """Counted."""
         self.settled += 1
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """A record's time is its offset."""
         return {tp: time_ms if time_ms < self.latest[tp] else None for tp, time_ms in times.items()}
 
 
 @dataclass
-class FakeHistory:
+class FakeReader:
     """Receipts that a test puts in, as the commits of a table; `others` are commits of nobody, after the receipts.
 
     A table whose older commits have `expired` keeps no receipt of them.
@@ -96,7 +104,7 @@ class FakeHistory:
     expired: bool = False
     owners: frozenset[str] = frozenset()
 
-    def history(self, table: str) -> TableHistory:
+    def history(self, table: str) -> TableHistory:  # noqa: ARG002 - there is one table
         """The newest commit first."""
         ours = [
             TableCommit(
@@ -113,6 +121,6 @@ class FakeHistory:
         """The oldest commit first."""
         return self.history(table).receipts(pipeline)
 
-    def files(self, table: str, *, by_batch: bool = False) -> list[Box]:
+    def files(self, table: str, *, by_batch: bool = False) -> list[Box]:  # noqa: ARG002 - there is one table
         """What a test says."""
         return self.boxes
