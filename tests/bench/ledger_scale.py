@@ -23,9 +23,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.load.receipt import LoadId
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.schedule.plan import Decision, SavedRange
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.local import Platform
 
 REPO = Path(__file__).parents[2]

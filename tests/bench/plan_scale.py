@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 
 PARTITIONS = 10_000

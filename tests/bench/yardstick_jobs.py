@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers

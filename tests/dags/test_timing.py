@@ -15,7 +15,7 @@ from tidegate.core.load.job import LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.rates import BatchTiming
-from tidegate.core.schedule.plan import SavedRange
+from tidegate.core.state.saved_range import SavedRange
 
 DUE = datetime(2026, 1, 1, tzinfo=UTC)
 STARTED = DUE + timedelta(seconds=2)

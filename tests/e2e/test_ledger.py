@@ -11,9 +11,9 @@ from conftest import Project, Runs, state_of
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.schedule.plan import Decision, SavedRange
 from tidegate.core.state.codec import decode, encode
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.iceberg.history import load_table
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights

@@ -19,7 +19,7 @@ from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.errors import PlatformError
 from tidegate.core.offsets.ranges import offsets_from_json
-from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.iceberg.history import IcebergReader
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers

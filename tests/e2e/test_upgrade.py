@@ -26,9 +26,10 @@ from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.offsets.ranges import TopicPartition, total_count
-from tidegate.core.schedule.plan import SavedRange, Watermarks
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import SavedRange
 from tidegate.iceberg.history import IcebergReader, load_table
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets

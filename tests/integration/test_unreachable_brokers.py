@@ -18,7 +18,7 @@ from topics import make_topic, write
 
 from tidegate.core.errors import BrokerUnavailable, KafkaError, OffsetsOutOfRange
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.local import sockets

@@ -11,7 +11,7 @@ from tidegate.core.load.answer import brief, whole
 from tidegate.core.load.job import LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.plan import SavedRange
+from tidegate.core.state.saved_range import SavedRange
 
 
 def ranges(partitions: int, until: int = 1_000_000) -> tuple[OffsetRange, ...]:

@@ -7,9 +7,9 @@ from batches import BatchVerdict, Key, Ranges, Sums, gaps, judge_sums, ranges_of
 
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.plan import SavedRange
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import MemoryStore
 
 Rows = dict[Key, list[Sums]]

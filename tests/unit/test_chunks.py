@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tidegate.core.errors import RequestError, StateCorrupt
 from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.algebra import common, merged, without
 from tidegate.core.offsets.ranges import OffsetRange, total_count
-from tidegate.core.replay.chunks import SavedReplay, common, cut_chunks, live, merged, smallest_size, whole_batches, without
+from tidegate.core.replay.chunks import SavedReplay, cut_chunks, live, smallest_size, whole_batches
 
 
 def r(start: int, until: int, partition: int = 0) -> OffsetRange:

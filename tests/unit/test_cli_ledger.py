@@ -17,9 +17,9 @@ from tidegate.core.errors import RequestError, StateError
 from tidegate.core.load.cutting import Box
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.plan import Decision, SavedRange
 from tidegate.core.state.cursor import Cursor, Positions
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))

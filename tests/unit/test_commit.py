@@ -11,8 +11,8 @@ from tidegate.core.errors import CommitConflict, ReceiptMismatch, StateCorrupt
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.schedule.commit import apply, commit_of
-from tidegate.core.schedule.plan import Decision, SavedRange
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.saved_range import Decision, SavedRange
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 RANGES = (OffsetRange("t", 0, 5, 9), OffsetRange("t", 1, 0, 4))

@@ -15,10 +15,10 @@ from tidegate.core.errors import StateError
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.schedule.lifecycle import State
-from tidegate.core.schedule.plan import Decision, SavedRange
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.cursor import Cursor, Positions
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 P0 = TopicPartition("t", 0)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tidegate.core.config.pipeline import MASKED_WORDS
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.schedule.plan import SavedRange
 from tidegate.core.state.ledger import Ledger, is_of_run, run_key
+from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import MemoryStore
 
 WORDS = [

@@ -17,8 +17,8 @@ from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.errors import PlatformError
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.schedule.plan import SavedRange
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import MemoryStore
 
 Answer = Callable[[httpx.Request], httpx.Response]

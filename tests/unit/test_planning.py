@@ -18,9 +18,12 @@ from tidegate.core.errors import (
 )
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.schedule.commit import apply, commit_of
-from tidegate.core.schedule.plan import Accepted, Decision, RangePolicy, SavedRange, Watermarks, plan_next
+from tidegate.core.schedule.plan import RangePolicy, plan_next
+from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor, Positions
+from tidegate.core.state.saved_range import Decision, SavedRange
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
 from tidegate.core.errors import ReceiptMismatch, RequestError, StateCorrupt, TopicRecreated
 from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.algebra import merged
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, covers, total_count, until_offsets
-from tidegate.core.replay.chunks import SavedReplay, merged
+from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.replay.request import Asked, ReplayRequest
 from tidegate.core.replay.run import MOST_CHUNKS, PlannedReplay, plan_backfill, plan_replay, verify_replay
 from tidegate.core.schedule.plan import Skip

@@ -14,9 +14,9 @@ from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.errors import CursorLost, RangeForgotten, RequestError, TableLost
 from tidegate.core.load.cutting import Box
 from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.algebra import without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
-from tidegate.core.replay.chunks import without
-from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_table, commit_batch, missing_now, plan_batch
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger

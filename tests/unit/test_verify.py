@@ -10,7 +10,7 @@ from tidegate.core.audit.oracle import Verification, committed_log, former_range
 from tidegate.core.errors import TopicRecreated
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -44,11 +44,12 @@ from tidegate.core.replay.request import check_known, check_permitted
 from tidegate.core.replay.run import PlannedReplay, ReplayVerdict, plan_backfill, verify_replay
 from tidegate.core.schedule import run_notes
 from tidegate.core.schedule.patience import Patience, is_away
-from tidegate.core.schedule.plan import SavedRange, Skip
+from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.schedule.trust import check_topics
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import SavedRange
 from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.settings import Translated, planning_client, spark_client
 

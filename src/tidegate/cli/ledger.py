@@ -30,13 +30,13 @@ from tidegate.core.audit.table import Missing, TableHistory, find_missing, loada
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError, StateCorrupt, StateError, some
 from tidegate.core.load.cutting import Box
+from tidegate.core.offsets.algebra import merged, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, selection_to_json, total_count
-from tidegate.core.replay.chunks import merged, without
-from tidegate.core.schedule.plan import SavedRange
 from tidegate.core.schedule.run import missing_now, read_watermarks
 from tidegate.core.schedule.run_notes import failed_runs, since_success
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing
+from tidegate.core.state.saved_range import SavedRange
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from tidegate.core.audit.table import TableHistory
 from tidegate.core.load.cutting import Box
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.offsets.watermarks import Watermarks
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 

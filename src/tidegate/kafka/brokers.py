@@ -17,7 +17,7 @@ from confluent_kafka import admin
 
 from tidegate.core.errors import BrokerUnavailable, ConfigError, TopicNotFound
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.kafka.client import Admin, LeaderMoving
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]

@@ -16,7 +16,7 @@ from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.errors import PlatformError
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.origins import read_origins

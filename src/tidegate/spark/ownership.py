@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from tidegate.core.errors import SinkMisfit, some
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.receipt import OWNER, PREFIX, Receipt
-from tidegate.core.replay.chunks import common
+from tidegate.core.offsets.algebra import common
 from tidegate.spark.origin import any_of
 
 OWNED = f"{PREFIX}owned"

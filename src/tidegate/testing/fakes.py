@@ -11,7 +11,7 @@ from tidegate.core.errors import StateUnavailable, TopicNotFound
 from tidegate.core.load.cutting import Box
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.schedule.plan import Watermarks
+from tidegate.core.offsets.watermarks import Watermarks
 
 
 @dataclass

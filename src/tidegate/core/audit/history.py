@@ -11,11 +11,13 @@ from typing import Any
 
 from tidegate.core.errors import StateError
 from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.algebra import merged
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, from_offsets, ranges_to_json
-from tidegate.core.replay.chunks import live, merged
+from tidegate.core.offsets.watermarks import other_topics
+from tidegate.core.replay.chunks import live
 from tidegate.core.schedule.lifecycle import State, state_of
-from tidegate.core.schedule.plan import Decision, SavedRange, other_topics
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.saved_range import Decision, SavedRange
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.algebra import merged, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, by_partition
-from tidegate.core.replay.chunks import live, merged, without
-from tidegate.core.schedule.plan import Watermarks, check_same_topics, other_topics
+from tidegate.core.offsets.watermarks import Watermarks, check_same_topics, other_topics
+from tidegate.core.replay.chunks import live
 from tidegate.core.state.cursor import Cursor
 
 

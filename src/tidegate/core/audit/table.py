@@ -23,10 +23,11 @@ from typing import Any, Literal
 from tidegate.core.errors import TableLost, some
 from tidegate.core.load.cutting import Box, boxes_of
 from tidegate.core.load.receipt import PREFIX, Receipt, batch_told_by
+from tidegate.core.offsets.algebra import common, merged, without
 from tidegate.core.offsets.ranges import OffsetRange, total_count
-from tidegate.core.replay.chunks import common, merged, without
-from tidegate.core.schedule.plan import SavedRange, Watermarks, other_topics
+from tidegate.core.offsets.watermarks import Watermarks, other_topics
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.saved_range import SavedRange
 
 CLOCKS_APART_MS = 60_000
 """How far the clocks of two writers may differ; Iceberg refuses a commit that is older than the last one by more."""

@@ -16,8 +16,8 @@ from tidegate.core.errors import ReceiptMismatch
 from tidegate.core.load.job import LoadResult
 from tidegate.core.load.receipt import Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, ranges_to_json, total_count
-from tidegate.core.schedule.plan import SavedRange
 from tidegate.core.state.codec import Shape
+from tidegate.core.state.saved_range import SavedRange
 
 
 def brief(result: LoadResult) -> dict[str, Any]:

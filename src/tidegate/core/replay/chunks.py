@@ -1,4 +1,4 @@
-"""A replay's chunks: arithmetic on sets of ranges, how a selection is cut, and the plan that is saved of it.
+"""A replay's chunks: how a selection is cut, and the plan that is saved of it.
 
 A *selection* is any set of offsets, as disjoint sorted ranges, several of a partition where there are gaps. A *chunk* is what
 one load takes, so it holds one range of a partition at most. Chunks partition the selection exactly.
@@ -12,6 +12,7 @@ from typing import Any
 
 from tidegate.core.errors import RequestError
 from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.algebra import common, merged, without
 from tidegate.core.offsets.ranges import (
     OffsetRange,
     TopicPartition,
@@ -26,46 +27,6 @@ from tidegate.core.state.codec import Shape
 Chunk = tuple[OffsetRange, ...]
 MOST_CHUNKS = 1000
 """Airflow maps a task over 1,024 values at most."""
-
-
-def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """The same offsets as disjoint ranges, sorted, none of them empty and none touching the next."""
-    found: list[OffsetRange] = []
-    for r in sorted(r for r in ranges if r.count):
-        last = found[-1] if found else None
-        if last is not None and last.topic_partition == r.topic_partition and r.from_offset <= last.until_offset:
-            found[-1] = OffsetRange(r.topic, r.partition, last.from_offset, max(last.until_offset, r.until_offset))
-        else:
-            found.append(r)
-    return tuple(found)
-
-
-def common(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """The offsets that are in both."""
-    others = by_partition(other)
-    return merged(
-        OffsetRange(r.topic, r.partition, max(r.from_offset, o.from_offset), min(r.until_offset, o.until_offset))
-        for r in one
-        for o in others.get(r.topic_partition, ())
-        if max(r.from_offset, o.from_offset) < min(r.until_offset, o.until_offset)
-    )
-
-
-def without(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """The offsets of `one` that are not in `other`."""
-    others = by_partition(merged(other))
-    found = []
-    for r in merged(one):
-        start = r.from_offset
-        for o in others.get(r.topic_partition, ()):
-            if o.until_offset <= start or o.from_offset >= r.until_offset:
-                continue
-            if start < o.from_offset:
-                found.append(OffsetRange(r.topic, r.partition, start, o.from_offset))
-            start = o.until_offset
-        if start < r.until_offset:
-            found.append(OffsetRange(r.topic, r.partition, start, r.until_offset))
-    return tuple(found)
 
 
 def live(receipts: Sequence[Receipt]) -> list[tuple[Receipt, tuple[OffsetRange, ...]]]:

@@ -24,23 +24,14 @@ from typing import Any, Literal
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import ReceiptMismatch, RequestError, some
 from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.algebra import common, merged, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, offsets_to_json, total_count
+from tidegate.core.offsets.watermarks import check_same_topics
 from tidegate.core.ports import Brokers, SinkReader, StateStore
-from tidegate.core.replay.chunks import (
-    MOST_CHUNKS,
-    Chunk,
-    SavedReplay,
-    common,
-    cut_chunks,
-    live,
-    merged,
-    smallest_size,
-    whole_batches,
-    without,
-)
+from tidegate.core.replay.chunks import MOST_CHUNKS, Chunk, SavedReplay, cut_chunks, live, smallest_size, whole_batches
 from tidegate.core.replay.request import ReplayRequest, check_permitted
 from tidegate.core.replay.selection import Past, select
-from tidegate.core.schedule.plan import Skip, check_same_topics
+from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.trust import AS_THEY_ARE, check_topics
 from tidegate.core.state.ledger import run_key
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError, some
 from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.algebra import common, merged
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, disjoint, total_count
+from tidegate.core.offsets.watermarks import Watermarks, other_topics
 from tidegate.core.ports import Brokers, SinkReader, StateStore
-from tidegate.core.replay.chunks import common, live, merged
+from tidegate.core.replay.chunks import live
 from tidegate.core.replay.request import Asked, ReplayRequest, wanted_versions
-from tidegate.core.schedule.plan import Watermarks, other_topics
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing
 

@@ -19,11 +19,12 @@ from typing import Any
 
 from tidegate.core.errors import CommitConflict, ReceiptMismatch, some
 from tidegate.core.load.receipt import Receipt, task_properties
+from tidegate.core.offsets.algebra import merged, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, from_offsets, until_offsets
+from tidegate.core.offsets.watermarks import other_topics
 from tidegate.core.rates import BatchTiming
-from tidegate.core.replay.chunks import merged, without
-from tidegate.core.schedule.plan import SavedRange, other_topics
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.saved_range import SavedRange
 
 
 @dataclass(frozen=True)

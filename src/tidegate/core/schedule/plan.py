@@ -6,9 +6,9 @@ has a `Decision` that names what set its two bounds, so that a saved range expla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from tidegate.core.errors import (
     ConfigError,
@@ -24,89 +24,18 @@ from tidegate.core.offsets.ranges import (
     OffsetRange,
     TopicPartition,
     covers,
-    offsets_from_json,
-    offsets_to_json,
-    ranges_from_json,
-    ranges_to_json,
-    selection_from_json,
-    selection_to_json,
     total_count,
 )
+from tidegate.core.offsets.watermarks import Watermarks, other_topics
 from tidegate.core.rates import max_messages_per_partition, share_limit
-from tidegate.core.state.codec import Shape
-from tidegate.core.state.cursor import Cursor, Positions
-
-FromReason = Literal[
-    "cursor", "earliest", "latest", "timestamp", "offsets", "new partition", "accepted loss", "recreated", "rebuilt"
-]
-UntilReason = Literal["log end", "until", "max_rate_per_partition", "max_bytes", "max_records", "rebuilt"]
+from tidegate.core.state.accepted import Accepted
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.saved_range import Decision, FromReason, UntilReason
 
 PROBE_RECORDS = 10_000
 """Records of a batch whose size in bytes is limited before any record's size was observed."""
 NAMED = 10
 """Partitions that one message names."""
-
-
-@dataclass(frozen=True)
-class Watermarks:
-    """What the brokers hold: earliest retained offset and log end (exclusive) by partition, and topic ids (KIP-516)."""
-
-    earliest: Mapping[TopicPartition, int]
-    latest: Mapping[TopicPartition, int]
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.earliest.keys() != self.latest.keys():
-            raise RequestError("earliest and latest name different partitions")
-        for tp, latest in self.latest.items():
-            if not 0 <= self.earliest[tp] <= latest:
-                raise RequestError(f"{tp}: the log cannot hold [{self.earliest[tp]}, {latest})")
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """What an operator has accepted for one batch, the one with sequence number `seq`, and for no other.
-
-    `loss` are ranges that retention deleted unread; `recreated` are topics with the id under which they are to start anew;
-    `absent` are committed ranges that the table does not hold any more, `gone` says that there is no table any more.
-    """
-
-    seq: int
-    loss: tuple[OffsetRange, ...] = ()
-    recreated: Mapping[str, str] = field(default_factory=dict)
-    absent: tuple[OffsetRange, ...] = ()
-    gone: bool = False
-
-    @property
-    def creates(self) -> bool:
-        """Whether the batch may create the table."""
-        return self.gone or bool(self.absent)
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "seq": self.seq,
-            "loss": ranges_to_json(self.loss),
-            "recreated": dict(self.recreated),
-            "absent": selection_to_json(self.absent),
-            "gone": self.gone,
-        }
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Accepted:
-        """The inverse of `to_json`.
-
-        Raises:
-            StateCorrupt: the value is not what `to_json` makes.
-        """
-        with Shape("an acceptance has the wrong shape", "Delete the Variable and accept again"):
-            return Accepted(
-                value["seq"],
-                ranges_from_json(value["loss"]),
-                dict(value["recreated"]),
-                selection_from_json(value.get("absent", {})),
-                value.get("gone", False) is True,
-            )
 
 
 @dataclass(frozen=True)
@@ -151,15 +80,6 @@ class RangePolicy:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise RequestError(f"{name}: expected a positive integer, got {value!r}")
-
-
-@dataclass(frozen=True, order=True)
-class Decision:
-    """Why one partition's range is what it is."""
-
-    topic_partition: TopicPartition
-    from_reason: FromReason
-    until_reason: UntilReason
 
 
 @dataclass(frozen=True)
@@ -227,32 +147,6 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
     return Plan(tuple(ranges), tuple(decisions), jumped=jumped, retired=retired)
 
 
-def other_topics(known: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
-    """The ids in `found` of topics that have another id in `known`. A topic whose id nobody tells is taken for the same."""
-    return {topic: found[topic] for topic, topic_id in known.items() if found.get(topic, topic_id) != topic_id}
-
-
-def check_same_topics(known: Mapping[str, str], found: Mapping[str, str], *, since: str, fix: str) -> None:
-    """Refuse offsets of topics that have another id now: they mean other records.
-
-    Args:
-        known: topic ids that the offsets belong to.
-        found: what the brokers say now.
-        since: what happened under the known ids, for the error.
-        fix: the error's fix.
-
-    Raises:
-        TopicRecreated: a topic was deleted and created again.
-    """
-    for topic, topic_id in other_topics(known, found).items():
-        raise TopicRecreated(
-            f"topic {topic} was deleted and created again since {since}: its id is {topic_id}, it was {known[topic]}",
-            fix=f"Its offsets mean other records now. {fix}",
-            topic=topic,
-            topic_id=topic_id,
-        )
-
-
 def _recreated(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy) -> frozenset[str]:
     accepted = policy.accepted.recreated if policy.accepted else {}
     found = other_topics(cursor.topic_ids, watermarks.topic_ids)
@@ -314,16 +208,6 @@ def expired_ranges(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[
         for tp, offset in sorted(cursor.offsets.items())
         if tp.topic not in recreated and tp in watermarks.earliest and offset < watermarks.earliest[tp]
     )
-
-
-def deleted_of(ranges: Iterable[OffsetRange], watermarks: Watermarks) -> list[OffsetRange]:
-    """What of the ranges the log no longer holds."""
-    earliest = watermarks.earliest
-    return [
-        OffsetRange(r.topic, r.partition, r.from_offset, min(r.until_offset, earliest[r.topic_partition]))
-        for r in ranges
-        if r.from_offset < earliest.get(r.topic_partition, 0)
-    ]
 
 
 def _check_not_beyond(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[str]) -> None:
@@ -436,102 +320,4 @@ def _check_offsets(
                 f"{name}: {tp} cannot be at {offset}",
                 fix=f"Give an offset from {lowest[tp]} to {watermarks.latest[tp]} (the end of the log)",
                 partition=str(tp),
-            )
-
-
-@dataclass(frozen=True)
-class SavedRange:
-    """The plan of one DAG run, made durable before any work: written once, never changed.
-
-    `limits` are the limits in force when it was planned; `jumped` and `retired` as in `Plan`; `adopted_from` is the run whose
-    uncommitted range this run took over; `generation` is the cursor's. `others` are the cursor's positions of the partitions
-    that the batch does not read, so that its receipt tells the whole cursor. `absent` is what an operator accepted to be
-    missing in the table when it was planned, `present` what of the cursor's absent ranges the table held then.
-    """
-
-    pipeline: str
-    seq: int
-    run_id: str
-    ranges: tuple[OffsetRange, ...]
-    decisions: tuple[Decision, ...]
-    topic_ids: Mapping[str, str]
-    limits: Mapping[str, Any]
-    planned_at_ms: int
-    jumped: Mapping[TopicPartition, int] = field(default_factory=dict)
-    retired: tuple[TopicPartition, ...] = ()
-    adopted_from: str | None = None
-    generation: int = 0
-    others: Positions | None = None
-    absent: tuple[OffsetRange, ...] = ()
-    present: tuple[OffsetRange, ...] = ()
-
-    @property
-    def skipped(self) -> tuple[OffsetRange, ...]:
-        """The offsets that it passes over, since retention took them and somebody accepted the loss."""
-        lost = {d.topic_partition for d in self.decisions if d.from_reason == "accepted loss"}
-        return tuple(
-            OffsetRange(r.topic, r.partition, self.jumped[r.topic_partition], r.from_offset)
-            for r in self.ranges
-            if r.topic_partition in lost and r.topic_partition in self.jumped
-        )
-
-    @property
-    def to_load(self) -> tuple[OffsetRange, ...]:
-        """The ranges that hold records."""
-        return tuple(r for r in self.ranges if r.count)
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready; decisions are grouped by reason, since thousands of partitions share a few."""
-        reasons: dict[str, dict[str, list[int]]] = {}
-        for d in sorted(self.decisions):
-            tp = d.topic_partition
-            reasons.setdefault(f"{d.from_reason} to {d.until_reason}", {}).setdefault(tp.topic, []).append(tp.partition)
-        return {
-            "pipeline": self.pipeline,
-            "seq": self.seq,
-            "run_id": self.run_id,
-            "ranges": ranges_to_json(self.ranges),
-            "reasons": reasons,
-            "topic_ids": dict(self.topic_ids),
-            "limits": dict(self.limits),
-            "planned_at_ms": self.planned_at_ms,
-            "jumped": offsets_to_json(self.jumped),
-            "retired": [[tp.topic, tp.partition] for tp in self.retired],
-            "adopted_from": self.adopted_from,
-            "generation": self.generation,
-            "others": None if self.others is None else self.others.to_json(),
-            "absent": selection_to_json(self.absent),
-            "present": selection_to_json(self.present),
-        }
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> SavedRange:
-        """The inverse of `to_json`.
-
-        Raises:
-            StateCorrupt: the value is not what `to_json` makes.
-        """
-        with Shape("a saved range has the wrong shape", "It is written once by the plan task and never edited"):
-            decisions = []
-            for reason, topics in value["reasons"].items():
-                from_reason, until_reason = reason.split(" to ")
-                decisions += [
-                    Decision(TopicPartition(t, p), from_reason, until_reason) for t, numbers in topics.items() for p in numbers
-                ]
-            return SavedRange(
-                pipeline=value["pipeline"],
-                seq=value["seq"],
-                run_id=value["run_id"],
-                ranges=ranges_from_json(value["ranges"]),
-                decisions=tuple(sorted(decisions)),
-                topic_ids=dict(value["topic_ids"]),
-                limits=dict(value["limits"]),
-                planned_at_ms=value["planned_at_ms"],
-                jumped=offsets_from_json(value["jumped"]),
-                retired=tuple(TopicPartition(topic, partition) for topic, partition in value["retired"]),
-                adopted_from=value["adopted_from"],
-                generation=value.get("generation", 0),
-                others=None if value.get("others") is None else Positions.from_json(value["others"]),
-                absent=selection_from_json(value.get("absent", {})),
-                present=selection_from_json(value.get("present", {})),
             )

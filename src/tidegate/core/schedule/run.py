@@ -19,21 +19,13 @@ from tidegate.core.audit.table import Missing, TableHistory
 from tidegate.core.config.pipeline import Pipeline, Source, StartOffsets
 from tidegate.core.errors import CursorLost, RequestError, TopicNotFound, WatermarksUnstable
 from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.algebra import merged
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.offsets.watermarks import Watermarks, deleted_of
 from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.rates import BatchTiming
-from tidegate.core.replay.chunks import merged
 from tidegate.core.schedule.commit import apply, commit_of
-from tidegate.core.schedule.plan import (
-    Accepted,
-    RangePolicy,
-    SavedRange,
-    Skip,
-    Watermarks,
-    deleted_of,
-    expired_ranges,
-    plan_next,
-)
+from tidegate.core.schedule.plan import RangePolicy, Skip, expired_ranges, plan_next
 from tidegate.core.schedule.trust import (
     accepted_before,
     catch_up,
@@ -46,8 +38,10 @@ from tidegate.core.schedule.trust import (
     present_again,
     waiting_range,
 )
+from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor, Positions
 from tidegate.core.state.ledger import Ledger, Listing
+from tidegate.core.state.saved_range import SavedRange
 
 WATERMARK_READS = 3
 

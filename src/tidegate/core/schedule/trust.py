@@ -17,13 +17,15 @@ from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import CommitConflict, OffsetsExpired, RangeForgotten, StateCorrupt, some
 from tidegate.core.load.cutting import Box
 from tidegate.core.load.receipt import Receipt, task_properties
+from tidegate.core.offsets.algebra import common, merged
 from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.offsets.watermarks import Watermarks, check_same_topics, deleted_of
 from tidegate.core.ports import Brokers, SinkReader
-from tidegate.core.replay.chunks import common, merged
 from tidegate.core.schedule.commit import RequireCursorAt, apply, commit_of, outcome_of, requirement_of
-from tidegate.core.schedule.plan import Accepted, SavedRange, Watermarks, check_same_topics, deleted_of
+from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import REPAIR, Cursor
 from tidegate.core.state.ledger import Ledger, Listing
+from tidegate.core.state.saved_range import SavedRange
 
 AS_THEY_ARE = "The rows stay as the old topic's records made them"
 

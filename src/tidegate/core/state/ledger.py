@@ -23,9 +23,10 @@ from tidegate.core.config.pipeline import MASKED_WORDS
 from tidegate.core.errors import RequestError, StateCorrupt
 from tidegate.core.ports import StateStore
 from tidegate.core.replay.chunks import SavedReplay
-from tidegate.core.schedule.plan import Accepted, SavedRange
+from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.codec import decode, encode
 from tidegate.core.state.cursor import REPAIR, Cursor
+from tidegate.core.state.saved_range import SavedRange
 
 T = TypeVar("T")
 

@@ -1,0 +1,61 @@
+"""What the brokers hold of the topics of a pipeline, and whether it still is what offsets were read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tidegate.core.errors import RequestError, TopicRecreated
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """What the brokers hold: earliest retained offset and log end (exclusive) by partition, and topic ids (KIP-516)."""
+
+    earliest: Mapping[TopicPartition, int]
+    latest: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.earliest.keys() != self.latest.keys():
+            raise RequestError("earliest and latest name different partitions")
+        for tp, latest in self.latest.items():
+            if not 0 <= self.earliest[tp] <= latest:
+                raise RequestError(f"{tp}: the log cannot hold [{self.earliest[tp]}, {latest})")
+
+
+def other_topics(known: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    """The ids in `found` of topics that have another id in `known`. A topic whose id nobody tells is taken for the same."""
+    return {topic: found[topic] for topic, topic_id in known.items() if found.get(topic, topic_id) != topic_id}
+
+
+def check_same_topics(known: Mapping[str, str], found: Mapping[str, str], *, since: str, fix: str) -> None:
+    """Refuse offsets of topics that have another id now: they mean other records.
+
+    Args:
+        known: topic ids that the offsets belong to.
+        found: what the brokers say now.
+        since: what happened under the known ids, for the error.
+        fix: the error's fix.
+
+    Raises:
+        TopicRecreated: a topic was deleted and created again.
+    """
+    for topic, topic_id in other_topics(known, found).items():
+        raise TopicRecreated(
+            f"topic {topic} was deleted and created again since {since}: its id is {topic_id}, it was {known[topic]}",
+            fix=f"Its offsets mean other records now. {fix}",
+            topic=topic,
+            topic_id=topic_id,
+        )
+
+
+def deleted_of(ranges: Iterable[OffsetRange], watermarks: Watermarks) -> list[OffsetRange]:
+    """What of the ranges the log no longer holds."""
+    earliest = watermarks.earliest
+    return [
+        OffsetRange(r.topic, r.partition, r.from_offset, min(r.until_offset, earliest[r.topic_partition]))
+        for r in ranges
+        if r.from_offset < earliest.get(r.topic_partition, 0)
+    ]
