@@ -17,8 +17,9 @@ from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source, StartT
 from tidegate.core.errors import OffsetsExpired, TopicNotFound, TopicRecreated
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.schedule.accept import accept_loss, accept_recreated
 from tidegate.core.schedule.plan import Skip
-from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_recreated, commit_batch, plan_batch
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.local import Platform
 from tidegate.testing.fakes import FakeReader, MemoryStore

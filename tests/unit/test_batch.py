@@ -26,8 +26,9 @@ from tidegate.core.errors import (
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.rates import BatchTiming
+from tidegate.core.schedule.accept import accept_loss, accept_recreated
 from tidegate.core.schedule.plan import Skip
-from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_recreated, commit_batch, plan_batch
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.codec import encode
 from tidegate.core.state.cursor import Cursor

@@ -17,7 +17,8 @@ from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.algebra import without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.schedule.run import Planned, Request, accept_loss, accept_table, commit_batch, missing_now, plan_batch
+from tidegate.core.schedule.accept import accept_loss, accept_table, missing_now
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore

@@ -46,7 +46,7 @@ from tidegate.core.schedule import run_notes
 from tidegate.core.schedule.patience import Patience, is_away
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
-from tidegate.core.schedule.trust import check_topics
+from tidegate.core.schedule.topics import check_topics
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import SavedRange

@@ -32,8 +32,9 @@ from tidegate.core.errors import RequestError, StateCorrupt, StateError, some
 from tidegate.core.load.cutting import Box
 from tidegate.core.offsets.algebra import merged, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, selection_to_json, total_count
-from tidegate.core.schedule.run import missing_now, read_watermarks
+from tidegate.core.schedule.accept import missing_now
 from tidegate.core.schedule.run_notes import failed_runs, since_success
+from tidegate.core.schedule.topics import read_watermarks
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing
 from tidegate.core.state.saved_range import SavedRange

@@ -103,7 +103,7 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
 @accept.command("loss")
 def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
     """Let the next run go on after records that retention deleted unread; the loss is recorded."""
-    from tidegate.core.schedule.run import accept_loss  # noqa: PLC0415
+    from tidegate.core.schedule.accept import accept_loss  # noqa: PLC0415
 
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
@@ -124,7 +124,7 @@ def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJ
 @accept.command("table")
 def accept_table_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
     """Let the schedule go on though the table does not hold all that is committed; what is missing is recorded as absent."""
-    from tidegate.core.schedule.run import accept_table  # noqa: PLC0415
+    from tidegate.core.schedule.accept import accept_table  # noqa: PLC0415
 
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
@@ -140,7 +140,7 @@ def accept_table_command(pipeline: Name, project: Project = HERE, *, as_json: As
 @accept.command("recreated")
 def accept_recreated_command(pipeline: Name, topic: str, project: Project = HERE, *, as_json: AsJson = False) -> None:
     """Let the next run start a topic anew that was deleted and created again; rows with the same offsets are replaced."""
-    from tidegate.core.schedule.run import accept_recreated  # noqa: PLC0415
+    from tidegate.core.schedule.accept import accept_recreated  # noqa: PLC0415
 
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:

@@ -147,6 +147,19 @@ class Missing:
         )
 
 
+def is_doubted(cursor: Cursor, history: TableHistory) -> bool:
+    """Whether the table does not descend from the commits of the cursor's last two batches.
+
+    Only then `find_missing` needs more than the cursor and the table's commits.
+    """
+    return bool(_doubted(cursor, history))
+
+
+def _doubted(cursor: Cursor, history: TableHistory) -> list[Mapping[str, Any]]:
+    last = [commit for commit in (cursor.receipt, cursor.previous) if commit is not None]
+    return [commit for commit in last if commit["snapshot"] not in history.snapshots]
+
+
 def find_missing(
     cursor: Cursor,
     history: TableHistory,
@@ -168,8 +181,10 @@ def find_missing(
     Raises:
         StateCorrupt: a receipt cannot be read.
     """
-    last = [told for told in (cursor.receipt, cursor.previous) if told is not None]
-    doubted = [told for told in last if not lineage or told["snapshot"] not in history.snapshots]
+    if lineage:
+        doubted = _doubted(cursor, history)
+    else:
+        doubted = [commit for commit in (cursor.receipt, cursor.previous) if commit is not None]
     if not doubted:
         return None
     plans = list(saved())

@@ -32,7 +32,8 @@ from tidegate.core.replay.chunks import MOST_CHUNKS, Chunk, SavedReplay, cut_chu
 from tidegate.core.replay.request import ReplayRequest, check_permitted
 from tidegate.core.replay.selection import Past, select
 from tidegate.core.schedule.plan import Skip
-from tidegate.core.schedule.trust import AS_THEY_ARE, check_topics
+from tidegate.core.schedule.topics import check_topics
+from tidegate.core.schedule.trust import KEEP_ROWS
 from tidegate.core.state.ledger import run_key
 
 DEFAULT_CHUNK = 1_000_000
@@ -429,7 +430,7 @@ def verify_replay(saved: SavedReplay, *, sink: SinkReader, brokers: Brokers, lev
             fix="The transform changed meanwhile: replay once more",
         )
     watermarks = brokers.watermarks(sorted(saved.topic_ids), isolation_level=level)
-    check_same_topics(saved.topic_ids, watermarks.topic_ids, since=PLANNED, fix=AS_THEY_ARE)
+    check_same_topics(saved.topic_ids, watermarks.topic_ids, since=PLANNED, fix=KEEP_ROWS)
     retained = [OffsetRange(tp.topic, tp.partition, low, watermarks.latest[tp]) for tp, low in watermarks.earliest.items()]
     return ReplayVerdict(
         chunks=len(saved.chunks),

@@ -1,186 +1,259 @@
-"""The fence: how far saved state is believed.
+"""The fence: what of the saved state a plan goes on from, and why.
 
 Airflow Variables have no compare-and-set and no fencing token, so a task that was given up may still write one, and people
-edit them. Nothing is planned on a value that others do not bear out: a cursor by its last batch and by the table's own commits,
-a waiting range by the cursor, a range that is to be loaded again by the ids of its topics. What stays open is in
-docs/exactly-once.md.
+edit them. No saved value is believed alone: a cursor needs its last batch and the table's own commits, a pending range needs
+the cursor, and a range that is to be loaded again needs the ids of its topics. docs/exactly-once.md has what remains open.
+
+Pure: functions of `Evidence`. `believe` is the whole of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from tidegate.core.audit.history import rebuild, saved_of
-from tidegate.core.audit.table import Missing, TableHistory, find_missing
+from tidegate.core.audit.table import Missing, find_missing
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import CommitConflict, OffsetsExpired, RangeForgotten, StateCorrupt, some
-from tidegate.core.load.cutting import Box
 from tidegate.core.load.receipt import Receipt, task_properties
 from tidegate.core.offsets.algebra import common, merged
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.offsets.watermarks import Watermarks, check_same_topics, deleted_of
-from tidegate.core.ports import Brokers, SinkReader
 from tidegate.core.schedule.commit import RequireCursorAt, apply, commit_of, outcome_of, requirement_of
+from tidegate.core.schedule.evidence import Evidence
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import REPAIR, Cursor
-from tidegate.core.state.ledger import Ledger, Listing
+from tidegate.core.state.ledger import cursor_key, range_key
 from tidegate.core.state.saved_range import SavedRange
 
-AS_THEY_ARE = "The rows stay as the old topic's records made them"
+KEEP_ROWS = "The rows stay as the old topic's records made them"
 
 
-def missing_in_table(
-    pipeline: Pipeline,
-    ledger: Ledger,
-    listing: Listing,
-    cursor: Cursor,
-    *,
-    sink: SinkReader,
-    history: TableHistory,
-    accepted: Accepted | None = None,
-) -> Missing | None:
+@dataclass(frozen=True)
+class Belief:
+    """What a plan goes on from.
+
+    Args:
+        cursor: how far the schedule is.
+        caught_up_from: the batch of the saved cursor, where something had put it back; the cursor has to be written then.
+        accepted: what an operator accepted for the batch after the cursor.
+        saved: the range that this run has to read, if one is known already; its `run_id` is this run's.
+        origin: `own` from an earlier try of this run, or `adopted` from the run that planned it.
+        key: of the range as it is saved, or, where it was pruned, as it has to be saved.
+        redo: whether the batch of an own range is committed: this run loads it again.
+        new: whether `saved` is not a saved value yet, and has to be written.
+        landed: whether the table holds all of `saved`.
+        create: whether the load may create the table: only where no batch has written to it, or an operator has accepted
+            that it is gone.
+    """
+
+    cursor: Cursor
+    caught_up_from: int | None = None
+    accepted: Accepted | None = None
+    saved: SavedRange | None = None
+    origin: Literal["own", "adopted"] = "own"
+    key: str = ""
+    redo: bool = False
+    new: bool = False
+    landed: bool = False
+    create: bool = True
+
+    @property
+    def needs_log(self) -> bool:
+        """Whether the log has to hold `saved`. What the table holds needs no log any more, unless it is loaded again."""
+        return self.saved is not None and bool(self.saved.to_load) and (self.redo or not self.landed)
+
+
+def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Belief:
+    """What the plan of a run goes on from.
+
+    Args:
+        evidence: what the store and the sink hold; with the run's own range, and for a cleared run with the oldest one.
+        run_id: of the DAG run.
+        ran_at_ms: when the run was created (epoch ms), if it was cleared since; None for one that runs for the first time.
+
+    Raises:
+        StateError: what is saved contradicts itself or the table (`CursorLost` where the cursor must be rebuilt,
+            `CommitConflict` where the pending range does not start at it, `RangeForgotten` where nothing is known any more of
+            what a cleared run has loaded).
+        TableLost: the table does not hold what the cursor has committed.
+    """
+    pipeline, saved_cursor = evidence.pipeline, evidence.cursor
+    own = evidence.listing.of_run(run_id)
+    cursor = caught_up(evidence) if own is None else saved_cursor
+    accepted = evidence.accepted(cursor.seq + 1)
+    missing = missing_in_table(evidence, cursor, accepted)
+    if missing is not None:
+        raise missing.lost_by(pipeline.name, pipeline.sink.table)
+    create = cursor.receipt is None or bool(accepted and accepted.creates)
+    if own is not None:
+        saved = evidence.range_at(own.key)
+        belief = Belief(cursor, accepted=accepted, saved=saved, key=own.key, redo=own.seq <= cursor.seq, create=create)
+        return replace(belief, landed=not belief.redo and landed(pipeline, saved, evidence.receipts) is not None)
+    forgotten = forgotten_range(evidence, cursor, run_id, ran_at_ms)
+    if forgotten is not None:
+        key = range_key(pipeline.name, forgotten.seq, run_id)
+        return Belief(cursor, saved=forgotten, key=key, redo=True, new=True, landed=True, create=False)
+    check_cursor(evidence)
+    caught_up_from = saved_cursor.seq if cursor.seq > saved_cursor.seq else None
+    pending = pending_range(evidence, cursor)
+    check_not_passed(evidence, cursor, pending)
+    if pending is None:
+        return Belief(cursor, caught_up_from, accepted, create=create)
+    absent = merged([*accepted_before(evidence, cursor), *(accepted.absent if accepted else ())])
+    return Belief(
+        cursor,
+        caught_up_from,
+        accepted,
+        replace(pending, run_id=run_id, adopted_from=pending.run_id, absent=absent),
+        "adopted",
+        range_key(pipeline.name, pending.seq, pending.run_id),
+        new=True,
+        landed=landed(pipeline, pending, evidence.receipts) is not None,
+        create=create,
+    )
+
+
+def missing_in_table(evidence: Evidence, cursor: Cursor, accepted: Accepted | None = None) -> Missing | None:
     """What the table does not hold of the committed batches and is not accepted; see `tidegate.core.audit.table.find_missing`.
 
     A table that is gone is missing as a whole, also where nothing that the cursor names was in it: it may hold rows of topics
     that were retired since.
 
     Raises:
-        SinkUnavailable: the table's files cannot be read.
         StateCorrupt: something is missing, and a saved range cannot be read.
     """
-    if accepted is not None:
-        cursor = replace(cursor, absent=merged([*cursor.absent, *accepted.absent]))
 
-    def saved() -> list[SavedRange]:
-        return [ledger.saved_range(key) for key in listing.committed(cursor.seq)]
+    def find(absent: Sequence[OffsetRange]) -> Missing | None:
+        believed = replace(cursor, absent=merged([*cursor.absent, *absent]))
+        return find_missing(believed, evidence.history, lambda: evidence.committed(cursor.seq), lambda: evidence.extents)
 
-    def files() -> list[Box]:
-        return sink.files(pipeline.sink.table, by_batch=pipeline.identity == "batch")
-
-    missing = find_missing(cursor, history, saved, files)
-    if missing is not None and (before := accepted_before(pipeline, ledger, listing, cursor, history)):
-        cursor = replace(cursor, absent=merged([*cursor.absent, *before]))
-        missing = find_missing(cursor, history, saved, files)
-    if missing is None and not history.exists and cursor.receipt is not None and not (accepted and accepted.creates):
-        return Missing((), (), "there is no such table")
-    return missing
+    absent = accepted.absent if accepted is not None else ()
+    missing = find(absent)
+    if missing is not None and (before := accepted_before(evidence, cursor)):
+        missing = find([*absent, *before])
+    gone = not evidence.history.exists and cursor.receipt is not None and not (accepted and accepted.creates)
+    return Missing((), (), "there is no such table") if missing is None and gone else missing
 
 
-def accepted_before(
-    pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, history: TableHistory
-) -> tuple[OffsetRange, ...]:
+def accepted_before(evidence: Evidence, cursor: Cursor) -> tuple[OffsetRange, ...]:
     """What was accepted as absent for the next batch when it was committed before, and the cursor was put back since.
 
-    The acceptance was deleted then; a saved range of the batch still has it. A range that has not landed says nothing: its
+    The acceptance was deleted then; a saved range of the batch still has it. A range that has not landed proves nothing: its
     acceptance counts only as long as it is there.
     """
-    saved = [ledger.saved_range(key.key) for key in listing.of_seq(cursor.seq + 1)]
-    receipts = history.receipts(pipeline.name) if any(each.absent for each in saved) else ()
+    accepting = [saved for saved in evidence.ranges_of(cursor.seq + 1) if saved.absent]
+    receipts = evidence.receipts if accepting else []
     return merged(
         r
-        for each in saved
-        if each.absent and each.generation == cursor.generation and landed(pipeline, each, receipts)
-        for r in each.absent
+        for saved in accepting
+        if saved.generation == cursor.generation and landed(evidence.pipeline, saved, receipts)
+        for r in saved.absent
     )
 
 
-def present_again(pipeline: Pipeline, cursor: Cursor, history: TableHistory) -> tuple[OffsetRange, ...]:
+def present_again(evidence: Evidence, cursor: Cursor) -> tuple[OffsetRange, ...]:
     """What of the cursor's absent ranges replays have loaded since; it counts as committed again."""
     if not cursor.absent:
         return ()
-    return common(cursor.absent, [r for receipt in history.replayed(pipeline.name) for r in receipt.load.ranges])
+    replayed = evidence.history.replayed(evidence.pipeline.name)
+    return common(cursor.absent, [r for receipt in replayed for r in receipt.load.ranges])
 
 
-def check_borne_out(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, history: TableHistory) -> None:
-    """The cursor stands where its last batch ended: by the saved range, or, where somebody wrote over that, by the receipts.
+def check_cursor(evidence: Evidence) -> None:
+    """The saved cursor equals the end of its last batch: by the saved range, or, where that was overwritten, by the receipts.
 
     Raises:
-        StateCorrupt: it stands elsewhere.
+        StateCorrupt: it is elsewhere.
     """
-    ends = [replace(outcome_of(ledger.saved_range(r.key)), generation=cursor.generation) for r in listing.of_seq(cursor.seq)]
+    cursor, name = evidence.cursor, evidence.pipeline.name
+    ends = [replace(outcome_of(saved), generation=cursor.generation) for saved in evidence.ranges_of(cursor.seq)]
     if not ends or any(end.holds_for(cursor) for end in ends):
         return
-    receipts = [r for r in history.receipts(pipeline.name) if r.load.replay or r.load.seq <= cursor.seq]
-    last = [r.load for r in receipts if r.load.task == task_properties(pipeline.name, cursor.seq)]
+    receipts = [r for r in evidence.receipts if r.load.replay or r.load.seq <= cursor.seq]
+    last = [r.load for r in receipts if r.load.task == task_properties(name, cursor.seq)]
     if last:
-        made = rebuild(pipeline.name, receipts).cursor
+        rebuilt = rebuild(name, receipts).cursor
         # what was retired since is in older receipts, and in no newer one
         known = cursor.offsets.keys() | {r.topic_partition for load in last for r in load.ranges}
-        offsets = {tp: offset for tp, offset in made.offsets.items() if tp in known}
-        if RequireCursorAt(cursor.seq, offsets, generation=cursor.generation, topic_ids=made.topic_ids).holds_for(cursor):
+        offsets = {tp: offset for tp, offset in rebuilt.offsets.items() if tp in known}
+        if RequireCursorAt(cursor.seq, offsets, generation=cursor.generation, topic_ids=rebuilt.topic_ids).holds_for(cursor):
             return
     raise StateCorrupt(
-        f"{ledger.cursor_key}: batch {cursor.seq} did not lead to where the cursor is, so that records would be skipped "
+        f"{cursor_key(name)}: batch {cursor.seq} did not lead to where the cursor is, so that records would be skipped "
         f"or read twice: {some(ends[0].faults(cursor))}",
-        fix=REPAIR.format(pipeline=ledger.pipeline),
-        key=ledger.cursor_key,
+        fix=REPAIR.format(pipeline=name),
+        key=cursor_key(name),
     )
 
 
-def check_not_passed(
-    pipeline: Pipeline, ledger: Ledger, cursor: Cursor, waiting: SavedRange | None, history: TableHistory
-) -> None:
-    """The sink's commits are the truth: a cursor that they have passed was written over, or comes from a backup.
+def check_not_passed(evidence: Evidence, cursor: Cursor, pending: SavedRange | None) -> None:
+    """The sink's commits are the truth: a cursor that they have passed was overwritten, or comes from a backup.
 
     Raises:
-        StateCorrupt: the table holds a later batch than the cursor and the range that waits.
+        StateCorrupt: the table holds a later batch than the cursor and the pending range.
     """
-    reached = history.reached(pipeline.name)
-    last = cursor.seq if waiting is None else waiting.seq
+    name = evidence.pipeline.name
+    reached = evidence.history.reached(name)
+    last = cursor.seq if pending is None else pending.seq
     if reached is not None and (reached[0] > cursor.generation or reached[1] > last):
         raise StateCorrupt(
-            f"{ledger.cursor_key}: the cursor is at batch {cursor.seq} (generation {cursor.generation}), but the table holds "
-            f"batch {reached[1]} (generation {reached[0]}), which no saved range is waiting for",
-            fix=REPAIR.format(pipeline=ledger.pipeline),
-            key=ledger.cursor_key,
+            f"{cursor_key(name)}: the cursor is at batch {cursor.seq} (generation {cursor.generation}), but the table holds "
+            f"batch {reached[1]} (generation {reached[0]}), for which there is no pending range",
+            fix=REPAIR.format(pipeline=name),
+            key=cursor_key(name),
         )
 
 
-def catch_up(pipeline: Pipeline, ledger: Ledger, listing: Listing, cursor: Cursor, history: TableHistory) -> Cursor:
+def caught_up(evidence: Evidence) -> Cursor:
     """The cursor behind the last batch but one that is saved: a range is saved only after the one before was committed.
 
-    So a cursor that stands earlier was put back: by a commit that was stopped between its check and its write, and woke up
-    late, or by a backup. The commits are done again, as far as the table holds them. One that was not put back is returned.
+    So a cursor that is earlier was put back, by a backup, or by a commit that was stopped between its check and its write and
+    woke up late. The commits are done again, as far as the table holds them. Any other cursor is returned as it is.
 
     Raises:
-        StateCorrupt: the table does not hold them, so nobody can tell how far the schedule is; or the cursor was never there.
+        CursorLost: there is no cursor, although the pipeline has run before.
+        StateCorrupt: the table does not hold the batches, so nobody knows how far the schedule is; or the cursor was never
+            there.
     """
-    if not any(r.seq > cursor.seq + 1 for r in listing.ranges):
+    cursor = evidence.cursor
+    if not any(r.seq > cursor.seq + 1 for r in evidence.listing.ranges):
         return cursor
-    found, receipts, last = cursor, history.receipts(pipeline.name), listing.ranges[-1]
+    receipts, last = evidence.receipts, evidence.listing.ranges[-1]
     for seq in range(cursor.seq + 1, last.seq):
-        copies = [ledger.saved_range(r.key) for r in listing.of_seq(seq)]
+        copies = evidence.ranges_of(seq)
         for saved in copies:
-            receipt = landed(pipeline, saved, receipts)
+            receipt = landed(evidence.pipeline, saved, receipts)
             if requirement_of(saved).holds_for(cursor) and (receipt or not saved.to_load):
                 absent = [r for copy in copies for r in copy.absent]
                 cursor = apply(cursor, commit_of(saved, receipt, absent=absent))
                 break
         else:
-            check_borne_out(pipeline, ledger, listing, found, history)
+            check_cursor(evidence)
             raise StateCorrupt(
-                f"{last.key}: batch {last.seq} is saved, but the cursor is at batch {cursor.seq}, and the table does not tell "
-                "how to go on from there",
-                fix=REPAIR.format(pipeline=ledger.pipeline),
+                f"{last.key}: batch {last.seq} is saved, but the cursor is at batch {cursor.seq}, and the table's commits do "
+                "not lead on from there",
+                fix=REPAIR.format(pipeline=evidence.pipeline.name),
                 key=last.key,
             )
     return cursor
 
 
-def waiting_range(ledger: Ledger, listing: Listing, cursor: Cursor) -> SavedRange | None:
+def pending_range(evidence: Evidence, cursor: Cursor) -> SavedRange | None:
     """The saved range of the batch after the cursor, by whoever planned it first; None where nobody has.
 
     Raises:
         CommitConflict: it does not start at the cursor.
     """
-    candidates = [ledger.saved_range(r.key) for r in listing.of_seq(cursor.seq + 1)]
+    candidates = evidence.ranges_of(cursor.seq + 1)
     if not candidates:
         return None
-    first = min(candidates, key=lambda s: (s.planned_at_ms, s.run_id))
+    first = min(candidates, key=lambda saved: (saved.planned_at_ms, saved.run_id))
     faults = some(requirement_of(first).faults(cursor))
     if faults:
-        key = ledger.range_key(first.seq, first.run_id)
+        key = range_key(evidence.pipeline.name, first.seq, first.run_id)
         raise CommitConflict(
             f"{key}: the range of batch {first.seq} does not start at the cursor, so that records would be skipped or read "
             f"twice: {faults}",
@@ -190,88 +263,65 @@ def waiting_range(ledger: Ledger, listing: Listing, cursor: Cursor) -> SavedRang
     return first
 
 
-def check_loadable(
-    pipeline: Pipeline, key: str, saved: SavedRange, brokers: Brokers, history: TableHistory, *, redo: bool
-) -> None:
+def check_loadable(pipeline: Pipeline, saved: SavedRange, key: str, watermarks: Watermarks, *, redo: bool) -> None:
     """A range that was saved before is loaded only from the topics that it was planned for, and while these hold its records.
 
-    What the table holds already needs no log any more, unless it is to be loaded again.
+    Args:
+        pipeline: whose range it is.
+        saved: the range.
+        key: its key.
+        watermarks: of its topics.
+        redo: whether its batch is committed.
 
     Raises:
+        TopicRecreated: a topic was deleted and created again.
         OffsetsExpired: retention has passed the range.
-        TopicRecreated, KafkaError: as `check_topics`.
     """
-    if not saved.to_load or (not redo and landed(pipeline, saved, history.receipts(pipeline.name))):
-        return
-    drop = f"Run `airflow variables delete {key}`: the next run tells how to start the topic anew"
-    since, fix = f"batch {saved.seq} was planned", AS_THEY_ARE if redo else drop
-    watermarks = check_topics(pipeline, saved.topic_ids, saved.to_load, brokers, since=since, fix=fix)
+    drop = f"Run `airflow variables delete {key}`: the error of the next run names how to start the topic anew"
+    check_same_topics(
+        ids_of(saved.to_load, saved.topic_ids),
+        watermarks.topic_ids,
+        since=f"batch {saved.seq} was planned",
+        fix=KEEP_ROWS if redo else drop,
+    )
     expired = deleted_of(saved.to_load, watermarks)
     if expired:
-        told = some(f"{r} = {r.count} offsets" for r in expired)
+        lost = some(f"{r} = {r.count} offsets" for r in expired)
         raise OffsetsExpired(
-            f"retention deleted records of batch {saved.seq} of {pipeline.name} after it was planned: {told}",
+            f"retention deleted records of batch {saved.seq} of {pipeline.name} after it was planned: {lost}",
             fix="The rows of this batch stay as they are; what is still retained of it can be replayed by offsets"
             if redo
             else f"Nothing was skipped. To record the loss and go on, run `tidegate accept loss {pipeline.name}`",
-            lost=told,
+            lost=lost,
         )
 
 
-def check_topics(
-    pipeline: Pipeline,
-    topic_ids: Mapping[str, str],
-    ranges: Sequence[OffsetRange],
-    brokers: Brokers,
-    *,
-    since: str,
-    fix: str = AS_THEY_ARE,
-) -> Watermarks:
-    """Ranges that were planned before are loaded only from the topics that they were planned for, by their ids.
-
-    Returns what the brokers hold of these topics. `since` and `fix` are for the error, as in `check_same_topics`.
-
-    Raises:
-        TopicRecreated: a topic was deleted and created again since.
-        KafkaError: the brokers cannot tell.
-    """
-    planned = {topic: topic_ids[topic] for topic in sorted({r.topic for r in ranges}) if topic in topic_ids}
-    found = brokers.watermarks(list(planned), isolation_level=pipeline.source.isolation_level)
-    check_same_topics(planned, found.topic_ids, since=since, fix=fix)
-    return found
+def ids_of(ranges: Iterable[OffsetRange], topic_ids: Mapping[str, str]) -> dict[str, str]:
+    """The ids of the topics of the ranges, as far as they are known."""
+    return {topic: topic_ids[topic] for topic in sorted({r.topic for r in ranges}) if topic in topic_ids}
 
 
-def forgotten_range(
-    pipeline: Pipeline,
-    ledger: Ledger,
-    listing: Listing,
-    cursor: Cursor,
-    history: TableHistory,
-    run_id: str,
-    ran_at_ms: int | None,
-) -> SavedRange | None:
+def forgotten_range(evidence: Evidence, cursor: Cursor, run_id: str, ran_at_ms: int | None) -> SavedRange | None:
     """The committed range of a run whose Variable was pruned, by the run's receipt; None for a run that never saved a range.
 
     Args:
-        pipeline: whose run it is.
-        ledger: the schedule.
-        listing: what is saved; it holds no range of the run.
+        evidence: its listing holds no range of the run.
         cursor: how far the schedule is.
-        history: the table's commits.
         run_id: of the run.
         ran_at_ms: when the run was created (epoch ms), if it was cleared since; None for one that runs for the first time.
 
     Raises:
         RangeForgotten: it may have saved a range, and nothing is known of that any more.
     """
-    receipt = history.batch_of_run(pipeline.name, run_id)
+    pipeline, listing = evidence.pipeline, evidence.listing
+    receipt = evidence.history.batch_of_run(pipeline.name, run_id)
     if receipt is not None and receipt.load.seq <= cursor.seq:
         return saved_of(receipt, receipt.load.generation)
     if ran_at_ms is None or not cursor.seq:
         return None
     oldest = listing.ranges[0] if listing.ranges else None
     # Ranges are pruned from the oldest on: one that this run had saved would be among those that are kept.
-    if oldest is not None and (oldest.seq == 1 or ledger.saved_range(oldest.key).planned_at_ms <= ran_at_ms):
+    if oldest is not None and (oldest.seq == 1 or evidence.range_at(oldest.key).planned_at_ms <= ran_at_ms):
         return None
     raise RangeForgotten(
         f"run {run_id} of {pipeline.name} ran before, and its range is not known any more: its Variable was pruned "
@@ -283,6 +333,6 @@ def forgotten_range(
 
 
 def landed(pipeline: Pipeline, saved: SavedRange, receipts: Sequence[Receipt]) -> Receipt | None:
-    """The newest of the receipts that tells that the table holds all of the saved range."""
+    """The newest of the receipts that covers all of the saved range."""
     task = task_properties(pipeline.name, saved.seq)
     return next((r for r in reversed(receipts) if r.load.task == task and r.covers(saved.to_load)), None)

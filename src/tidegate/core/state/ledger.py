@@ -59,6 +59,16 @@ def _digest(run_id: str) -> str:
     return hashlib.sha256(run_id.encode()).hexdigest()[:12]
 
 
+def cursor_key(pipeline: str) -> str:
+    """The key of a pipeline's cursor."""
+    return f"tidegate.{pipeline}.cursor"
+
+
+def range_key(pipeline: str, seq: int, run_id: str) -> str:
+    """The key of the range that a run saves for batch `seq` of a pipeline."""
+    return f"tidegate.{pipeline}.range.{seq:010d}.{run_key(run_id)}"
+
+
 @dataclass(frozen=True, order=True)
 class RangeKey:
     """Where one run's saved range is."""
@@ -119,11 +129,11 @@ class Ledger:
     @property
     def cursor_key(self) -> str:
         """The key of the cursor."""
-        return f"{self._prefix}cursor"
+        return cursor_key(self.pipeline)
 
     def range_key(self, seq: int, run_id: str) -> str:
         """The key of the range that a run saves for batch `seq`."""
-        return f"{self._prefix}range.{seq:010d}.{run_key(run_id)}"
+        return range_key(self.pipeline, seq, run_id)
 
     def listing(self) -> Listing:
         """All that is saved of the pipeline, by one listing of keys.
@@ -203,8 +213,15 @@ class Ledger:
             StateUnavailable: it cannot be read.
             StateCorrupt: it is not what was written.
         """
-        if seq not in listing.accepted:
-            return None
+        return self.accepted_for(seq) if seq in listing.accepted else None
+
+    def accepted_for(self, seq: int) -> Accepted:
+        """What an operator accepted for batch `seq`, which the listing has.
+
+        Raises:
+            StateUnavailable: it cannot be read.
+            StateCorrupt: it is not what was written.
+        """
         key = self.accepted_key(seq)
         repair = f"Delete the Variable {key} and accept again"
         found = self._read("accepted", key, repair, Accepted.from_json)

@@ -1,0 +1,126 @@
+"""What an operator accepts for the next batch alone: lost offsets, topics that start anew, a table that lacks rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidegate.core.audit.table import Missing
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import RequestError
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.offsets.watermarks import deleted_of
+from tidegate.core.ports import Brokers, SinkReader, StateStore
+from tidegate.core.schedule.evidence import Evidence, read_evidence
+from tidegate.core.schedule.plan import expired_ranges
+from tidegate.core.schedule.topics import read_watermarks
+from tidegate.core.schedule.trust import caught_up, landed, missing_in_table
+from tidegate.core.state.accepted import Accepted
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import SavedRange
+
+
+def missing_now(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -> tuple[Cursor, Missing | None]:
+    """The cursor as the next plan will believe it, and what the table lacks of its batches that nobody has accepted.
+
+    Raises:
+        StateError, SinkUnavailable: as `plan_batch`.
+    """
+    evidence = read_evidence(pipeline, store, sink)
+    cursor = caught_up(evidence)
+    return cursor, missing_in_table(evidence, cursor, evidence.accepted(cursor.seq + 1))
+
+
+def accept_loss(
+    pipeline: Pipeline, *, store: StateStore, brokers: Brokers, sink: SinkReader
+) -> tuple[Accepted, tuple[SavedRange, ...]]:
+    """Record that the next batch may go on after what retention has deleted by now; no other batch, and no later loss.
+
+    A range that was planned before, and never loaded, cannot be loaded any more: its Variables are deleted, and the next run
+    plans the batch anew. Returns what was accepted, and these ranges.
+
+    Raises:
+        RequestError: nothing is lost.
+        StateError, KafkaError: as `plan_batch`.
+    """
+    evidence = read_evidence(pipeline, store, sink)
+    cursor, receipts = caught_up(evidence), evidence.receipts
+    watermarks = read_watermarks(pipeline.source, cursor, brokers)
+    pending = {r.key: evidence.range_at(r.key) for r in evidence.listing.of_seq(cursor.seq + 1)}
+    useless = {
+        key: saved
+        for key, saved in pending.items()
+        if deleted_of(saved.to_load, watermarks) and not landed(pipeline, saved, receipts)
+    }
+    lost = expired_ranges(cursor, watermarks)
+    if not lost and not useless:
+        raise RequestError(f"{pipeline.name} has lost nothing: every offset after its cursor is retained")
+    ledger = Ledger(store, pipeline.name)
+    accepted = _accept(ledger, evidence, cursor, loss=lost)
+    for key in useless:
+        ledger.delete(key)
+    return accepted, tuple(useless.values())
+
+
+def accept_table(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -> Accepted:
+    """Record that the schedule may go on though the table does not hold all that is committed; no later loss is accepted.
+
+    What is missing by now is kept in the cursor as absent once the next batch is committed.
+
+    Raises:
+        RequestError: nothing is missing.
+        StateError, SinkUnavailable: as `plan_batch`.
+    """
+    evidence = read_evidence(pipeline, store, sink)
+    cursor = caught_up(evidence)
+    missing = missing_in_table(evidence, cursor)
+    if missing is None:
+        raise RequestError(
+            f"table {pipeline.sink.table} holds all that {pipeline.name} has committed: there is nothing to accept"
+        )
+    ledger = Ledger(store, pipeline.name)
+    return _accept(ledger, evidence, cursor, absent=missing.ranges, gone=not evidence.history.exists)
+
+
+def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, brokers: Brokers, sink: SinkReader) -> Accepted:
+    """Record that the next batch may start `topic` anew, under the id that it has now.
+
+    The new topic's records have the origins of the old one's: loading them replaces the old rows with the same offsets.
+
+    Raises:
+        RequestError: the topic is not the pipeline's, or has not been created again.
+        StateError, KafkaError: as `plan_batch`.
+    """
+    evidence = read_evidence(pipeline, store, sink)
+    cursor = caught_up(evidence)
+    if topic not in cursor.topic_ids:
+        raise RequestError(
+            f"{pipeline.name} has read no topic {topic}",
+            fix=f"It has read {', '.join(sorted(cursor.topic_ids)) or 'nothing yet'}",
+        )
+    topic_id = brokers.watermarks([topic], isolation_level=pipeline.source.isolation_level).topic_ids[topic]
+    if topic_id == cursor.topic_ids[topic]:
+        raise RequestError(f"topic {topic} is the one that {pipeline.name} has read: it was not created again")
+    return _accept(Ledger(store, pipeline.name), evidence, cursor, recreated={topic: topic_id})
+
+
+def _accept(
+    ledger: Ledger,
+    evidence: Evidence,
+    cursor: Cursor,
+    *,
+    loss: tuple[OffsetRange, ...] | None = None,
+    recreated: Mapping[str, str] | None = None,
+    absent: tuple[OffsetRange, ...] | None = None,
+    gone: bool = False,
+) -> Accepted:
+    before = evidence.accepted(cursor.seq + 1) or Accepted(cursor.seq + 1)
+    accepted = Accepted(
+        before.seq,
+        before.loss if loss is None else loss,
+        {**before.recreated, **(recreated or {})},
+        before.absent if absent is None else absent,
+        before.gone or gone,
+    )
+    ledger.save_accepted(accepted)
+    return accepted

@@ -1,0 +1,132 @@
+"""What a plan asks of the brokers: the watermarks of the partitions that a pipeline reads, and where new ones begin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.core.config.pipeline import Pipeline, Source, StartOffsets
+from tidegate.core.errors import TopicNotFound, WatermarksUnstable
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.offsets.watermarks import Watermarks, check_same_topics
+from tidegate.core.ports import Brokers
+from tidegate.core.schedule.trust import KEEP_ROWS, ids_of
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.saved_range import SavedRange
+
+WATERMARK_READS = 3
+
+
+@dataclass(frozen=True)
+class LogReading:
+    """What a new range is planned on: the watermarks, and `RangePolicy`'s fields of where new partitions begin."""
+
+    watermarks: Watermarks
+    start: Mapping[str, Any]
+
+
+def read_log(source: Source, cursor: Cursor, brokers: Brokers) -> LogReading:
+    """What the brokers hold of the partitions that the source names now, and where those begin that the cursor does not know.
+
+    Raises:
+        TopicNotFound, KafkaError: as `read_watermarks`.
+    """
+    watermarks = read_watermarks(source, cursor, brokers)
+    return LogReading(watermarks, _start(source, cursor, watermarks, brokers))
+
+
+def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Watermarks:
+    """The watermarks of every partition that the source names now.
+
+    A log end below the cursor is read again, after a while, before it is believed: a new leader may not know its end yet.
+
+    Raises:
+        TopicNotFound: a named topic is missing and not to be retired, or a first run's pattern matches none.
+        KafkaError: the brokers do not answer; `WatermarksUnstable` where the log end is below the cursor, and moving.
+    """
+    topics = _topics(source, cursor, brokers)
+    ends: list[Mapping[TopicPartition, int]] = []
+    for _ in range(WATERMARK_READS):
+        answer = brokers.watermarks(topics, isolation_level=source.isolation_level) if topics else Watermarks({}, {})
+        watermarks = _assigned(source, answer)
+        ends.append({tp: end for tp, end in watermarks.latest.items() if end < cursor.offsets.get(tp, 0)})
+        if not ends[-1] or any(
+            watermarks.topic_ids.get(t) != i for t, i in cursor.topic_ids.items() if t in watermarks.topic_ids
+        ):
+            return watermarks
+        brokers.settle()
+    if any(before != ends[-1] for before in ends):
+        raise WatermarksUnstable(
+            f"the log ends of {', '.join(map(str, sorted(ends[-1])))} are below the cursor of {cursor.pipeline}, and moving",
+            fix="Nothing was planned; a broker is recovering, and the task tries again",
+        )
+    return watermarks
+
+
+def _topics(source: Source, cursor: Cursor, brokers: Brokers) -> list[str]:
+    if source.pattern is not None:
+        matching = brokers.match_topics(source.pattern, source.exclude)
+        if not matching and not cursor.offsets:
+            raise TopicNotFound(f"no topic matches {source.pattern}", fix="Create one, or correct `source.pattern`")
+        return matching
+    named = list(source.topics if source.topics is not None else source.assign or ())
+    if source.on_deleted == "stop" or not cursor.offsets:
+        return named
+    # asking for a topic that is gone is an error; to retire it, it has to be left out
+    return brokers.match_topics("|".join(map(re.escape, named)))
+
+
+def _assigned(source: Source, watermarks: Watermarks) -> Watermarks:
+    if source.assign is None:
+        return watermarks
+    assigned = {TopicPartition(topic, partition) for topic, numbers in source.assign.items() for partition in numbers}
+    return Watermarks(
+        {tp: offset for tp, offset in watermarks.earliest.items() if tp in assigned},
+        {tp: offset for tp, offset in watermarks.latest.items() if tp in assigned},
+        watermarks.topic_ids,
+    )
+
+
+def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brokers) -> dict[str, Any]:
+    """The policy's start, as offsets where it is not a word.
+
+    It holds for the first run, and for a topic that the file names since: whoever adds a topic decides where to begin. What a
+    pattern matches later is new to everyone, and read from its earliest offset.
+    """
+    start, known = source.start, {tp.topic for tp in cursor.offsets}
+    begin = [tp for tp in watermarks.latest if not cursor.seq or (source.pattern is None and tp.topic not in known)]
+    if isinstance(start, str):
+        return {"start": start, "begin": frozenset(begin)}
+    if isinstance(start, StartOffsets):
+        return {"start": start.offsets, "start_reason": "offsets", "begin": frozenset(begin)}
+    if not begin:
+        return {}
+    resolved = {tp: watermarks.latest[tp] for tp in begin}
+    for tp, offset in brokers.offsets_at(dict.fromkeys(begin, start.timestamp_ms)).items():
+        if offset is not None:  # a record that came between the two answers lies beyond the log end that was read first
+            resolved[tp] = min(offset, resolved[tp])
+    return {"start": resolved, "start_reason": "timestamp", "begin": frozenset(begin)}
+
+
+def watermarks_of(pipeline: Pipeline, saved: SavedRange, brokers: Brokers) -> Watermarks:
+    """The watermarks of the topics of a saved range. Raises KafkaError: the brokers do not answer."""
+    topics = list(ids_of(saved.to_load, saved.topic_ids))
+    return brokers.watermarks(topics, isolation_level=pipeline.source.isolation_level)
+
+
+def check_topics(
+    pipeline: Pipeline, topic_ids: Mapping[str, str], ranges: Sequence[OffsetRange], brokers: Brokers, *, since: str
+) -> None:
+    """Ranges that were planned before are loaded only from the topics that they were planned for, by their ids.
+
+    `since` is for the error, as in `check_same_topics`.
+
+    Raises:
+        TopicRecreated: a topic was deleted and created again since.
+        KafkaError: the brokers do not answer.
+    """
+    planned = ids_of(ranges, topic_ids)
+    watermarks = brokers.watermarks(list(planned), isolation_level=pipeline.source.isolation_level)
+    check_same_topics(planned, watermarks.topic_ids, since=since, fix=KEEP_ROWS)
