@@ -30,7 +30,8 @@ from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.replay.request import Asked, ReplayRequest
-from tidegate.core.replay.run import plan_replay, verify_replay
+from tidegate.core.replay.run import plan_replay
+from tidegate.core.replay.verdict import verify_replay
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers

@@ -23,7 +23,8 @@ from tidegate.core.errors import ReceiptMismatch, RequestError
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.replay.request import ReplayRequest
-from tidegate.core.replay.run import PlannedReplay, plan_replay, verify_replay
+from tidegate.core.replay.run import PlannedReplay, plan_replay
+from tidegate.core.replay.verdict import verify_replay
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.history import IcebergReader

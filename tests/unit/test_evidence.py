@@ -33,10 +33,10 @@ class CountingReader(FakeReader):
         self.asked["history"] += 1
         return super().history(table)
 
-    def files(self, table: str, *, by_batch: bool = False) -> list[Box]:
+    def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:
         """Counted."""
-        self.asked["files"] += 1
-        return super().files(table, by_batch=by_batch)
+        self.asked["extents"] += 1
+        return super().extents(table, by_batch=by_batch)
 
 
 @dataclass
@@ -107,7 +107,7 @@ def test_a_table_that_is_doubted_is_looked_at_once_more(world: World) -> None:
     with pytest.raises(TableLost):
         world.plan("next")
     assert set(Counter(world.store.calls).values()) == {1}
-    assert world.sink.asked == {"history": 1, "files": 1}
+    assert world.sink.asked == {"history": 1, "extents": 1}
     assert world.brokers.asked == 0
 
 

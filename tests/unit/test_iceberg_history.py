@@ -62,6 +62,16 @@ def test_receipts_are_read_in_the_order_of_their_commits(table: Table) -> None:
     assert IcebergReader().receipts(NAME, "q") == []
 
 
+def test_whether_the_table_has_rows_is_known_without_reading_them(table: Table) -> None:
+    """No table and an empty one have none; one whose rows were deleted has none any more."""
+    assert not IcebergReader().history("lake.demo.nothing").has_rows
+    assert not IcebergReader().history(NAME).has_rows
+    load(table, 1, 0, 1)
+    assert IcebergReader().history(NAME).has_rows
+    table.delete("_kafka_offset >= 0")
+    assert not IcebergReader().history(NAME).has_rows
+
+
 def test_the_furthest_batch_counts_not_the_last_commit(table: Table) -> None:
     """A batch done over comes later; a replay is none; a later generation is further than any batch of an earlier one."""
     assert reached() is None
@@ -164,10 +174,10 @@ def test_files_tell_the_bounds_of_what_rows_are_known_by(table: Table) -> None:
     load(table, 1, 3, 9)
     rows = {"_kafka_topic": ["t", "t"], "_kafka_partition": [0, 0], "_kafka_offset": [None, 5]}
     table.append(pa.table(rows, schema=SCHEMA))
-    found = IcebergReader().files(NAME)
+    found = IcebergReader().extents(NAME)
     assert sorted(found, key=str) == [
         Box((("t", "t"), (0, 0), (3, 9))),
         Box((("t", "t"), (0, 0), (None, None))),
     ]
-    assert IcebergReader().files(NAME, by_batch=True) == []
-    assert IcebergReader().files("lake.demo.nothing") == []
+    assert IcebergReader().extents(NAME, by_batch=True) == []
+    assert IcebergReader().extents("lake.demo.nothing") == []

@@ -14,9 +14,10 @@ from tidegate.core.errors import ReceiptMismatch, RequestError, StateCorrupt, To
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.algebra import merged
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, covers, total_count, until_offsets
-from tidegate.core.replay.chunks import SavedReplay
+from tidegate.core.replay.chunks import MOST_CHUNKS, SavedReplay
 from tidegate.core.replay.request import Asked, ReplayRequest
-from tidegate.core.replay.run import MOST_CHUNKS, PlannedReplay, plan_backfill, plan_replay, verify_replay
+from tidegate.core.replay.run import PlannedReplay, plan_backfill, plan_replay
+from tidegate.core.replay.verdict import verify_replay
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.codec import encode

@@ -581,11 +581,11 @@ def test_what_is_accepted_counts_for_the_batch_that_the_next_plan_reads(world: W
 
 def test_a_table_with_rows_of_the_pipeline_is_never_taken_for_new() -> None:
     """Its receipts have expired and its Variables are gone: it says itself who owns it."""
-    sink = FakeReader(others=[TableCommit(1, 1, {"total-records": "5"})], owners=frozenset({"p"}))
+    sink = FakeReader(others=[TableCommit(1, 1)], owners=frozenset({"p"}), has_rows=True)
     ports: dict[str, Any] = {"store": MemoryStore(), "brokers": FakeBrokers({P0: 5}), "sink": sink, "now_ms": 1}
     with pytest.raises(CursorLost):
         plan_batch(PIPELINE, "run", Request(), **ports)
-    for other in (replace(sink, owners=frozenset({"q"})), replace(sink, others=[TableCommit(1, 1, {"total-records": "0"})])):
+    for other in (replace(sink, owners=frozenset({"q"})), replace(sink, has_rows=False)):
         assert isinstance(plan_batch(PIPELINE, "run", Request(), **{**ports, "sink": other, "store": MemoryStore()}), Planned)
 
 

@@ -41,7 +41,8 @@ from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json, tota
 from tidegate.core.rates import BatchTiming
 from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.replay.request import check_known, check_permitted
-from tidegate.core.replay.run import PlannedReplay, ReplayVerdict, plan_backfill, verify_replay
+from tidegate.core.replay.run import PlannedReplay, plan_backfill
+from tidegate.core.replay.verdict import ReplayVerdict, verify_replay
 from tidegate.core.schedule import run_notes
 from tidegate.core.schedule.patience import Patience, is_away
 from tidegate.core.schedule.plan import Skip

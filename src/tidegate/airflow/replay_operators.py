@@ -24,8 +24,9 @@ from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError
+from tidegate.core.replay.report import ReplayReport
 from tidegate.core.replay.request import ReplayRequest
-from tidegate.core.replay.run import ReplayReport, plan_replay
+from tidegate.core.replay.run import plan_replay
 from tidegate.core.state.ledger import Ledger
 
 POLL_S = 1.0

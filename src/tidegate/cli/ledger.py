@@ -331,7 +331,7 @@ def _gaps(
         return list(newest.values())
 
     def files() -> list[Box]:
-        return remote.sink.files(this.sink.table, by_batch=this.identity == "batch")
+        return remote.sink.extents(this.sink.table, by_batch=this.identity == "batch")
 
     missing = find_missing(made.cursor, history, committed, files, lineage=False)
     return () if missing is None else missing.ranges

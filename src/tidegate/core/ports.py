@@ -52,10 +52,11 @@ class SinkReader(Protocol):
     def history(self, table: str) -> TableHistory:
         """The commits that the table's current state descends from. Raises SinkUnavailable."""
 
-    def files(self, table: str, *, by_batch: bool = False) -> list[Box]:
-        """The bounds of each data file of the current state: over topic, partition and offset, or over the batch alone.
+    def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:
+        """Bounds that together hold every row of the current state, as fine as the sink keeps them (Iceberg: one a data file).
 
-        A bound that is not kept is None; a table without these columns has none. Raises SinkUnavailable.
+        Over topic, partition and offset, or over the batch alone. A bound that is not kept is None; a table without these
+        columns has no extents. Raises SinkUnavailable.
         """
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:

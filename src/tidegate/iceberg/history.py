@@ -44,16 +44,18 @@ class IcebergReader:
         if found is None:
             return TableHistory(exists=False)
         lineage = list(_lineage(found))
+        commits = tuple(
+            TableCommit(s.snapshot_id, s.timestamp_ms, {} if s.summary is None else {**s.summary.additional_properties})
+            for s in lineage
+        )
         return TableHistory(
-            tuple(
-                TableCommit(s.snapshot_id, s.timestamp_ms, {} if s.summary is None else {**s.summary.additional_properties})
-                for s in lineage
-            ),
+            commits,
             complete=not lineage or _is_first(lineage[-1]),
+            has_rows=bool(commits) and commits[0].properties.get("total-records", "0") != "0",
             owners=frozenset(name.removeprefix(OWNER) for name in found.properties if name.startswith(OWNER)),
         )
 
-    def files(self, table: str, *, by_batch: bool = False) -> list[Box]:
+    def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:
         """The bounds of each data file, over the origin columns or over the batch alone, read from the manifests.
 
         A bound that is not kept is None, also where the column holds nulls; a table without these columns has no files.

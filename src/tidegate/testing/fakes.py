@@ -103,6 +103,7 @@ class FakeReader:
     exists: bool = True
     expired: bool = False
     owners: frozenset[str] = frozenset()
+    has_rows: bool = False
 
     def history(self, table: str) -> TableHistory:  # noqa: ARG002 - there is one table
         """The newest commit first."""
@@ -115,12 +116,18 @@ class FakeReader:
             for r in self.found
         ]
         commits = tuple([*ours, *self.others][::-1])
-        return TableHistory(commits if self.exists else (), exists=self.exists, complete=not self.expired, owners=self.owners)
+        return TableHistory(
+            commits if self.exists else (),
+            exists=self.exists,
+            complete=not self.expired,
+            owners=self.owners,
+            has_rows=self.has_rows,
+        )
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """The oldest commit first."""
         return self.history(table).receipts(pipeline)
 
-    def files(self, table: str, *, by_batch: bool = False) -> list[Box]:  # noqa: ARG002 - there is one table
+    def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:  # noqa: ARG002 - there is one table
         """What a test says."""
         return self.boxes

@@ -35,7 +35,7 @@ CLOCKS_APART_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """One commit of a table: its id, its time (epoch ms), and its properties (Iceberg: the snapshot's summary)."""
+    """One commit of a table: its id, its time (epoch ms), and the properties of its receipt, if it carries one."""
 
     snapshot: int
     committed_at_ms: int
@@ -47,13 +47,15 @@ class TableHistory:
     """The commits that a table's current state descends from, newest first, as far as they are kept.
 
     `exists` is False where the catalog has no such table. `complete` is True where the oldest of them is the first commit of
-    the table, and False where older ones have expired. `owners` are the pipelines that the table's properties name.
+    the table, and False where older ones have expired. `owners` are the pipelines that the table's properties name. `has_rows`
+    says whether the current state holds rows.
     """
 
     commits: tuple[TableCommit, ...] = ()
     exists: bool = True
     complete: bool = True
     owners: frozenset[str] = frozenset()
+    has_rows: bool = False
 
     @cached_property
     def snapshots(self) -> frozenset[int]:
@@ -87,8 +89,7 @@ class TableHistory:
 
     def was_loaded_by(self, pipeline: str) -> bool:
         """Whether the pipeline has loaded rows: by a receipt, or, where those have expired, as an owner of rows."""
-        rows = self.commits[0].properties.get("total-records", "0") if self.commits else "0"
-        return self.reached(pipeline) is not None or (pipeline in self.owners and rows != "0")
+        return self.reached(pipeline) is not None or (pipeline in self.owners and self.has_rows)
 
     def batch_of_run(self, pipeline: str, run_id: str) -> Receipt | None:
         """The newest receipt of a batch that this DAG run has loaded; replays do not count.

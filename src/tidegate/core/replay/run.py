@@ -17,78 +17,27 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import ReceiptMismatch, RequestError, some
+from tidegate.core.errors import RequestError, some
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.algebra import common, merged, without
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, offsets_to_json, total_count
-from tidegate.core.offsets.watermarks import check_same_topics
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.replay.chunks import MOST_CHUNKS, Chunk, SavedReplay, cut_chunks, live, smallest_size, whole_batches
+from tidegate.core.replay.report import ReplayReport, report_on
 from tidegate.core.replay.request import ReplayRequest, check_permitted
 from tidegate.core.replay.selection import Past, select
+from tidegate.core.replay.verdict import PLANNED, landed_chunks
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.topics import check_topics
-from tidegate.core.schedule.trust import KEEP_ROWS
 from tidegate.core.state.ledger import run_key
 
 DEFAULT_CHUNK = 1_000_000
 """Offsets of a chunk where neither the request nor the pipeline's `max_records` says."""
-LOOK_BACK = 5
-"""Batches that the observed rate is taken from."""
-PLANNED = "this replay was planned"
-
-
-@dataclass(frozen=True)
-class Replaced:
-    """What a replay replaces of one earlier load: offsets, and about so many rows."""
-
-    load: str
-    offsets: int
-    rows: int
-    transform: str
-
-
-@dataclass(frozen=True)
-class ReplayReport:
-    """What a replay would do. `bytes` and `seconds` are estimates from what was observed; None where nothing was."""
-
-    records: Mapping[TopicPartition, int]
-    chunks: int
-    bytes: int | None
-    seconds: float | None
-    lost: tuple[OffsetRange, ...] = ()
-    replaces: tuple[Replaced, ...] = ()
-    landed: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "records": offsets_to_json(self.records),
-            "total": sum(self.records.values()),
-            "chunks": self.chunks,
-            "bytes": self.bytes,
-            "seconds": None if self.seconds is None else round(self.seconds, 1),
-            "lost": [str(r) for r in self.lost],
-            "replaces": [asdict(r) for r in self.replaces],
-            "landed": self.landed,
-        }
-
-    def lines(self) -> list[str]:
-        """The same for people."""
-        told = [f"{tp}: {count:,} offsets" for tp, count in sorted(self.records.items())]
-        size = "bytes unknown" if self.bytes is None else f"about {self.bytes:,} bytes"
-        time = "time unknown: no rate was observed" if self.seconds is None else f"about {self.seconds:,.0f} s"
-        told.append(f"in all {sum(self.records.values()):,} offsets, {size}, {self.chunks} chunks, {time}")
-        told += [f"no longer retained, left out: {r} = {r.count:,} offsets" for r in self.lost]
-        if self.landed:
-            told.append(f"landed by an earlier run of the same replay, not repeated: {self.landed:,} offsets")
-        told += [f"replaces {r.rows:,} rows of {r.load} ({r.offsets:,} offsets, by {r.transform})" for r in self.replaces]
-        return told
 
 
 @dataclass(frozen=True)
@@ -162,7 +111,7 @@ def plan_replay(
         batches=tuple(whole),
         generation=past.cursor.generation,
     )
-    report = _report(past, saved, there, total_count(common(selection, landed)))
+    report = report_on(past, saved, there, total_count(common(selection, landed)))
     key = past.ledger.replay_key(saved, request.digest)
     if save:
         past.ledger.save_replay(saved, request.digest, past.listing, keep=pipeline.keep_ranges)
@@ -232,7 +181,7 @@ def plan_backfill(
         generation=past.cursor.generation,
     )
     key = past.ledger.save_replay(saved, request.digest, past.listing, keep=pipeline.keep_ranges)
-    return PlannedReplay(saved, key, "planned", (0,), report=_report(past, saved, past.receipts, 0))
+    return PlannedReplay(saved, key, "planned", (0,), report=report_on(past, saved, past.receipts, 0))
 
 
 def _own(past: Past, run_id: str) -> PlannedReplay | None:
@@ -270,17 +219,6 @@ def _in_words(request: Mapping[str, Any]) -> str:
 def _receipts_of(past: Past, table: str) -> list[Receipt]:
     own = table == past.pipeline.sink.table
     return past.receipts if own else past.sink.receipts(table, past.pipeline.name)
-
-
-def landed_chunks(saved: SavedReplay, receipts: Iterable[Receipt]) -> dict[int, Receipt]:
-    """The newest receipt of each chunk that the table holds, by the chunk's number."""
-    found = {}
-    for receipt in receipts:
-        load = receipt.load
-        ours = load.replay == saved.replay and 0 <= load.seq < len(saved.chunks)
-        if ours and receipt.covers(saved.chunks[load.seq]):
-            found[load.seq] = receipt
-    return found
 
 
 def _landed_before(past: Past, request: ReplayRequest, sink: SinkReader) -> tuple[tuple[OffsetRange, ...], tuple[str, ...]]:
@@ -353,89 +291,3 @@ def _check_whole(past: Past, selection: tuple[OffsetRange, ...]) -> dict[int, Ch
             fix=f"Nearest are batches {near}" + (f": {some(map(str, bounds))}" if bounds else ""),
         )
     return whole
-
-
-def _report(past: Past, saved: SavedReplay, there: list[Receipt], landed: int) -> ReplayReport:
-    records: dict[TopicPartition, int] = {}
-    for r in saved.selection:
-        records[r.topic_partition] = records.get(r.topic_partition, 0) + r.count
-    total = sum(records.values())
-    size = past.cursor.record_bytes
-    rate = _observed_rate(past)
-    replaces = []
-    for receipt, standing in reversed(live(there)):
-        hit = total_count(common(standing, saved.selection))
-        if hit:
-            load = receipt.load
-            name = f"batch {load.seq}" if load.replay is None else f"replay {load.replay}, chunk {load.seq}"
-            rows = round(receipt.rows * hit / total_count(load.ranges))
-            replaces.append(Replaced(name, hit, rows, load.transform))
-    return ReplayReport(
-        records=records,
-        chunks=len(saved.chunks),
-        bytes=None if size is None else round(size * total),
-        seconds=None if rate is None else total / rate,
-        lost=saved.lost,
-        replaces=tuple(replaces),
-        landed=landed,
-    )
-
-
-def _observed_rate(past: Past) -> float | None:
-    """Offsets per second from planned to committed in the sink, over the newest batches; None where none can be told."""
-    offsets = seconds = 0.0
-    keys = {key.seq: key.key for key in past.listing.ranges}
-    for seq, receipt in list(past.batches().items())[-LOOK_BACK:]:
-        if seq in keys:
-            passed_s = (receipt.committed_at_ms - past.ledger.saved_range(keys[seq]).planned_at_ms) / 1000
-            offsets += total_count(receipt.load.ranges) if passed_s > 0 else 0
-            seconds += max(passed_s, 0)
-    return offsets / seconds if offsets else None
-
-
-@dataclass(frozen=True)
-class ReplayVerdict:
-    """A replay that is whole: chunks, offsets, rows in its commits, the transform's version, and what a log no longer holds."""
-
-    chunks: int
-    offsets: int
-    rows: int
-    transform: str
-    expired: tuple[OffsetRange, ...] = ()
-
-
-def verify_replay(saved: SavedReplay, *, sink: SinkReader, brokers: Brokers, level: Any = "read_committed") -> ReplayVerdict:
-    """Compare the receipts in the table with what was planned, and with the log.
-
-    Raises:
-        ReceiptMismatch: chunks are missing, or were made by different versions of the transform; the message names them.
-        TopicRecreated: a topic is not the one that the replay was planned for.
-        SinkError, KafkaError: the table or the brokers cannot tell.
-    """
-    receipts = sink.receipts(saved.table, saved.pipeline)
-    landed = landed_chunks(saved, receipts)
-    missing = [f"chunk {n} ({some(map(str, saved.chunks[n]), 2)})" for n in range(len(saved.chunks)) if n not in landed]
-    if missing:
-        raise ReceiptMismatch(
-            f"{len(missing)} of {len(saved.chunks)} chunks of replay {saved.replay} are not in {saved.table}: {some(missing)}",
-            fix="Clear the failed load tasks, or trigger the same replay again: only what is missing is loaded",
-            missing=len(missing),
-        )
-    made_by = {r.load.transform for r in landed.values()}
-    before = {(r.load.replay, r.load.seq): r for r in receipts if r.load.replay in saved.resumes}
-    made_by |= {r.load.transform for r in before.values()}
-    if len(made_by) > 1:
-        raise ReceiptMismatch(
-            f"the chunks of replay {saved.replay} were made by different versions: {some(sorted(made_by))}",
-            fix="The transform changed meanwhile: replay once more",
-        )
-    watermarks = brokers.watermarks(sorted(saved.topic_ids), isolation_level=level)
-    check_same_topics(saved.topic_ids, watermarks.topic_ids, since=PLANNED, fix=KEEP_ROWS)
-    retained = [OffsetRange(tp.topic, tp.partition, low, watermarks.latest[tp]) for tp, low in watermarks.earliest.items()]
-    return ReplayVerdict(
-        chunks=len(saved.chunks),
-        offsets=total_count(saved.selection),
-        rows=sum(r.rows for r in landed.values()),
-        transform=min(made_by),
-        expired=without(saved.selection, retained),
-    )

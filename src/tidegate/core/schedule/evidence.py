@@ -116,7 +116,7 @@ def read_evidence(
     extents: list[Box] = []
     if cursor is not None and is_doubted(cursor, history):
         keys.update(listing.committed(seq))
-        extents = sink.files(pipeline.sink.table, by_batch=pipeline.identity == "batch") if history.commits else []
+        extents = sink.extents(pipeline.sink.table, by_batch=pipeline.identity == "batch") if history.commits else []
     return Evidence(
         pipeline,
         listing,

@@ -1,0 +1,110 @@
+"""What a replay would do: how much it reads, what it replaces, how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.algebra import common
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, offsets_to_json, total_count
+from tidegate.core.replay.chunks import SavedReplay, live
+from tidegate.core.replay.selection import Past
+
+LOOK_BACK = 5
+"""Batches that the observed rate is taken from."""
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What a replay replaces of one earlier load: offsets, and about so many rows."""
+
+    load: str
+    offsets: int
+    rows: int
+    transform: str
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What a replay would do. `bytes` and `seconds` are estimates from what was observed; None where nothing was."""
+
+    records: Mapping[TopicPartition, int]
+    chunks: int
+    bytes: int | None
+    seconds: float | None
+    lost: tuple[OffsetRange, ...] = ()
+    replaces: tuple[Replaced, ...] = ()
+    landed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "records": offsets_to_json(self.records),
+            "total": sum(self.records.values()),
+            "chunks": self.chunks,
+            "bytes": self.bytes,
+            "seconds": None if self.seconds is None else round(self.seconds, 1),
+            "lost": [str(r) for r in self.lost],
+            "replaces": [asdict(r) for r in self.replaces],
+            "landed": self.landed,
+        }
+
+    def lines(self) -> list[str]:
+        """The same for people."""
+        told = [f"{tp}: {count:,} offsets" for tp, count in sorted(self.records.items())]
+        size = "bytes unknown" if self.bytes is None else f"about {self.bytes:,} bytes"
+        time = "time unknown: no rate was observed" if self.seconds is None else f"about {self.seconds:,.0f} s"
+        told.append(f"in all {sum(self.records.values()):,} offsets, {size}, {self.chunks} chunks, {time}")
+        told += [f"no longer retained, left out: {r} = {r.count:,} offsets" for r in self.lost]
+        if self.landed:
+            told.append(f"landed by an earlier run of the same replay, not repeated: {self.landed:,} offsets")
+        told += [f"replaces {r.rows:,} rows of {r.load} ({r.offsets:,} offsets, by {r.transform})" for r in self.replaces]
+        return told
+
+
+def report_on(past: Past, saved: SavedReplay, receipts: list[Receipt], landed: int) -> ReplayReport:
+    """What a replay would do.
+
+    Args:
+        past: of the pipeline.
+        saved: the replay.
+        receipts: of the table that it loads into, the oldest commit first.
+        landed: offsets that an earlier run of the same replay has loaded.
+    """
+    records: dict[TopicPartition, int] = {}
+    for r in saved.selection:
+        records[r.topic_partition] = records.get(r.topic_partition, 0) + r.count
+    total = sum(records.values())
+    size = past.cursor.record_bytes
+    rate = _observed_rate(past)
+    replaces = []
+    for receipt, ranges in reversed(live(receipts)):
+        offsets = total_count(common(ranges, saved.selection))
+        if offsets:
+            load = receipt.load
+            name = f"batch {load.seq}" if load.replay is None else f"replay {load.replay}, chunk {load.seq}"
+            rows = round(receipt.rows * offsets / total_count(load.ranges))
+            replaces.append(Replaced(name, offsets, rows, load.transform))
+    return ReplayReport(
+        records=records,
+        chunks=len(saved.chunks),
+        bytes=None if size is None else round(size * total),
+        seconds=None if rate is None else total / rate,
+        lost=saved.lost,
+        replaces=tuple(replaces),
+        landed=landed,
+    )
+
+
+def _observed_rate(past: Past) -> float | None:
+    """Offsets per second from planned to committed in the sink, over the newest batches; None where none is known."""
+    offsets = seconds = 0.0
+    keys = {key.seq: key.key for key in past.listing.ranges}
+    for seq, receipt in list(past.batches().items())[-LOOK_BACK:]:
+        if seq in keys:
+            passed_s = (receipt.committed_at_ms - past.ledger.saved_range(keys[seq]).planned_at_ms) / 1000
+            offsets += total_count(receipt.load.ranges) if passed_s > 0 else 0
+            seconds += max(passed_s, 0)
+    return offsets / seconds if offsets else None
