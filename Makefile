@@ -61,15 +61,15 @@ test-chaos: jars ## kills at each boundary of a batch and at ten random instants
 FAULTS ?= 50
 
 chaos: jars ## prove exactly-once by killing things: FAULTS=200 SEED=7
-	$(BIN)/python tests/chaos/run.py --faults $(FAULTS) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
+	$(BIN)/python -m tests.chaos.run --faults $(FAULTS) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
 
 bench: jars ## figures; nothing here passes or fails by time
-	$(BIN)/python tests/bench/run_overhead.py
-	$(BIN)/python tests/bench/plan_scale.py
-	$(BIN)/python tests/bench/split_skew.py
-	$(BIN)/python tests/bench/ledger_scale.py
-	$(BIN)/python tests/bench/replay_speed.py
-	$(BIN)/python tests/bench/yardstick.py
+	$(BIN)/python -m tests.bench.run_overhead
+	$(BIN)/python -m tests.bench.plan_scale
+	$(BIN)/python -m tests.bench.split_skew
+	$(BIN)/python -m tests.bench.ledger_scale
+	$(BIN)/python -m tests.bench.replay_speed
+	$(BIN)/python -m tests.bench.yardstick
 
 demo: jars ## the main job, end to end, on the embedded platform
 	$(BIN)/tidegate demo

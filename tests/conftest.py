@@ -1,8 +1,11 @@
-"""What every kind of test shares."""
+"""What every kind of test shares. It is set before any test module is imported, so all kinds can run in one process."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
@@ -11,3 +14,20 @@ settings.load_profile("steady")
 
 # Tests start many JVMs that live for minutes: compiled once and fast, they take a third less CPU than compiled well.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# Airflow reads its settings when it is imported: an empty home of its own, with nothing of the user's and no database.
+# They are in a file, not in the environment, which the Airflow of a platform that a test starts inherits.
+HOME = Path(tempfile.mkdtemp(prefix="tidegate-airflow-"))
+(HOME / "airflow.cfg").write_text(f"""
+[core]
+load_examples = False
+
+[database]
+sql_alchemy_conn = sqlite:///{HOME}/unused.db
+""")
+os.environ["AIRFLOW_HOME"] = str(HOME)
+
+
+def pytest_unconfigure() -> None:
+    """Leave nothing behind."""
+    shutil.rmtree(HOME, ignore_errors=True)

@@ -1,6 +1,6 @@
 """Seconds of `tidegate ledger show` and of a rebuild for a history of 1,000 batches, as a user waits for them.
 
-    python tests/bench/ledger_scale.py [--batches 1000] [--json]
+    python -m tests.bench.ledger_scale [--batches 1000] [--json]
 
 Airflow is an embedded platform in a temporary folder; the table is written by PyIceberg, one commit with a receipt a batch,
 which takes some minutes.

@@ -1,6 +1,6 @@
 """What planning costs for 10,000 partitions: CPU seconds beyond the brokers' answers, and bytes of Variables.
 
-    python tests/bench/plan_scale.py [--json]
+    python -m tests.bench.plan_scale [--json]
 
 The bar is 1 s of CPU and 1 MB for saved range and cursor together.
 """

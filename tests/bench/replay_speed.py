@@ -1,6 +1,6 @@
 """Records per second of a replay against the forward load of the same records in the same run.
 
-    python tests/bench/replay_speed.py [--records 4000000] [--batches 4] [--json]
+    python -m tests.bench.replay_speed [--records 4000000] [--batches 4] [--json]
 
 forward     the batches of the schedule, one after the other, into a new table (after one throw-away round that warms the JVM)
 aligned     a replay of all of them in chunks that end where the batches end
@@ -23,9 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from stream import TRANSFORM, fill
-
+from tests.bench.stream import TRANSFORM, fill
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange

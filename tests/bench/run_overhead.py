@@ -1,6 +1,6 @@
 """Seconds from queued to success: a warm run of 4,000 records against a DAG of three tasks that do nothing, alternately.
 
-    python tests/bench/run_overhead.py [--rounds 10] [--json]
+    python -m tests.bench.run_overhead [--rounds 10] [--json]
 
 Both run on one embedded platform in a temporary folder, started and stopped here. The bar is the difference of the medians.
 """

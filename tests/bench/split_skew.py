@@ -1,6 +1,6 @@
 """Seconds of a load with and without `split`, alternately: one partition of the topic holds 90 % of the records.
 
-    python tests/bench/split_skew.py [--records 2000000] [--rounds 5] [--warm-up 3] [--json]
+    python -m tests.bench.split_skew [--records 2000000] [--rounds 5] [--warm-up 3] [--json]
 
 Broker and Spark Connect (two cores) are an embedded platform in a temporary folder, started and stopped here. Each load goes
 into the same table by `redo`. The bar: the median with split is at least 1.5 times as fast.
@@ -22,8 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stream import TRANSFORM, fill
-
+from tests.bench.stream import TRANSFORM, fill
 from tidegate.core.load.job import LoadJob, Split
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local import Platform

@@ -1,6 +1,6 @@
 """Tidegate and three alternatives under the same faults, judged by the same oracle, which never uses Spark.
 
-    python tests/bench/yardstick.py [--seed 1] [--kills 4] [--only JOB] [--json FILE]
+    python -m tests.bench.yardstick [--seed 1] [--kills 4] [--only JOB] [--json FILE]
 
 Contenders and what a pass of them is: `yardstick_jobs.py`. Faults, each on a topic, a table and a state of its own:
 
@@ -39,8 +39,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Producer
 from rich.console import Console
-from yardstick_jobs import JOBS, FileStore
 
+from tests.bench import yardstick_jobs
+from tests.bench.yardstick_jobs import JOBS, FileStore
 from tidegate.core.audit.history import rebuild
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.offsets.ranges import TopicPartition
@@ -111,7 +112,8 @@ class Contest:
         environment = {**os.environ, **self.platform.environment(), "YARDSTICK": json.dumps({**self.case, "die": die})}
         log = (self.root / f"{self.topic}.log").open("a")
         process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("yardstick_jobs.py")), self.job],
+            [sys.executable, "-m", yardstick_jobs.__name__, self.job],
+            cwd=REPO,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=log,

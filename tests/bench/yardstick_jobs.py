@@ -1,4 +1,4 @@
-"""The contenders of `yardstick.py`, one bounded pass each over what the topic holds: `python yardstick_jobs.py JOB`.
+"""The contenders of `yardstick`, a bounded pass each over what the topic holds: `python -m tests.bench.yardstick_jobs JOB`.
 
     tidegate        plan, load, commit, with the schedule in a file instead of Airflow's Variables
     append          the plain job: read from the saved offsets to the end, append to Iceberg, then save the offsets

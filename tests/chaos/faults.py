@@ -21,8 +21,8 @@ from pathlib import Path
 import psutil
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.table import Table
-from stage import CONNECT, SUBMIT, TABLES, Held, Stage, send
 
+from tests.chaos.stage import CONNECT, SUBMIT, TABLES, Held, Stage, send
 from tidegate.core.errors import TidegateError
 from tidegate.iceberg.history import load_table
 from tidegate.local import airflow, broker, spark_connect

@@ -14,11 +14,11 @@ from datetime import datetime
 from typing import Any
 
 import psutil
-from batches import BatchVerdict
-from faults import RANDOM
-from schedule import Planned
-from stage import BATCHES, CONNECT, SUBMIT, Held, Stage
 
+from tests.batches import BatchVerdict
+from tests.chaos.faults import RANDOM
+from tests.chaos.schedule import Planned
+from tests.chaos.stage import BATCHES, CONNECT, SUBMIT, Held, Stage
 from tidegate.core.audit.oracle import Verdict
 from tidegate.core.errors import PlatformError, TidegateError
 from tidegate.waiting import wait_until

@@ -1,6 +1,6 @@
 """`make chaos`: prove exactly-once by killing things.
 
-    python tests/chaos/run.py --faults 50 --seed 7 --json results.json
+    python -m tests.chaos.run --faults 50 --seed 7 --json results.json
 
 The sequence of faults, phases and delays comes from the seed alone. The exit code is 0 only when the law held.
 """
@@ -17,13 +17,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-# as pytest does it: what several kinds of tests share lies beside this folder
-sys.path.append(str(Path(__file__).parents[1]))
-
-from harness import Harness, Result
-from schedule import Planned, plan
-from stage import Stage
-from table import render
+from tests.chaos.harness import Harness, Result
+from tests.chaos.schedule import Planned, plan
+from tests.chaos.stage import Stage
+from tests.chaos.table import render
 
 RATE = 300
 
@@ -36,7 +33,7 @@ def main() -> int:
     planned = plan(options.seed, options.faults, only=options.only, skip=options.skip)
     root = options.state or Path(tempfile.mkdtemp(prefix="tidegate-chaos-"))
     root.mkdir(parents=True, exist_ok=True)
-    again = f"python tests/chaos/run.py --faults {options.faults} --seed {options.seed}"
+    again = f"python -m tests.chaos.run --faults {options.faults} --seed {options.seed}"
     again += "".join(f" --{name} {','.join(words)}" for name in ("only", "skip") if (words := getattr(options, name)))
     started = time.monotonic()
 

@@ -9,8 +9,8 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from faults import FAULTS, Fault
-from stage import BATCHES, CONNECT
+from tests.chaos.faults import FAULTS, Fault
+from tests.chaos.stage import BATCHES, CONNECT
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from typing import Any
 
 import psutil
 import yaml
-from generator import Generator, create_topic
-from proxy import Proxy
-from verdict import BatchOracle, Oracle
 
+from tests.chaos.generator import Generator, create_topic
+from tests.chaos.proxy import Proxy
+from tests.chaos.verdict import BatchOracle, Oracle
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.errors import PlatformError, StateUnavailable, TidegateError

@@ -1,6 +1,6 @@
 """Results as a table fault x phase; several results, such as slices of one long run, are added up.
 
-python tests/chaos/table.py results.json [more.json]     prints Markdown
+python -m tests.chaos.table results.json [more.json]     prints Markdown
 """
 
 from __future__ import annotations

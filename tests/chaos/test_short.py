@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from faults import BY_NAME, FAULTS
-from generator import Generator
-from harness import Harness, Result
-from schedule import Planned, plan
-from stage import BATCHES, CONNECT, Stage
 
+from tests.chaos.faults import BY_NAME, FAULTS
+from tests.chaos.generator import Generator
+from tests.chaos.harness import Harness, Result
+from tests.chaos.schedule import Planned, plan
+from tests.chaos.stage import BATCHES, CONNECT, Stage
 from tidegate.testing.failpoints import POINTS
 
 SEED = 2026

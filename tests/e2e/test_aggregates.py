@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import Project, Runs
 
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.iceberg.history import load_table
 from tidegate.local import Platform

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import Project, Runs, saved_ranges
 
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs, saved_ranges
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.schedule.run_notes import failed_runs
 from tidegate.local import Platform

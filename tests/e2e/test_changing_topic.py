@@ -6,9 +6,10 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
-from conftest import Project, Runs, saved_ranges, state_of
-from topics import make_topic_again
 
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs, saved_ranges, state_of
+from tests.topics import make_topic_again
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.groups import committed_offsets

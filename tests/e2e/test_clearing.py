@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FAIL_POINTS, Project, Runs, saved_ranges
 
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs, saved_ranges
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
-from tidegate.testing.failpoints import arm, disarm, reached
+from tidegate.testing.failpoints import arm, reached
 from tidegate.waiting import wait_until
 
 NAME = "cleared"
@@ -34,9 +35,8 @@ def kafka(project: Project, platform: Platform) -> dict[str, str]:
 
 
 @pytest.fixture
-def runs(api: AirflowApi, kafka: dict[str, str]) -> Iterator[Runs]:
-    yield Runs(api, NAME)
-    disarm(FAIL_POINTS)
+def runs(api: AirflowApi, kafka: dict[str, str]) -> Runs:
+    return Runs(api, NAME)
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +49,9 @@ def three(kafka: dict[str, str], platform: Platform) -> list[str]:
     return [run["dag_run_id"] for run in ended]
 
 
-def broken(runs: Runs, point: str) -> dict[str, Any]:
+def broken(runs: Runs, fail_points: Path, point: str) -> dict[str, Any]:
     """A run whose task is killed at this point."""
-    arm(FAIL_POINTS, point, "kill")
+    arm(fail_points, point, "kill")
     run = runs.run()
     assert run["state"] == "failed"
     return run
@@ -83,11 +83,11 @@ def test_a_cleared_task_does_its_runs_range_again_and_moves_nothing(
 )
 @pytest.mark.usefixtures("three")
 def test_a_failed_run_whose_tasks_are_cleared_commits_its_own_range(
-    api: AirflowApi, runs: Runs, kafka: dict[str, str], point: str, tasks: tuple[str, ...]
+    api: AirflowApi, runs: Runs, fail_points: Path, kafka: dict[str, str], point: str, tasks: tuple[str, ...]
 ) -> None:
     """Wherever it died."""
     produce(kafka, read_flights(10), topic=NAME)
-    failed = broken(runs, point)
+    failed = broken(runs, fail_points, point)
     before = [key for key in api.variables(f"tidegate.{NAME}.") if ".range." in key]
     again = runs.cleared(failed["dag_run_id"], *tasks)
     assert again["state"] == "success"
@@ -97,11 +97,11 @@ def test_a_failed_run_whose_tasks_are_cleared_commits_its_own_range(
 
 @pytest.mark.usefixtures("three")
 def test_a_failed_run_that_is_cleared_after_another_took_its_range_moves_nothing(
-    api: AirflowApi, runs: Runs, kafka: dict[str, str]
+    api: AirflowApi, runs: Runs, fail_points: Path, kafka: dict[str, str]
 ) -> None:
     """Both own the same range; the table holds it once."""
     produce(kafka, read_flights(10), topic=NAME)
-    failed = broken(runs, "before-write")
+    failed = broken(runs, fail_points, "before-write")
     other = runs.run()
     assert other["state"] == "success"
     assert saved(api, other["dag_run_id"]) == saved(api, failed["dag_run_id"])
@@ -112,14 +112,14 @@ def test_a_failed_run_that_is_cleared_after_another_took_its_range_moves_nothing
 
 @pytest.mark.usefixtures("three")
 def test_a_run_that_was_marked_failed_or_deleted_does_not_block_the_next(
-    api: AirflowApi, runs: Runs, kafka: dict[str, str]
+    api: AirflowApi, runs: Runs, fail_points: Path, kafka: dict[str, str]
 ) -> None:
     """The next one adopts its range."""
     produce(kafka, read_flights(20), topic=NAME)
-    arm(FAIL_POINTS, "before-write", "stop")
+    arm(fail_points, "before-write", "stop")
     marked = api.trigger(NAME)
-    assert wait_until(lambda: reached(FAIL_POINTS, "before-write") is not None, 300, poll_s=0.1)
-    held = reached(FAIL_POINTS, "before-write")
+    assert wait_until(lambda: reached(fail_points, "before-write") is not None, 300, poll_s=0.1)
+    held = reached(fail_points, "before-write")
     assert held is not None
     path = f"/dags/{NAME}/dagRuns/{marked}"
     api.patch(path, {"state": "failed"})
@@ -132,7 +132,7 @@ def test_a_run_that_was_marked_failed_or_deleted_does_not_block_the_next(
     assert saved(api, adopting["dag_run_id"]) == ranges
 
     produce(kafka, read_flights(20), topic=NAME)
-    deleted = broken(runs, "before-cursor")["dag_run_id"]
+    deleted = broken(runs, fail_points, "before-cursor")["dag_run_id"]
     ranges = saved(api, deleted)
     api.delete(f"/dags/{NAME}/dagRuns/{deleted}")
     adopting = runs.run()

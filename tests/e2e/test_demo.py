@@ -11,8 +11,9 @@ import time
 from datetime import datetime
 
 import pytest
-from conftest import Project, Runs, answer, state_of
 
+from tests.e2e.project import Project, answer
+from tests.e2e.runs import Runs, state_of
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.iceberg.history import load_table
 from tidegate.local import Platform

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 from confluent_kafka import Producer
-from conftest import REPO, Project, Runs
 
+from tests.e2e.project import REPO, Project
+from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic

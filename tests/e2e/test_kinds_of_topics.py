@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import confluent_kafka as ck
 import pytest
-from conftest import Project, Runs, state_of
-from topics import make_topic, transact, write
 
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs, state_of
+from tests.topics import make_topic, transact, write
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers

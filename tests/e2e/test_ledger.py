@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from conftest import Project, Runs, state_of
 
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs, state_of
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.offsets.ranges import OffsetRange

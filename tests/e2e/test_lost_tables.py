@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from conftest import Project, Runs, state_of
 
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs, state_of
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import judge
 from tidegate.iceberg.origins import read_origins

@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 import pytest
-from conftest import Project, Runs, state_of
 
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs, state_of
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights

@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FAIL_POINTS, Project, Runs, state_of
 
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs, state_of
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.errors import PlatformError
@@ -77,10 +77,8 @@ def replays(api: AirflowApi) -> Replays:
 
 
 @pytest.fixture(autouse=True)
-def clean(catalog: None) -> Iterator[None]:
+def clean(catalog: None, fail_points: Path) -> None:
     """The tests read the table; no fail point outlives one."""
-    yield
-    disarm(FAIL_POINTS)
 
 
 def body(api: AirflowApi, pipeline: str = TOPIC) -> dict[str, Any]:
@@ -236,19 +234,19 @@ def test_a_run_id_stands_for_what_it_was_first_asked(api: AirflowApi, replays: R
 
 
 def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
-    project: Project, api: AirflowApi, platform: Platform, replays: Replays, kafka: dict[str, str]
+    project: Project, fail_points: Path, api: AirflowApi, platform: Platform, replays: Replays, kafka: dict[str, str]
 ) -> None:
     """One load's process is killed before its write and fails for good, then the Spark server dies under the next replay."""
     live = Runs(api, TOPIC)
     produce(kafka, read_flights(1000), topic=TOPIC)
-    arm(FAIL_POINTS, "before-write", "kill")
+    arm(fail_points, "before-write", "kill")
     first = api.trigger(replays.dag_id, {"batches": "1..3", "parallel": 2})
-    assert wait_until(lambda: reached(FAIL_POINTS, "before-write") is not None, 300, poll_s=0.1)
+    assert wait_until(lambda: reached(fail_points, "before-write") is not None, 300, poll_s=0.1)
     beside = api.trigger(TOPIC)  # the schedule goes on
-    arm(FAIL_POINTS, "before-write", "kill")  # the retry of the first, or another load: whoever comes first
+    arm(fail_points, "before-write", "kill")  # the retry of the first, or another load: whoever comes first
     assert live.ended(beside)["state"] in ("success", "failed")
     ended = replays.ended(first)
-    disarm(FAIL_POINTS)
+    disarm(fail_points)
     if ended["state"] == "failed":
         assert ended["tasks"]["verify"] == "upstream_failed"
         assert api.why_failed(replays.dag_id, first).startswith("load (chunk ")
@@ -263,7 +261,8 @@ def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
     killed = next(s.pid for s in platform.status() if s.name == "spark")
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
-    subprocess.run([TIDEGATE, "up"], cwd=project.root, check=True, capture_output=True, env=dict(os.environ))
+    environment = {**os.environ, **project.environment}
+    subprocess.run([TIDEGATE, "up"], cwd=project.root, check=True, capture_output=True, env=environment)
     produce(kafka, read_flights(300), topic=TOPIC)
     assert live.run()["state"] == "success"
     assert replays.ended(second)["state"] == "success"  # its load waited for the server

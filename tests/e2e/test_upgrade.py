@@ -16,12 +16,13 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
-from batches import gaps, ranges_of_batches
-from catalogs import let_pyiceberg_find
-from conftest import Project, Runs
-from fixtures.make_state import SHOPS, produce
-from fixtures.saved_state import SAVED, restore, variables
 
+from tests.batches import gaps, ranges_of_batches
+from tests.catalogs import let_pyiceberg_find
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs
+from tests.fixtures.make_state import SHOPS, produce
+from tests.fixtures.saved_state import SAVED, restore, variables
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.audit.oracle import Verdict, judge

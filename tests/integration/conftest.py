@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from catalogs import let_pyiceberg_find
 
+from tests.catalogs import let_pyiceberg_find
 from tidegate.kafka.settings import planning_client
 from tidegate.local import Platform
 

@@ -9,8 +9,8 @@ import confluent_kafka as ck
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
-from topics import make_topic, make_topic_again, transact, write
 
+from tests.topics import make_topic, make_topic_again, transact, write
 from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaError, TopicNotFound
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from topics import make_topic, write
 
+from tests.topics import make_topic, write
 from tidegate.core.audit.oracle import judge
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.offsets.ranges import OffsetRange

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from private_broker import PrivateBroker, new_broker, new_member, running
-from topics import make_topic, write
 
+from tests.integration.private_broker import PrivateBroker, new_broker, new_member, running
+from tests.topics import make_topic, write
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog
 from tidegate.core.load.receipt import LoadId, Receipt

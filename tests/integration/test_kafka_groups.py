@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import confluent_kafka as ck
 import pytest
-from topics import make_topic
 
+from tests.topics import make_topic
 from tidegate.core.errors import BrokerUnavailable, KafkaError
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.groups import commit_offsets, committed_offsets

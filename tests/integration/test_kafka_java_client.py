@@ -13,8 +13,8 @@ from typing import Any
 import pyspark
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-from token_endpoint import token_endpoint
 
+from tests.integration.token_endpoint import token_endpoint
 from tidegate.kafka.settings import spark_client
 from tidegate.local import jars
 

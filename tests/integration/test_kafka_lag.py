@@ -7,9 +7,9 @@ import time
 
 import confluent_kafka as ck
 import pytest
-import topics
 from confluent_kafka.admin import AdminClient
 
+from tests import topics
 from tidegate.core.errors import CursorBeyondLog, PartitionsDeleted
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.groups import committed_offsets

@@ -13,11 +13,11 @@ import jwt
 import pytest
 from confluent_kafka import admin
 from confluent_kafka.admin import AdminClient
-from private_broker import new_broker, running
 from pyspark.sql import SparkSession
-from token_endpoint import token_endpoint
-from topics import make_topic, write
 
+from tests.integration.private_broker import new_broker, running
+from tests.integration.token_endpoint import token_endpoint
+from tests.topics import make_topic, write
 from tidegate.core.errors import KafkaAuthFailed
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.kafka.brokers import AdminBrokers

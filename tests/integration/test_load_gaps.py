@@ -10,12 +10,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import topics
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.cimpl import TopicPartition as Position
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
+from tests import topics
 from tidegate.core.errors import ReceiptMismatch
 from tidegate.core.load.job import LoadJob, LoadResult, Split
 from tidegate.core.load.receipt import Observed

@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from loading import SPARK_JOBS, load, rows
 from pyspark.sql import SparkSession
-from topics import make_topic, write
 
+from tests.integration.loading import SPARK_JOBS, load, rows
+from tests.topics import make_topic, write
 from tidegate.core.errors import BrokerUnavailable, OffsetsOutOfRange, SinkFull, SparkJobFailed, TidegateError, TopicNotFound
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Observed

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from loading import load, rows
 from pyspark.sql.connect.logging import logger
-from topics import make_topic, write
 
+from tests.integration.loading import load, rows
+from tests.topics import make_topic, write
 from tidegate.core.errors import SinkMisfit, SparkJobFailed, TransformError
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange

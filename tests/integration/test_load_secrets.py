@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from topics import make_topic, write
 
+from tests.topics import make_topic, write
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local import Platform, spark_connect

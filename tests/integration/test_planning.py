@@ -9,10 +9,10 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
-import topics
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from tests import topics
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source, StartTime
 from tidegate.core.errors import OffsetsExpired, TopicNotFound, TopicRecreated
 from tidegate.core.load.receipt import LoadId, Receipt

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
-from topics import make_topic_again
 
+from tests.topics import make_topic_again
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
 from tidegate.core.errors import ReceiptMismatch, RequestError
 from tidegate.core.load.job import LoadJob, LoadResult

@@ -13,9 +13,9 @@ from pathlib import Path
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
-from private_broker import PrivateBroker, new_broker, running
-from topics import make_topic, write
 
+from tests.integration.private_broker import PrivateBroker, new_broker, running
+from tests.topics import make_topic, write
 from tidegate.core.errors import BrokerUnavailable, KafkaError, OffsetsOutOfRange
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks

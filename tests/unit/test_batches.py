@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from batches import BatchVerdict, Key, Ranges, Sums, gaps, judge_sums, ranges_of_batches
 
+from tests.batches import BatchVerdict, Key, Ranges, Sums, gaps, judge_sums, ranges_of_batches
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.cursor import Cursor

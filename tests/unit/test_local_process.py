@@ -219,10 +219,10 @@ def test_a_hung_server_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_server_outlives_whoever_started_it(tmp_path: Path) -> None:
     """Another process starts it and ends; we find it by its pid file."""
     starter = (
-        "import sys; sys.path[:0] = [sys.argv[1]]; from pathlib import Path; import test_local_process as t;"
-        "t.server(Path(sys.argv[2]), t.READY_THEN_SLEEP).start()"
+        "import sys; from pathlib import Path; from tests.unit import test_local_process as t;"
+        "t.server(Path(sys.argv[1]), t.READY_THEN_SLEEP).start()"
     )
-    subprocess.run([sys.executable, "-c", starter, str(Path(__file__).parent), str(tmp_path)], check=True)
+    subprocess.run([sys.executable, "-c", starter, str(tmp_path)], check=True, cwd=Path(__file__).parents[2])
     made = server(tmp_path, READY_THEN_SLEEP)
     assert made.state == "running"
     made.stop()

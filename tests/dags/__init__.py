@@ -1,0 +1,1 @@
+"""DAGs, operators and the Variable store with Airflow as a library."""

@@ -1,0 +1,1 @@
+"""The whole platform, driven as users drive it."""

@@ -1,0 +1,1 @@
+"""Transforms, loads and the sink with a classic Spark session."""

@@ -1,0 +1,1 @@
+"""Without a JVM, a broker or a database."""
