@@ -1,4 +1,4 @@
-"""What a table's own commits say, and which committed batches the table does not hold.
+"""What a table's own commits prove, and which committed batches the table does not hold.
 
 A committed batch can leave its table: somebody drops or renames the table, rolls it back, or points the pipeline at another
 one. The schedule must not go on as if nothing had happened. But a table is healthy whose snapshots were expired, or whose files
@@ -48,7 +48,7 @@ class TableHistory:
 
     `exists` is False where the catalog has no such table. `complete` is True where the oldest of them is the first commit of
     the table, and False where older ones have expired. `owners` are the pipelines that the table's properties name. `has_rows`
-    says whether the current state holds rows.
+    is whether the current state holds rows.
     """
 
     commits: tuple[TableCommit, ...] = ()
@@ -116,7 +116,7 @@ def _receipt(commit: TableCommit) -> Receipt:
 class Missing:
     """What the cursor has committed and the table does not hold: ranges, the batches they belong to, and why it is believed.
 
-    `by_batch` says that rows are known by their batch.
+    `by_batch` is set where rows are known by their batch.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -193,7 +193,7 @@ def find_missing(
     boxes = list(files()) if history.commits else []
     by_batch = doubted[0].get("batch") is not None
     receipts = [r for r in history.receipts(cursor.pipeline) if not other_topics(r.load.topic_ids, cursor.topic_ids)]
-    verdicts = [_verdict(told, history, batches, boxes, receipts) for told in doubted]
+    verdicts = [_verdict(commit, history, batches, boxes, receipts) for commit in doubted]
     if all(verdict == "held" for verdict in verdicts):
         return None
     if by_batch:
@@ -208,28 +208,28 @@ def find_missing(
 
 
 def _verdict(
-    told: Mapping[str, Any],
+    commit: Mapping[str, Any],
     history: TableHistory,
     batches: Mapping[int, SavedRange],
     boxes: Sequence[Box],
     receipts: Sequence[Receipt],
 ) -> Literal["held", "lost", "unclear"]:
-    """What the table says of a batch whose commit is no ancestor of its state.
+    """Whether the table holds a batch whose commit is no ancestor of its state.
 
-    Rows that a replay has loaded since say nothing of what else there was.
+    Rows that a replay has loaded since prove nothing of what else there was.
     """
-    before = told["committed_at_ms"] - CLOCKS_APART_MS
-    if history.complete or any(commit.committed_at_ms < before for commit in history.commits):
+    before = commit["committed_at_ms"] - CLOCKS_APART_MS
+    if history.complete or any(other.committed_at_ms < before for other in history.commits):
         return "lost"  # the lineage is known from before it on, so the commit has not expired
-    plan = batches.get(told["seq"])
-    if not told["rows"] or plan is None:
+    plan = batches.get(commit["seq"])
+    if not commit["rows"] or plan is None:
         return "held"
     replayed = [r for receipt in receipts if receipt.load.replay is not None for r in receipt.load.ranges]
-    wanted = without(plan.to_load, replayed)
-    if not wanted or (told.get("batch") is not None and wanted != merged(plan.to_load)):
+    expected = without(plan.to_load, replayed)
+    if not expected or (commit.get("batch") is not None and expected != merged(plan.to_load)):
         return "unclear"
-    looked_for = boxes_of(wanted) if told.get("batch") is None else _batch_boxes(told["seq"])
-    return "held" if _touched(looked_for, boxes) else "lost"
+    bounds = boxes_of(expected) if commit.get("batch") is None else _batch_boxes(commit["seq"])
+    return "held" if _touched(bounds, boxes) else "lost"
 
 
 def _missing_offsets(
@@ -252,7 +252,7 @@ def _missing_batches(
 ) -> tuple[OffsetRange, ...]:
     """What the batches have read that are neither in a receipt of exactly their ranges nor, by their number, in a data file.
 
-    Batches whose saved ranges were pruned are told by the offsets before the oldest saved range.
+    Batches whose saved ranges were pruned are known by the offsets before the oldest saved range.
     """
     known = [box for box in boxes if None not in box.span]
     by_number = {plan.seq: plan for plan in plans}
@@ -290,7 +290,7 @@ def _committed(cursor: Cursor, plans: Iterable[SavedRange]) -> tuple[OffsetRange
 
 
 def _offsets_in(boxes: Iterable[Box]) -> list[OffsetRange]:
-    """The offsets between the bounds of each data file that says which partition it is of."""
+    """The offsets between the bounds of each data file of one known partition."""
     found = []
     for box in boxes:
         ((topic, _), (partition, _), (first, last)) = box.columns

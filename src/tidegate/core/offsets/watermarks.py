@@ -26,7 +26,7 @@ class Watermarks:
 
 
 def other_topics(known: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
-    """The ids in `found` of topics that have another id in `known`. A topic whose id nobody tells is taken for the same."""
+    """The ids in `found` of topics that have another id in `known`. A topic without a known id is taken for the same."""
     return {topic: found[topic] for topic, topic_id in known.items() if found.get(topic, topic_id) != topic_id}
 
 
@@ -35,7 +35,7 @@ def check_same_topics(known: Mapping[str, str], found: Mapping[str, str], *, sin
 
     Args:
         known: topic ids that the offsets belong to.
-        found: what the brokers say now.
+        found: the ids that the brokers have now.
         since: what happened under the known ids, for the error.
         fix: the error's fix.
 

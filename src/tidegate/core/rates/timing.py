@@ -41,7 +41,7 @@ class BatchTiming:
 
     @staticmethod
     def between(records: int, bound: int | None, *, due_ms: int, started_ms: int, ended_ms: int, load_s: float) -> BatchTiming:
-        """The timing of a run between these times (epoch ms), which two clocks may have told: no span is negative."""
+        """The timing of a run between these times (epoch ms), which two clocks may have measured: no span is negative."""
         return BatchTiming(
             records,
             bound,

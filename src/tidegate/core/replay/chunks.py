@@ -30,7 +30,7 @@ MOST_CHUNKS = 1000
 
 
 def live(receipts: Sequence[Receipt]) -> list[tuple[Receipt, tuple[OffsetRange, ...]]]:
-    """Which offsets' rows each receipt still stands for, the newest first: a later load has replaced what it loaded too.
+    """Which offsets of each receipt are live, the newest first: a later load has replaced what it loaded too.
 
     Args:
         receipts: the oldest commit first.

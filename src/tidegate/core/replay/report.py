@@ -53,15 +53,15 @@ class ReplayReport:
 
     def lines(self) -> list[str]:
         """The same for people."""
-        told = [f"{tp}: {count:,} offsets" for tp, count in sorted(self.records.items())]
+        lines = [f"{tp}: {count:,} offsets" for tp, count in sorted(self.records.items())]
         size = "bytes unknown" if self.bytes is None else f"about {self.bytes:,} bytes"
         time = "time unknown: no rate was observed" if self.seconds is None else f"about {self.seconds:,.0f} s"
-        told.append(f"in all {sum(self.records.values()):,} offsets, {size}, {self.chunks} chunks, {time}")
-        told += [f"no longer retained, left out: {r} = {r.count:,} offsets" for r in self.lost]
+        lines.append(f"in all {sum(self.records.values()):,} offsets, {size}, {self.chunks} chunks, {time}")
+        lines += [f"no longer retained, left out: {r} = {r.count:,} offsets" for r in self.lost]
         if self.landed:
-            told.append(f"landed by an earlier run of the same replay, not repeated: {self.landed:,} offsets")
-        told += [f"replaces {r.rows:,} rows of {r.load} ({r.offsets:,} offsets, by {r.transform})" for r in self.replaces]
-        return told
+            lines.append(f"landed by an earlier run of the same replay, not repeated: {self.landed:,} offsets")
+        lines += [f"replaces {r.rows:,} rows of {r.load} ({r.offsets:,} offsets, by {r.transform})" for r in self.replaces]
+        return lines
 
 
 def report_on(past: Past, saved: SavedReplay, receipts: list[Receipt], landed: int) -> ReplayReport:

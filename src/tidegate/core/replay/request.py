@@ -37,7 +37,7 @@ PARAMETERS = (
     "transform",
     "accept_loss",
 )
-"""What a trigger of a replay may say."""
+"""The parameters that a trigger of a replay may have."""
 
 
 @dataclass(frozen=True, order=True)
@@ -113,7 +113,7 @@ class ReplayRequest:
 
     @property
     def digest(self) -> str:
-        """8 hex digits that stand for what is replayed into what by what; how many at once does not change that."""
+        """8 hex digits of what is replayed, into what, by what; how many at once does not change that."""
         words = {name: value for name, value in self.to_json().items() if name != "parallel"}
         return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:8]
 

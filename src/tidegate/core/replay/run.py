@@ -8,8 +8,8 @@
 A replay never moves the cursor and never goes past it. What it does to the table is the law's: a chunk's rows are replaced.
 Each refusal is one `RequestError` that names the valid bounds, and comes before anything is written.
 
-A DAG run owns its replay for ever, and a run id stands for what it was first asked. Another run with the same request goes on
-where an unfinished one stopped: it plans anew, and leaves out what that one has landed. Pure: on ports, as
+A DAG run owns its replay for ever, and a run id keeps the request that it was first used for. Another run with the same
+request goes on where an unfinished one stopped: it plans anew, and leaves out what that one has landed. Pure: on ports, as
 `tidegate.core.schedule.run`.
 """
 
@@ -37,14 +37,14 @@ from tidegate.core.schedule.topics import check_topics
 from tidegate.core.state.ledger import run_key
 
 DEFAULT_CHUNK = 1_000_000
-"""Offsets of a chunk where neither the request nor the pipeline's `max_records` says."""
+"""Offsets of a chunk where neither the request nor the pipeline's `max_records` sets it."""
 
 
 @dataclass(frozen=True)
 class PlannedReplay:
     """A saved replay: `planned` now, or this run's `own` from an earlier try.
 
-    `todo` are the chunks to load now. `redo` says that they are all there already, and somebody asks for them again.
+    `todo` are the chunks to load now. `redo` is set where all of them have landed, and somebody asks for them again.
     """
 
     saved: SavedReplay
@@ -72,7 +72,7 @@ def plan_replay(
         RequestError: what is asked for cannot be replayed, or the pipeline's file does not allow it; the message names what can
             be.
         StateError: the schedule cannot be read or believed.
-        KafkaError: the brokers cannot tell the watermarks.
+        KafkaError: the brokers do not answer.
         SinkError: the table's history cannot be read.
     """
     check_permitted(pipeline, request.table, request.transform)
@@ -197,10 +197,10 @@ def _own(past: Past, run_id: str) -> PlannedReplay | None:
 
 
 def _check_same_request(saved: SavedReplay, asked: ReplayRequest, *, again: str) -> None:
-    """A run id that was used before stands for what was asked then.
+    """A run id that was used before keeps the request of then.
 
     Raises:
-        RequestError: something else is asked now; `again` says how to ask for that.
+        RequestError: something else is asked now; `again` is how to ask for that.
     """
     before, now = saved.request, asked.to_json()
     if before != now:
@@ -259,8 +259,8 @@ def _chunks(past: Past, request: ReplayRequest, selection: tuple[OffsetRange, ..
 
 
 def _in_order(past: Past, receipts: list[Receipt]) -> list[tuple[OffsetRange, ...]]:
-    """What each load that still stands has written, in the order of the stream: where a chunk may end without cutting files."""
-    standing = live([r for r in receipts if past.same_topics(r.load.topic_ids)])
+    """What each live load has written, in the order of the stream: where a chunk may end without cutting files."""
+    live_loads = live([r for r in receipts if past.same_topics(r.load.topic_ids)])
     begun: dict[TopicPartition, tuple[list[int], list[int]]] = {}
     for seq, receipt in past.batches().items():
         for r in receipt.load.ranges:
@@ -273,7 +273,7 @@ def _in_order(past: Past, receipts: list[Receipt]) -> list[tuple[OffsetRange, ..
         at = bisect_right(starts, r.from_offset)
         return seqs[at - 1] if at else 0
 
-    return sorted((ranges for _, ranges in standing), key=lambda ranges: (min(map(batch_at, ranges)), ranges))
+    return sorted((ranges for _, ranges in live_loads), key=lambda ranges: (min(map(batch_at, ranges)), ranges))
 
 
 def _check_whole(past: Past, selection: tuple[OffsetRange, ...]) -> dict[int, Chunk]:

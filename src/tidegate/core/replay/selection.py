@@ -1,6 +1,6 @@
-"""Which offsets a replay means: its request, resolved and checked against what the schedule and the table say of the past.
+"""Which offsets a replay means: its request, resolved and checked against the schedule and the table.
 
-Every fault of every partition is told in one refusal, with the bounds of what can be replayed.
+One refusal names every fault of every partition, with the bounds of what can be replayed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.core.state.ledger import Ledger, Listing
 
 @dataclass(frozen=True)
 class Past:
-    """What the schedule and the table say of the past of one pipeline; `receipts` are its table's, the oldest commit first."""
+    """The past of one pipeline, from the schedule and the table; `receipts` are its table's, the oldest commit first."""
 
     pipeline: Pipeline
     ledger: Ledger
@@ -59,9 +59,9 @@ class Past:
         Batches whose topics were created again since are left out.
         """
         found = {seq: receipt.load.ranges for seq, receipt in self.batches().items()}
-        told = {r.load.seq for r in self.receipts if r.load.replay is None}
+        with_receipt = {r.load.seq for r in self.receipts if r.load.replay is None}
         for key in self.listing.ranges:
-            if key.seq <= self.cursor.seq and key.seq not in told:
+            if key.seq <= self.cursor.seq and key.seq not in with_receipt:
                 saved = self.ledger.saved_range(key.key)
                 if saved.to_load and self.same_topics(saved.topic_ids):
                     found[key.seq] = saved.to_load
@@ -87,7 +87,7 @@ def select(past: Past, request: ReplayRequest) -> tuple[tuple[OffsetRange, ...],
 
     Raises:
         RequestError: it means none, or some that cannot be replayed; the message names the valid bounds.
-        StateError, KafkaError: the schedule or the brokers cannot tell.
+        StateError, KafkaError: the schedule or the brokers cannot be read.
     """
     if request.from_ms is not None or request.until_ms is not None:
         watermarks = _watermarks(past, {tp.topic for tp in past.cursor.offsets})
@@ -228,13 +228,13 @@ def _by_run(past: Past, run_id: str) -> tuple[OffsetRange, ...]:
 def _by_versions(past: Past, versions: str) -> list[OffsetRange]:
     wants = wanted_versions(versions)
     until = [OffsetRange(tp.topic, tp.partition, 0, offset) for tp, offset in past.cursor.offsets.items()]
-    standing = live([r for r in past.receipts if past.same_topics(r.load.topic_ids)])
-    found = [r for receipt, ranges in standing if wants(receipt.load.transform) for r in common(ranges, until)]
+    live_loads = live([r for r in past.receipts if past.same_topics(r.load.topic_ids)])
+    found = [r for receipt, ranges in live_loads if wants(receipt.load.transform) for r in common(ranges, until)]
     if not found:
-        there = sorted({receipt.load.transform for receipt, _ in standing})
+        loaded_by = sorted({receipt.load.transform for receipt, _ in live_loads})
         raise RequestError(
             f"no row of {past.pipeline.sink.table} was loaded by a version {versions}",
-            fix=f"Its rows were loaded by {some(there) or 'nothing that is still known'}",
+            fix=f"Its rows were loaded by {some(loaded_by) or 'nothing that is still known'}",
         )
     return found
 

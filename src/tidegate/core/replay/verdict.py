@@ -46,7 +46,7 @@ def verify_replay(saved: SavedReplay, *, sink: SinkReader, brokers: Brokers, lev
     Raises:
         ReceiptMismatch: chunks are missing, or were made by different versions of the transform; the message names them.
         TopicRecreated: a topic is not the one that the replay was planned for.
-        SinkError, KafkaError: the table or the brokers cannot tell.
+        SinkError, KafkaError: the table or the brokers cannot be read.
     """
     receipts = sink.receipts(saved.table, saved.pipeline)
     landed = landed_chunks(saved, receipts)

@@ -29,7 +29,7 @@ from tidegate.core.state.saved_range import SavedRange
 
 @dataclass(frozen=True)
 class RequireCursorAt:
-    """The cursor has committed batch `seq`, and stands at `offsets` for these partitions, of topics with these ids.
+    """The cursor has committed batch `seq`, and is at `offsets` in these partitions, of topics with these ids.
 
     It does not know the `absent` partitions, and was not rebuilt since: its `generation` is the one that the range was planned
     under.

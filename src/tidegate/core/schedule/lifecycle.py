@@ -1,8 +1,8 @@
 """The life of a batch, as one table: its states, and what each event does in each of them.
 
 `docs/lifecycle.md` is made from this table by `make docs`. A property test drives `tidegate.core.schedule.run` through every
-event in every order and holds the result against it. A crash is no event: what a state says is saved already, so the next call
-continues.
+event in every order and holds the result against it. A crash is no event: a state is saved when it begins,
+so the next call continues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Event(StrEnum):
 
 @dataclass(frozen=True)
 class Transition:
-    """In `state`, `event` leads to `then`; `does` says how, in a few words."""
+    """In `state`, `event` leads to `then`; `does` describes it in a few words."""
 
     state: State
     event: Event

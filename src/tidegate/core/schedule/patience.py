@@ -22,19 +22,19 @@ from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, SparkUnavai
 T = TypeVar("T")
 
 AWAY = (BrokerUnavailable, SinkUnavailable, SparkUnavailable)
-"""What a server that is away is told as; every other error is one of what was asked of it."""
+"""The errors of a server that is away; every other error concerns what was asked of it."""
 FIRST_S = 1.0
 LONGEST_S = 15.0
 
 
 def is_away(error: TidegateError) -> bool:
-    """Whether the error says that a server is away."""
+    """Whether the error means that a server is away."""
     return isinstance(error, AWAY)
 
 
 @dataclass
 class Patience:
-    """How long one try waits for servers that are away; tells one line when a server goes, and one when it is back.
+    """How long one try waits for servers that are away; reports one line when a server goes, and one when it is back.
 
     Args:
         for_s: seconds, from the first absence; 0 does not wait.
@@ -58,7 +58,7 @@ class Patience:
         """What the step returns, once the servers that it needs answer.
 
         Raises:
-            TidegateError: what the step raised, where `waits_for` says no, or the time is over.
+            TidegateError: what the step raised, where `waits_for` is false, or the time is over.
         """
         while True:
             try:

@@ -120,7 +120,7 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
         now_ms: the time, epoch ms, for limits that depend on it.
 
     Raises:
-        OffsetsOutOfRange: the cursor and the log do not fit (a subclass says how); never read around.
+        OffsetsOutOfRange: the cursor and the log do not fit (each case has its subclass); never read around.
         RequestError: `policy.until` or the start names an unknown partition, or an offset outside what can be read.
     """
     recreated = _recreated(cursor, watermarks, policy)
@@ -168,19 +168,19 @@ def _retired(
     stopping = [tp for tp in gone if tp.topic not in recreated]
     unread = [tp for tp in stopping if tp in policy.left_out]
     if unread and policy.on_deleted == "stop":
-        told = some(map(str, unread), NAMED)
+        names = some(map(str, unread), NAMED)
         raise PartitionsLeftOut(
-            f"the pipeline's file does not read {told} any more, which the cursor of {cursor.pipeline} has read",
+            f"the pipeline's file does not read {names} any more, which the cursor of {cursor.pipeline} has read",
             fix="Name the topic in `source` again, or set `source.on_deleted: retire`, which drops it from the cursor and "
             "leaves its rows in the table; a topic with another name is a new topic, and begins at `source.start`",
-            partitions=told,
+            partitions=names,
         )
     if stopping and policy.on_deleted == "stop":
-        told = some(map(str, stopping), NAMED)
+        names = some(map(str, stopping), NAMED)
         raise PartitionsDeleted(
-            f"{told} is gone, which the cursor of {cursor.pipeline} reads",
+            f"{names} is gone, which the cursor of {cursor.pipeline} reads",
             fix="Restore the topic, or let `source.on_deleted: retire` drop what is gone from the cursor",
-            partitions=told,
+            partitions=names,
         )
     return tuple(gone)
 
@@ -192,11 +192,11 @@ def _expired(
     accepted = policy.accepted.loss if policy.accepted else ()
     open_loss = [r for r in lost if not covers(accepted, [r])]
     if open_loss:
-        told = ", ".join(f"{r} = {r.count} offsets" for r in open_loss)
+        lost_ranges = ", ".join(f"{r} = {r.count} offsets" for r in open_loss)
         raise OffsetsExpired(
-            f"retention deleted records before {cursor.pipeline} read them: {told}",
+            f"retention deleted records before {cursor.pipeline} read them: {lost_ranges}",
             fix=f"Nothing was skipped. To record the loss and go on, run `tidegate accept loss {cursor.pipeline}`",
-            lost=told,
+            lost=lost_ranges,
         )
     return frozenset(r.topic_partition for r in lost)
 

@@ -1,6 +1,6 @@
 """The note of a DAG run, which Airflow's UI shows first.
 
-It tells what the run read and, where it failed, what failed, the fix, and what the next run does.
+It contains what the run read and, where it failed, what failed, the fix, and what the next run does.
 
 Pure: the standard library only. `tidegate.airflow.notes` writes it, `tidegate ledger show` reads it back.
 """
@@ -83,8 +83,8 @@ def failed_runs(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _told(text: str | None) -> str:
-    told = [line for line in (text or "").splitlines() if line.startswith(FAILED)]
-    return told[-1] if told else "Failed; see the logs of its tasks."
+    failures = [line for line in (text or "").splitlines() if line.startswith(FAILED)]
+    return failures[-1] if failures else "Failed; see the logs of its tasks."
 
 
 def _sentence(text: str) -> str:

@@ -15,7 +15,7 @@ class Accepted:
     """What an operator has accepted for one batch, the one with sequence number `seq`, and for no other.
 
     `loss` are ranges that retention deleted unread; `recreated` are topics with the id under which they are to start anew;
-    `absent` are committed ranges that the table does not hold any more, `gone` says that there is no table any more.
+    `absent` are committed ranges that the table does not hold any more, `gone` is set where there is no table any more.
     """
 
     seq: int

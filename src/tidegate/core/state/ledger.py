@@ -41,7 +41,7 @@ MOST_BYTES = 1_000_000
 
 
 def run_key(run_id: str) -> str:
-    """The part of a key that stands for a DAG run: readable where possible, unique always."""
+    """The part of a key that names a DAG run: readable where possible, unique always."""
     # no masked word holds a digit, so none can arise around one
     readable = MASKED.sub("0", re.sub(r"[^a-z0-9]+", "-", run_id.lower()).strip("-"))
     return f"{readable[:60]}-{_digest(run_id)}".lstrip("-")

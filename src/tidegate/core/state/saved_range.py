@@ -40,7 +40,7 @@ class SavedRange:
 
     `limits` are the limits in force when it was planned; `jumped` and `retired` as in `Plan`; `adopted_from` is the run whose
     uncommitted range this run took over; `generation` is the cursor's. `others` are the cursor's positions of the partitions
-    that the batch does not read, so that its receipt tells the whole cursor. `absent` is what an operator accepted to be
+    that the batch does not read, so that its receipt has the whole cursor. `absent` is what an operator accepted to be
     missing in the table when it was planned, `present` what of the cursor's absent ranges the table held then.
     """
 
