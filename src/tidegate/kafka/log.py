@@ -11,8 +11,8 @@ from typing import Any
 import confluent_kafka as ck
 
 from tidegate.core.errors import BrokerUnavailable, OffsetsOutOfRange
+from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.ports import IsolationLevel
 from tidegate.core.schedule.plan import Watermarks
 from tidegate.kafka.client import KEPT, LOST, MOVING, UNREACHABLE, meaning, settings_refused, topic_configs
 
