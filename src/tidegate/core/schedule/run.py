@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tidegate.core.audit.table import Missing, TableHistory
-from tidegate.core.config.pipeline import Pipeline, Source, StartOffsets
+from tidegate.core.config.pipeline import Pipeline, Source
+from tidegate.core.config.times import StartOffsets
 from tidegate.core.errors import CursorLost, RequestError, TopicNotFound, WatermarksUnstable
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition

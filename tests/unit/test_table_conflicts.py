@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.config.ownership import table_faults
 from tidegate.core.config.pipeline import Pipeline, Replay, Sink, Source
+from tidegate.core.config.table_conflicts import table_faults
 
 
 def pipeline(name: str, source: Source, shared_with: Sequence[str] = (), table: str = "lake.a.t", **more: Any) -> Pipeline:

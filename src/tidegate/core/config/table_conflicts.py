@@ -1,8 +1,8 @@
-"""Whose table is whose: what the pipelines' files say of each other.
+"""Conflicts between pipeline files: which of them would write into one table and must not.
 
-A load replaces the rows of its ranges, whoever wrote them. So a table belongs to one pipeline, unless the files of several name
-each other (`sink.shared_with`), and then no two of them read the same partition. What the table itself says of its owners is
-read by `tidegate.spark.ownership`.
+A load replaces the rows of its ranges, whichever pipeline wrote them. So a table belongs to one pipeline, unless the files of
+several pipelines name each other (`sink.shared_with`), and then no two of them read the same partition. The owners that the
+table itself names, in its properties, are checked by each load.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tidegate.core.errors import some
 
 def table_faults(pipelines: Iterable[Pipeline]) -> dict[str, list[str]]:
     """What is wrong with the tables of these pipelines, by the name of the pipeline: the setting, and a sentence."""
-    found: dict[str, list[str]] = {}
+    faults: dict[str, list[str]] = {}
     for one, other in combinations(sorted(pipelines, key=lambda p: p.name), 2):
         for this, that in ((one, other), (other, one)):
             fault = _fault(this, that)
             if fault is not None:
-                found.setdefault(this.name, []).append(fault)
-    return found
+                faults.setdefault(this.name, []).append(fault)
+    return faults
 
 
 def _fault(this: Pipeline, that: Pipeline) -> str | None:
@@ -38,26 +38,27 @@ def _fault(this: Pipeline, that: Pipeline) -> str | None:
     if silent:
         missing = " and ".join(f"{name}.yaml" for name in sorted(silent))
         return f"sink.table: {also}; {own}, or let both name each other in sink.shared_with (missing in {missing})"
-    common = _common(this.source, that.source)
+    common = _read_by_both(this.source, that.source)
     if common:
         return f"sink.table: {also}, and both read {some(common)}: a load of one would delete the rows of the other; {own}"
     return None
 
 
-def _common(this: Source, that: Source) -> list[str]:
-    """What both read, as far as their files name it: topics, or partitions of a topic. None is every partition."""
-    one, other = _named(this), _named(that)
-    found = []
-    for topic in sorted(one.keys() & other.keys()):
-        mine, theirs = one[topic], other[topic]
-        if mine is None or theirs is None:
-            found.append(f"topic {topic}")
+def _read_by_both(this: Source, that: Source) -> list[str]:
+    """The topics, and the partitions of a topic, that both files name."""
+    of_this, of_that = _partitions_by_topic(this), _partitions_by_topic(that)
+    common = []
+    for topic in sorted(of_this.keys() & of_that.keys()):
+        one, other = of_this[topic], of_that[topic]
+        if one is None or other is None:
+            common.append(f"topic {topic}")
         else:
-            found += [f"{topic}-{partition}" for partition in sorted(mine & theirs)]
-    return found
+            common += [f"{topic}-{partition}" for partition in sorted(one & other)]
+    return common
 
 
-def _named(source: Source) -> dict[str, frozenset[int] | None]:
+def _partitions_by_topic(source: Source) -> dict[str, frozenset[int] | None]:
+    """The topics that a file names, each with the partitions that it names; None is every partition."""
     if source.assign is not None:
-        return {topic: frozenset(numbers) for topic, numbers in source.assign.items()}
+        return {topic: frozenset(partitions) for topic, partitions in source.assign.items()}
     return dict.fromkeys(source.topics or ())
