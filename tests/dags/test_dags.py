@@ -189,7 +189,7 @@ def test_pipelines_that_write_into_one_table_unasked_are_import_errors_of_their_
     _, serialized, errors = parse(dags)
     assert serialized == {}
     assert errors.keys() == {"pipelines/again.yaml", "pipelines/flights.yaml"}
-    assert "lake.demo.flights is the table of pipeline flights, too" in errors["pipelines/again.yaml"]
+    assert "lake.demo.flights is also the table of pipeline flights" in errors["pipelines/again.yaml"]
 
 
 def check_form(params: Any, conf: dict[str, Any], *, valid: bool) -> None:

@@ -433,7 +433,7 @@ def test_files_that_name_one_table_are_broken_unless_they_share_it(tmp_path: Pat
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(settings))
     found = {file.stem: value for file, value in load_pipelines(tmp_path).items()}
     assert {name for name, value in found.items() if isinstance(value, ConfigError)} == {"one", "two"}
-    assert f"{tmp_path.name}/one.yaml: sink.table: lake.a.t is the table of pipeline two, too" in str(found["one"])
+    assert f"{tmp_path.name}/one.yaml: sink.table: lake.a.t is also the table of pipeline two" in str(found["one"])
 
 
 def test_a_broken_file_leaves_the_others(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def test_two_files_with_one_table_name_each_other(one: Sequence[str], other: Seq
     found = table_faults([pipeline("b", topics("u"), other, "lake.A.t"), pipeline("a", topics("t"), one)])
     assert set(found) == {"a", "b"}
     (fault,) = found["a"]
-    assert fault.startswith("sink.table: lake.a.t is the table of pipeline b, too; write into a table of its own, or let both")
-    assert fault.endswith(f"name each other in sink.shared_with (missing in {missing})")
+    assert fault.startswith("sink.table: lake.a.t is also the table of pipeline b; choose another table, or let both")
+    assert fault.endswith(f"name the other pipeline in sink.shared_with (missing in {missing})")
 
 
 @pytest.mark.parametrize(

@@ -29,15 +29,17 @@ def _fault(this: Pipeline, that: Pipeline) -> str | None:
     table = this.sink.table
     if table.lower() != that.sink.table.lower():
         if that.writes(table):
-            return f"sink.table: replays of pipeline {that.name} may write into {table}; write into a table of another name"
+            return f"sink.table: replays of pipeline {that.name} may write into {table}; choose a table of another name"
         return None
-    also, own = f"{table} is the table of pipeline {that.name}, too", "write into a table of its own"
+    also, own = f"{table} is also the table of pipeline {that.name}", "choose another table"
     if "batch" in (this.identity, that.identity):
         return f"sink.table: {also}, and with `identity: batch` a table belongs to one pipeline; {own}"
-    silent = [p.name for p, q in ((this, that), (that, this)) if q.name not in p.sink.shared_with]
-    if silent:
-        missing = " and ".join(f"{name}.yaml" for name in sorted(silent))
-        return f"sink.table: {also}; {own}, or let both name each other in sink.shared_with (missing in {missing})"
+    without = [p.name for p, q in ((this, that), (that, this)) if q.name not in p.sink.shared_with]
+    if without:
+        missing = " and ".join(f"{name}.yaml" for name in sorted(without))
+        return (
+            f"sink.table: {also}; {own}, or let both files name the other pipeline in sink.shared_with (missing in {missing})"
+        )
     common = _read_by_both(this.source, that.source)
     if common:
         return f"sink.table: {also}, and both read {some(common)}: a load of one would delete the rows of the other; {own}"
