@@ -1,6 +1,6 @@
 """Reading the folder of pipeline files.
 
-A file that is not valid yields its error, so that one broken file never hides the others.
+A file that is not valid yields its error, so that one invalid file never hides the others.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Any
 
 import yaml
 
-from tidegate.core.config.ownership import table_faults
-from tidegate.core.config.pipeline import Pipeline, parse_pipeline
+from tidegate.core.config.parse import parse_pipeline
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.table_conflicts import table_faults
 from tidegate.core.errors import ConfigError
 
 
 class _Loader(yaml.SafeLoader):
-    """Notes the keys that a mapping holds twice, of which YAML would silently take the last."""
+    """Records the keys that a mapping repeats, of which PyYAML would silently take the last."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -48,15 +49,15 @@ def load_pipeline(file: Path) -> Pipeline:
         raise ConfigError(f"{shown}: cannot be read: {error}", file=shown) from error
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
-        where = f"line {at.line + 1}, column {at.column + 1}: " if at else ""
-        raise ConfigError(f"{shown}: not valid YAML: {where}{error.problem or error.context}", file=shown) from error
+        place = f"line {at.line + 1}, column {at.column + 1}: " if at else ""
+        raise ConfigError(f"{shown}: not valid YAML: {place}{error.problem or error.context}", file=shown) from error
     except Exception as error:  # a value that its YAML type does not take (2013-13-45) raises whatever Python does
         problem = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"{shown}: not valid YAML: {problem}", file=shown) from error
     if settings is None:
-        raise ConfigError(f"{shown}: is empty: it needs source, transform and sink", file=shown)
-    twice = [f'{shown}: line {line}: the key "{key}" is there twice' for line, key in loader.repeated]
-    return parse_pipeline(file.stem, settings, file=shown, found=twice)
+        raise ConfigError(f"{shown}: is empty; source, transform and sink are required", file=shown)
+    repeated = [f'line {line}: the key "{key}" is repeated; keep one of the two' for line, key in loader.repeated]
+    return parse_pipeline(file.stem, settings, file=shown, yaml_faults=repeated)
 
 
 def shown_as(file: Path) -> str:
@@ -65,30 +66,30 @@ def shown_as(file: Path) -> str:
 
 
 def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
-    """Every `*.yaml` in the folder, sorted by name, as a pipeline or as what is wrong with it, also beside the others.
+    """Every `*.yaml` in the folder, sorted by name: a pipeline, or what is wrong with the file, alone or beside the others.
 
-    A `*.yml` or `*.YAML` is a fault: it would be passed over without a word. Pipelines that share a pool all get the fewest
-    slots that one of them gives it.
+    A `*.yml` or `*.YAML` is a fault, since it would silently not be read. Pipelines that share a pool all get the fewest slots
+    that one of them gives it.
     """
-    found: dict[Path, Pipeline | ConfigError] = {}
+    by_file: dict[Path, Pipeline | ConfigError] = {}
     for file in sorted(folder.glob("*.yaml")):
         try:
-            found[file] = load_pipeline(file)
+            by_file[file] = load_pipeline(file)
         except ConfigError as error:
-            found[file] = error
+            by_file[file] = error
     for file in sorted(f for f in folder.glob("*.*") if f.suffix != ".yaml" and f.suffix.lower() in (".yml", ".yaml")):
-        found[file] = ConfigError(
+        by_file[file] = ConfigError(
             f"{shown_as(file)}: is not read: rename it to {file.stem}.yaml", file=shown_as(file), faults=1
         )
-    valid = {file: p for file, p in found.items() if isinstance(p, Pipeline)}
+    valid = {file: p for file, p in by_file.items() if isinstance(p, Pipeline)}
     slots: dict[str, int] = {}
     for pipeline in valid.values():
         slots[pipeline.pool] = min(pipeline.sink.slots, slots.get(pipeline.pool, pipeline.sink.slots))
     for file, pipeline in valid.items():
-        found[file] = replace(pipeline, sink=replace(pipeline.sink, slots=slots[pipeline.pool]))
+        by_file[file] = replace(pipeline, sink=replace(pipeline.sink, slots=slots[pipeline.pool]))
     faults = table_faults(valid.values())
-    for file in found:
+    for file in by_file:
         if file.stem in faults:
-            told = [f"{shown_as(file)}: {fault}" for fault in faults[file.stem]]
-            found[file] = ConfigError("\n".join(told), file=shown_as(file), faults=len(told))
-    return found
+            lines = [f"{shown_as(file)}: {fault}" for fault in faults[file.stem]]
+            by_file[file] = ConfigError("\n".join(lines), file=shown_as(file), faults=len(lines))
+    return by_file

@@ -25,7 +25,8 @@ from tidegate.airflow.dag_factory import _validate, pipeline_dag, replay_dag
 from tidegate.airflow.operators import LoadOperator, _interval, _request
 from tidegate.airflow.replay_operators import LoadChunkOperator
 from tidegate.airflow.retries import RetryWhatCanHeal
-from tidegate.core.config.pipeline import Pipeline, Sink, Source, parse_pipeline
+from tidegate.core.config.parse import parse_pipeline
+from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, ConfigError, TopicNotFound
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.schedule.run import Request
@@ -125,10 +126,9 @@ def test_what_airflow_refuses_is_the_import_error_of_one_file_whoever_finds_it(
     text = (dags / "pipelines" / "flights.yaml").read_text().replace("tags: [demo]", "")
     file.write_text(f"{text.replace('lake.demo.flights', 'lake.demo.refused')}{setting}\n")
     if by_airflow:
-        monkeypatch.setattr("tidegate.core.config.pipeline.is_schedule", lambda _: True)
-        monkeypatch.setattr("tidegate.core.config.pipeline._is_text", lambda *_: True)
-        monkeypatch.setattr("tidegate.core.config.pipeline.math.isfinite", lambda _: True)
-        monkeypatch.setattr("tidegate.core.config.pipeline.MOST_SECONDS", float("inf"))
+        monkeypatch.setattr("tidegate.core.config.values.is_schedule", lambda _: True)
+        monkeypatch.setattr("tidegate.core.config.rules.is_text", lambda *_: True)
+        monkeypatch.setattr("tidegate.core.config.rules.is_finite_between", lambda *_: True)
     _, serialized, errors = parse(dags)
     assert set(serialized) == {"flights", "flights__replay"}
     assert errors.keys() == {"pipelines/refused.yaml"}
@@ -189,7 +189,7 @@ def test_pipelines_that_write_into_one_table_unasked_are_import_errors_of_their_
     _, serialized, errors = parse(dags)
     assert serialized == {}
     assert errors.keys() == {"pipelines/again.yaml", "pipelines/flights.yaml"}
-    assert "lake.demo.flights is the table of pipeline flights, too" in errors["pipelines/again.yaml"]
+    assert "lake.demo.flights is also the table of pipeline flights" in errors["pipelines/again.yaml"]
 
 
 def check_form(params: Any, conf: dict[str, Any], *, valid: bool) -> None:

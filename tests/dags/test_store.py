@@ -12,7 +12,7 @@ from airflow.api_fastapi.core_api.datamodels.variables import VariableResponse
 from airflow.sdk import Variable
 
 from tidegate.airflow.store import VariableStore
-from tidegate.core.config.pipeline import MASKED_WORDS
+from tidegate.core.config.names import MASKED_WORDS
 from tidegate.core.errors import StateMasked, StateUnavailable
 from tidegate.core.state.codec import decode, encode
 

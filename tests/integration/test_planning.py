@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests import topics
-from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source, StartTime
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.core.config.times import StartTime
 from tidegate.core.errors import OffsetsExpired, TopicNotFound, TopicRecreated
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import TopicPartition

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source, StartOffsets, StartTime
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.core.config.times import StartOffsets, StartTime
 from tidegate.core.errors import (
     CommitConflict,
     CursorBeyondLog,

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import re
 import shlex
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 from croniter import croniter
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.core.config.pipeline import (
-    POOL_DESCRIPTION,
-    Limits,
-    Pipeline,
-    Sink,
-    Source,
-    StartOffsets,
-    StartTime,
-    json_schema,
-    parse_pipeline,
-    pool_command,
-)
+from tidegate.core.config.model import Section, members
+from tidegate.core.config.parse import parse_pipeline
+from tidegate.core.config.pipeline import POOL_DESCRIPTION, Limits, Pipeline, Sink, Source, pool_command
 from tidegate.core.config.schedules import is_schedule
+from tidegate.core.config.schema import json_schema
+from tidegate.core.config.times import StartOffsets, StartTime
+from tidegate.core.config.values import FUNCTION
 from tidegate.core.errors import ConfigError
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.pipelines import load_pipeline, load_pipelines
@@ -66,34 +63,41 @@ def test_a_fault_names_file_setting_expectation_and_value() -> None:
     [
         ({"source": {}}, "exactly one of topics, pattern and assign, got 0"),
         ({"sink": {"table": "a.b.c", "shared_with": "orders"}}, "list of different names of pipelines"),
-        ({"sink": {"table": "a.b.c", "shared_with": ["Orders"]}}, "list of different names of pipelines"),
-        ({"sink": {"table": "a.b.c", "shared_with": ["x", "x"]}}, "list of different names of pipelines"),
-        ({"replay": {"tables": ["orders"]}}, "list of different tables"),
-        ({"replay": {"transforms": ["orders"]}}, "list of different functions"),
+        ({"sink": {"table": "a.b.c", "shared_with": ["Orders"]}}, "sink.shared_with[0]: expected the name of a pipeline"),
+        ({"sink": {"table": "a.b.c", "shared_with": ["x", "x"]}}, 'sink.shared_with[1]: "x" is in the list already'),
+        ({"replay": {"tables": "orders"}}, "list of different tables"),
+        ({"replay": {"tables": ["orders"]}}, "replay.tables[0]: expected catalog.namespace.table"),
+        ({"replay": {"transforms": "orders"}}, "list of different functions"),
+        ({"replay": {"transforms": ["orders"]}}, "replay.transforms[0]: expected module:function"),
         ({"source": {"topics": []}}, "list of different topic names"),
-        ({"source": {"topics": ["a", "a"]}}, "list of different topic names"),
-        ({"source": {"topics": ["a b"]}}, "list of different topic names"),
+        ({"source": {"topics": ["a", "a"]}}, 'source.topics[1]: "a" is in the list already; remove one'),
+        (
+            {"source": {"topics": ["a b"]}},
+            "source.topics[0]: expected the name of a topic (1 to 249 letters, digits, dots, _ and -",
+        ),
         ({"source": {"topics": "a"}}, "list of different topic names"),
         ({"source": {"topics": ["a"], "start": "now"}}, 'expected "earliest", "latest", {timestamp'),
         ({"source": {"topics": ["a"], "connection": " "}}, "id of an Airflow connection"),
         ({"source": "a"}, "source: expected a mapping"),
         ({"source": {"topics": ["a"], "pattern": "b"}}, "exactly one of topics, pattern and assign, got 2"),
-        ({"source": {"topics": ["a"], "exclude": ["b"]}}, "exclude: goes with pattern"),
+        ({"source": {"topics": ["a"], "exclude": ["b"]}}, "source.exclude: requires source.pattern"),
         ({"source": {"pattern": 5}}, "a regular expression"),
         ({"source": {"pattern": ""}}, "a regular expression"),
-        ({"source": {"assign": {"a": []}}}, "partitions by topic"),
-        ({"source": {"assign": {"a": [-1]}}}, "partitions by topic"),
-        ({"source": {"assign": {"a": [1, 1]}}}, "partitions by topic"),
+        ({"source": {"assign": []}}, "partitions by topic"),
+        ({"source": {"assign": {}}}, "partitions by topic"),
+        ({"source": {"assign": {"a": []}}}, "source.assign.a: expected a list of different partitions, such as [0, 3], got []"),
+        ({"source": {"assign": {"a": [0, -1]}}}, "source.assign.a[1]: expected the number of a partition"),
+        ({"source": {"assign": {"a": [1, 1]}}}, "source.assign.a[1]: 1 is in the list already"),
         ({"source": {"topics": ["a"], "start": {"timestamp": []}}}, "timestamp: 2013"),
         ({"source": {"topics": ["a"], "start": {"offsets": {"a": {"0": -1}}}}}, "timestamp: 2013"),
         ({"source": {"topics": ["a"], "start": {"when": 1}}}, "timestamp: 2013"),
         ({"source": {"topics": ["a"], "isolation_level": "none"}}, "read_committed"),
         ({"source": {"topics": ["a"], "on_deleted": "skip"}}, '"stop" or "retire"'),
         ({"source": {"topics": ["a"], "contiguous": "yes"}}, "true or false"),
-        ({"limits": {"max_delay_s": 5}}, "goes with min_records"),
+        ({"limits": {"max_delay_s": 5}}, "limits.max_delay_s: requires limits.min_records"),
         ({"split": {"min_partitions": 0}}, "positive integer"),
         ({"limits": {"max_record": 5}}, "did you mean max_records"),
-        ({"zzz": 1}, "zzz: not a setting here"),
+        ({"zzz": 1}, "zzz: not a setting, expected one of description, group"),
         ({"limits": {"max_records": True}}, "positive integer"),
         ({"limits": {"max_records": 0}}, "positive integer"),
         ({"sink": {"table": "orders"}}, "catalog.namespace.table"),
@@ -102,19 +106,20 @@ def test_a_fault_names_file_setting_expectation_and_value() -> None:
         ({"schedule": "every day"}, "five cron fields"),
         ({"schedule": 5}, "five cron fields"),
         ({"identity": "row"}, '"origin" or "batch"'),
-        ({"retries": -1}, "0 or more"),
+        ({"retries": -1}, "from 0 to 1000"),
         ({"retry_delay_s": "x"}, "number of seconds"),
         ({"timeout_s": 0}, "positive integer"),
-        ({"tags": [1]}, "list of texts"),
+        ({"tags": 1}, "list of texts of 1 to 100 characters"),
+        ({"tags": [1]}, "tags[0]: expected a text of 1 to 100 characters"),
         ({"description": ["x" * 200]}, "..."),
-        ({"source": {"topics": [".."]}}, "list of different topic names"),
-        ({"source": {"assign": {".": [0]}}}, "partitions by topic"),
-        ({"source": {"assign": {"a": [2**31]}}}, "partitions by topic"),
-        ({"tags": ["x" * 101]}, "list of texts of 1 to 100 characters"),
-        ({"tags": [""]}, "list of texts"),
+        ({"source": {"topics": [".."]}}, "source.topics[0]: expected the name of a topic"),
+        ({"source": {"assign": {".": [0]}}}, 'as each key, got "."'),
+        ({"source": {"assign": {"a": [2**31]}}}, "source.assign.a[0]: expected the number of a partition, from 0 to 2^31 - 1"),
+        ({"tags": ["x" * 101]}, "tags[0]: expected a text of 1 to 100 characters"),
+        ({"tags": ["a", ""]}, "tags[1]: expected a text of 1 to 100 characters"),
         ({"description": "x" * 1001}, "at most 1000 characters"),
         ({"group": ""}, "name of a consumer group"),
-        ({"retries": 1001}, "at most 1000"),
+        ({"retries": 1001}, "from 0 to 1000"),
         ({"retry_delay_s": 10**9}, "366 days"),
         ({"timeout_s": 10**9}, "366 days"),
         ({"sink": {"table": "lake.a.b", "slots": 2**31}}, "below 2^31"),
@@ -161,9 +166,36 @@ def test_any_value_is_shown_in_short() -> None:
     for _ in range(40):
         bomb = [bomb] * 9
     for value in (endless, {date(2013, 1, 1): 1}, bomb):
-        with pytest.raises(ConfigError, match="tags: expected a list") as caught:
-            parse({**MINIMAL, "tags": value})
+        with pytest.raises(ConfigError, match="description: expected a text") as caught:
+            parse({**MINIMAL, "description": value})
         assert len(str(caught.value)) < 300
+        with pytest.raises(ConfigError, match="tags") as caught:
+            parse({**MINIMAL, "tags": value})
+        assert max(map(len, str(caught.value).splitlines())) < 300
+
+
+def test_each_entry_that_is_at_fault_is_named_up_to_five_of_a_list() -> None:
+    """Entries that are accepted are not; the rest is counted."""
+    with pytest.raises(ConfigError) as caught:
+        parse({**MINIMAL, "source": {"topics": ["a b", "a", "c d"]}})
+    assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["source.topics[0]", "source.topics[2]"]
+    for source in ({"topics": ["a b"] * 12}, {"assign": {"a": [-1] * 5, **{f"a {n}": [0] for n in range(11)}}}):
+        with pytest.raises(ConfigError) as caught:
+            parse({**MINIMAL, "source": source})
+        lines = str(caught.value).splitlines()
+        assert len(lines) == caught.value.fields["faults"] == 6
+        (name,) = source
+        assert lines[-1] == f"pipelines/orders.yaml: source.{name}: {7 if name == 'topics' else 11} more entries are not valid"
+
+
+def test_what_is_missing_is_named_with_what_is_expected() -> None:
+    """A setting with its form, a section with its purpose."""
+    with pytest.raises(ConfigError) as caught:
+        parse({"source": {"topics": ["a"]}})
+    assert str(caught.value).splitlines() == [
+        f"pipelines/orders.yaml: transform: required, but missing; expected {FUNCTION.expected}",
+        "pipelines/orders.yaml: sink: required, but missing; expected a mapping of settings. Where the rows go: the table.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -238,8 +270,8 @@ def test_a_key_that_is_there_twice_is_a_fault_with_its_line(tmp_path: Path) -> N
         load_pipeline(file)
     shown = f"{tmp_path.name}/orders.yaml"
     assert sorted(str(caught.value).splitlines()) == [
-        f'{shown}: line 2: the key "table" is there twice',
-        f'{shown}: line 4: the key "transform" is there twice',
+        f'{shown}: line 2: the key "table" is repeated; keep one of the two',
+        f'{shown}: line 4: the key "transform" is repeated; keep one of the two',
     ]
     file.write_text("transform: m:f\nsink: {<<: {table: lake.a.b}, table: lake.a.c}\nsource: {topics: [a]}\n")
     assert load_pipeline(file).sink.table == "lake.a.c"
@@ -336,6 +368,42 @@ def test_schema_and_validator_agree_on_what_is_valid(change: dict[str, object]) 
     assert isinstance(parse(settings).limits, Limits)
 
 
+SCHEMA = jsonschema.Draft202012Validator(json_schema())
+PATHS = [
+    (member.name, *inner)
+    for member in members(Pipeline)
+    for inner in ([(part.name,) for part in members(member.kind)] if isinstance(member, Section) else [()])
+]
+WORDS = st.text(max_size=5) | st.sampled_from(
+    ["orders", "lake.a.b", "m:f", "@daily", "0 0 * * *", "o.*", "latest", "timestamp", "2013-01-01", "one", "any", "batch",
+     "stop", "retire", "read_uncommitted", ".", ".."]
+)  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from([2**31, 2**63, 0.5, 1e9, float("inf")]) | WORDS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(WORDS, inner, max_size=2)
+        | st.fixed_dictionaries({"offsets": st.dictionaries(WORDS, st.dictionaries(st.just("0"), inner))})
+    ),
+    max_leaves=4,
+)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=".".join)
+@settings(max_examples=30, deadline=None)
+@given(value=VALUES)
+def test_the_schema_accepts_whatever_the_validator_accepts(path: tuple[str, ...], value: object) -> None:
+    """Of every setting: an editor never marks a value that is valid."""
+    file: dict[str, Any] = copy.deepcopy({**MINIMAL, "limits": {"min_records": 5}})
+    if path in {("source", "pattern"), ("source", "exclude"), ("source", "assign")}:
+        file["source"] = {"pattern": "o.*"} if path[1] == "exclude" else {}
+    section = file.setdefault(path[0], {}) if path[1:] else file
+    section[path[-1]] = value
+    with contextlib.suppress(ConfigError):
+        parse(file)
+        SCHEMA.validate(file)
+
+
 def test_the_schema_beside_the_pipelines_is_the_librarys() -> None:
     """`tidegate check --schema` writes it."""
     written = (REPO / "dags" / "pipelines" / "pipeline.schema.json").read_text()
@@ -365,7 +433,7 @@ def test_files_that_name_one_table_are_broken_unless_they_share_it(tmp_path: Pat
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(settings))
     found = {file.stem: value for file, value in load_pipelines(tmp_path).items()}
     assert {name for name, value in found.items() if isinstance(value, ConfigError)} == {"one", "two"}
-    assert f"{tmp_path.name}/one.yaml: sink.table: lake.a.t is the table of pipeline two, too" in str(found["one"])
+    assert f"{tmp_path.name}/one.yaml: sink.table: lake.a.t is also the table of pipeline two" in str(found["one"])
 
 
 def test_a_broken_file_leaves_the_others(tmp_path: Path) -> None:
@@ -387,7 +455,7 @@ def test_what_is_no_yaml_is_told_by_line_and_an_empty_file_as_empty(tmp_path: Pa
     for name, text, told in (
         ("cut", "source: {topics: [a]\nsink: 1\n", r"cut.yaml: not valid YAML: line 2, column 1: expected ',' or '}', but got"),
         ("date", "source: 2013-13-45\n", r"date.yaml: not valid YAML: month must be in 1..12"),
-        ("empty", "# nothing yet\n", r"empty.yaml: is empty: it needs source, transform and sink"),
+        ("empty", "# nothing yet\n", r"empty.yaml: is empty; source, transform and sink are required"),
     ):
         (tmp_path / f"{name}.yaml").write_text(text)
         with pytest.raises(ConfigError, match=told) as caught:

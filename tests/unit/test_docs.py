@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.core import errors
 from tidegate.core.config import reference
-from tidegate.core.config.pipeline import json_schema
+from tidegate.core.config.schema import json_schema
 
 REPO = Path(__file__).parents[2]
 REFUSALS = (REPO / "docs" / "exactly-once.md").read_text().split("## What is refused")[1].split("\n## ")[0]

@@ -142,8 +142,8 @@ UNSECURED = {"sasl.oauthbearer.method": "default", "enable.sasl.oauthbearer.unse
         ({"sasl.oauthbearer.method": "default"}, "method to oidc"),
         ({**UNSECURED}, "no principal.*principal=NAME"),
         ({**UNSECURED, "sasl.oauthbearer.config": "principal="}, "no principal"),
-        ({**UNSECURED, "sasl.oauthbearer.config": "principal=a role=b"}, "what is unknown"),
-        ({**UNSECURED, "sasl.oauthbearer.config": "principal=a extension_x1=b"}, "what is unknown"),
+        ({**UNSECURED, "sasl.oauthbearer.config": "principal=a role=b"}, "an unknown setting"),
+        ({**UNSECURED, "sasl.oauthbearer.config": "principal=a extension_x1=b"}, "an unknown setting"),
         ({"sasl.oauthbearer.client.secret": ""}, r"needs sasl\.oauthbearer\.client\.secret"),
         ({"sasl.oauthbearer.extensions": "a"}, "list of name=value"),
         ({"sasl.mechanism": "PLAIN"}, r"sasl\.username and sasl\.password"),
@@ -182,7 +182,7 @@ def test_keys_travel_inline_encrypted_or_in_a_store() -> None:
 def test_a_pem_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     """A DER file is a usual mistake."""
     (tmp_path / "der").write_bytes(b"\x30\x82\xff")
-    with pytest.raises(ConfigError, match="it is no text"):
+    with pytest.raises(ConfigError, match="it is not a text file"):
         java({**PLAIN, "ssl.ca.location": str(tmp_path / "der")})
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.config.pipeline import MASKED_WORDS
+from tidegate.core.config.names import MASKED_WORDS
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.state.ledger import Ledger, is_of_run, run_key
 from tidegate.core.state.saved_range import SavedRange

@@ -13,7 +13,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.core.config.pipeline import LONGEST_POOL, POOL_DESCRIPTION, Pipeline, pool_command
+from tidegate.core.config.names import LONGEST_POOL
+from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, pool_command
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun

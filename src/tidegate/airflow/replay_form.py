@@ -11,7 +11,8 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from tidegate.core.config.pipeline import TABLE, TRANSFORM, Pipeline
+from tidegate.core.config.names import TABLE, TRANSFORM
+from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.replay.request import BATCHES, VERSIONS
 from tidegate.core.replay.run import DEFAULT_CHUNK
 

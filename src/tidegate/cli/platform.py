@@ -23,7 +23,8 @@ from tidegate.cli.shared import (
     show_progress,
     show_report,
 )
-from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, json_schema, pool_command
+from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, pool_command
+from tidegate.core.config.schema import json_schema
 from tidegate.core.errors import ConfigError, PlatformError
 from tidegate.pipelines import load_pipelines
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidegate.cli.shared import HERE, AsJson, Name, Project, err, now_ms, open_remote, out, show_progress, the_pipeline
-from tidegate.core.config.pipeline import Pipeline, epoch_ms
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.times import epoch_ms
 from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, RequestError, SinkUnavailable, StateMasked
 from tidegate.core.replay.request import ReplayRequest, check_permitted
 

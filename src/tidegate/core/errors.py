@@ -2,26 +2,26 @@
 
     TidegateError
     ├── ConfigError            a pipeline file or a setting is not valid
-    ├── RequestError           what was asked for (a trigger's parameter, a command's argument) is not valid
+    ├── RequestError           a parameter of a trigger, or an argument of a command, is not valid
     ├── PlatformError          the embedded platform cannot start or is not running
     ├── KafkaError
     │   ├── BrokerUnavailable      no broker answers                                   (retryable)
     │   ├── KafkaAuthFailed        the broker refuses the credentials
     │   ├── TopicNotFound          a topic of the pipeline does not exist
-    │   └── WatermarksUnstable     the log's ends go up and down right now             (retryable)
+    │   └── WatermarksUnstable     two reads of the log's ends contradict each other   (retryable)
     ├── StateError
     │   ├── StateUnavailable       the store of Variables does not answer              (retryable)
     │   ├── StateCorrupt           a saved value is not what was written
-    │   │   └── StateMasked            Airflow's API hides a part of it that is needed
-    │   ├── CursorLost             no cursor, though the sink holds this pipeline's receipts
-    │   ├── RangeForgotten         a run of long ago was cleared, and nothing is known of its range any more
-    │   └── CommitConflict         the cursor is not where this commit requires it
-    ├── OffsetsOutOfRange      saved offsets and the log do not fit
+    │   │   └── StateMasked            Airflow's API masks a part of it that is needed
+    │   ├── CursorLost             no cursor, although the sink holds receipts of this pipeline
+    │   ├── RangeForgotten         an old run was cleared whose range is no longer saved anywhere
+    │   └── CommitConflict         the cursor is not at the position that this commit requires
+    ├── OffsetsOutOfRange      saved offsets and the topic's log contradict each other
     │   ├── OffsetsExpired         retention deleted records before they were read
     │   ├── CursorBeyondLog        the log ends before the cursor (truncation, unclean election)
     │   ├── TopicRecreated         the topic was deleted and created again
-    │   ├── PartitionsDeleted      a partition or topic of the cursor is gone
-    │   └── PartitionsLeftOut      the pipeline's file does not name a partition of the cursor any more
+    │   ├── PartitionsDeleted      a partition or topic of the cursor no longer exists
+    │   └── PartitionsLeftOut      the pipeline's file no longer names a partition of the cursor
     ├── TransformError         a transform cannot be imported, or breaks its contract
     ├── SparkError
     │   ├── SparkUnavailable       the Spark server does not answer, or died           (retryable)
@@ -29,16 +29,16 @@
     │   └── SparkJobFailed         the job ran and failed                              (retryable)
     └── SinkError
         ├── SinkUnavailable        the catalog or the storage does not answer          (retryable)
-        ├── SinkFull               no space left where the table's files are
-        ├── SinkMisfit             the table's schema does not fit the rows
+        ├── SinkFull               no space is left in the storage of the table
+        ├── SinkMisfit             the table cannot take the rows: its schema, identity or owner
         ├── TableLost              the table does not hold what the cursor has committed
-        ├── SinkConflict           other commits changed the same data files meanwhile  (retryable)
+        ├── SinkConflict           another commit changed the same data files           (retryable)
         ├── ReceiptMissing         the load ended, but the sink holds no receipt of it (retryable)
         └── ReceiptMismatch        the receipt does not cover the range
 
-Each error carries `fields` (what happened, to what), `fix` (what to do next, one sentence) and `retryable` (whether the
-same call may succeed without anybody acting). "Failed" and "state unknown" are different: the second is retryable, since
-every load replaces its range and every commit checks the cursor.
+Each error carries `fields` (the topic, table, batch … that it is about), `fix` (what to do next, in one sentence) and
+`retryable` (whether the same call may succeed later without any action). "Failed" and "state unknown" are different: the second
+is retryable, since every load replaces its range and every commit checks the cursor.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TidegateError(Exception):
 
     @staticmethod
     def from_dict(value: dict[str, Any]) -> TidegateError:
-        """The error that `to_dict` described, of the same class; an unknown name gives a plain `TidegateError`."""
+        """The inverse of `to_dict`: an error of the same class, or a plain `TidegateError` where the class is unknown."""
         kind = _by_name().get(str(value.get("error")), TidegateError)
         return kind(str(value.get("message", "unknown error")), fix=str(value.get("fix", "")), **dict(value.get("fields", {})))
 
@@ -85,7 +85,7 @@ class ConfigError(TidegateError):
 
 
 class RequestError(TidegateError):
-    """What was asked for is not valid; nothing was changed."""
+    """A parameter of a trigger, or an argument of a command, is not valid; nothing was changed."""
 
 
 class PlatformError(TidegateError):
@@ -93,7 +93,7 @@ class PlatformError(TidegateError):
 
 
 class KafkaError(TidegateError):
-    """Kafka cannot give what a plan needs."""
+    """Kafka cannot provide what a plan needs."""
 
 
 class BrokerUnavailable(KafkaError):
@@ -111,47 +111,47 @@ class TopicNotFound(KafkaError):
 
 
 class WatermarksUnstable(KafkaError):
-    """The log's ends differ between two reads; a broker is recovering."""
+    """Two reads of the log's ends contradict each other, as while a broker recovers."""
 
     retryable = True
 
 
 class StateError(TidegateError):
-    """The saved schedule cannot be read, believed or changed."""
+    """Saved state cannot be read, trusted or changed."""
 
 
 class StateUnavailable(StateError):
-    """The store does not answer; missing and unreadable are never the same."""
+    """The store does not answer; a value that cannot be read is never taken for a missing one."""
 
     retryable = True
 
 
 class StateCorrupt(StateError):
-    """A saved value is not what was written (copy, version, shape)."""
+    """A saved value is not what was written: its copy, version or fields are wrong."""
 
 
 class StateMasked(StateCorrupt):
-    """Airflow's API hides a part of a saved value; inside Airflow it is whole."""
+    """Airflow's API masks a part of a saved value; inside Airflow the value is complete."""
 
 
 class CursorLost(StateError):
-    """There is no cursor, but the pipeline has run before."""
+    """There is no cursor, although the pipeline has run before."""
 
 
 class RangeForgotten(StateError):
-    """A run that ran before was cleared, and neither a Variable nor the table knows its range any more."""
+    """A run was cleared whose range is neither in a Variable nor in the table's snapshots any more."""
 
 
 class CommitConflict(StateError):
-    """The cursor is not where the commit requires it; nothing was changed."""
+    """The cursor is not at the position that the commit requires; nothing was changed."""
 
 
 class OffsetsOutOfRange(TidegateError):
-    """Saved offsets and the topic's log do not fit together."""
+    """Saved offsets and the topic's log contradict each other."""
 
 
 class OffsetsExpired(OffsetsOutOfRange):
-    """Retention deleted records that were not read yet."""
+    """Retention deleted records before they were read."""
 
 
 class CursorBeyondLog(OffsetsOutOfRange):
@@ -159,15 +159,15 @@ class CursorBeyondLog(OffsetsOutOfRange):
 
 
 class TopicRecreated(OffsetsOutOfRange):
-    """A topic was deleted and created again: its offsets mean other records now."""
+    """A topic was deleted and created again: the same offsets are other records."""
 
 
 class PartitionsDeleted(OffsetsOutOfRange):
-    """A partition that the cursor knows is gone."""
+    """A partition of the cursor no longer exists."""
 
 
 class PartitionsLeftOut(OffsetsOutOfRange):
-    """A partition that the cursor knows is not named by the pipeline's file any more."""
+    """The pipeline's file no longer names a partition of the cursor."""
 
 
 class TransformError(TidegateError):
@@ -195,7 +195,7 @@ class SparkJobFailed(SparkError):
 
 
 class SinkError(TidegateError):
-    """The table cannot take the rows, or cannot be asked."""
+    """The table cannot take the rows, or cannot be read."""
 
 
 class SinkUnavailable(SinkError):
@@ -205,19 +205,19 @@ class SinkUnavailable(SinkError):
 
 
 class SinkFull(SinkError):
-    """No space is left where the table's files are."""
+    """No space is left in the storage of the table."""
 
 
 class SinkMisfit(SinkError):
-    """The table's schema does not fit what is to be written."""
+    """The table cannot take the rows: its schema or identity is another, or it belongs to another pipeline."""
 
 
 class TableLost(SinkError):
-    """The table is gone, or does not hold the batches that the cursor has committed."""
+    """The table does not exist, or does not hold the batches that the cursor has committed."""
 
 
 class SinkConflict(SinkError):
-    """Another commit changed the data files that this one replaces, between the look at them and the commit. Nothing landed."""
+    """Another commit changed the data files that this one replaces, after they were read. Nothing was written."""
 
     retryable = True
 
@@ -232,17 +232,17 @@ class ReceiptMismatch(SinkError):
     """The sink's receipt does not cover the range that was planned."""
 
 
-def some(told: Iterable[str], most: int = 5, separator: str = ", ") -> str:
-    """For a message: the first few, and how many more there are."""
-    words = list(told)
+def some(items: Iterable[str], most: int = 5, separator: str = ", ") -> str:
+    """For a message: the first few items, and how many more there are."""
+    words = list(items)
     return separator.join([*words[:most], *([f"and {len(words) - most} more"] if len(words) > most else [])])
 
 
 def _by_name() -> dict[str, type[TidegateError]]:
-    found: dict[str, type[TidegateError]] = {}
-    waiting: list[type[TidegateError]] = [TidegateError]
-    while waiting:
-        kind = waiting.pop()
-        found[kind.__name__] = kind
-        waiting.extend(kind.__subclasses__())
-    return found
+    kinds: dict[str, type[TidegateError]] = {}
+    to_visit: list[type[TidegateError]] = [TidegateError]
+    while to_visit:
+        kind = to_visit.pop()
+        kinds[kind.__name__] = kind
+        to_visit.extend(kind.__subclasses__())
+    return kinds

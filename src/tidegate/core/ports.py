@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from tidegate.core.audit.table import TableHistory
 from tidegate.core.load.cutting import Box
 from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
-
-IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
 
 class StateStore(Protocol):

@@ -10,17 +10,16 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka import admin
 
 from tidegate.core.errors import BrokerUnavailable, ConfigError, TopicNotFound
+from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.kafka.client import Admin, LeaderMoving
-
-IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
 EARLIEST = admin.OffsetSpec.earliest()  # type: ignore[attr-defined, no-untyped-call]
 LATEST = admin.OffsetSpec.latest()  # type: ignore[attr-defined, no-untyped-call]

@@ -1,1 +1,1 @@
-"""What a pipeline file may say: its settings, schedules, topic patterns, and who owns a table."""
+"""Pipeline files: their settings and rules, the JSON Schema and docs page made of them, and conflicts between files."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import re
 from collections.abc import Iterator
-from typing import Any, cast
 
+from tidegate.core.config.model import Section, Setting, members
 from tidegate.core.config.pipeline import Pipeline
 
 
@@ -20,24 +20,32 @@ def page() -> str:
         "",
         "| setting | what it does | accepts | default |",
         "|---|---|---|---|",
-        *(f"| `{path}` | {does} | {accepts} | {default} |" for path, does, accepts, default in _settings(Pipeline, "")),
+        *(
+            f"| `{path}` | {_cell(setting.doc)} | {_cell(setting.rule.expected)} | {_default(setting)} |"
+            for path, setting in _settings(Pipeline, "")
+        ),
         "",
     ]
     return "\n".join(lines)
 
 
-def _settings(kind: type, path: str) -> Iterator[tuple[str, str, str, str]]:
-    for known in dataclasses.fields(cast("Any", kind)):
-        if "section" in known.metadata:
-            yield from _settings(known.metadata["section"], f"{path}{known.name}.")
-        elif known.metadata:
-            accepts = known.metadata["rule"].expected.replace("|", "\\|").replace("*", "\\*")
-            yield f"{path}{known.name}", known.metadata["doc"], accepts, _default(known)
+def _settings(kind: type, path: str) -> Iterator[tuple[str, Setting]]:
+    for member in members(kind):
+        if isinstance(member, Section):
+            yield from _settings(member.kind, f"{path}{member.name}.")
+        else:
+            yield f"{path}{member.name}", member
 
 
-def _default(known: dataclasses.Field[Any]) -> str:
-    if known.default is dataclasses.MISSING:
+def _cell(text: str) -> str:
+    """The text with what Markdown would read as markup escaped, outside of code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([|*<])", r"\\\1", part) for part in parts)
+
+
+def _default(setting: Setting) -> str:
+    if setting.required:
         return "required"
-    if known.default in (None, (), ""):
+    if setting.default in (None, (), ""):
         return ""
-    return f"`{json.dumps(known.default)}`"
+    return f"`{json.dumps(setting.default)}`"

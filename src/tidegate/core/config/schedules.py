@@ -1,7 +1,15 @@
-"""Which schedules a pipeline may have: Airflow's presets, and the cron expressions of five fields that Airflow can run.
+"""Which schedules a pipeline may have: Airflow's presets, and the cron expressions of five fields that have a next run.
 
-Airflow reads cron by croniter, in the processes that this must protect. The grammar here is a part of croniter's: whatever is
-accepted has a next run. Where day of month and day of week are both given, either will do, as in cron.
+Airflow reads cron expressions by croniter. The grammar here is a part of croniter's and is stricter, for three reasons:
+
+- croniter accepts expressions that never run: `0 0 31 2 *` is valid to it, and fails in the scheduler when the next run is
+  computed;
+- it accepts expressions that mean something else than they seem to: `5-5 * * * *` is every minute, a sixth field is seconds,
+  and `r` is a minute chosen at random, by each process anew;
+- pipeline files are validated where Airflow and croniter are not installed, by the same rules and with the same messages.
+
+A test shows that croniter finds a next run of whatever is accepted here. As in cron, an expression that restricts both the day
+of the month and the day of the week runs when either of them matches.
 
 Pure: the standard library only.
 """
@@ -19,12 +27,12 @@ _DAYS = {name: n for n, name in enumerate(["sun", "mon", "tue", "wed", "thu", "f
 _LONGEST_MONTH = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _ITEM = re.compile(r"(?:(?P<all>\*)|(?P<first>\d{1,2}|[a-z]{3})(?:-(?P<last>\d{1,2}|[a-z]{3}))?)(?:/(?P<step>\d{1,2}))?")
 _NTH = re.compile(r"(?:(?P<nth>\d|[a-z]{3})#[1-5]|l(?P<last>\d))")
-"""The n-th weekday of a month, and its last one."""
+"""An item that is the n-th weekday of a month, or its last one."""
 _ANY = ("*", "?")
 
 
 def is_schedule(text: str) -> bool:
-    """Whether Airflow can run it: a preset, or five cron fields that fit together."""
+    """Whether it is a preset, or five cron fields that together have a next run."""
     if text in PRESETS:
         return True
     fields = text.lower().split()
@@ -43,10 +51,9 @@ def is_schedule(text: str) -> bool:
 
 def _is_nth(field: str, months: set[int]) -> bool:
     """Whether each item is the n-th weekday of a month (`mon#2`) or its last one (`L5`). February need not have a fifth."""
-    found = [_NTH.fullmatch(item) for item in field.split(",")]
-    return all(match is not None and _number(match["nth"] or match["last"], 0, 7, _DAYS) is not None for match in found) and (
-        months != {2} or "#5" not in field
-    )
+    matches = [_NTH.fullmatch(item) for item in field.split(",")]
+    valid = all(match is not None and _number(match["nth"] or match["last"], 0, 7, _DAYS) is not None for match in matches)
+    return valid and (months != {2} or "#5" not in field)
 
 
 def _has_day(field: str, months: set[int]) -> bool:
@@ -55,16 +62,16 @@ def _has_day(field: str, months: set[int]) -> bool:
         return True
     days: set[int] = set()
     for item in field.split(","):
-        found = {1} if item == "l" else _numbers(item, 1, 31)
-        if found is None:
+        days_of_item = {1} if item == "l" else _numbers(item, 1, 31)
+        if days_of_item is None:
             return False
-        days |= found
+        days |= days_of_item
     return min(days) <= max(_LONGEST_MONTH[month] for month in months)
 
 
 def _numbers(field: str, low: int, high: int, names: dict[str, int] | None = None) -> set[int] | None:
     """All numbers of a field; None where it is not valid."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for item in field.split(","):
         match = _ITEM.fullmatch(item)
         if match is None:
@@ -77,8 +84,8 @@ def _numbers(field: str, low: int, high: int, names: dict[str, int] | None = Non
         # croniter reads a range of one number as every number
         if first is None or last is None or step == 0 or (match["last"] and first == last):
             return None
-        found.update(range(first, last + 1, step) if first <= last else {*range(first, high + 1), *range(low, last + 1)})
-    return found
+        numbers.update(range(first, last + 1, step) if first <= last else {*range(first, high + 1), *range(low, last + 1)})
+    return numbers
 
 
 def _number(text: str, low: int, high: int, names: dict[str, int] | None = None) -> int | None:

@@ -12,12 +12,11 @@ from typing import Any
 
 from tidegate.core.errors import RequestError
 from tidegate.core.load.receipt import Observed, Receipt
+from tidegate.core.offsets.isolation import ISOLATION_LEVELS
 from tidegate.core.offsets.ranges import OffsetRange, ranges_from_json, ranges_to_json
 from tidegate.core.state.codec import Shape
 from tidegate.core.state.cursor import Positions
 
-ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
-"""Kafka's own words: without or with the records of transactions that are open or were aborted."""
 IDENTITIES = ("origin", "batch")
 """What a row is known by: the record it came from, or, where the transform aggregates, the batch that made it."""
 

@@ -19,7 +19,7 @@ from tidegate.core.state.codec import Shape
 from tidegate.core.state.cursor import Positions
 
 PREFIX = "tidegate."
-BATCH = f"{PREFIX}batch"
+BATCH_PROPERTY = f"{PREFIX}batch"
 """The property that says which batch's rows a commit replaced, where rows are known by their batch."""
 KEPT = f"{PREFIX}kept"
 """The property that says how many of a commit's added rows are older ones, written again as they were."""
@@ -67,7 +67,7 @@ class LoadId:
             f"{PREFIX}attempt": self.attempt,
             f"{PREFIX}topic-ids": _dumps(dict(self.topic_ids)),
             f"{PREFIX}generation": str(self.generation),
-            **({} if self.batch is None else {BATCH: str(self.batch)}),
+            **({} if self.batch is None else {BATCH_PROPERTY: str(self.batch)}),
             **({} if self.others is None else {OTHERS: _dumps(self.others.to_json())}),
         }
 
@@ -118,7 +118,7 @@ class Receipt:
                 topic_ids=dict(json.loads(properties.get(f"{PREFIX}topic-ids", "{}"))),
                 generation=int(properties.get(f"{PREFIX}generation", "0")),
                 replay=replay,
-                batch=int(properties[BATCH]) if BATCH in properties else None,
+                batch=int(properties[BATCH_PROPERTY]) if BATCH_PROPERTY in properties else None,
                 others=Positions.from_json(json.loads(properties[OTHERS])) if OTHERS in properties else None,
             )
             kept = int(properties.get(KEPT, "0"))

@@ -23,10 +23,16 @@ from tidegate.core.offsets.ranges import (
 )
 from tidegate.core.offsets.splitting import split_ranges
 from tidegate.core.state.codec import Shape
+from tidegate.core.state.fields import MAPPING, RANGES, TUPLE, each, fields_from_json, fields_to_json, form
 
 Chunk = tuple[OffsetRange, ...]
 MOST_CHUNKS = 1000
 """Airflow maps a task over 1,024 values at most."""
+ONE_BY_ONE = form(
+    lambda ranges: [ranges_to_json([r]) for r in ranges],
+    lambda items: tuple(r for item in items for r in ranges_from_json(item)),
+)
+"""How a saved replay holds ranges of which several may be of one partition."""
 
 
 def live(receipts: Sequence[Receipt]) -> list[tuple[Receipt, tuple[OffsetRange, ...]]]:
@@ -142,16 +148,16 @@ class SavedReplay:
     pipeline: str
     run_id: str
     replay: str
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[Chunk, ...] = field(metadata=each(RANGES))
     table: str
     transform: str
-    topic_ids: Mapping[str, str]
+    topic_ids: Mapping[str, str] = field(metadata=MAPPING)
     planned_at_ms: int
-    request: Mapping[str, Any] = field(default_factory=dict)
-    lost: tuple[OffsetRange, ...] = ()
-    resumes: tuple[str, ...] = ()
+    request: Mapping[str, Any] = field(default_factory=dict, metadata=MAPPING)
+    lost: tuple[OffsetRange, ...] = field(default=(), metadata=ONE_BY_ONE)
+    resumes: tuple[str, ...] = field(default=(), metadata=TUPLE)
     parallel: int | None = None
-    batches: tuple[int, ...] = ()
+    batches: tuple[int, ...] = field(default=(), metadata=TUPLE)
     generation: int = 0
 
     @property
@@ -169,22 +175,7 @@ class SavedReplay:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {
-            "pipeline": self.pipeline,
-            "run_id": self.run_id,
-            "replay": self.replay,
-            "chunks": [ranges_to_json(chunk) for chunk in self.chunks],
-            "table": self.table,
-            "transform": self.transform,
-            "topic_ids": dict(self.topic_ids),
-            "planned_at_ms": self.planned_at_ms,
-            "request": dict(self.request),
-            "lost": [ranges_to_json([r]) for r in self.lost],
-            "resumes": list(self.resumes),
-            "parallel": self.parallel,
-            "batches": list(self.batches),
-            "generation": self.generation,
-        }
+        return fields_to_json(self)
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> SavedReplay:
@@ -194,19 +185,4 @@ class SavedReplay:
             StateCorrupt: the value is not what `to_json` makes.
         """
         with Shape("a saved replay has the wrong shape", "It is written once by the plan task and never edited"):
-            return SavedReplay(
-                pipeline=value["pipeline"],
-                run_id=value["run_id"],
-                replay=value["replay"],
-                chunks=tuple(ranges_from_json(chunk) for chunk in value["chunks"]),
-                table=value["table"],
-                transform=value["transform"],
-                topic_ids=dict(value["topic_ids"]),
-                planned_at_ms=value["planned_at_ms"],
-                request=dict(value["request"]),
-                lost=tuple(r for one in value["lost"] for r in ranges_from_json(one)),
-                resumes=tuple(value["resumes"]),
-                parallel=value["parallel"],
-                batches=tuple(value["batches"]),
-                generation=value["generation"],
-            )
+            return fields_from_json(SavedReplay, value)

@@ -14,7 +14,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tidegate.core.config.pipeline import TABLE, TRANSFORM, Pipeline, epoch_ms
+from tidegate.core.config.names import TABLE, TRANSFORM
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.times import epoch_ms
 from tidegate.core.errors import RequestError
 
 BATCHES = re.compile(r"(\d+)(?:\.\.(\d+))?")

@@ -2,12 +2,12 @@
 
     tidegate 2 {"body":{...},"kind":"cursor"} eNqrVkrKT6lUs...
 
-Airflow's REST API decodes every Variable that is JSON, and masks what is under a key such as `password-resets`; in any text it
-masks each password that it knows, which may be a common word. So the whole is not JSON, and the copy (deflated, base64) holds
-no words. The copy is what counts. The readable part must agree with it, apart from what is masked there: this detects a value
-that was edited by hand or cut short. A long text ends with `...`, since nobody reads a megabyte in a UI.
+Airflow's REST API decodes every Variable that is JSON, and masks the values of keys such as `password-resets`; in any text it
+masks each password that it knows, which may be a common word. So the value as a whole is not JSON, and the copy (deflated,
+base64) contains no words. The copy is what is read. The readable part must agree with it, apart from what is masked there, so
+that a value that was edited by hand or cut short is detected. A long readable part is cut, and ends with `...`.
 
-Values of version 1 are read too: JSON with a checksum, as stored or as the API writes them again, with its own blanks.
+Values of version 1 are read too: JSON with a checksum, as stored, or with other blanks, as the API formats them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEAD = re.compile(r"tidegate (\d+) ")
 SHOWN = 4_000
 """Characters of the readable part."""
 MASK = "***"
-"""What Airflow writes in place of what it hides."""
+"""What Airflow shows in place of what it masks."""
 
 
 def encode(kind: str, body: Mapping[str, Any]) -> str:
@@ -41,13 +41,13 @@ def decode(kind: str, text: str, *, key: str, repair: str) -> dict[str, Any]:
     """The body of a value that `encode` wrote, of this version or the first.
 
     Args:
-        kind: what the value has to be.
+        kind: the kind that the value must be.
         text: what the store holds.
-        key: where it was found, for the error.
-        repair: the sentence that tells how to repair it, for the error.
+        key: its key in the store, for the error.
+        repair: how to repair it, in one sentence, for the error.
 
     Raises:
-        StateMasked: Airflow's API hides a part of it that is needed.
+        StateMasked: Airflow's API masks a part of it that is needed.
         StateCorrupt: not a saved value, another kind, another version, or changed; the message names the exact fault.
     """
     try:
@@ -55,9 +55,9 @@ def decode(kind: str, text: str, *, key: str, repair: str) -> dict[str, Any]:
     except _Fault as fault:
         if MASK in text and _unpacked(text) is None:
             raise StateMasked(
-                f"{key}: Airflow's API shows {MASK} in place of what this command needs of it",
-                fix="Nothing is lost: tasks read the whole value. The pipeline's next commit, or `tidegate ledger rebuild`, "
-                "writes it so that the API shows it. If it stays hidden, its key contains a word of "
+                f"{key}: Airflow's API shows {MASK} in place of a part of the value that this command needs",
+                fix="Nothing is lost: tasks read the complete value. The pipeline's next commit, or `tidegate ledger rebuild`, "
+                "writes it in a form that the API shows. If it stays masked, its key contains a word of "
                 "[core] sensitive_var_conn_names: remove the word there, or rename the pipeline",
                 key=key,
             ) from fault
@@ -101,7 +101,7 @@ def _whole(written: str) -> dict[str, Any]:
 
 
 def _unpacked(text: str) -> str | None:
-    """What the last word of the text is a copy of; None where it is no copy of a saved value."""
+    """The text that the last word is a packed copy of; None where it is not a copy of a saved value."""
     try:
         written = zlib.decompress(base64.b64decode(text.rpartition(" ")[2], validate=True)).decode()
     except (ValueError, zlib.error):
@@ -122,10 +122,10 @@ def _agrees(shown: str, whole: str) -> bool:
     if at > end or not whole.startswith(first) or not whole.endswith(rest[-1]):
         return False
     for part in rest[:-1]:
-        found = whole.find(part, at, end)
-        if found < 0:
+        start = whole.find(part, at, end)
+        if start < 0:
             return False
-        at = found + len(part)
+        at = start + len(part)
     return True
 
 
@@ -140,7 +140,7 @@ def _first_version(text: str) -> dict[str, Any]:
         raise _other_version(value["version"], 1)
     checksum = hashlib.sha256(_dumps(value["body"]).encode()).hexdigest()[:16]
     if not isinstance(value["body"], dict) or value["sha256"] != checksum:
-        raise _Fault("the checksum does not fit: the value was changed after it was written")
+        raise _Fault("the checksum differs: the value was changed after it was written")
     return value
 
 
@@ -150,10 +150,10 @@ def _other_version(version: object, known: int) -> _Fault:
 
 
 class Shape:
-    """A `with` block that reads a value's fields: whatever the value lacks becomes one `StateCorrupt` with this text.
+    """A `with` block that reads a value's fields: a missing field, or one of another type, becomes one `StateCorrupt`.
 
     Args:
-        fault: what is wrong, for the error; the cause is told behind it.
+        fault: what is wrong, for the error, which adds the cause.
         fix: the error's fix.
     """
 
@@ -165,9 +165,9 @@ class Shape:
         """Nothing to do."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Raises StateCorrupt: the block met a missing field, or one of another type."""
-        told = isinstance(error, StateCorrupt)
-        if isinstance(error, (KeyError, ValueError, TypeError, AttributeError, TidegateError)) and not told:
+        """Raises StateCorrupt: a field is missing, or of another type."""
+        misread = isinstance(error, (KeyError, ValueError, TypeError, AttributeError, TidegateError))
+        if misread and not isinstance(error, StateCorrupt):
             raise StateCorrupt(f"{self._fault} ({error!r})", fix=self._fix) from error
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tidegate.core.config.pipeline import MASKED_WORDS
+from tidegate.core.config.names import MASKED_WORDS
 from tidegate.core.errors import RequestError, StateCorrupt
 from tidegate.core.ports import StateStore
 from tidegate.core.replay.chunks import SavedReplay

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.config.ownership import table_faults
 from tidegate.core.config.pipeline import Pipeline, Replay, Sink, Source
+from tidegate.core.config.table_conflicts import table_faults
 
 
 def pipeline(name: str, source: Source, shared_with: Sequence[str] = (), table: str = "lake.a.t", **more: Any) -> Pipeline:
@@ -41,8 +41,8 @@ def test_two_files_with_one_table_name_each_other(one: Sequence[str], other: Seq
     found = table_faults([pipeline("b", topics("u"), other, "lake.A.t"), pipeline("a", topics("t"), one)])
     assert set(found) == {"a", "b"}
     (fault,) = found["a"]
-    assert fault.startswith("sink.table: lake.a.t is the table of pipeline b, too; write into a table of its own, or let both")
-    assert fault.endswith(f"name each other in sink.shared_with (missing in {missing})")
+    assert fault.startswith("sink.table: lake.a.t is also the table of pipeline b; choose another table, or let both")
+    assert fault.endswith(f"name the other pipeline in sink.shared_with (missing in {missing})")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,121 @@
+"""How a dataclass states its settings: one field each, with type, default, rule and documentation.
+
+Whatever needs to know the settings (the validation, the JSON Schema, the page in the docs) asks `members`, so the three
+cannot disagree.
+
+Pure: the standard library only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field
+from typing import Any, cast
+
+from tidegate.core.config.rules import Rule
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a section. A default of None means that the setting may be left out, or be null."""
+
+    name: str
+    doc: str
+    rule: Rule
+    default: Any
+    required: bool
+
+    @property
+    def nullable(self) -> bool:
+        """Whether null means what leaving the setting out means."""
+        return self.default is None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A group of settings: the dataclass that states them."""
+
+    name: str
+    doc: str
+    kind: type
+    required: bool
+
+
+def setting(rule: Rule, doc: str, default: Any = MISSING) -> Any:
+    """A dataclass field that is a setting; without a default it is required."""
+    metadata = {"rule": rule, "doc": doc}
+    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
+
+
+def section(kind: type, doc: str, *, required: bool = False) -> Any:
+    """A dataclass field that is a group of settings."""
+    metadata = {"section": kind, "doc": doc}
+    return field(metadata=metadata) if required else field(default_factory=kind, metadata=metadata)
+
+
+def members(kind: type) -> list[Setting | Section]:
+    """The settings and sections of a dataclass, in its order."""
+    stated: list[Setting | Section] = []
+    for item in dataclasses.fields(cast("Any", kind)):
+        required = item.default is MISSING and item.default_factory is MISSING
+        if "section" in item.metadata:
+            stated.append(Section(item.name, item.metadata["doc"], item.metadata["section"], required))
+        elif "rule" in item.metadata:
+            stated.append(Setting(item.name, item.metadata["doc"], item.metadata["rule"], item.default, required))
+    return stated
+
+
+@dataclass(frozen=True)
+class ExactlyOne:
+    """A relation: a section holds exactly one of these settings."""
+
+    names: tuple[str, ...]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """As JSON Schema."""
+        return {"oneOf": [{"required": [name]} for name in self.names]}
+
+    def faults(self, held: object, path: str) -> list[str]:
+        """What is wrong in this section, whose path ends with a dot: none, or one sentence."""
+        present = [name for name in self.names if _is_set(held, name)]
+        if len(present) == 1:
+            return []
+        *others, last = self.names
+        place = present[1] if present else self.names[0]
+        holds = f" ({', '.join(present)})" if present else ""
+        return [f"{path}{place}: expected exactly one of {', '.join(others)} and {last}, got {len(present)}{holds}"]
+
+
+@dataclass(frozen=True)
+class Requires:
+    """A relation: each of these settings has a meaning only together with another one of the section."""
+
+    other_by_name: Mapping[str, str]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """As JSON Schema."""
+        return {"dependentRequired": {name: [other] for name, other in self.other_by_name.items()}}
+
+    def faults(self, held: object, path: str) -> list[str]:
+        """What is wrong in this section, whose path ends with a dot: one sentence for each setting that stands alone."""
+        return [
+            f"{path}{name}: requires {path}{other}, which is not set; set it, or remove {name}"
+            for name, other in self.other_by_name.items()
+            if _is_set(held, name) and not _is_set(held, other)
+        ]
+
+
+Relation = ExactlyOne | Requires
+
+
+def relations(kind: type) -> tuple[Relation, ...]:
+    """What a section's dataclass states between its settings, as `RELATIONS`."""
+    stated: tuple[Relation, ...] = getattr(kind, "RELATIONS", ())
+    return stated
+
+
+def _is_set(held: object, name: str) -> bool:
+    return getattr(held, name) not in (None, ())

@@ -1,0 +1,63 @@
+"""Which names pipelines, topics, tables and transforms may have.
+
+What is accepted here is accepted by Airflow, Kafka and their databases: one file that they refuse must not stop the others.
+
+Pure: the standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+
+TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+PIPELINE = re.compile(r"[a-z][a-z0-9_]{0,59}")
+TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){2,}")
+TRANSFORM = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*")
+
+# The most characters that Airflow's columns and Kafka's protocol take.
+LONGEST_GROUP = 255
+LONGEST_ID = 250  # of an Airflow connection, and of a module with its function
+LONGEST_POOL = 256
+LONGEST_TABLE = LONGEST_POOL - len("tidegate_")
+LONGEST_TAG = 100
+
+REPLAY_DAG = "__replay"
+"""The suffix of the DAG that replays a pipeline."""
+
+# Airflow masks the value of a Variable whose key contains one of these (its `DEFAULT_SENSITIVE_FIELDS`, without those that
+# contain another), and a pipeline's name is part of its keys.
+MASKED_WORDS = (
+    "access_key",
+    "api_key",
+    "apikey",
+    "auth_header",
+    "authorization",
+    "bearer",
+    "connection_string",
+    "dsn",
+    "keyfile_dict",
+    "passphrase",
+    "passwd",
+    "password",
+    "private_key",
+    "proxies",
+    "proxy",
+    "secret",
+    "service_account",
+    "service_key",
+    "token",
+    "webhook_url",
+)
+
+
+def name_faults(name: str) -> list[str]:
+    """What is wrong with the name of a pipeline, which is the name of its file; one sentence for each fault."""
+    faults = []
+    if not PIPELINE.fullmatch(name):
+        faults.append("1 to 60 lower-case letters, digits and _, beginning with a letter")
+    if name.endswith(REPLAY_DAG):
+        faults.append(f'a name that does not end with "{REPLAY_DAG}", the suffix of the DAGs that replay')
+    faults += [
+        f'a name without "{word}": Airflow masks Variables whose keys contain it' for word in MASKED_WORDS if word in name
+    ]
+    return [f'the file\'s name: expected {expected}; got "{name}"' for expected in faults]

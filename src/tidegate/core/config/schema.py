@@ -1,0 +1,50 @@
+"""The JSON Schema of a pipeline file, made from the settings themselves, for editors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.core.config.model import Setting, members, relations
+from tidegate.core.config.pipeline import Pipeline
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a pipeline file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Tidegate pipeline",
+        **_section(Pipeline),
+    }
+
+
+def _section(kind: type) -> dict[str, Any]:
+    stated = members(kind)
+    schema: dict[str, Any] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            member.name: {
+                **(_setting(member) if isinstance(member, Setting) else _section(member.kind)),
+                "description": member.doc,
+                **_default(member),
+            }
+            for member in stated
+        },
+        "required": sorted(member.name for member in stated if member.required),
+    }
+    for relation in relations(kind):
+        schema |= relation.schema
+    return schema
+
+
+def _setting(setting: Setting) -> dict[str, Any]:
+    schema = dict(setting.rule.schema)
+    if setting.nullable and isinstance(schema.get("type"), str):
+        schema["type"] = [schema["type"], "null"]
+    return schema
+
+
+def _default(member: object) -> dict[str, Any]:
+    if not isinstance(member, Setting) or member.required or member.nullable:
+        return {}
+    return {"default": list(member.default) if isinstance(member.default, tuple) else member.default}

@@ -1,0 +1,66 @@
+"""Conflicts between pipeline files: which of them would write into one table and must not.
+
+A load replaces the rows of its ranges, whichever pipeline wrote them. So a table belongs to one pipeline, unless the files of
+several pipelines name each other (`sink.shared_with`), and then no two of them read the same partition. The owners that the
+table itself names, in its properties, are checked by each load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations
+
+from tidegate.core.config.pipeline import Pipeline, Source
+from tidegate.core.errors import some
+
+
+def table_faults(pipelines: Iterable[Pipeline]) -> dict[str, list[str]]:
+    """What is wrong with the tables of these pipelines, by the name of the pipeline: the setting, and a sentence."""
+    faults: dict[str, list[str]] = {}
+    for one, other in combinations(sorted(pipelines, key=lambda p: p.name), 2):
+        for this, that in ((one, other), (other, one)):
+            fault = _fault(this, that)
+            if fault is not None:
+                faults.setdefault(this.name, []).append(fault)
+    return faults
+
+
+def _fault(this: Pipeline, that: Pipeline) -> str | None:
+    table = this.sink.table
+    if table.lower() != that.sink.table.lower():
+        if that.writes(table):
+            return f"sink.table: replays of pipeline {that.name} may write into {table}; choose a table of another name"
+        return None
+    also, own = f"{table} is also the table of pipeline {that.name}", "choose another table"
+    if "batch" in (this.identity, that.identity):
+        return f"sink.table: {also}, and with `identity: batch` a table belongs to one pipeline; {own}"
+    without = [p.name for p, q in ((this, that), (that, this)) if q.name not in p.sink.shared_with]
+    if without:
+        missing = " and ".join(f"{name}.yaml" for name in sorted(without))
+        return (
+            f"sink.table: {also}; {own}, or let both files name the other pipeline in sink.shared_with (missing in {missing})"
+        )
+    common = _read_by_both(this.source, that.source)
+    if common:
+        return f"sink.table: {also}, and both read {some(common)}: a load of one would delete the rows of the other; {own}"
+    return None
+
+
+def _read_by_both(this: Source, that: Source) -> list[str]:
+    """The topics, and the partitions of a topic, that both files name."""
+    of_this, of_that = _partitions_by_topic(this), _partitions_by_topic(that)
+    common = []
+    for topic in sorted(of_this.keys() & of_that.keys()):
+        one, other = of_this[topic], of_that[topic]
+        if one is None or other is None:
+            common.append(f"topic {topic}")
+        else:
+            common += [f"{topic}-{partition}" for partition in sorted(one & other)]
+    return common
+
+
+def _partitions_by_topic(source: Source) -> dict[str, frozenset[int] | None]:
+    """The topics that a file names, each with the partitions that it names; None is every partition."""
+    if source.assign is not None:
+        return {topic: frozenset(partitions) for topic, partitions in source.assign.items()}
+    return dict.fromkeys(source.topics or ())

@@ -1,0 +1,77 @@
+"""Times as users write them, and where a pipeline's first batch starts.
+
+Pure: the standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any, Literal, cast
+
+from tidegate.core.config.names import TOPIC
+from tidegate.core.config.rules import is_whole
+from tidegate.core.errors import TidegateError
+from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json
+
+LAST_MS = 253_402_300_799_999  # of the year 9999
+MOST_INT32 = 2**31 - 1
+MOST_INT64 = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class StartTime:
+    """A start that is not an offset yet: the first record at or after a time (epoch ms)."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class StartOffsets:
+    """A start at explicit offsets; partitions that are not named start at their earliest."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+Start = Literal["earliest", "latest"] | StartTime | StartOffsets
+
+
+def start_of(value: Any) -> Start | None:
+    """The start that a YAML value means; None where it means none."""
+    if value in ("earliest", "latest"):
+        return cast("Start", value)
+    if not isinstance(value, Mapping) or len(value) != 1:
+        return None
+    (kind, what), *_ = value.items()
+    try:
+        if kind == "timestamp":
+            timestamp_ms = epoch_ms(what)
+            return StartTime(timestamp_ms) if 0 <= timestamp_ms <= LAST_MS else None
+        if kind == "offsets":
+            offsets = offsets_from_json(what)
+            return StartOffsets(offsets) if all(map(_is_position, offsets, offsets.values())) else None
+    except (ValueError, TypeError, AttributeError, OverflowError, TidegateError):
+        return None
+    return None
+
+
+def _is_position(tp: TopicPartition, offset: int) -> bool:
+    return bool(TOPIC.fullmatch(tp.topic)) and tp.partition <= MOST_INT32 and offset <= MOST_INT64
+
+
+def epoch_ms(value: Any) -> int:
+    """A time as epoch ms: an integer of epoch ms, an ISO 8601 text, or a date or time of YAML. Without a zone it is UTC.
+
+    Raises:
+        ValueError, TypeError: it is none of these.
+    """
+    if is_whole(value) and value >= 0:
+        return int(value)
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
+    if isinstance(value, date):
+        return int(datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp() * 1000)
+    raise TypeError(value)

@@ -1,0 +1,124 @@
+"""The rule of each kind of value in a pipeline file: names, limits, patterns, schedules, starts.
+
+The bounds are those of Airflow's columns, Kafka's protocol and Python's timedelta, so that one file's value never fails in a
+place where it stops the others.
+
+Pure: the standard library only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.core.config.names import (
+    LONGEST_GROUP,
+    LONGEST_ID,
+    LONGEST_POOL,
+    LONGEST_TABLE,
+    LONGEST_TAG,
+    PIPELINE,
+    TABLE,
+    TOPIC,
+    TRANSFORM,
+)
+from tidegate.core.config.patterns import ends_soon
+from tidegate.core.config.rules import is_text, list_of, mapping_of, matching, number, rule, text, whole
+from tidegate.core.config.schedules import PRESETS, is_schedule
+from tidegate.core.config.times import MOST_INT32, start_of
+
+LONGEST_TEXT = 1000
+"""Characters of a description or a pattern, which Airflow stores with the DAG."""
+MOST_RETRIES = 1000
+MOST_SECONDS = 366 * 24 * 3600
+
+POSITIVE = whole("a positive integer", 1)
+SLOTS = whole("a positive integer below 2^31", 1, MOST_INT32)
+RETRIES = whole(f"an integer from 0 to {MOST_RETRIES}", 0, MOST_RETRIES)
+SECONDS = number(f"a number of seconds from 0 to {MOST_SECONDS} (366 days)", 0, MOST_SECONDS)
+TIMEOUT = whole(f"a positive integer of at most {MOST_SECONDS} seconds (366 days)", 1, MOST_SECONDS)
+
+DESCRIPTION = text(f"a text of at most {LONGEST_TEXT} characters", LONGEST_TEXT)
+GROUP = text(f"the name of a consumer group of at most {LONGEST_GROUP} characters", LONGEST_GROUP, 1)
+CONNECTION = text(f"the id of an Airflow connection of at most {LONGEST_ID} characters", LONGEST_ID, 1)
+POOL_NAME = rule(
+    f"the name of an Airflow pool of at most {LONGEST_POOL} characters",
+    {"type": "string", "minLength": 1, "maxLength": LONGEST_POOL, "not": {"enum": [".", ".."]}},
+    # commands ask for the pool by a URL, of which a name of dots cannot be a part
+    lambda value: is_text(value, LONGEST_POOL, 1) and value not in (".", ".."),
+)
+TAGS = list_of(
+    text(f"a text of 1 to {LONGEST_TAG} characters", LONGEST_TAG, 1),
+    f"a list of texts of 1 to {LONGEST_TAG} characters",
+    different=False,
+)
+
+TOPIC_NAME = matching(TOPIC, 'the name of a topic (1 to 249 letters, digits, dots, _ and -; not "." or "..")')
+TOPICS = list_of(TOPIC_NAME, "a list of different topic names, such as [orders]", least=1)
+PARTITIONS = list_of(
+    whole("the number of a partition, from 0 to 2^31 - 1", 0, MOST_INT32),
+    "a list of different partitions, such as [0, 3]",
+    least=1,
+)
+ASSIGN = mapping_of(
+    TOPIC_NAME,
+    PARTITIONS,
+    "partitions by topic, such as {orders: [0, 3]}",
+    lambda value: {topic: tuple(sorted(partitions)) for topic, partitions in value.items()},
+)
+
+REGEX = "without a repetition inside a repetition, and with at most 4 of * and +"
+PATTERN = rule(
+    f"a regular expression {REGEX}",
+    {"type": "string", "minLength": 1, "format": "regex"},
+    lambda value: is_text(value, LONGEST_TEXT, 1) and ends_soon(value),
+)
+PATTERNS = list_of(PATTERN, f"a list of regular expressions {REGEX}", different=False)
+
+TABLE_NAME = matching(
+    TABLE, f'catalog.namespace.table of at most {LONGEST_TABLE} characters, such as "lake.demo.flights"', LONGEST_TABLE
+)
+TABLES = list_of(
+    matching(TABLE, 'catalog.namespace.table, such as "lake.demo.flights_new"'),
+    "a list of different tables, such as [lake.demo.flights_new]",
+)
+FUNCTION = matching(
+    TRANSFORM, f'module:function of at most {LONGEST_ID} characters, such as "transforms.flights:flights"', LONGEST_ID
+)
+FUNCTIONS = list_of(
+    matching(TRANSFORM, 'module:function, such as "transforms.flights:flights"'),
+    'a list of different functions, such as ["transforms.flights:flights"]',
+)
+OTHER_PIPELINES = list_of(
+    matching(PIPELINE, 'the name of a pipeline, such as "orders"'), "a list of different names of pipelines, such as [orders]"
+)
+
+SCHEDULE = rule(
+    f"five cron fields (minute 0-59, hour 0-23, day, month, weekday 0-7), one of {', '.join(PRESETS)}, or nothing",
+    {"type": ["string", "null"]},
+    lambda value: value is None or (isinstance(value, str) and is_schedule(value)),
+)
+
+
+def _only(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object with this property and no other."""
+    return {"type": "object", "required": [name], "additionalProperties": False, "properties": {name: schema}}
+
+
+START = rule(
+    '"earliest", "latest", {timestamp: 2013-01-01T00:00:00Z} or {offsets: {orders: {"0": 1000}}}',
+    {
+        "oneOf": [
+            {"enum": ["earliest", "latest"]},
+            _only("timestamp", {"type": ["string", "integer"]}),
+            _only(
+                "offsets",
+                {
+                    "type": "object",
+                    "additionalProperties": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
+                },
+            ),
+        ]
+    },
+    lambda value: start_of(value) is not None,
+    start_of,
+)
