@@ -1,14 +1,22 @@
-"""The ports in memory do what the adapters do."""
+"""The ports in memory obey the laws of the ports."""
 
 from __future__ import annotations
 
 import pytest
 
-from tidegate.core.errors import StateUnavailable
+from tidegate.testing.contracts.state_store import StateStoreContract
 from tidegate.testing.fakes import MemoryStore
 
 
-def test_a_key_that_is_missing_cannot_be_read() -> None:
-    """Missing is an error: a store that answers with a default would start a schedule anew."""
-    with pytest.raises(StateUnavailable):
-        MemoryStore().get("tidegate:shop:cursor")
+class TestMemoryStore(StateStoreContract):
+    @pytest.fixture
+    def store(self) -> MemoryStore:
+        return MemoryStore()
+
+    @pytest.fixture
+    def another(self, store: MemoryStore) -> MemoryStore:
+        return MemoryStore(store.values)
+
+    @pytest.fixture
+    def unreachable(self) -> MemoryStore:
+        return MemoryStore(failing=True)

@@ -1,4 +1,4 @@
-"""In-memory ports, for tests. The adapters of the same ports have integration tests of their own."""
+"""In-memory ports, for tests. They pass the suites that the adapters pass: `tidegate.testing.contracts`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.core.schedule.plan import Watermarks
 
 @dataclass
 class MemoryStore:
-    """A dict that can be told to fail, and counts its calls."""
+    """A dict that counts its calls; while it is `failing`, every call raises StateUnavailable."""
 
     values: dict[str, str] = field(default_factory=dict)
     failing: bool = False
@@ -47,7 +47,7 @@ class MemoryStore:
     def delete(self, key: str) -> None:
         """As the port."""
         self._note("delete", key)
-        del self.values[key]
+        self.values.pop(key, None)
 
 
 @dataclass
