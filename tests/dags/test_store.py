@@ -28,11 +28,11 @@ from airflow.sdk import Variable
 from airflow.sdk.execution_time.supervisor import InProcessSupervisorComms, InProcessTestSupervisor, set_supervisor_comms
 from airflow.utils.session import create_session
 from cryptography.fernet import Fernet
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, delete
 from sqlalchemy.orm import sessionmaker
 
 from tidegate.airflow.database_store import DatabaseStore
-from tidegate.airflow.store import VariableStore
+from tidegate.airflow.store import PAGE, VariableStore
 from tidegate.core.config.pipeline import MASKED_WORDS
 from tidegate.core.errors import StateMasked, StateUnavailable
 from tidegate.core.state.codec import decode, encode
@@ -115,6 +115,24 @@ class TestVariableStore(StateStoreContract):
     @pytest.fixture
     def fill(self, fill_table: Fill) -> Fill:
         return fill_table
+
+    def test_a_key_that_is_deleted_during_a_listing_hides_no_other(
+        self, store: VariableStore, fill: Fill, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Between two pages, the keys behind it move up."""
+        keys = [f"{prefix}range.{number:010d}" for number in range(PAGE + 5)]
+        fill(keys)
+        send, gone = InProcessSupervisorComms.send, keys[:2]
+
+        def send_then_delete(comms: InProcessSupervisorComms, message: Any) -> Any:
+            answer = send(comms, message)
+            if gone:
+                with create_session() as session:
+                    session.execute(delete(DatabaseVariable).where(DatabaseVariable.key == gone.pop()))
+            return answer
+
+        monkeypatch.setattr(InProcessSupervisorComms, "send", send_then_delete)
+        assert store.keys(prefix) == keys[2:]
 
 
 class TestDatabaseStore(StateStoreContract):

@@ -15,6 +15,9 @@ from airflow.sdk import Variable
 from tidegate.core.errors import StateUnavailable
 from tidegate.testing.failpoints import reach
 
+PAGE = 1000
+"""Keys of one answer; Airflow asks for the next page when there are so many."""
+
 
 class VariableStore:
     """Variables of the running task's Airflow; every failure is a `StateUnavailable`."""
@@ -22,7 +25,11 @@ class VariableStore:
     def keys(self, prefix: str) -> list[str]:
         """Every key that starts with `prefix`, sorted; letters compare exactly, also where the database compares loosely."""
         with asking_airflow("list", prefix):
-            return sorted({key for key in Variable.keys(prefix=prefix) if key.startswith(prefix)})
+            listed = list(Variable.keys(prefix=prefix))
+            # pages begin at positions: while a key of an earlier page is deleted, the next page begins one key too late
+            while len(listed) >= PAGE and listed != (again := list(Variable.keys(prefix=prefix))):
+                listed = again
+        return sorted({key for key in listed if key.startswith(prefix)})
 
     def get(self, key: str) -> str:
         """The text of a listed key."""
