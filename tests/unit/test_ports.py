@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from uuid import uuid4
+
 import pytest
 
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.testing.contracts.brokers import BrokersContract
 from tidegate.testing.contracts.state_store import StateStoreContract
-from tidegate.testing.fakes import MemoryStore
+from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
 
 class TestMemoryStore(StateStoreContract):
@@ -20,3 +25,56 @@ class TestMemoryStore(StateStoreContract):
     @pytest.fixture
     def unreachable(self) -> MemoryStore:
         return MemoryStore(failing=True)
+
+
+class CreatedTopics:
+    """The log of `FakeBrokers`, changed as a cluster is."""
+
+    def __init__(self, brokers: FakeBrokers) -> None:
+        self.brokers = brokers
+
+    def make_topic(self, name: str, partitions: int = 1) -> None:
+        self.brokers.ids[name] = uuid4().hex
+        self.add_partitions(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        for kept in (self.brokers.latest, self.brokers.earliest, self.brokers.times):
+            for where in [where for where in kept if where.topic == name]:
+                del kept[where]
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        for number in range(partitions):
+            where = TopicPartition(name, number)
+            self.brokers.latest.setdefault(where, 0)
+            self.brokers.times.setdefault(where, [])
+
+    def write(self, where: TopicPartition, times: Sequence[int]) -> None:
+        self.brokers.times[where] += times
+        self.brokers.latest[where] += len(times)
+
+    def open_transaction(self, where: TopicPartition, times: Sequence[int]) -> Callable[[], None]:
+        self.brokers.stable[where] = self.brokers.latest[where]
+        self.write(where, times)
+
+        def commit() -> None:
+            del self.brokers.stable[where]
+            self.write(where, [times[-1]])  # the marker
+
+        return commit
+
+    def delete_records(self, where: TopicPartition, before: int) -> None:
+        self.brokers.earliest[where] = before
+
+
+class TestFakeBrokers(BrokersContract):
+    @pytest.fixture
+    def brokers(self) -> FakeBrokers:
+        return FakeBrokers({TopicPartition("__consumer_offsets", 0): 7})
+
+    @pytest.fixture
+    def cluster(self, brokers: FakeBrokers) -> CreatedTopics:
+        return CreatedTopics(brokers)
+
+    @pytest.fixture
+    def unreachable(self) -> FakeBrokers:
+        return FakeBrokers({TopicPartition("t", 0): 5}, away=True)

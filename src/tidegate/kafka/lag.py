@@ -15,7 +15,8 @@ import confluent_kafka as ck
 
 from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog, KafkaAuthFailed, PartitionsDeleted
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.kafka.brokers import AdminBrokers, IsolationLevel
+from tidegate.core.ports import IsolationLevel
+from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.client import LOST, settings_refused, topic_configs
 
 POLL_S = 1.0

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.core.audit.table import TableCommit, TableHistory
-from tidegate.core.errors import StateUnavailable, TopicNotFound
+from tidegate.core.config.patterns import topic_filter
+from tidegate.core.errors import BrokerUnavailable, StateUnavailable, TopicNotFound
 from tidegate.core.load.cutting import Box
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.ports import IsolationLevel
 from tidegate.core.schedule.plan import Watermarks
 
 
@@ -52,7 +53,12 @@ class MemoryStore:
 
 @dataclass
 class FakeBrokers:
-    """A log that a test lets grow."""
+    """A log that a test lets grow: the end of every partition, and its beginning where that is not 0.
+
+    A record's time is its offset, unless `times` has the times of a partition's records, from offset 0 on. `stable` is the last
+    stable offset of a partition with an open transaction. The ends of `next_reads` replace `latest`, one at each reading of
+    watermarks. While the brokers are `away`, every question raises BrokerUnavailable.
+    """
 
     latest: dict[TopicPartition, int]
     earliest: dict[TopicPartition, int] = field(default_factory=dict)
@@ -61,33 +67,53 @@ class FakeBrokers:
     asked: int = 0
     settled: int = 0
     isolation_level: str = ""
+    stable: dict[TopicPartition, int] = field(default_factory=dict)
+    times: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    away: bool = False
 
-    def watermarks(self, topics: Sequence[str], *, isolation_level: str = "read_uncommitted") -> Watermarks:
+    def watermarks(self, topics: Sequence[str], *, isolation_level: IsolationLevel = "read_uncommitted") -> Watermarks:
         """As the port."""
+        self._answer()
         self.asked += 1
         self.isolation_level = isolation_level
         if self.next_reads:
             self.latest = self.next_reads.pop(0)
-        here = {tp: end for tp, end in self.latest.items() if tp.topic in topics}
-        missing = set(topics) - {tp.topic for tp in here}
+        ends = {tp: end for tp, end in self.latest.items() if tp.topic in topics}
+        missing = set(topics) - {tp.topic for tp in ends}
         if missing:
             raise TopicNotFound(f"topic {min(missing)} does not exist")
-        return Watermarks(
-            {tp: self.earliest.get(tp, 0) for tp in here}, here, {topic: self.ids.get(topic, "id") for topic in topics}
-        )
+        earliest = {tp: self.earliest.get(tp, 0) for tp in ends}
+        ids = {topic: self.ids.get(topic, "id") for topic in topics}
+        if isolation_level == "read_committed":
+            ends |= {tp: stable for tp, stable in self.stable.items() if tp in ends}
+        return Watermarks(earliest, ends, ids)
 
     def match_topics(self, pattern: str, exclude: Sequence[str] = ()) -> list[str]:
         """As the port."""
-        topics = {tp.topic for tp in self.latest}
-        return sorted(t for t in topics if re.fullmatch(pattern, t) and not any(re.fullmatch(e, t) for e in exclude))
+        pick = topic_filter(pattern, exclude)
+        self._answer()
+        return pick({tp.topic for tp in self.latest})
 
     def settle(self) -> None:
         """Counted."""
         self.settled += 1
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """A record's time is its offset."""
-        return {tp: time_ms if time_ms < self.latest[tp] else None for tp, time_ms in times.items()}
+        """As the port."""
+        self._answer()
+        missing = times.keys() - self.latest.keys()
+        if missing:
+            raise TopicNotFound(f"there is no partition {min(missing)}")
+        return {tp: self._offset_at(tp, time_ms) for tp, time_ms in times.items()}
+
+    def _offset_at(self, tp: TopicPartition, time_ms: int) -> int | None:
+        held = range(self.earliest.get(tp, 0), self.latest[tp])
+        times = self.times.get(tp, range(self.latest[tp]))
+        return next((offset for offset in held if times[offset] >= time_ms), None)
+
+    def _answer(self) -> None:
+        if self.away:
+            raise BrokerUnavailable("no broker answers")
 
 
 @dataclass
