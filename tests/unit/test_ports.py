@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from uuid import uuid4
 
 import pytest
 
+from tidegate.core.audit.table import TableCommit
+from tidegate.core.errors import StateCorrupt
+from tidegate.core.load.cutting import Box
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.testing.contracts.brokers import BrokersContract
+from tidegate.testing.contracts.sink_reader import SinkReaderContract
 from tidegate.testing.contracts.state_store import StateStoreContract
-from tidegate.testing.fakes import FakeBrokers, MemoryStore
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 
 class TestMemoryStore(StateStoreContract):
@@ -78,3 +83,56 @@ class TestFakeBrokers(BrokersContract):
     @pytest.fixture
     def unreachable(self) -> FakeBrokers:
         return FakeBrokers({TopicPartition("t", 0): 5}, away=True)
+
+
+class CommittedRows:
+    """The table of `FakeReader`, changed as a sink's is."""
+
+    name = "lake.demo.flights"
+
+    def __init__(self, reader: FakeReader) -> None:
+        self.reader = reader
+        self.snapshot = 0
+
+    def commit(self, properties: Mapping[str, str], *offsets: int) -> int:
+        self.snapshot += 1
+        known = {**properties, "added-records": str(len(offsets))}
+        try:
+            receipt = Receipt.from_properties(known, snapshot=self.snapshot, committed_at_ms=self.snapshot)
+        except StateCorrupt:
+            receipt = None
+        if receipt is None:
+            self.reader.others.append(TableCommit(self.snapshot, self.snapshot, known))
+        else:
+            self.reader.found.append(receipt)
+        self.reader.boxes.append(Box((("t", "t"), (0, 0), (min(offsets), max(offsets)))))
+        return self.snapshot
+
+    def roll_back(self, snapshot: int) -> None:
+        self.reader.found = [receipt for receipt in self.reader.found if receipt.snapshot <= snapshot]
+        self.reader.others = [commit for commit in self.reader.others if commit.snapshot <= snapshot]
+        del self.reader.boxes[snapshot:]
+
+    def expire(self, snapshot: int) -> None:
+        self.reader.found = [receipt for receipt in self.reader.found if receipt.snapshot != snapshot]
+        self.reader.expired = True
+
+    def own(self, pipeline: str) -> None:
+        self.reader.owners |= {pipeline}
+
+    def drop(self) -> None:
+        self.reader.exists = False
+
+
+class TestFakeReader(SinkReaderContract):
+    @pytest.fixture
+    def reader(self) -> FakeReader:
+        return FakeReader()
+
+    @pytest.fixture
+    def table(self, reader: FakeReader) -> CommittedRows:
+        return CommittedRows(reader)
+
+    @pytest.fixture
+    def unreachable(self) -> tuple[FakeReader, str]:
+        return FakeReader(away=True), CommittedRows.name

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.patterns import topic_filter
-from tidegate.core.errors import BrokerUnavailable, StateUnavailable, TopicNotFound
+from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, StateUnavailable, TopicNotFound
 from tidegate.core.load.cutting import Box
-from tidegate.core.load.receipt import Receipt
+from tidegate.core.load.receipt import KEPT, Receipt
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.ports import IsolationLevel
 from tidegate.core.schedule.plan import Watermarks
@@ -118,9 +118,10 @@ class FakeBrokers:
 
 @dataclass
 class FakeReader:
-    """Receipts that a test puts in, as the commits of a table; `others` are commits of nobody, after the receipts.
+    """One table: the receipts of its loads, and `others`, the commits of somebody else, in the order of their times.
 
-    A table whose older commits have `expired` keeps no receipt of them.
+    A table whose older commits have `expired` keeps no receipt of them; `boxes` are the bounds of its files. While the catalog
+    is `away`, every question raises SinkUnavailable.
     """
 
     found: list[Receipt] = field(default_factory=list)
@@ -129,24 +130,33 @@ class FakeReader:
     exists: bool = True
     expired: bool = False
     owners: frozenset[str] = frozenset()
+    away: bool = False
 
-    def history(self, table: str) -> TableHistory:  # noqa: ARG002 - there is one table
-        """The newest commit first."""
-        ours = [
+    def history(self, table: str) -> TableHistory:
+        """As the port, whatever the table's name."""
+        self._answer(table)
+        if not self.exists:
+            return TableHistory(exists=False)
+        loads = [
             TableCommit(
                 r.snapshot,
                 r.committed_at_ms,
-                {**r.load.to_properties(), "added-records": str(r.rows + r.kept), "tidegate.kept": str(r.kept)},
+                {**r.load.to_properties(), "added-records": str(r.rows + r.kept), KEPT: str(r.kept)},
             )
             for r in self.found
         ]
-        commits = tuple([*ours, *self.others][::-1])
-        return TableHistory(commits if self.exists else (), exists=self.exists, complete=not self.expired, owners=self.owners)
+        commits = sorted([*loads, *self.others], key=lambda commit: commit.committed_at_ms)
+        return TableHistory(tuple(commits[::-1]), complete=not self.expired, owners=self.owners)
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
-        """The oldest commit first."""
+        """As the port."""
         return self.history(table).receipts(pipeline)
 
-    def files(self, table: str, *, by_batch: bool = False) -> list[Box]:  # noqa: ARG002 - there is one table
-        """What a test says."""
-        return self.boxes
+    def files(self, table: str, *, by_batch: bool = False) -> list[Box]:  # noqa: ARG002 - the boxes are what they are
+        """The boxes of the test."""
+        self._answer(table)
+        return self.boxes if self.exists else []
+
+    def _answer(self, table: str) -> None:
+        if self.away:
+            raise SinkUnavailable(f"the catalog of {table} does not answer")
