@@ -1,20 +1,183 @@
-"""Laws of the Variable store, with Airflow's own `Variable` failing in the ways it can. The real one: `tests/e2e`."""
+"""Laws of the stores over Airflow's Variables, on a real database of Airflow, and of what Airflow's API shows of them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import socket
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import httpx
+import psutil
 import pytest
+import structlog
+import uvicorn
+from airflow import settings
 from airflow._shared.secrets_masker import DEFAULT_SENSITIVE_FIELDS, SecretsMasker, secrets_masker
 from airflow.api_fastapi.core_api.datamodels.variables import VariableResponse
+from airflow.models import crypto
+from airflow.models.base import Base
+from airflow.models.variable import Variable as DatabaseVariable
 from airflow.sdk import Variable
+from airflow.sdk.execution_time.supervisor import InProcessSupervisorComms, InProcessTestSupervisor, set_supervisor_comms
+from airflow.utils.session import create_session
+from cryptography.fernet import Fernet
+from sqlalchemy import create_engine, delete
+from sqlalchemy.orm import sessionmaker
 
-from tidegate.airflow.store import VariableStore
-from tidegate.core.config.names import MASKED_WORDS
+from tidegate.airflow.database_store import DatabaseStore
+from tidegate.airflow.store import PAGE, VariableStore
+from tidegate.core.config.pipeline import MASKED_WORDS
 from tidegate.core.errors import StateMasked, StateUnavailable
 from tidegate.core.state.codec import decode, encode
+from tidegate.testing.contracts.state_store import Fill, StateStoreContract
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[None]:
+    """Airflow's tables, in the SQLite file of this Airflow."""
+    settings.configure_orm()
+    Base.metadata.create_all(settings.engine)
+    yield
+    Base.metadata.drop_all(settings.engine)
+
+
+@pytest.fixture(scope="module")
+def execution_api(database: None) -> Iterator[str]:
+    """The server that Airflow's tasks talk to, on that database; it lets everybody in."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Airflow's own imports
+        from airflow.api_fastapi.execution_api.app import InProcessExecutionAPI  # noqa: PLC0415
+
+        app = InProcessExecutionAPI().app
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        assert httpx.get(f"{url}/health", timeout=60).is_success  # it takes seconds to be ready, more than a task waits
+        yield url
+        server.should_exit = True
+        thread.join()
+
+
+@contextmanager
+def as_a_task(url: str) -> Iterator[None]:
+    """In this process, the task SDK sends what it asks to the server, as a task's supervisor does; nothing is tried twice."""
+    supervisor = InProcessTestSupervisor(
+        id=uuid.uuid4(),
+        pid=os.getpid(),
+        process=psutil.Process(),
+        process_log=structlog.get_logger(),
+        client=InProcessTestSupervisor._Client(base_url=url, token=""),
+    )
+    supervisor.comms = InProcessSupervisorComms(supervisor=supervisor)
+    with supervisor.client, set_supervisor_comms(supervisor.comms):
+        yield
+
+
+@pytest.fixture
+def fill_table(database: None) -> Fill:
+    """Writes many Variables in one transaction."""
+
+    def write(keys: Iterable[str]) -> None:
+        with create_session() as session:
+            session.add_all(DatabaseVariable(key=key, val="v") for key in keys)
+
+    return write
+
+
+class TestVariableStore(StateStoreContract):
+    """In a task."""
+
+    @pytest.fixture
+    def store(self, execution_api: str) -> Iterator[VariableStore]:
+        with as_a_task(execution_api):
+            yield VariableStore()
+
+    @pytest.fixture
+    def another(self) -> VariableStore:
+        return VariableStore()
+
+    @pytest.fixture
+    def unreachable(self) -> Iterator[VariableStore]:
+        with socket.create_server(("127.0.0.1", 0)) as bound:
+            port = bound.getsockname()[1]
+        with as_a_task(f"http://127.0.0.1:{port}"):
+            yield VariableStore()
+
+    @pytest.fixture
+    def fill(self, fill_table: Fill) -> Fill:
+        return fill_table
+
+    def test_a_key_that_is_deleted_during_a_listing_hides_no_other(
+        self, store: VariableStore, fill: Fill, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Between two pages, the keys behind it move up."""
+        keys = [f"{prefix}range.{number:010d}" for number in range(PAGE + 5)]
+        fill(keys)
+        send, gone = InProcessSupervisorComms.send, keys[:2]
+
+        def send_then_delete(comms: InProcessSupervisorComms, message: Any) -> Any:
+            answer = send(comms, message)
+            if gone:
+                with create_session() as session:
+                    session.execute(delete(DatabaseVariable).where(DatabaseVariable.key == gone.pop()))
+            return answer
+
+        monkeypatch.setattr(InProcessSupervisorComms, "send", send_then_delete)
+        assert store.keys(prefix) == keys[2:]
+
+
+class TestDatabaseStore(StateStoreContract):
+    """In the API server."""
+
+    @pytest.fixture
+    def store(self, database: None) -> DatabaseStore:
+        return DatabaseStore()
+
+    @pytest.fixture
+    def another(self) -> DatabaseStore:
+        return DatabaseStore()
+
+    @pytest.fixture
+    def unreachable(self, monkeypatch: pytest.MonkeyPatch) -> DatabaseStore:
+        monkeypatch.setattr(settings, "NonScopedSession", sessionmaker(create_engine("sqlite:////nowhere/airflow.db")))
+        return DatabaseStore()
+
+    @pytest.fixture
+    def fill(self, fill_table: Fill) -> Fill:
+        return fill_table
+
+    def test_a_value_that_another_fernet_key_encrypted_cannot_be_read(
+        self, store: DatabaseStore, prefix: str, use_fernet_key: Callable[[], None]
+    ) -> None:
+        """It is listed, and neither missing nor empty."""
+        use_fernet_key()
+        store.put(f"{prefix}cursor", "v", "")
+        assert store.get(f"{prefix}cursor") == "v"
+        use_fernet_key()
+        assert store.keys(prefix) == [f"{prefix}cursor"]
+        with pytest.raises(StateUnavailable, match="Fernet key"):
+            store.get(f"{prefix}cursor")
+
+
+@pytest.fixture
+def use_fernet_key(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Lets Airflow encrypt with a new key, until the test ends."""
+
+    def use() -> None:
+        monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", Fernet.generate_key().decode())
+        crypto.get_fernet.cache_clear()
+
+    yield use
+    crypto.get_fernet.cache_clear()
 
 
 def fail(*_: Any, **__: Any) -> Any:

@@ -4,47 +4,104 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable, Mapping, Sequence
 
 import confluent_kafka as ck
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+from topics import make_topic, transact, write
 
-from tests.topics import make_topic, make_topic_again, transact, write
-from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaError, TopicNotFound
+from tidegate.core.errors import BrokerUnavailable, KafkaError, TopicNotFound
+from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets
 from tidegate.local import sockets
+from tidegate.local.flights import create_topic
+from tidegate.testing.contracts.brokers import BrokersContract
+from tidegate.waiting import wait_until
+
+
+class CreatedTopics:
+    """Topics on the real broker."""
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self.kafka = kafka
+        self.admin = AdminClient(dict(kafka))
+
+    def make_topic(self, name: str, partitions: int = 1) -> None:
+        # the broker lets go of a deleted topic's name a while after it has answered
+        assert wait_until(lambda: create_topic(self.kafka, name, partitions), 300, poll_s=0.2)
+        self._wait(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        self.admin.delete_topics([name])[name].result(30)
+        self._wait(name, 0)
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
+        self._wait(name, partitions)
+
+    def write(self, where: TopicPartition, times: Sequence[int]) -> None:
+        write(self.kafka, where.topic, where.partition, len(times), times=times)
+
+    def open_transaction(self, where: TopicPartition, times: Sequence[int]) -> Callable[[], None]:
+        producer = ck.Producer({**self.kafka, "transactional.id": where.topic})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for time_ms in times:
+            producer.produce(where.topic, b"x", partition=where.partition, timestamp=time_ms)
+        assert producer.flush(30) == 0
+
+        def commit() -> None:
+            producer.commit_transaction(30)
+            # the marker is written by the coordinator, after the commit was answered
+            assert wait_until(lambda: self._end(where, "read_committed") == self._end(where, "read_uncommitted"), 30)
+
+        return commit
+
+    def delete_records(self, where: TopicPartition, before: int) -> None:
+        for future in self.admin.delete_records([ck.TopicPartition(where.topic, where.partition, before)]).values():
+            future.result()
+
+    def _end(self, where: TopicPartition, level: IsolationLevel) -> int:
+        return AdminBrokers(self.kafka).watermarks([where.topic], isolation_level=level).latest[where]
+
+    def _wait(self, name: str, partitions: int) -> None:
+        """Until the broker that is asked has heard of it."""
+
+        def known() -> int:
+            topics = self.admin.list_topics(timeout=30).topics
+            return len(topics[name].partitions) if name in topics else 0
+
+        assert wait_until(lambda: known() == partitions, 60, poll_s=0.1)
+
+
+class TestAdminBrokers(BrokersContract):
+    @pytest.fixture
+    def brokers(self, kafka: dict[str, str]) -> AdminBrokers:
+        return AdminBrokers(kafka)
+
+    @pytest.fixture
+    def cluster(self, kafka: dict[str, str]) -> CreatedTopics:
+        cluster = CreatedTopics(kafka)
+        if "makes-the-internal-topic" not in AdminBrokers(kafka).match_topics("makes.*"):
+            cluster.make_topic("makes-the-internal-topic")
+            commit_offsets(kafka, "makes-the-internal-topic", {TopicPartition("makes-the-internal-topic", 0): 0})
+        return cluster
+
+    @pytest.fixture
+    def unreachable(self) -> AdminBrokers:
+        settings = {"bootstrap.servers": f"127.0.0.1:{sockets.choose_port([])}", "client.id": "test"}
+        return AdminBrokers(settings, timeout_s=1)
 
 
 def threads() -> int:
     """Threads of this process, librdkafka's among them."""
     return len(psutil.Process().threads())
-
-
-def test_watermarks_are_the_logs_bounds_and_the_topics_ids(kafka: dict[str, str]) -> None:
-    """Of every partition of every topic asked for; a deleted beginning shows."""
-    make_topic(kafka, "marks-a", 2)
-    make_topic(kafka, "marks-b", 1)
-    write(kafka, "marks-a", 1, 30)
-    admin = AdminClient(dict(kafka))
-    for future in admin.delete_records([ck.TopicPartition("marks-a", 1, 12)]).values():
-        future.result()
-    marks = AdminBrokers(kafka).watermarks(["marks-a", "marks-b"])
-    a0, a1, b0 = TopicPartition("marks-a", 0), TopicPartition("marks-a", 1), TopicPartition("marks-b", 0)
-    assert marks.earliest == {a0: 0, a1: 12, b0: 0}
-    assert marks.latest == {a0: 0, a1: 30, b0: 0}
-    assert len(set(marks.topic_ids.values())) == 2
-
-
-def test_a_topic_created_again_has_another_id(kafka: dict[str, str]) -> None:
-    """Its offsets look valid, its id tells."""
-    make_topic(kafka, "again", 1)
-    before = AdminBrokers(kafka).watermarks(["again"]).topic_ids
-    make_topic_again(kafka, "again")
-    assert AdminBrokers(kafka).watermarks(["again"]).topic_ids != before
 
 
 def test_a_missing_topic_is_named(kafka: dict[str, str]) -> None:
@@ -78,78 +135,6 @@ def test_the_log_holds_committed_records_only_and_shows_its_gaps(kafka: dict[str
     assert list(found[TopicPartition("gaps", 0)]) == [0, 1, 2, 7, 8, 9, 10]
     assert list(found[TopicPartition("gaps", 1)]) == []
     assert counted[-1] == 7
-
-
-def test_an_open_transaction_holds_back_the_end_of_read_committed_only(kafka: dict[str, str]) -> None:
-    """The last stable offset stays where the transaction began, until it ends."""
-    make_topic(kafka, "stable", 1)
-    write(kafka, "stable", 0, 5)
-    tp, brokers = TopicPartition("stable", 0), AdminBrokers(kafka)
-    producer = ck.Producer({**kafka, "transactional.id": "stable"})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce("stable", b"x", partition=0)
-    assert producer.flush(30) == 0
-    assert brokers.watermarks(["stable"]).latest == {tp: 6}
-    assert brokers.watermarks(["stable"], isolation_level="read_committed").latest == {tp: 5}
-    producer.commit_transaction(30)
-    deadline = time.monotonic() + 30  # the marker is written by the coordinator, after the commit was answered
-    while brokers.watermarks(["stable"], isolation_level="read_committed").latest != {tp: 7}:
-        assert time.monotonic() < deadline
-    assert brokers.watermarks(["stable"]).latest == {tp: 7}
-
-
-def test_a_topic_named_twice_counts_once_and_no_topic_gives_nothing(kafka: dict[str, str]) -> None:
-    """The brokers would refuse both."""
-    make_topic(kafka, "twice", 1)
-    assert AdminBrokers(kafka).watermarks(["twice", "twice"]).latest == {TopicPartition("twice", 0): 0}
-    assert AdminBrokers(kafka).watermarks([]).latest == {}
-
-
-def test_a_pattern_matches_whole_names_and_never_kafkas_own_topics(kafka: dict[str, str]) -> None:
-    """What `exclude` matches is left out; nothing at all is a legal answer."""
-    for name in ("match.eu", "match.us", "match.us.dead", "rematch.eu"):
-        make_topic(kafka, name, 1)
-    commit_offsets(kafka, "makes-the-internal-topic", {TopicPartition("match.eu", 0): 0})
-    brokers = AdminBrokers(kafka)
-    assert brokers.match_topics(r"match\..*") == ["match.eu", "match.us", "match.us.dead"]
-    assert brokers.match_topics(r"match\..*", [r".*\.dead", "match"]) == ["match.eu", "match.us"]
-    assert brokers.match_topics("match") == []
-    found = brokers.match_topics(".*")
-    assert {"match.eu", "rematch.eu"} <= set(found)
-    assert not [name for name in found if name.startswith("__")]
-
-
-@pytest.mark.parametrize(("pattern", "exclude", "field"), [("(", [], "pattern"), ("a", ["b", "["], "exclude")])
-def test_a_pattern_that_does_not_compile_is_named(kafka: dict[str, str], pattern: str, exclude: list[str], field: str) -> None:
-    """Before any broker is asked."""
-    with pytest.raises(ConfigError, match=rf"^{field}: .* is not a regular expression"):
-        AdminBrokers(kafka).match_topics(pattern, exclude)
-
-
-def test_a_time_is_the_first_offset_at_or_after_it(kafka: dict[str, str]) -> None:
-    """In offset order, though timestamps may go back; None where the log has no such record."""
-    make_topic(kafka, "times", 3)
-    now = time.time_ns() // 1_000_000
-    write(kafka, "times", 0, 4, times=[now, now + 10, now + 5, now + 20])
-    write(kafka, "times", 1, 1, times=[now])
-    t0, t1, t2 = (TopicPartition("times", n) for n in range(3))
-    brokers = AdminBrokers(kafka)
-    assert brokers.offsets_at({t0: 0, t1: now, t2: now}) == {t0: 0, t1: 0, t2: None}
-    assert brokers.offsets_at({t0: now + 1, t1: now + 1}) == {t0: 1, t1: None}
-    assert brokers.offsets_at({t0: now + 11}) == {t0: 3}
-    assert brokers.offsets_at({}) == {}
-
-
-@pytest.mark.parametrize(("topic", "partition", "named"), [("never-made", 0, "never-made"), ("times-one", 7, "times-one-7")])
-def test_a_time_in_a_partition_that_is_not_there_names_it(
-    kafka: dict[str, str], topic: str, partition: int, named: str
-) -> None:
-    """A topic that is missing, and a partition that is."""
-    if "times-one" not in AdminBrokers(kafka).match_topics("times-one"):
-        make_topic(kafka, "times-one", 1)
-    with pytest.raises(TopicNotFound, match=named):
-        AdminBrokers(kafka).offsets_at({TopicPartition("times-one", 0): 0, TopicPartition(topic, partition): 0})
 
 
 def test_many_partitions_cost_little_of_this_process(kafka: dict[str, str]) -> None:

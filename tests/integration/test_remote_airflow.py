@@ -1,4 +1,4 @@
-"""The REST client's way to an Airflow elsewhere, on real sockets: TLS by a CA of its own, and a proxy."""
+"""An Airflow elsewhere, on real sockets: the way to it (TLS by a CA of its own, and a proxy), and the store over its API."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tidegate.airflow.remote.api import AirflowApi
+from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.errors import PlatformError
+from tidegate.local import Platform, sockets
+from tidegate.testing.contracts.state_store import Fill, StateStoreContract
 
 HOST = "airflow.test"
 """A name that only the proxy knows."""
@@ -173,3 +176,53 @@ def test_a_server_elsewhere_is_reached_through_the_proxy_and_the_loopback_never(
             with AirflowApi(f"https://{host}:{port}") as api:
                 assert api.get("/dags")["path"] == "/api/v2/dags"
         assert Proxy.asked == [f"{HOST}:443", "other.test:443"]
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """A real Airflow, without pipelines."""
+    folder = tmp_path_factory.mktemp("airflow")
+    made = Platform(folder / "state", folder)
+    try:
+        made.up(("airflow",))
+        yield made
+    finally:
+        made.down()
+
+
+class TestApiStore(StateStoreContract):
+    """From outside."""
+
+    @pytest.fixture
+    def api(self, airflow: Platform) -> Iterator[AirflowApi]:
+        with airflow.api() as api:
+            yield api
+
+    @pytest.fixture
+    def store(self, api: AirflowApi) -> ApiStore:
+        return ApiStore(api)
+
+    @pytest.fixture
+    def another(self, api: AirflowApi) -> ApiStore:
+        return ApiStore(api)
+
+    @pytest.fixture
+    def unreachable(self) -> Iterator[ApiStore]:
+        with AirflowApi(f"http://127.0.0.1:{sockets.choose_port([])}", "u", "p") as api:
+            yield ApiStore(api)
+
+    @pytest.fixture
+    def fill(self, api: AirflowApi) -> Fill:
+        """In one request, as Airflow's UI imports Variables."""
+
+        def create(keys: Iterable[str]) -> None:
+            entities = [{"key": key, "value": "v"} for key in keys]
+            answer = api.patch("/variables", {"actions": [{"action": "create", "entities": entities}]})
+            assert not answer["create"]["errors"]
+
+        return create
+
+    @pytest.fixture
+    def read_json(self) -> Callable[[str], str]:
+        """Airflow's REST API decodes and encodes it, to mask what is in it."""
+        return lambda text: json.dumps(json.loads(text))

@@ -1,14 +1,138 @@
-"""The ports in memory do what the adapters do."""
+"""The ports in memory obey the laws of the ports."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from uuid import uuid4
+
 import pytest
 
-from tidegate.core.errors import StateUnavailable
-from tidegate.testing.fakes import MemoryStore
+from tidegate.core.audit.table import TableCommit
+from tidegate.core.errors import StateCorrupt
+from tidegate.core.load.cutting import Box
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.testing.contracts.brokers import BrokersContract
+from tidegate.testing.contracts.sink_reader import SinkReaderContract
+from tidegate.testing.contracts.state_store import StateStoreContract
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 
-def test_a_key_that_is_missing_cannot_be_read() -> None:
-    """Missing is an error: a store that answers with a default would start a schedule anew."""
-    with pytest.raises(StateUnavailable):
-        MemoryStore().get("tidegate:shop:cursor")
+class TestMemoryStore(StateStoreContract):
+    @pytest.fixture
+    def store(self) -> MemoryStore:
+        return MemoryStore()
+
+    @pytest.fixture
+    def another(self, store: MemoryStore) -> MemoryStore:
+        return MemoryStore(store.values)
+
+    @pytest.fixture
+    def unreachable(self) -> MemoryStore:
+        return MemoryStore(failing=True)
+
+
+class CreatedTopics:
+    """The log of `FakeBrokers`, changed as a cluster is."""
+
+    def __init__(self, brokers: FakeBrokers) -> None:
+        self.brokers = brokers
+
+    def make_topic(self, name: str, partitions: int = 1) -> None:
+        self.brokers.ids[name] = uuid4().hex
+        self.add_partitions(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        for kept in (self.brokers.latest, self.brokers.earliest, self.brokers.times):
+            for where in [where for where in kept if where.topic == name]:
+                del kept[where]
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        for number in range(partitions):
+            where = TopicPartition(name, number)
+            self.brokers.latest.setdefault(where, 0)
+            self.brokers.times.setdefault(where, [])
+
+    def write(self, where: TopicPartition, times: Sequence[int]) -> None:
+        self.brokers.times[where] += times
+        self.brokers.latest[where] += len(times)
+
+    def open_transaction(self, where: TopicPartition, times: Sequence[int]) -> Callable[[], None]:
+        self.brokers.stable[where] = self.brokers.latest[where]
+        self.write(where, times)
+
+        def commit() -> None:
+            del self.brokers.stable[where]
+            self.write(where, [times[-1]])  # the marker
+
+        return commit
+
+    def delete_records(self, where: TopicPartition, before: int) -> None:
+        self.brokers.earliest[where] = before
+
+
+class TestFakeBrokers(BrokersContract):
+    @pytest.fixture
+    def brokers(self) -> FakeBrokers:
+        return FakeBrokers({TopicPartition("__consumer_offsets", 0): 7})
+
+    @pytest.fixture
+    def cluster(self, brokers: FakeBrokers) -> CreatedTopics:
+        return CreatedTopics(brokers)
+
+    @pytest.fixture
+    def unreachable(self) -> FakeBrokers:
+        return FakeBrokers({TopicPartition("t", 0): 5}, away=True)
+
+
+class CommittedRows:
+    """The table of `FakeReader`, changed as a sink's is."""
+
+    name = "lake.demo.flights"
+
+    def __init__(self, reader: FakeReader) -> None:
+        self.reader = reader
+        self.snapshot = 0
+
+    def commit(self, properties: Mapping[str, str], *offsets: int) -> int:
+        self.snapshot += 1
+        known = {**properties, "added-records": str(len(offsets))}
+        try:
+            receipt = Receipt.from_properties(known, snapshot=self.snapshot, committed_at_ms=self.snapshot)
+        except StateCorrupt:
+            receipt = None
+        if receipt is None:
+            self.reader.others.append(TableCommit(self.snapshot, self.snapshot, known))
+        else:
+            self.reader.found.append(receipt)
+        self.reader.boxes.append(Box((("t", "t"), (0, 0), (min(offsets), max(offsets)))))
+        return self.snapshot
+
+    def roll_back(self, snapshot: int) -> None:
+        self.reader.found = [receipt for receipt in self.reader.found if receipt.snapshot <= snapshot]
+        self.reader.others = [commit for commit in self.reader.others if commit.snapshot <= snapshot]
+        del self.reader.boxes[snapshot:]
+
+    def expire(self, snapshot: int) -> None:
+        self.reader.found = [receipt for receipt in self.reader.found if receipt.snapshot != snapshot]
+        self.reader.expired = True
+
+    def own(self, pipeline: str) -> None:
+        self.reader.owners |= {pipeline}
+
+    def drop(self) -> None:
+        self.reader.exists = False
+
+
+class TestFakeReader(SinkReaderContract):
+    @pytest.fixture
+    def reader(self) -> FakeReader:
+        return FakeReader()
+
+    @pytest.fixture
+    def table(self, reader: FakeReader) -> CommittedRows:
+        return CommittedRows(reader)
+
+    @pytest.fixture
+    def unreachable(self) -> tuple[FakeReader, str]:
+        return FakeReader(away=True), CommittedRows.name

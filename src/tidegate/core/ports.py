@@ -1,4 +1,4 @@
-"""What the core asks of the world. Each port has one production adapter, and tests may bring their own."""
+"""What the core asks of the world. Every adapter of a port, and its fake, passes one suite: `tidegate.testing.contracts`."""
 
 from __future__ import annotations
 
@@ -14,52 +14,73 @@ from tidegate.core.offsets.watermarks import Watermarks
 
 
 class StateStore(Protocol):
-    """Keys and texts, as Airflow Variables have them: no compare-and-set, no transaction."""
+    """Keys and texts, as Airflow Variables have them: no compare-and-set, no transaction.
+
+    A key is printable text of the form `tidegate.<pipeline>.<rest>`, at most 250 characters; keys compare letter by letter. A
+    value is any text without NUL, up to 1 MB, and may be empty. It is read back as it was written; only a value that is JSON as
+    a whole may come back as equal JSON in another notation.
+    """
 
     def keys(self, prefix: str) -> list[str]:
-        """Every key that starts with `prefix`. Raises StateUnavailable: the listing failed."""
+        """Every key that starts with `prefix`, each once, sorted by code point. Raises StateUnavailable: the listing failed."""
 
     def get(self, key: str) -> str:
         """The value of a key that `keys` has listed. Raises StateUnavailable: it cannot be read (missing included)."""
 
     def put(self, key: str, value: str, description: str) -> None:
-        """Write the value. Raises StateUnavailable: whether it was written is unknown."""
+        """Write the value, over the last one; the description is for people.
+
+        Raises StateUnavailable: whether it was written is unknown.
+        """
 
     def delete(self, key: str) -> None:
-        """Remove the key. Raises StateUnavailable: whether it was removed is unknown."""
+        """Remove the key, unless it is missing. Raises StateUnavailable: whether it was removed is unknown."""
 
 
 class Brokers(Protocol):
-    """What Kafka holds."""
+    """What Kafka holds. Every question raises BrokerUnavailable where no broker answers, and KafkaError where one refuses."""
 
     def watermarks(self, topics: Sequence[str], *, isolation_level: IsolationLevel = "read_uncommitted") -> Watermarks:
-        """Of every partition of the topics; read_committed ends at the last stable offset. Raises KafkaError."""
+        """Beginning and end of every partition of the topics, and the topics' ids; a name given twice counts once.
+
+        With read_committed a partition ends at its last stable offset, which an open transaction holds back. A topic that is
+        created again has another id. Raises TopicNotFound: one of the topics does not exist.
+        """
 
     def match_topics(self, pattern: str, exclude: Sequence[str] = ()) -> list[str]:
-        """Topics whose whole name matches the pattern and none of `exclude`, sorted. Raises KafkaError, ConfigError."""
+        """Topics whose whole name matches the pattern and none of `exclude`, sorted; Kafka's own topics never match.
+
+        Raises ConfigError, before any broker is asked: a pattern is not a regular expression.
+        """
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset at or after each time (epoch ms); None where no record is that late. Raises KafkaError."""
+        """The first retained offset, in offset order, of a record at or after each time (epoch ms); None where there is none.
+
+        Raises TopicNotFound: a topic, or a partition of it, does not exist.
+        """
 
     def settle(self) -> None:
-        """Give a recovering broker a moment, before watermarks are read again."""
+        """Give a recovering broker a moment, before watermarks are read again; asks nobody."""
 
 
 class SinkReader(Protocol):
-    """What a table's own commits say."""
+    """What a table's own commits say. Every question raises SinkUnavailable where the catalog does not answer.
+
+    A table that does not exist is no error: it has no commits, no receipts and no extents.
+    """
 
     def history(self, table: str) -> TableHistory:
-        """The commits that the table's current state descends from. Raises SinkUnavailable."""
+        """The commits that the table's current state descends from, newest first; what was rolled back is not among them."""
 
     def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:
         """Bounds that together hold every row of the current state, as fine as the sink keeps them (Iceberg: one a data file).
 
-        Over topic, partition and offset, or over the batch alone. A bound that is not kept is None; a table without these
-        columns has no extents. Raises SinkUnavailable.
+        They are over topic, partition and offset, or over the batch alone. A bound that is not kept is None; a table without
+        these columns has no extents.
         """
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
-        """Every receipt of the pipeline that the table's state stands on, oldest commit first, replays too.
+        """Every receipt of the pipeline in the table's history, oldest commit first, replays too.
 
-        Raises SinkUnavailable, StateCorrupt.
+        Raises StateCorrupt: a receipt of the pipeline cannot be read.
         """

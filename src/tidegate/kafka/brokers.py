@@ -6,7 +6,6 @@ offset of all partitions, both at the same time.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -15,7 +14,8 @@ from typing import Any, TypeVar
 import confluent_kafka as ck
 from confluent_kafka import admin
 
-from tidegate.core.errors import BrokerUnavailable, ConfigError, TopicNotFound
+from tidegate.core.config.patterns import topic_filter
+from tidegate.core.errors import BrokerUnavailable, TopicNotFound
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
@@ -23,8 +23,6 @@ from tidegate.kafka.client import Admin, LeaderMoving
 
 EARLIEST = admin.OffsetSpec.earliest()  # type: ignore[attr-defined, no-untyped-call]
 LATEST = admin.OffsetSpec.latest()  # type: ignore[attr-defined, no-untyped-call]
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
-"""Kafka knows its own topics by these names too (`org.apache.kafka.common.internals.Topic`)."""
 NAMED = 10
 """Partitions that one message names."""
 LEADER_WAIT_S = 0.2
@@ -83,9 +81,8 @@ class AdminBrokers:
             BrokerUnavailable: no broker answered in time.
             KafkaAuthFailed: the credentials are refused.
         """
-        wanted, unwanted = _regex(pattern, "pattern"), [_regex(text, "exclude") for text in exclude]
-        names = [name for name in self._until_led(self._topics) if name not in INTERNAL_TOPICS and wanted.fullmatch(name)]
-        return sorted(name for name in names if not any(regex.fullmatch(name) for regex in unwanted))
+        pick = topic_filter(pattern, exclude)
+        return pick(self._until_led(self._topics))
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset of each partition whose record has a timestamp of at least `times` (epoch ms).
@@ -185,14 +182,3 @@ class AdminBrokers:
             return {}
         asked = self._admin.client.describe_topics(ck.TopicCollection(names), request_timeout=self._timeout_s)
         return {topic: self._admin.answer(future, topic) for topic, future in asked.items()}
-
-
-def _regex(text: str, field: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise ConfigError(
-            f"{field}: {text!r} is not a regular expression: {error}",
-            fix=r'Write one that matches whole topic names, for example "orders\\..*"',
-            field=field,
-        ) from error

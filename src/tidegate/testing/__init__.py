@@ -1,1 +1,1 @@
-"""What tests of Tidegate, and of pipelines, use: fail points, and the ports of the core in memory."""
+"""What tests of Tidegate, and of pipelines, use: fail points, the ports of the core in memory, and the laws of the ports."""

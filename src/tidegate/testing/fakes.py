@@ -1,22 +1,23 @@
-"""In-memory ports, for tests. The adapters of the same ports have integration tests of their own."""
+"""In-memory ports, for tests. They pass the suites that the adapters pass: `tidegate.testing.contracts`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.core.audit.table import TableCommit, TableHistory
-from tidegate.core.errors import StateUnavailable, TopicNotFound
+from tidegate.core.config.patterns import topic_filter
+from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, StateUnavailable, TopicNotFound
 from tidegate.core.load.cutting import Box
-from tidegate.core.load.receipt import Receipt
+from tidegate.core.load.receipt import KEPT, Receipt
+from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
 
 
 @dataclass
 class MemoryStore:
-    """A dict that can be told to fail, and counts its calls."""
+    """A dict that counts its calls; while it is `failing`, every call raises StateUnavailable."""
 
     values: dict[str, str] = field(default_factory=dict)
     failing: bool = False
@@ -47,12 +48,17 @@ class MemoryStore:
     def delete(self, key: str) -> None:
         """As the port."""
         self._note("delete", key)
-        del self.values[key]
+        self.values.pop(key, None)
 
 
 @dataclass
 class FakeBrokers:
-    """A log that a test lets grow."""
+    """A log that a test lets grow: the end of every partition, and its beginning where that is not 0.
+
+    A record's time is its offset, unless `times` has the times of a partition's records, from offset 0 on. `stable` is the last
+    stable offset of a partition with an open transaction. The ends of `next_reads` replace `latest`, one at each reading of
+    watermarks. While the brokers are `away`, every question raises BrokerUnavailable.
+    """
 
     latest: dict[TopicPartition, int]
     earliest: dict[TopicPartition, int] = field(default_factory=dict)
@@ -61,40 +67,61 @@ class FakeBrokers:
     asked: int = 0
     settled: int = 0
     isolation_level: str = ""
+    stable: dict[TopicPartition, int] = field(default_factory=dict)
+    times: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    away: bool = False
 
-    def watermarks(self, topics: Sequence[str], *, isolation_level: str = "read_uncommitted") -> Watermarks:
+    def watermarks(self, topics: Sequence[str], *, isolation_level: IsolationLevel = "read_uncommitted") -> Watermarks:
         """As the port."""
+        self._answer()
         self.asked += 1
         self.isolation_level = isolation_level
         if self.next_reads:
             self.latest = self.next_reads.pop(0)
-        here = {tp: end for tp, end in self.latest.items() if tp.topic in topics}
-        missing = set(topics) - {tp.topic for tp in here}
+        ends = {tp: end for tp, end in self.latest.items() if tp.topic in topics}
+        missing = set(topics) - {tp.topic for tp in ends}
         if missing:
             raise TopicNotFound(f"topic {min(missing)} does not exist")
-        return Watermarks(
-            {tp: self.earliest.get(tp, 0) for tp in here}, here, {topic: self.ids.get(topic, "id") for topic in topics}
-        )
+        earliest = {tp: self.earliest.get(tp, 0) for tp in ends}
+        ids = {topic: self.ids.get(topic, "id") for topic in topics}
+        if isolation_level == "read_committed":
+            ends |= {tp: stable for tp, stable in self.stable.items() if tp in ends}
+        return Watermarks(earliest, ends, ids)
 
     def match_topics(self, pattern: str, exclude: Sequence[str] = ()) -> list[str]:
         """As the port."""
-        topics = {tp.topic for tp in self.latest}
-        return sorted(t for t in topics if re.fullmatch(pattern, t) and not any(re.fullmatch(e, t) for e in exclude))
+        pick = topic_filter(pattern, exclude)
+        self._answer()
+        return pick({tp.topic for tp in self.latest})
 
     def settle(self) -> None:
         """Counted."""
         self.settled += 1
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """A record's time is its offset."""
-        return {tp: time_ms if time_ms < self.latest[tp] else None for tp, time_ms in times.items()}
+        """As the port."""
+        self._answer()
+        missing = times.keys() - self.latest.keys()
+        if missing:
+            raise TopicNotFound(f"there is no partition {min(missing)}")
+        return {tp: self._offset_at(tp, time_ms) for tp, time_ms in times.items()}
+
+    def _offset_at(self, tp: TopicPartition, time_ms: int) -> int | None:
+        held = range(self.earliest.get(tp, 0), self.latest[tp])
+        times = self.times.get(tp, range(self.latest[tp]))
+        return next((offset for offset in held if times[offset] >= time_ms), None)
+
+    def _answer(self) -> None:
+        if self.away:
+            raise BrokerUnavailable("no broker answers")
 
 
 @dataclass
 class FakeReader:
-    """Receipts that a test puts in, as the commits of a table; `others` are commits of nobody, after the receipts.
+    """One table: the receipts of its loads, and `others`, the commits of somebody else, in the order of their times.
 
-    A table whose older commits have `expired` keeps no receipt of them.
+    A table whose older commits have `expired` keeps no receipt of them; `boxes` are its extents. While the catalog
+    is `away`, every question raises SinkUnavailable.
     """
 
     found: list[Receipt] = field(default_factory=list)
@@ -104,30 +131,33 @@ class FakeReader:
     expired: bool = False
     owners: frozenset[str] = frozenset()
     has_rows: bool = False
+    away: bool = False
 
-    def history(self, table: str) -> TableHistory:  # noqa: ARG002 - there is one table
-        """The newest commit first."""
-        ours = [
+    def history(self, table: str) -> TableHistory:
+        """As the port, whatever the table's name."""
+        self._answer(table)
+        if not self.exists:
+            return TableHistory(exists=False)
+        loads = [
             TableCommit(
                 r.snapshot,
                 r.committed_at_ms,
-                {**r.load.to_properties(), "added-records": str(r.rows + r.kept), "tidegate.kept": str(r.kept)},
+                {**r.load.to_properties(), "added-records": str(r.rows + r.kept), KEPT: str(r.kept)},
             )
             for r in self.found
         ]
-        commits = tuple([*ours, *self.others][::-1])
-        return TableHistory(
-            commits if self.exists else (),
-            exists=self.exists,
-            complete=not self.expired,
-            owners=self.owners,
-            has_rows=self.has_rows,
-        )
+        commits = sorted([*loads, *self.others], key=lambda commit: commit.committed_at_ms)
+        return TableHistory(tuple(commits[::-1]), complete=not self.expired, owners=self.owners, has_rows=self.has_rows)
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
-        """The oldest commit first."""
+        """As the port."""
         return self.history(table).receipts(pipeline)
 
-    def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:  # noqa: ARG002 - there is one table
-        """What a test says."""
-        return self.boxes
+    def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:  # noqa: ARG002 - the boxes are what they are
+        """The boxes of the test."""
+        self._answer(table)
+        return self.boxes if self.exists else []
+
+    def _answer(self, table: str) -> None:
+        if self.away:
+            raise SinkUnavailable(f"the catalog of {table} does not answer")

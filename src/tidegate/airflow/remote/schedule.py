@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -69,7 +70,11 @@ class ApiStore(StateStore):
         """Remove one key."""
         self._listed.pop(key, None)
         with _state():
-            self._api.delete_variable(key)
+            try:
+                self._api.delete_variable(key)
+            except PlatformError as error:
+                if error.fields.get("status") != HTTPStatus.NOT_FOUND:
+                    raise
 
 
 class Remote:

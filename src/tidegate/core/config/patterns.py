@@ -1,10 +1,10 @@
-"""Which regular expressions a pipeline may use: those whose match against a topic's name ends soon.
+"""Which topics a pattern matches, and which patterns a pipeline may use: those whose match against a topic's name ends soon.
 
 Python's engine backtracks: it tries one way after another to match a name. The number of ways is bounded here from the
 expression itself, in bits: a repetition has as many choices as the name has characters, an alternation as many as it has
 branches, and a repeated part chooses anew each time. So `(a+)+` is refused, and `orders-.*` is not.
 
-Pure: the standard library only.
+Pure: the standard library and the core only.
 """
 
 from __future__ import annotations
@@ -12,13 +12,45 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from tidegate.core.errors import ConfigError
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+"""Kafka knows its own topics by these names too (`org.apache.kafka.common.internals.Topic`)."""
 LONGEST_NAME = 249
 """Characters of a Kafka topic's name."""
 MOST_BITS = 28.0
 """As many choices as four unbounded repetitions in a row have: a few seconds in the worst case."""
+
+
+def topic_filter(pattern: str, exclude: Sequence[str] = ()) -> Callable[[Iterable[str]], list[str]]:
+    """What picks, of the topics of a cluster, those whose whole name matches `pattern` and none of `exclude`, sorted.
+
+    Kafka's internal topics never match.
+
+    Raises:
+        ConfigError: a pattern is not a regular expression.
+    """
+    included, excluded = _regex(pattern, "pattern"), [_regex(text, "exclude") for text in exclude]
+
+    def pick(topics: Iterable[str]) -> list[str]:
+        names = [name for name in topics if name not in INTERNAL_TOPICS and included.fullmatch(name)]
+        return sorted(name for name in names if not any(regex.fullmatch(name) for regex in excluded))
+
+    return pick
+
+
+def _regex(text: str, field: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ConfigError(
+            f"{field}: {text!r} is not a regular expression: {error}",
+            fix=r'Write one that matches whole topic names, for example "orders\\..*"',
+            field=field,
+        ) from error
 
 
 def ends_soon(pattern: str) -> bool:
