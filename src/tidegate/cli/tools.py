@@ -62,7 +62,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a topic; exit code 1 when it exists."""
-    from tidegate.local.topics import create_topic, partitions_of  # noqa: PLC0415
+    from tidegate.kafka.topics import create_topic, partitions_of  # noqa: PLC0415
 
     kafka = _kafka(project)
     if not create_topic(kafka, topic, partitions):
@@ -86,7 +86,7 @@ def produce(
     as_json: AsJson = False,
 ) -> None:
     """Produce the lines of a file, or of the standard input, as records of a topic; empty lines are left out."""
-    from tidegate.local.topics import partitions_of, produce_lines  # noqa: PLC0415
+    from tidegate.kafka.topics import partitions_of, produce_lines  # noqa: PLC0415
 
     if key_separator == "":
         raise RequestError("the key separator is empty", fix="Give at least one character, or leave the option out")
