@@ -1,34 +1,28 @@
-"""The embedded platform, the demo, and checks of pipeline files."""
+"""The embedded platform and the demo."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
+from tidegate.cli.check import loads_can_run, pool_slots
 from tidegate.cli.shared import (
     HERE,
     AsJson,
     Project,
     err,
     open_platform,
-    open_remote,
     out,
     print_table,
     show_progress,
     show_report,
 )
-from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, json_schema, pool_command
-from tidegate.core.errors import ConfigError, PlatformError
-from tidegate.pipelines import load_pipelines
 
 if TYPE_CHECKING:
-    from tidegate.airflow.remote.api import AirflowApi
     from tidegate.core.audit.oracle import Verdict
     from tidegate.local.demo import Run
     from tidegate.local.platform import Platform, ServerStatus
@@ -50,8 +44,8 @@ def jars(
         err.print("\n".join(changed) or "every jar is as before", markup=False)
         return
     with show_report() as report:
-        found = ensure_jars(report)
-    err.print(f"jars: {found.spark.parent}")
+        cached = ensure_jars(report)
+    err.print(f"jars: {cached.spark.parent}")
 
 
 @app.command()
@@ -94,53 +88,8 @@ def status(project: Project = HERE, *, as_json: AsJson = False) -> None:
     if any(s.state != "running" for s in servers):
         raise typer.Exit(1)
     with platform.api() as api:
-        if not _loads_can_run(api, _pools(project)):
+        if not loads_can_run(api, pool_slots(project)):
             raise typer.Exit(1)
-
-
-@app.command()
-def check(
-    project: Project = HERE,
-    *,
-    as_json: AsJson = False,
-    schema: Annotated[bool, typer.Option("--schema", help="print the JSON Schema of pipeline files instead")] = False,
-) -> None:
-    """Validate every pipeline file; exit code 1 where one is not valid, or loads would wait for ever for a missing pool.
-
-    Where pyspark is installed, transforms are imported in their own process. Where Airflow answers, missing pools are named.
-    """
-    if schema:
-        sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
-        return
-    folder = project / "dags" / "pipelines"
-    found = load_pipelines(folder)
-    if not found:
-        raise ConfigError(
-            f"no pipeline in {folder}", fix="Write one as <name>.yaml, or name the project's folder with --project"
-        )
-    faults = {file: str(value).splitlines() for file, value in found.items() if isinstance(value, ConfigError)}
-    faults |= _broken_transforms(project, found)
-    if as_json:
-        out.print_json(json.dumps([{"pipeline": f.stem, "valid": f not in faults, "faults": faults.get(f, [])} for f in found]))
-    else:
-        for file, value in found.items():
-            if isinstance(value, Pipeline) and file not in faults:
-                out.print(f"[green]valid[/]  {file.stem}: {value.source} -> {value.sink.table}")
-            else:
-                out.print(f"[red]broken[/] {file.stem}")
-                out.print("\n".join(faults[file]), markup=False)
-    if not _is_ready(project) or faults:
-        raise typer.Exit(1)
-
-
-@app.command()
-def pools(project: Project = HERE) -> None:
-    """Print the Airflow pools of all sinks, as `airflow pools import` reads them."""
-    found = {
-        name: {"slots": slots, "description": POOL_DESCRIPTION, "include_deferred": False}
-        for name, slots in _pools(project).items()
-    }
-    out.print_json(json.dumps(found))
 
 
 @app.command()
@@ -176,57 +125,9 @@ def demo(
         raise typer.Exit(1)
 
 
-def _broken_transforms(project: Path, found: dict[Path, Pipeline | ConfigError]) -> dict[Path, list[str]]:
-    """The transforms that cannot be imported or found, by the file that names them; none where pyspark is not installed."""
-    from tidegate.local.transforms import broken_transforms  # noqa: PLC0415
-    from tidegate.pipelines import shown_as  # noqa: PLC0415
-
-    pipelines = {file: value for file, value in found.items() if isinstance(value, Pipeline)}
-    named = [(file, "transform", p.transform) for file, p in pipelines.items()]
-    named += [(file, "replay.transforms", name) for file, p in pipelines.items() for name in p.replay.transforms]
-    broken = broken_transforms(sorted({name for _, _, name in named}), project / "spark_jobs")
-    faults: dict[Path, list[str]] = {}
-    for file, setting, name in named:
-        if name in broken:
-            faults.setdefault(file, []).append(f"{shown_as(file)}: {setting}: {broken[name].removeprefix('transform ')}")
-    return faults
-
-
-def _is_ready(project: Path) -> bool:
-    """Whether loads can run in the Airflow that the environment names, or in the platform's; true where neither answers."""
-    from tidegate.airflow.remote.api import URL  # noqa: PLC0415
-
-    if URL not in os.environ and not open_platform(project).is_up:
-        return True
-    try:
-        with open_remote(project) as remote:
-            return _loads_can_run(remote.api, _pools(project))
-    except PlatformError as error:
-        err.print(f"the pools were not looked at: {error}", style="yellow", markup=False)
-        return True
-
-
-def _loads_can_run(api: AirflowApi, wanted: dict[str, int]) -> bool:
-    """Names the pools that Airflow lacks. With the plugin they are made when a run starts; without it, loads wait for ever."""
-    missing = {name: slots for name, slots in wanted.items() if not api.has_pool(name)}
-    by_plugin = not missing or api.has_plugin("tidegate")
-    for name, slots in missing.items():
-        if by_plugin:
-            err.print(f"pool {name}: not there yet, made when the next run starts", style="dim", markup=False)
-        else:
-            fix = f"Run `{pool_command(name, slots)}`"
-            err.print(f"pool {name}: missing, and its loads wait for ever. {fix}", style="red", markup=False)
-    return by_plugin
-
-
-def _pools(project: Path) -> dict[str, int]:
-    pipelines = [p for p in load_pipelines(project / "dags" / "pipelines").values() if isinstance(p, Pipeline)]
-    return {p.pool: p.sink.slots for p in pipelines}
-
-
 def _up(platform: Platform, project: Path, report: Any) -> None:
     platform.up(report=report)
-    platform.sync_pools(_pools(project))
+    platform.sync_pools(pool_slots(project))
 
 
 def _print_status(servers: list[ServerStatus]) -> None:

@@ -61,6 +61,7 @@ class FakeBrokers:
     asked: int = 0
     settled: int = 0
     isolation_level: str = ""
+    retention: dict[str, int] = field(default_factory=dict)
 
     def watermarks(self, topics: Sequence[str], *, isolation_level: str = "read_uncommitted") -> Watermarks:
         """As the port."""
@@ -88,6 +89,17 @@ class FakeBrokers:
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """A record's time is its offset."""
         return {tp: time_ms if time_ms < self.latest[tp] else None for tp, time_ms in times.items()}
+
+    def next_timestamps(
+        self, positions: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        """A record's time is its offset."""
+        self.isolation_level = isolation_level
+        return {tp: at for tp, at in positions.items() if at < self.latest[tp]}
+
+    def retention_ms(self, topics: Sequence[str]) -> dict[str, int]:
+        """What a test says."""
+        return {topic: kept for topic, kept in self.retention.items() if topic in topics}
 
 
 @dataclass

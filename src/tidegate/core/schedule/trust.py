@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tidegate.core.audit.history import rebuild, saved_of
+from tidegate.core.audit.rebuild import rebuild, saved_of
 from tidegate.core.audit.table import Missing, TableHistory, find_missing
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import CommitConflict, OffsetsExpired, RangeForgotten, StateCorrupt, some
