@@ -1,4 +1,4 @@
-"""`tidegate ...`: the embedded platform, the demo, checks of pipeline files, and the schedule seen from outside Airflow.
+"""Kafka offset ranges as an orchestrated, replayable schedule: operate pipelines, and run an embedded platform to try them.
 
 Every command that prints data takes `--json`; exit code 0 only when what was asked holds. Heavy clients are imported by the
 command that needs them.

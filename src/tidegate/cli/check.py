@@ -31,7 +31,7 @@ def check(
     as_json: AsJson = False,
     schema: Annotated[bool, typer.Option("--schema", help="print the JSON Schema of pipeline files instead")] = False,
 ) -> None:
-    """Validate every pipeline file; exit code 1 where one is not valid, or where loads would wait for ever for a missing pool.
+    """Validate every pipeline file. Exit code 1 where one is not valid, or where loads would wait for ever for a missing pool.
 
     Transforms are imported in a process of their own, where pyspark is installed. Where Airflow answers, missing pools are
     named.

@@ -33,15 +33,17 @@ app = typer.Typer()
 @app.command()
 def jars(
     *,
-    update: Annotated[bool, typer.Option("--update", help="write jars.sha256 from what Ivy resolves now")] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="write the SHA-256 of what Ivy resolves now into jars.sha256")
+    ] = False,
 ) -> None:
-    """Fetch the jars of Spark and of the embedded broker into the cache; check those that are there by SHA-256."""
+    """Download the jars of Spark and of the embedded broker into the cache, or check those in the cache by SHA-256."""
     from tidegate.local.jars import ensure_jars, update_sums  # noqa: PLC0415
 
     if update:
         with show_report() as report:
             changed = update_sums(report)
-        err.print("\n".join(changed) or "every jar is as before", markup=False)
+        err.print("\n".join(changed) or "no jar has changed", markup=False)
         return
     with show_report() as report:
         cached = ensure_jars(report)
@@ -57,7 +59,7 @@ def up(
     spark_port: Annotated[int | None, typer.Option(help="port of the Spark Connect server")] = None,
     airflow_port: Annotated[int | None, typer.Option(help="port of Airflow's UI and API")] = None,
 ) -> None:
-    """Start the embedded platform: Kafka, Spark Connect and Airflow. What runs already is left alone."""
+    """Start the embedded platform: Kafka, Spark Connect and Airflow. Servers that run already are left alone."""
     ports = {"kafka": kafka_port, "spark": spark_port, "airflow": airflow_port}
     platform = open_platform(project, {name: port for name, port in ports.items() if port is not None})
     with show_report() as report:
@@ -68,16 +70,16 @@ def up(
 
 @app.command()
 def down(project: Project = HERE) -> None:
-    """Stop the embedded platform; its data stays."""
+    """Stop the embedded platform. Its data is kept."""
     with show_report() as report:
         open_platform(project).down(report=report)
 
 
 @app.command()
 def status(project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Show the platform's servers, and name the pools that Airflow lacks.
+    """Show the servers of the embedded platform, and the pools that Airflow lacks.
 
-    Exit code 1 where a server does not run, or a pool is missing that nothing makes.
+    Exit code 1 where a server does not run, or where a pool is missing that the plugin does not make.
     """
     platform = open_platform(project)
     servers = platform.status()
@@ -95,11 +97,13 @@ def status(project: Project = HERE, *, as_json: AsJson = False) -> None:
 @app.command()
 def demo(
     project: Project = HERE,
-    records: Annotated[int | None, typer.Option(min=0, help="flights to produce; all of them the first time")] = None,
+    records: Annotated[
+        int | None, typer.Option(min=0, help="number of flights to produce; by default all of them the first time")
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Run the main job end to end: real flights, real runs, and a verdict that does not trust Spark."""
+    """Produce real flights, load them by real runs, and compare log and table without Spark."""
     from tidegate.local.demo import Demo  # noqa: PLC0415
 
     platform = open_platform(project)

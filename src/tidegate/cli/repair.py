@@ -38,11 +38,11 @@ def reload_command(
     pipeline: Name,
     project: Project = HERE,
     *,
-    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="leave out what is no longer retained")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print what is missing, and load nothing")] = False,
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="leave out offsets that are no longer retained")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what is missing; load nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Load the committed offsets that the table lacks once more, by a replay; exit code 0 when the table holds all of them.
+    """Load again, by a replay, the committed offsets that the table lacks. Exit code 0 when the table holds all of them.
 
     For a table that was dropped, rolled back or restored, or that the pipeline's file has replaced by another one.
     """
@@ -96,12 +96,12 @@ def rebuild_command(
     *,
     position: Annotated[
         list[str] | None,
-        typer.Option(help="next offset of a partition that the table's receipts do not give, such as orders:2:1000"),
+        typer.Option(help="next offset of a partition that no receipt of the table names, such as orders:2:1000"),
     ] = None,
     accept_gaps: Annotated[
-        bool, typer.Option("--accept-gaps", help="record offsets that the table lacks as absent, and go on behind them")
+        bool, typer.Option("--accept-gaps", help="record offsets that the table lacks as absent, and continue after them")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print what would be written, and write nothing")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be written; write nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Restore cursor and saved ranges from the table's own commits, for Variables that are lost, wrong or from a backup.
@@ -112,7 +112,7 @@ def rebuild_command(
     positions = dict(_position(text) for text in position or [])
     with open_remote(project) as remote:
         if not dry_run:
-            refuse_while_running(remote, this, "a schedule is rebuilt while nothing runs")
+            refuse_while_running(remote, this, "a schedule is rebuilt only while nothing runs")
         view = restore(
             this,
             positions,

@@ -1,4 +1,4 @@
-"""Loading any past part of a pipeline once more, through the DAG that replays it."""
+"""`tidegate replay`: load any past part of a pipeline again, through its replay DAG."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPEC = re.compile(r"(?:(?:(?P<topic>[a-zA-Z0-9._-]+):)?(?P<partition>\d+):)?(?P<
 LONGEST_S = 7 * 86_400.0
 POLL_S = 1.0
 UNSEEN = (ConfigError, BrokerUnavailable, KafkaAuthFailed, SinkUnavailable, StateMasked)
-"""What says only that this machine does not reach a part that Airflow may reach."""
+"""Errors of a service that this machine does not reach, while Airflow may reach it."""
 
 
 @app.command()
@@ -42,26 +42,27 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
     since: Annotated[
         str | None, typer.Option(help="records from this time on, such as 2013-03-01 or 2013-03-01T12:00Z")
     ] = None,
-    batch: Annotated[str | None, typer.Option(help="a batch, or the first and the last: 12..18")] = None,
+    batch: Annotated[str | None, typer.Option(help="a batch, such as 12, or the first and the last: 12..18")] = None,
     run: Annotated[str | None, typer.Option(help="replay the batch of this DAG run")] = None,
     version: Annotated[
-        str | None, typer.Option(help="rows that a version of the transform has loaded: '<2', =3f9a0c12b7de, !=3f9a0c12b7de")
+        str | None,
+        typer.Option(help="offsets that these versions of the transform loaded last: '<2', =3f9a0c12b7de, !=3f9a0c12b7de"),
     ] = None,
     chunk_size: Annotated[int | None, typer.Option(help="approximate number of offsets of each load")] = None,
     parallel: Annotated[
-        int | None, typer.Option(help="loads at the same time; one less than the sink's slots by default")
+        int | None, typer.Option(help="number of loads at the same time; by default one less than the sink's slots")
     ] = None,
-    table: Annotated[str | None, typer.Option(help="another table than the pipeline's own, for a trial")] = None,
-    transform: Annotated[str | None, typer.Option(help="another transform than the pipeline's own")] = None,
+    table: Annotated[str | None, typer.Option(help="load into this table instead of the pipeline's own, for a trial")] = None,
+    transform: Annotated[str | None, typer.Option(help="use this transform instead of the pipeline's own")] = None,
     *,
-    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="leave out what is no longer retained")] = False,
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="leave out offsets that are no longer retained")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be read and replaced; change nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Load any past part of a pipeline once more: its rows are replaced, the schedule goes on, the cursor stays.
+    """Load any past part of a pipeline again. Its rows are replaced; the schedule continues, and the cursor does not move.
 
-    Select by offsets, times, batches, a run, or versions. What cannot be replayed is refused before a run is triggered. The
-    same command again goes on where an unfinished replay stopped.
+    Select by offsets, times, batches, a run, or versions. A selection that cannot be replayed is refused before a run is
+    triggered. The same command again continues an unfinished replay.
     """
     this = the_pipeline(project, pipeline)
     asked = {

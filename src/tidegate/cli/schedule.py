@@ -1,8 +1,9 @@
-"""What a pipeline would read next, how far it is behind, and what an operator accepts."""
+"""The plan of the next run, the lag, and what an operator accepts."""
 
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -23,9 +24,11 @@ from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measu
 from tidegate.core.audit.views.plan import PlanView, read_plan
 from tidegate.core.schedule.run import accept_loss, accept_recreated, accept_table
 
+Topic = Annotated[str, typer.Argument(help="name of the topic", metavar="TOPIC")]
+
 app = typer.Typer()
 accept = typer.Typer(
-    no_args_is_help=True, help="Record that a pipeline may go on: after a loss, a recreated topic, a lost table."
+    no_args_is_help=True, help="Let a pipeline continue after a loss, a recreated topic or a lost table; this is recorded."
 )
 app.add_typer(accept, name="accept")
 
@@ -61,7 +64,7 @@ def _print_plan(view: PlanView) -> None:
 
 @app.command()
 def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Show how far a pipeline is behind: records, seconds, and the time left until retention deletes what is unread."""
+    """Show the lag of a pipeline: records, seconds, and the time left until retention deletes unread records."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         cursor, level = remote.cursor(this), this.source.isolation_level
@@ -90,7 +93,7 @@ def _add_row(table: Table, name: str, at: int | None, latest: int | None, lag: P
 
 @accept.command("loss")
 def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Let the next run go on after records that retention deleted unread; the loss is recorded."""
+    """Let the next run continue after records that retention deleted before they were read. The loss is recorded."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         refuse_while_running(remote, this, "a range that a run is loading cannot be dropped")
@@ -109,7 +112,7 @@ def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJ
 
 @accept.command("table")
 def accept_table_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Let the schedule go on though the table does not hold all that is committed; what is missing is recorded as absent."""
+    """Let the schedule continue with a table that lacks committed offsets. They are recorded as absent."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         accepted = accept_table(this, store=remote.store, sink=remote.sink)
@@ -122,8 +125,8 @@ def accept_table_command(pipeline: Name, project: Project = HERE, *, as_json: As
 
 
 @accept.command("recreated")
-def accept_recreated_command(pipeline: Name, topic: str, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Let the next run start a topic anew that was deleted and created again; rows with the same offsets are replaced."""
+def accept_recreated_command(pipeline: Name, topic: Topic, project: Project = HERE, *, as_json: AsJson = False) -> None:
+    """Let the next run start a topic anew that was deleted and created again. Rows with the same offsets are replaced."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         accepted = accept_recreated(this, topic, store=remote.store, brokers=remote.brokers(this), sink=remote.sink)

@@ -19,7 +19,7 @@ from tidegate.core.state.ledger import Ledger
 
 
 def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Compare log and table: every retained record before the cursor must be in the table once; exit code 1 if not.
+    """Compare log and table: each retained record before the cursor must be in the table exactly once. Exit code 1 if not.
 
     With `identity: batch`, only the table is read: every committed batch must have the rows that its commit wrote.
     """

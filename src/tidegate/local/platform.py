@@ -178,7 +178,7 @@ class Platform:
         return spark_connect.catalog_properties(self._lake)
 
     def api(self, tell: Callable[[str], object] = str) -> AirflowApi:
-        """A client of Airflow's REST API, to be closed or used in a `with`. `tell` hears what takes long."""
+        """A client of Airflow's REST API, to be closed or used in a `with`. `tell` is called with what takes long."""
         return self._airflow(self._ports()).api(tell)
 
     def use_catalog(self) -> None:

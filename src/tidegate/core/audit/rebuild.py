@@ -16,7 +16,7 @@ from tidegate.core.state.cursor import Cursor
 class Rebuilt:
     """A schedule made of receipts: the cursor, the saved ranges of its batches, and what the receipts leave open.
 
-    `whole` says that the positions of all partitions are known. A receipt of an older version names only the partitions that
+    `whole`: the positions of all partitions are known. A receipt of an older version names only the partitions that
     its batch has read, so a partition that was silent for as long as receipts are kept may be unknown.
     """
 
@@ -35,16 +35,16 @@ def rebuild(
     positions: Mapping[TopicPartition, int] | None = None,
     before: Cursor | None = None,
 ) -> Rebuilt:
-    """The schedule as the table's own commits tell it. Each batch counts as committed, since its rows are there.
+    """The schedule that the table's own commits lead to. Each batch counts as committed, since its rows are there.
 
     Args:
         pipeline: its name.
         receipts: its receipts, oldest commit first; replays are passed over.
-        generation: of the cursor that is there now, if it can be read; the rebuilt one is later than every known one.
-        saved: saved ranges that can be read, in any order; they tell positions that receipts do not.
-        positions: of partitions that nothing else tells, by an operator.
-        before: the cursor that is there now, if it can be read; it tells what expired receipts do not: where partitions were
-            begun, what is absent in the table, and positions that nothing else tells.
+        generation: of the current cursor, if it can be read; the rebuilt one is later than every known one.
+        saved: saved ranges that can be read, in any order; they name positions that receipts do not.
+        positions: of partitions that nothing else names, by an operator.
+        before: the current cursor, if it can be read; it has what expired receipts do not: where partitions were begun, what
+            is absent in the table, and positions that nothing else names.
 
     Raises:
         StateError: the table holds no receipt of a batch.
@@ -52,7 +52,7 @@ def rebuild(
     newest = {receipt.load.seq: receipt for receipt in receipts if receipt.load.replay is None}
     if not newest:
         raise StateError(
-            f"the table holds no receipt of {pipeline}: there is nothing to rebuild its cursor from",
+            f"the table holds no receipt of {pipeline}, and its cursor cannot be rebuilt",
             fix=f"To let it begin anew, give it a new table, and delete its Variables (tidegate.{pipeline}.*)",
         )
     batches = [newest[seq] for seq in sorted(newest)]
@@ -87,7 +87,7 @@ def rebuild(
 
 
 class _Position:
-    """Where the receipts of successive batches lead."""
+    """The positions that the receipts of successive batches lead to."""
 
     def __init__(self) -> None:
         self.offsets: dict[TopicPartition, int] = {}
@@ -143,7 +143,7 @@ class _Position:
             self.offsets[tp] = max(at, r.until_offset)
         others = receipt.load.others
         self.whole = others is not None
-        if others is not None:  # such a receipt tells the whole cursor: what it does not name was retired
+        if others is not None:  # such a receipt has the whole cursor: what it does not name was retired
             named = others.offsets.keys() | {r.topic_partition for r in receipt.load.ranges}
             self.offsets = {tp: offset for tp, offset in {**self.offsets, **others.offsets}.items() if tp in named}
             self.starts = {**others.offsets, **{tp: start for tp, start in self.starts.items() if tp in named}}
@@ -159,7 +159,7 @@ class _Position:
 
 
 def saved_of(receipt: Receipt, generation: int) -> SavedRange:
-    """The saved range of a batch, as its receipt tells it."""
+    """The saved range of a batch, made of its receipt."""
     load = receipt.load
     return SavedRange(
         pipeline=load.pipeline,

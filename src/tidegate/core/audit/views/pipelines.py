@@ -21,7 +21,7 @@ class FileCheck:
 
     @property
     def valid(self) -> bool:
-        """Whether the pipeline can be run as the file says."""
+        """Whether the pipeline can be run."""
         return self.pipeline is not None and not self.faults
 
     def to_json(self) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class VerdictView:
 def judge_batches(
     ledger: Ledger, cursor: Cursor, receipts: Sequence[Receipt], rows: Mapping[int | None, int]
 ) -> BatchVerification:
-    """Hold the rows of each committed batch against its newest commit.
+    """Compare the rows of each committed batch with its newest commit.
 
     Args:
         ledger: the saved ranges; read only of batches without a receipt, to know whether they read anything.
@@ -67,4 +67,4 @@ def judge_batches(
     with_receipt = {receipt.load.batch for receipt in receipts}
     without_receipt = {r.seq: r.key for r in listing.ranges if r.seq <= cursor.seq and r.seq not in with_receipt}
     loaded = [seq for seq, key in without_receipt.items() if without(ledger.saved_range(key).to_load, cursor.absent)]
-    return verify_batches(cursor.seq, rows, receipts, loaded, waiting=bool(listing.of_seq(cursor.seq + 1)))
+    return verify_batches(cursor.seq, rows, receipts, loaded, pending=bool(listing.of_seq(cursor.seq + 1)))
