@@ -10,7 +10,6 @@ it is exactly what the file lists.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -22,6 +21,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
 
 from tidegate.core.errors import PlatformError, some
 from tidegate.local.report import Report, silent
@@ -92,9 +94,7 @@ def pyspark_home() -> Path:
 def cache_dir() -> Path:
     """Where jars are kept between checkouts: TIDEGATE_CACHE_DIR, else `tidegate` in the user's cache folder."""
     configured = os.environ.get("TIDEGATE_CACHE_DIR")
-    if configured:
-        return Path(configured).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "tidegate"
+    return Path(configured).expanduser().absolute() if configured else user_cache_path("tidegate")
 
 
 def ensure_jars(report: Report = silent) -> Jars:
@@ -222,13 +222,12 @@ def _lock(folder: Path) -> Iterator[None]:
     """One process at a time fills or replaces the folder."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = (folder.parent / f"{folder.name}.lock").open("w")
+        held = FileLock(f"{folder}.lock").acquire()
     except OSError as error:
         raise PlatformError(
             f"The jars cannot be kept in {folder.parent}: {error.strerror}", fix="Set TIDEGATE_CACHE_DIR to a folder of yours"
         ) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with held:
         yield
 
 

@@ -14,7 +14,6 @@ none of the caller's AIRFLOW_*, SPARK_* and PYSPARK_* settings, which are about 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,13 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.errors import PlatformError
 from tidegate.local import airflow, broker, jars, sockets, spark_connect
 from tidegate.local.process import Server, State
 from tidegate.local.report import Report, one_at_a_time, silent
 from tidegate.local.saved_ports import PORTS, check_free, choose_ports, read_ports, write_ports
-from tidegate.waiting import wait_until
 
 PARTS = ("kafka", "spark", "airflow")
 LOCK_TIMEOUT_S = 600.0
@@ -341,21 +341,15 @@ class Platform:
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
         self.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self.state_dir / "lock").open("w") as lock:
-
-            def taken() -> bool:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return False
-                return True
-
+        try:
             # the system frees it when its holder dies, so a crash never leaves it behind
-            if not wait_until(taken, LOCK_TIMEOUT_S, poll_s=0.2):
-                raise PlatformError(
-                    f"Another `tidegate up` or `tidegate down` of {self.state_dir} has not ended for {LOCK_TIMEOUT_S:.0f} s",
-                    fix="Wait for it, or end it, and try again",
-                )
+            held = FileLock(self.state_dir / "lock").acquire(LOCK_TIMEOUT_S, poll_interval=0.2)
+        except Timeout as error:
+            raise PlatformError(
+                f"Another `tidegate up` or `tidegate down` of {self.state_dir} has not ended for {LOCK_TIMEOUT_S:.0f} s",
+                fix="Wait for it, or end it, and try again",
+            ) from error
+        with held:
             yield
 
 
