@@ -127,7 +127,7 @@ class Airflow:
         """
         if "?" in str(self.home):
             raise PlatformError(
-                f"{self.home} has a question mark, behind which the URL of a SQLite database has its options",
+                f"{self.home} has a question mark, after which the URL of a SQLite database has its options",
                 fix="Rename the folder, or move the project to another",
             )
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
