@@ -42,8 +42,8 @@ from rich.console import Console
 
 from tests.bench import yardstick_jobs
 from tests.bench.yardstick_jobs import JOBS, FileStore
-from tidegate.core.audit.history import rebuild
 from tidegate.core.audit.oracle import Verdict, judge
+from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.history import IcebergReader, load_table

@@ -10,10 +10,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests import topics
+from tidegate.core.audit.views.lag import PartitionLag, TotalLag, measure_lag, total_lag
 from tidegate.core.errors import CursorBeyondLog, PartitionsDeleted
 from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.groups import committed_offsets
-from tidegate.kafka.lag import PartitionLag, TotalLag, measure_lag, total_lag
 
 HOUR_MS = 3_600_000
 
@@ -38,7 +39,7 @@ def test_a_lag_tells_records_seconds_and_the_time_that_is_left(kafka: dict[str, 
     p0, p1, p2 = (TopicPartition("lag", n) for n in range(3))
     write(kafka, "lag", 0, [now_ms - 60_000, now_ms - 30_000, now_ms - 10_000])
     write(kafka, "lag", 1, [now_ms - 5_000])
-    found = measure_lag(kafka, {p2: 0, p0: 1, p1: 1}, now_ms=now_ms)
+    found = measure_lag(AdminBrokers(kafka), {p2: 0, p0: 1, p1: 1}, now_ms=now_ms)
     assert found == [
         PartitionLag(p0, 1, 3, 2, 30.0, 3570.0),
         PartitionLag(p1, 1, 1, 0, None, None),
@@ -65,7 +66,7 @@ def test_a_topic_that_keeps_its_records_has_no_time_left_to_tell(
     name = f"kept-{next(iter(config))}"
     topics.make_topic(kafka, name, 1, **config)
     topics.write(kafka, name, 0, [b"v"], key=b"k", times=[now_ms - 1000])
-    assert measure_lag(kafka, {TopicPartition(name, 0): 0}, now_ms=now_ms)[0] == PartitionLag(
+    assert measure_lag(AdminBrokers(kafka), {TopicPartition(name, 0): 0}, now_ms=now_ms)[0] == PartitionLag(
         TopicPartition(name, 0), 0, 1, 1, 1.0, None
     )
 
@@ -79,7 +80,7 @@ def test_records_that_are_gone_have_no_time_left_and_the_first_that_is_there_tel
     tp, admin = TopicPartition("gone", 0), AdminClient(dict(kafka))
     for future in admin.delete_records([ck.TopicPartition("gone", 0, 2)]).values():
         future.result()
-    assert measure_lag(kafka, {tp: 0}, now_ms=now_ms) == [PartitionLag(tp, 0, 3, 3, 7.0, 0.0)]
+    assert measure_lag(AdminBrokers(kafka), {tp: 0}, now_ms=now_ms) == [PartitionLag(tp, 0, 3, 3, 7.0, 0.0)]
 
 
 def test_gaps_are_passed_over_and_gaps_alone_have_no_age(kafka: dict[str, str], now_ms: int) -> None:
@@ -99,7 +100,7 @@ def test_gaps_are_passed_over_and_gaps_alone_have_no_age(kafka: dict[str, str], 
     p0, p1 = TopicPartition("lag-gaps", 0), TopicPartition("lag-gaps", 1)
     deadline = time.monotonic() + 30
     while True:  # the markers are written after the commit was answered
-        found = measure_lag(kafka, {p0: 0, p1: 0}, now_ms=now_ms, isolation_level="read_committed")
+        found = measure_lag(AdminBrokers(kafka), {p0: 0, p1: 0}, now_ms=now_ms, isolation_level="read_committed")
         if [lag.records_behind for lag in found] == [4, 2]:
             break
         assert time.monotonic() < deadline
@@ -111,7 +112,7 @@ def test_large_records_of_many_partitions_are_answered(kafka: dict[str, str], no
     topics.make_topic(kafka, "large", 4)
     for n in range(4):
         write(kafka, "large", n, [now_ms - 1000] * 2, b"x" * 300_000)
-    found = measure_lag(kafka, {TopicPartition("large", n): 0 for n in range(4)}, now_ms=now_ms)
+    found = measure_lag(AdminBrokers(kafka), {TopicPartition("large", n): 0 for n in range(4)}, now_ms=now_ms)
     assert [(lag.records_behind, lag.seconds_behind) for lag in found] == [(2, 1.0)] * 4
 
 
@@ -119,13 +120,13 @@ def test_a_cursor_that_does_not_fit_the_log_is_named(kafka: dict[str, str], now_
     """Behind by less than nothing is no lag."""
     topics.make_topic(kafka, "misfit", 1)
     with pytest.raises(CursorBeyondLog, match="misfit-0 at 5, log end 0"):
-        measure_lag(kafka, {TopicPartition("misfit", 0): 5}, now_ms=now_ms)
+        measure_lag(AdminBrokers(kafka), {TopicPartition("misfit", 0): 5}, now_ms=now_ms)
     with pytest.raises(PartitionsDeleted, match="misfit-9"):
-        measure_lag(kafka, {TopicPartition("misfit", 9): 0}, now_ms=now_ms)
+        measure_lag(AdminBrokers(kafka), {TopicPartition("misfit", 9): 0}, now_ms=now_ms)
 
 
 def test_no_partitions_have_no_lag(kafka: dict[str, str], now_ms: int) -> None:
     """And their total is nothing, of an age nobody knows."""
-    assert measure_lag(kafka, {}, now_ms=now_ms) == []
+    assert measure_lag(AdminBrokers(kafka), {}, now_ms=now_ms) == []
     assert total_lag([]) == TotalLag(0, 0, None, None)
     assert total_lag([]).to_json()["records_behind"] == 0

@@ -11,7 +11,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tidegate.cli import ledger
+from tidegate.cli import ledger, repair
+from tidegate.core.audit.views.replays import ReplayRun
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import RequestError, StateError
 from tidegate.core.load.cutting import Box
@@ -59,8 +60,9 @@ class FakeRemote:
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     made = FakeRemote()
-    monkeypatch.setattr(ledger, "open_remote", lambda _: contextlib.nullcontext(made))
-    monkeypatch.setattr(ledger, "the_pipeline", lambda *_: PIPELINE)
+    for commands in (ledger, repair):
+        monkeypatch.setattr(commands, "open_remote", lambda _: contextlib.nullcontext(made))
+        monkeypatch.setattr(commands, "the_pipeline", lambda *_: PIPELINE)
     return made
 
 
@@ -72,7 +74,7 @@ def test_a_rebuild_stops_at_a_partition_whose_position_nothing_tells(remote: Fak
     """It may have been read, or be new; an operator names its position."""
     refused = run("rebuild", "p")
     assert isinstance(refused.exception, StateError)
-    assert "nothing tells how far p has read t-1" in str(refused.exception)
+    assert "the position of p in t-1 is unknown" in str(refused.exception)
     assert "--position t:1:0" in str(refused.exception)
     assert remote.store.values == {}
     assert isinstance(run("rebuild", "p", "--position", "1000").exception, RequestError)
@@ -156,7 +158,7 @@ def test_a_reload_says_what_is_missing_and_loads_it(remote: FakeRemote, monkeypa
             return "manual__1"
 
     remote.api = Api()
-    monkeypatch.setattr("tidegate.cli.replay.follow", lambda *_: {"run_id": "manual__1", "state": "success", "why": None})
+    monkeypatch.setattr(repair, "follow", lambda *_: ReplayRun("manual__1", "success", 1, 1))
     assert run("reload", "p").exit_code == 0
     assert remote.api.triggered == ("p__replay", {"offsets": {"t": {"0": [[10, 20]]}}})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.audit.history import rebuild
+from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.errors import ReceiptMismatch
 from tidegate.core.load.receipt import LoadId, Receipt

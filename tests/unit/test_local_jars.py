@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +82,18 @@ def test_the_cache_is_where_the_environment_says(tmp_path: Path, monkeypatch: py
     assert jars.cache_dir() == tmp_path / "ours"
     monkeypatch.delenv("TIDEGATE_CACHE_DIR")
     assert jars.cache_dir() == tmp_path / "xdg" / "tidegate"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert jars.cache_dir() == tmp_path / (".cache" if sys.platform == "linux" else "Library/Caches") / "tidegate"
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another folder can be set."""
+    file = cache.parents[2] / "file"
+    file.touch()
+    monkeypatch.setenv("TIDEGATE_CACHE_DIR", str(file))
+    with pytest.raises(PlatformError, match=r"cannot be kept in .*file/jars: Not a directory.*TIDEGATE_CACHE_DIR"):
+        jars.ensure_jars()
 
 
 def test_the_jars_have_a_folder_of_their_own_for_each_ivy_xml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from tidegate.core.errors import PlatformError
 from tidegate.local import Platform, sockets
-from tidegate.local.platform import PARTS, PORTS
+from tidegate.local.platform import PARTS
+from tidegate.local.saved_ports import PORTS
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""`tidegate ...`: the embedded platform, the demo, checks of pipeline files, and the schedule seen from outside Airflow.
+"""Kafka offset ranges as an orchestrated, replayable schedule: operate pipelines, and run an embedded platform to try them.
 
 Every command that prints data takes `--json`; exit code 0 only when what was asked holds. Heavy clients are imported by the
 command that needs them.
@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from tidegate.cli import ledger, platform, replay, schedule, tools
+from tidegate.cli import check, ledger, platform, replay, schedule, tools
 from tidegate.cli.shared import err, out
 from tidegate.core.errors import TidegateError
 
@@ -21,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help=__doc__.splitlines()[0] if __doc__ else None,
 )
-for commands in (platform, tools, schedule, ledger, replay):
+for commands in (platform, check, tools, schedule, ledger, replay):
     app.add_typer(commands.app)
 
 

@@ -1,4 +1,4 @@
-"""Loading any past part of a pipeline once more, through the DAG that replays it."""
+"""`tidegate replay`: load any past part of a pipeline again, through its replay DAG."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidegate.cli.shared import HERE, AsJson, Name, Project, err, now_ms, open_remote, out, show_progress, the_pipeline
+from tidegate.core.audit.views.replays import ReplayRun
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.times import epoch_ms
 from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, RequestError, SinkUnavailable, StateMasked
 from tidegate.core.replay.request import ReplayRequest, check_permitted
+from tidegate.core.replay.run import PlannedReplay, plan_replay
 
 if TYPE_CHECKING:
     from tidegate.airflow.remote.api import AirflowApi
     from tidegate.airflow.remote.schedule import Remote
-    from tidegate.core.replay.run import PlannedReplay
 
 app = typer.Typer()
 SPEC = re.compile(r"(?:(?:(?P<topic>[a-zA-Z0-9._-]+):)?(?P<partition>\d+):)?(?P<offset>-?\d+)")
 LONGEST_S = 7 * 86_400.0
 POLL_S = 1.0
 UNSEEN = (ConfigError, BrokerUnavailable, KafkaAuthFailed, SinkUnavailable, StateMasked)
-"""What says only that this machine does not reach a part that Airflow may reach."""
+"""Errors of a service that this machine does not reach, while Airflow may reach it."""
 
 
 @app.command()
@@ -42,26 +43,27 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
     since: Annotated[
         str | None, typer.Option(help="records from this time on, such as 2013-03-01 or 2013-03-01T12:00Z")
     ] = None,
-    batch: Annotated[str | None, typer.Option(help="a batch, or the first and the last: 12..18")] = None,
+    batch: Annotated[str | None, typer.Option(help="a batch, such as 12, or the first and the last: 12..18")] = None,
     run: Annotated[str | None, typer.Option(help="replay the batch of this DAG run")] = None,
     version: Annotated[
-        str | None, typer.Option(help="rows that a version of the transform has loaded: '<2', =3f9a0c12b7de, !=3f9a0c12b7de")
+        str | None,
+        typer.Option(help="offsets that these versions of the transform loaded last: '<2', =3f9a0c12b7de, !=3f9a0c12b7de"),
     ] = None,
     chunk_size: Annotated[int | None, typer.Option(help="approximate number of offsets of each load")] = None,
     parallel: Annotated[
-        int | None, typer.Option(help="loads at the same time; one less than the sink's slots by default")
+        int | None, typer.Option(help="number of loads at the same time; by default one less than the sink's slots")
     ] = None,
-    table: Annotated[str | None, typer.Option(help="another table than the pipeline's own, for a trial")] = None,
-    transform: Annotated[str | None, typer.Option(help="another transform than the pipeline's own")] = None,
+    table: Annotated[str | None, typer.Option(help="load into this table instead of the pipeline's own, for a trial")] = None,
+    transform: Annotated[str | None, typer.Option(help="use this transform instead of the pipeline's own")] = None,
     *,
-    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="leave out what is no longer retained")] = False,
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="leave out offsets that are no longer retained")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be read and replaced; change nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Load any past part of a pipeline once more: its rows are replaced, the schedule goes on, the cursor stays.
+    """Load any past part of a pipeline again. Its rows are replaced; the schedule continues, and the cursor does not move.
 
-    Select by offsets, times, batches, a run, or versions. What cannot be replayed is refused before a run is triggered. The
-    same command again goes on where an unfinished replay stopped.
+    Select by offsets, times, batches, a run, or versions. A selection that cannot be replayed is refused before a run is
+    triggered. The same command again continues an unfinished replay.
     """
     this = the_pipeline(project, pipeline)
     asked = {
@@ -80,31 +82,28 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
     check_permitted(this, request.table, request.transform)
     with open_remote(project) as remote:
         if dry_run:
-            _tell(this, request, remote, as_json=as_json)
+            _print_report(this, request, remote, as_json=as_json)
             return
         try:
             _planned(this, request, remote)
         except UNSEEN as error:
             err.print(f"not checked from here, but by the run: {error}", style="yellow", markup=False)
-        done = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
+        ended = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
     if as_json:
-        out.print_json(json.dumps(done))
-    elif done["state"] == "success":
-        found = done["verdict"]
-        chunks = f"{found['chunks']} chunk{'s' if found['chunks'] != 1 else ''}"
-        out.print(f"replayed: {chunks}, {found['offsets']:,} offsets, {found['rows']:,} rows", markup=False)
-    if done["state"] != "success":
-        err.print(f"the replay {done['run_id']} ended as {done['state']}: {done['why']}", style="red", markup=False)
-        if done["chunks"]:
-            landed = f"{done['landed']} of {done['chunks']} chunks are loaded"
+        out.print_json(json.dumps(ended.to_json()))
+    elif ended.succeeded and ended.verdict is not None:
+        chunks = f"{ended.verdict['chunks']} chunk{'s' if ended.verdict['chunks'] != 1 else ''}"
+        out.print(f"replayed: {chunks}, {ended.verdict['offsets']:,} offsets, {ended.verdict['rows']:,} rows", markup=False)
+    if not ended.succeeded:
+        err.print(f"the replay {ended.run_id} ended as {ended.state}: {ended.why}", style="red", markup=False)
+        if ended.chunks:
+            landed = f"{ended.landed} of {ended.chunks} chunks are loaded"
             err.print(f"{landed}; the same command again loads what is missing", markup=False)
         raise typer.Exit(1)
 
 
 def _planned(pipeline: Pipeline, request: ReplayRequest, remote: Remote) -> PlannedReplay:
     """What a run would plan now; nothing is saved."""
-    from tidegate.core.replay.run import plan_replay  # noqa: PLC0415
-
     return plan_replay(
         pipeline,
         "dry-run",
@@ -117,7 +116,7 @@ def _planned(pipeline: Pipeline, request: ReplayRequest, remote: Remote) -> Plan
     )
 
 
-def _tell(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *, as_json: bool) -> None:
+def _print_report(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *, as_json: bool) -> None:
     report = _planned(pipeline, request, remote).report
     if report is None:  # only a run of the name "dry-run" that has saved a replay
         raise RequestError("the run dry-run has a replay of its own", fix="Delete its Variable")
@@ -128,8 +127,8 @@ def _tell(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *, as_json
         out.print(line, markup=False)
 
 
-def follow(api: AirflowApi, dag_id: str, run_id: str) -> dict[str, Any]:
-    """The run's result, once it ended; a bar shows the chunks that are done."""
+def follow(api: AirflowApi, dag_id: str, run_id: str) -> ReplayRun:
+    """Wait for the run's end; a bar shows the chunks that are done."""
     err.print(f"{dag_id}: run {run_id}", markup=False)
     chunks = landed = 0
     with show_progress() as progress:
@@ -137,8 +136,8 @@ def follow(api: AirflowApi, dag_id: str, run_id: str) -> dict[str, Any]:
         def look(run: dict[str, Any]) -> None:
             nonlocal chunks, landed
             if not chunks:
-                told = api.xcom(dag_id, run_id, "plan", "replay")
-                chunks = told["todo"] if told else 0
+                planned = api.xcom(dag_id, run_id, "plan", "replay")
+                chunks = planned["todo"] if planned else 0
             if chunks:
                 landed = api.count_mapped(dag_id, run_id, "load", "success")
                 progress("loading chunks", landed, chunks)
@@ -146,14 +145,14 @@ def follow(api: AirflowApi, dag_id: str, run_id: str) -> dict[str, Any]:
                 progress("waiting for the run to start" if run["state"] == "queued" else "planning", 0, None)
 
         state = api.wait_run(dag_id, run_id, timeout_s=LONGEST_S, poll_s=POLL_S, progress=look)["state"]
-    return {
-        "run_id": run_id,
-        "state": state,
-        "chunks": chunks,
-        "landed": landed,
-        "verdict": api.xcom(dag_id, run_id, "verify"),
-        "why": None if state == "success" else api.why_failed(dag_id, run_id),
-    }
+    return ReplayRun(
+        run_id,
+        state,
+        chunks,
+        landed,
+        verdict=api.xcom(dag_id, run_id, "verify"),
+        why=None if state == "success" else api.why_failed(dag_id, run_id),
+    )
 
 
 def _bounds(pipeline: Pipeline, first: list[str], last: list[str], since: str | None) -> dict[str, Any]:
@@ -169,22 +168,22 @@ def _bounds(pipeline: Pipeline, first: list[str], last: list[str], since: str | 
         return {}
     topics = pipeline.source.topics or tuple(pipeline.source.assign or ())
     starts, ends = ([_spec(text, topics) for text in texts] for texts in (first, last))
-    found: dict[tuple[str | None, int | None], list[list[int | None]]] = {}
+    by_partition: dict[tuple[str | None, int | None], list[list[int | None]]] = {}
     for where, offset in starts:
-        found.setdefault(where, []).append([offset, None])
+        by_partition.setdefault(where, []).append([offset, None])
     for where, offset in ends:
-        pairs = found.setdefault(where, [])
+        pairs = by_partition.setdefault(where, [])
         open_pair = next((pair for pair in pairs if pair[1] is None), None)
         if open_pair is None:
             pairs.append([None, offset])
         else:
             open_pair[1] = offset
-    if (None, None) in found:
-        if len(found) > 1:
+    if (None, None) in by_partition:
+        if len(by_partition) > 1:
             raise RequestError("offsets of all partitions and of some cannot be asked for together")
-        return {"offsets": found[None, None]}
+        return {"offsets": by_partition[None, None]}
     offsets: dict[str, dict[str, list[list[int | None]]]] = {}
-    for (topic, partition), pairs in found.items():
+    for (topic, partition), pairs in by_partition.items():
         offsets.setdefault(str(topic), {})[str(partition)] = pairs
     return {"offsets": offsets}
 

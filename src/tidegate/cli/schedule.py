@@ -1,8 +1,9 @@
-"""What a pipeline would read next, how far it is behind, and what an operator accepts."""
+"""The plan of the next run, the lag, and what an operator accepts."""
 
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -19,101 +20,89 @@ from tidegate.cli.shared import (
     refuse_while_running,
     the_pipeline,
 )
+from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag
+from tidegate.core.audit.views.plan import PlanView, read_plan
+from tidegate.core.schedule.accept import accept_loss, accept_recreated, accept_table
+
+Topic = Annotated[str, typer.Argument(help="name of the topic", metavar="TOPIC")]
 
 app = typer.Typer()
 accept = typer.Typer(
-    no_args_is_help=True, help="Record that a pipeline may go on: after a loss, a recreated topic, a lost table."
+    no_args_is_help=True, help="Let a pipeline continue after a loss, a recreated topic or a lost table; this is recorded."
 )
 app.add_typer(accept, name="accept")
 
 
 @app.command()
 def plan(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Show what the next run would read, and why; changes nothing."""
-    from tidegate.core.schedule.plan import Skip  # noqa: PLC0415
-    from tidegate.core.schedule.run import Request, plan_batch  # noqa: PLC0415
-
+    """Show what the next run reads, and why. Nothing is changed."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        found = plan_batch(
-            this,
-            "dry-run",
-            Request(),
-            store=remote.store,
-            brokers=remote.brokers(this),
-            sink=remote.sink,
-            now_ms=now_ms(),
-            save=False,
-        )
-    if isinstance(found, Skip):
-        out.print_json(json.dumps({"skip": found.reason})) if as_json else out.print(f"nothing to read: {found.reason}")
-        return
+        view = read_plan(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink, now_ms=now_ms())
     if as_json:
-        out.print_json(json.dumps({"origin": found.origin, **found.saved.to_json()}))
+        out.print_json(json.dumps(view.to_json()))
+    else:
+        _print_plan(view)
+
+
+def _print_plan(view: PlanView) -> None:
+    if view.skip is not None:
+        out.print(f"nothing to read: {view.skip}")
         return
-    saved = found.saved
-    how = "would be planned" if found.origin == "planned" else f"is saved by run {saved.adopted_from}, and would be adopted"
-    out.print(f"batch {saved.seq} of {saved.pipeline} {how}: {sum(r.count for r in saved.ranges):,} offsets")
+    how = "would be planned" if view.is_new else f"is saved by run {view.saved_by}, and would be adopted"
+    out.print(f"batch {view.seq} of {view.pipeline} {how}: {view.offsets:,} offsets")
     table = Table(box=None, pad_edge=False)
     for column in ("partition", "from", "until", "offsets", "from is", "until is"):
         table.add_column(column, justify="right" if column in ("from", "until", "offsets") else "left")
-    reasons = {d.topic_partition: d for d in saved.decisions}
-    for r in saved.ranges:
-        why = reasons[r.topic_partition]
-        table.add_row(
-            str(r.topic_partition), f"{r.from_offset}", f"{r.until_offset}", f"{r.count:,}", why.from_reason, why.until_reason
-        )
+    for p in view.partitions:
+        positions = (f"{p.range.from_offset}", f"{p.range.until_offset}", f"{p.range.count:,}")
+        table.add_row(str(p.range.topic_partition), *positions, p.from_reason, p.until_reason)
     print_table(table)
-    if saved.retired:
-        out.print(f"retired: {', '.join(map(str, saved.retired))}", markup=False)
+    if view.retired:
+        out.print(f"retired: {', '.join(map(str, view.retired))}", markup=False)
 
 
 @app.command()
 def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Show how far a pipeline is behind: records, seconds, and the time left until retention deletes what is unread."""
-    from tidegate.kafka.lag import measure_lag, total_lag  # noqa: PLC0415
-
+    """Show the lag of a pipeline: records, seconds, and the time left until retention deletes unread records."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        cursor = remote.cursor(this)
-        found = measure_lag(
-            remote.kafka(this),
-            cursor.offsets,
-            now_ms=now_ms(),
-            isolation_level=this.source.isolation_level,
-            brokers=remote.brokers(this),
-        )
-    total = total_lag(found)
+        cursor, level = remote.cursor(this), this.source.isolation_level
+        partitions = measure_lag(remote.brokers(this), cursor.offsets, now_ms=now_ms(), isolation_level=level)
+    view = LagView(this.name, tuple(partitions))
     if as_json:
-        out.print_json(
-            json.dumps({"pipeline": this.name, "total": total.to_json(), "partitions": [p.to_json() for p in found]})
-        )
-        return
+        out.print_json(json.dumps(view.to_json()))
+    else:
+        _print_lag(view)
+
+
+def _print_lag(view: LagView) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("partition", "next", "log end", "records behind", "s behind", "s until retention"):
         table.add_column(column, justify="left" if column == "partition" else "right")
-    for p in found:
-        cells = (p.next_offset, p.latest, p.records_behind, p.seconds_behind, p.retention_left_s)
-        table.add_row(str(p.topic_partition), *("" if c is None else f"{c:,.0f}" for c in cells))
-    totals = (total.records_behind, total.seconds_behind, total.retention_left_s)
-    table.add_row("total", "", "", *("" if c is None else f"{c:,.0f}" for c in totals))
+    for p in view.partitions:
+        _add_row(table, str(p.topic_partition), p.next_offset, p.latest, p)
+    _add_row(table, "total", None, None, view.total)
     print_table(table)
+
+
+def _add_row(table: Table, name: str, at: int | None, latest: int | None, lag: PartitionLag | TotalLag) -> None:
+    cells = (at, latest, lag.records_behind, lag.seconds_behind, lag.retention_left_s)
+    table.add_row(name, *("" if cell is None else f"{cell:,.0f}" for cell in cells))
 
 
 @accept.command("loss")
 def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Let the next run go on after records that retention deleted unread; the loss is recorded."""
-    from tidegate.core.schedule.accept import accept_loss  # noqa: PLC0415
-
+    """Let the next run continue after records that retention deleted before they were read. The loss is recorded."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         refuse_while_running(remote, this, "a range that a run is loading cannot be dropped")
-        found, dropped = accept_loss(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink)
+        accepted, dropped = accept_loss(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink)
     if as_json:
-        out.print_json(json.dumps({**found.to_json(), "dropped": [saved.run_id for saved in dropped]}))
+        out.print_json(json.dumps({**accepted.to_json(), "dropped": [saved.run_id for saved in dropped]}))
         return
-    out.print(f"accepted for batch {found.seq} of {this.name}; lost:")
-    for r in found.loss:
+    out.print(f"accepted for batch {accepted.seq} of {this.name}; lost:")
+    for r in accepted.loss:
         out.print(f"  {r} = {r.count:,} offsets", markup=False)
     for saved in dropped:
         out.print(
@@ -123,30 +112,28 @@ def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJ
 
 @accept.command("table")
 def accept_table_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Let the schedule go on though the table does not hold all that is committed; what is missing is recorded as absent."""
-    from tidegate.core.schedule.accept import accept_table  # noqa: PLC0415
-
+    """Let the schedule continue with a table that lacks committed offsets. They are recorded as absent."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        found = accept_table(this, store=remote.store, sink=remote.sink)
+        accepted = accept_table(this, store=remote.store, sink=remote.sink)
     if as_json:
-        out.print_json(json.dumps(found.to_json()))
+        out.print_json(json.dumps(accepted.to_json()))
         return
-    out.print(f"accepted for batch {found.seq} of {this.name}; {this.sink.table} stays without:")
-    for r in found.absent:
+    out.print(f"accepted for batch {accepted.seq} of {this.name}; {this.sink.table} stays without:")
+    for r in accepted.absent:
         out.print(f"  {r} = {r.count:,} offsets", markup=False)
 
 
 @accept.command("recreated")
-def accept_recreated_command(pipeline: Name, topic: str, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Let the next run start a topic anew that was deleted and created again; rows with the same offsets are replaced."""
-    from tidegate.core.schedule.accept import accept_recreated  # noqa: PLC0415
-
+def accept_recreated_command(pipeline: Name, topic: Topic, project: Project = HERE, *, as_json: AsJson = False) -> None:
+    """Let the next run start a topic anew that was deleted and created again. Rows with the same offsets are replaced."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        found = accept_recreated(this, topic, store=remote.store, brokers=remote.brokers(this), sink=remote.sink)
+        accepted = accept_recreated(this, topic, store=remote.store, brokers=remote.brokers(this), sink=remote.sink)
     if as_json:
-        out.print_json(json.dumps(found.to_json()))
+        out.print_json(json.dumps(accepted.to_json()))
         return
-    out.print(f"accepted for batch {found.seq} of {this.name}: topic {topic} starts anew, with id {found.recreated[topic]}")
+    out.print(
+        f"accepted for batch {accepted.seq} of {this.name}: topic {topic} starts anew, with id {accepted.recreated[topic]}"
+    )
     out.print("rows of the old topic are replaced where the new one has the same offsets", style="yellow")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-Project = Annotated[Path, typer.Option("--project", help="folder that holds dags/ and spark_jobs/", envvar="TIDEGATE_PROJECT")]
+Project = Annotated[Path, typer.Option("--project", help="the folder with dags/ and spark_jobs/", envvar="TIDEGATE_PROJECT")]
 AsJson = Annotated[bool, typer.Option("--json", help="print data as JSON")]
 Name = Annotated[str, typer.Argument(help="name of the pipeline", metavar="PIPELINE")]
 HERE = Path()
@@ -48,7 +48,7 @@ def the_pipeline(project: Path, name: str) -> Pipeline:
     """The pipeline of that name. Raises RequestError where there is none, ConfigError where its file is not valid."""
     folder = project / "dags" / "pipelines"
     files = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
-    if name not in files:  # a name that is no file's name is not there either
+    if name not in files:  # so no name leads out of the folder
         raise RequestError(f"there is no pipeline {name} in {folder}", fix=f"The pipelines are: {', '.join(files) or 'none'}")
     return load_pipeline(files[name])
 
@@ -68,16 +68,16 @@ def open_remote(project: Path) -> Iterator[Remote]:
     """The project's Airflow from outside, with brokers and catalog."""
     from tidegate.airflow.remote.schedule import Remote, named_api  # noqa: PLC0415
 
-    def tell(text: str) -> None:
+    def show(text: str) -> None:
         err.print(text, markup=False)
 
-    api = named_api(tell)
+    api = named_api(show)
     if api is None:
         platform = open_platform(project)
         platform.use_catalog()
-        api = platform.api(tell)
+        api = platform.api(show)
     with api:
-        yield Remote(api, tell)
+        yield Remote(api, show)
 
 
 def open_platform(project: Path, ports: dict[str, int] | None = None) -> Platform:

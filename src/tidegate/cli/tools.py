@@ -1,4 +1,4 @@
-"""What one needs to try a pipeline on the embedded platform: logins, topics, records, SQL, and Airflow's own commands."""
+"""Commands to try a pipeline on the embedded platform: logins, topics, records, SQL, and Airflow's own commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidegate.local.platform import Platform
 
 app = typer.Typer()
-topic_app = typer.Typer(no_args_is_help=True, help="Topics of the embedded platform's broker.")
+topic_app = typer.Typer(no_args_is_help=True, help="Create topics on the embedded platform's broker.")
 app.add_typer(topic_app, name="topic")
 
 Topic = Annotated[str, typer.Argument(help="name of the topic", metavar="TOPIC")]
@@ -30,7 +30,7 @@ PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 @app.command()
 def login(project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Print user and password of Airflow, and the URL of Spark Connect with its token. Keep what it prints to yourself."""
+    """Print Airflow's user and password, and the URL of Spark Connect with its token. The output is secret."""
     platform = open_platform(project)
     user, password = platform.airflow_login
     data = {
@@ -46,23 +46,23 @@ def airflow(
     arguments: Annotated[list[str], typer.Argument(help="Airflow's command, with its own options", metavar="COMMAND...")],
     project: Project = HERE,
 ) -> None:
-    """Run a command of Airflow's own command line on the embedded platform, for example `tidegate airflow dags list`."""
+    """Run a command of Airflow's CLI on the embedded platform, for example `tidegate airflow dags list`."""
     command, environment = open_platform(project).airflow_command(arguments)
     sys.stdout.flush()
-    # it takes this process's place, and with it its terminal, its signals and its exit code
+    # Airflow replaces this process, and so gets its terminal, its signals and its exit code
     os.execve(command[0], command, {**environment, "PYTHONUNBUFFERED": ""})  # noqa: S606
 
 
 @topic_app.command()
 def create(
     topic: Topic,
-    partitions: Annotated[int, typer.Option(min=1, help="how many partitions the topic gets")] = 1,
+    partitions: Annotated[int, typer.Option(min=1, help="number of partitions")] = 1,
     project: Project = HERE,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Create a topic; exit code 1 when it exists."""
-    from tidegate.local.topics import create_topic, partitions_of  # noqa: PLC0415
+    """Create a topic. Exit code 1 where it exists already."""
+    from tidegate.kafka.topics import create_topic, partitions_of  # noqa: PLC0415
 
     kafka = _kafka(project)
     if not create_topic(kafka, topic, partitions):
@@ -85,8 +85,8 @@ def produce(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Produce the lines of a file, or of the standard input, as records of a topic; empty lines are left out."""
-    from tidegate.local.topics import partitions_of, produce_lines  # noqa: PLC0415
+    """Produce each line of a file, or of the standard input, as a record of a topic. Empty lines are skipped."""
+    from tidegate.kafka.topics import partitions_of, produce_lines  # noqa: PLC0415
 
     if key_separator == "":
         raise RequestError("the key separator is empty", fix="Give at least one character, or leave the option out")
@@ -107,7 +107,7 @@ def produce(
 @app.command()
 def sql(
     statement: Annotated[str, typer.Argument(help="one statement of Spark SQL", metavar="STATEMENT")],
-    limit: Annotated[int, typer.Option(min=1, help="most rows to print")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="maximum number of rows to print")] = 100,
     project: Project = HERE,
     *,
     as_json: AsJson = False,
@@ -130,7 +130,7 @@ def sql(
     if not rows and not as_json:
         err.print("no rows" if columns else "done", style="dim")
     if len(rows) > limit:
-        err.print(f"there are more rows than these {limit}: raise --limit to see them")
+        err.print(f"only the first {limit} rows are shown; raise --limit to see more")
 
 
 def _say(data: dict[str, Any], text: str, *, as_json: bool) -> None:
@@ -178,19 +178,19 @@ def _jsonable(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    found = _jsonable(value)
-    if found is None:
+    plain = _jsonable(value)
+    if plain is None:
         return "NULL"
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
 def _kafka(project: Path) -> dict[str, str]:
-    """Settings of librdkafka for the platform's broker, which runs."""
+    """Settings of librdkafka for the platform's broker. Raises PlatformError where it does not run."""
     return {"bootstrap.servers": _running(project, "kafka").bootstrap_servers, "client.id": "tidegate-cli"}
 
 
 def _running(project: Path, name: str) -> Platform:
-    """The platform, one of whose servers is needed."""
+    """The platform. Raises PlatformError where this server of it does not run."""
     platform = open_platform(project)
     state = next((server.state for server in platform.servers() if server.name == name), "stopped")
     if state != "running":

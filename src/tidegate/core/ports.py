@@ -59,6 +59,14 @@ class Brokers(Protocol):
         Raises TopicNotFound: a topic, or a partition of it, does not exist.
         """
 
+    def next_timestamps(
+        self, positions: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        """The timestamp (epoch ms) of the first record at or after each position, where there is one. Raises KafkaError."""
+
+    def retention_ms(self, topics: Sequence[str]) -> dict[str, int]:
+        """How long each topic keeps a record, ms; without topics that keep it for ever or do not say. Raises KafkaError."""
+
     def settle(self) -> None:
         """Give a recovering broker a moment, before watermarks are read again; asks nobody."""
 

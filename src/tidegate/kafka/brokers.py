@@ -19,6 +19,7 @@ from tidegate.core.errors import BrokerUnavailable, TopicNotFound
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.kafka import lag
 from tidegate.kafka.client import Admin, LeaderMoving
 
 EARLIEST = admin.OffsetSpec.earliest()  # type: ignore[attr-defined, no-untyped-call]
@@ -53,6 +54,7 @@ class AdminBrokers:
     ) -> None:
         self._open = partial(Admin, dict(settings), timeout_s=timeout_s, refused_s=refused_s, tell=tell)
         self._admin = self._open()
+        self._settings = dict(settings)
         self._timeout_s = timeout_s
 
     def watermarks(self, topics: Sequence[str], *, isolation_level: IsolationLevel = "read_uncommitted") -> Watermarks:
@@ -95,6 +97,26 @@ class AdminBrokers:
             KafkaAuthFailed: the credentials are refused, or do not allow to describe a topic.
         """
         return self._until_led(lambda: self._offsets_at(times)) if times else {}
+
+    def next_timestamps(
+        self, positions: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        """The timestamp (epoch ms) of the first record at or after each position; partitions without one are left out.
+
+        Raises:
+            BrokerUnavailable: the records were not answered in time.
+            KafkaAuthFailed: the credentials are refused, or do not allow to read a topic.
+        """
+        return lag.next_timestamps(self._settings, positions, isolation_level=isolation_level, timeout_s=self._timeout_s)
+
+    def retention_ms(self, topics: Sequence[str]) -> dict[str, int]:
+        """How long each topic keeps a record, ms; without topics that keep it for ever, and those whose settings are hidden.
+
+        Raises:
+            BrokerUnavailable: no broker answered in time.
+            KafkaAuthFailed: the credentials are refused.
+        """
+        return lag.retention_ms(self._settings, topics, timeout_s=self._timeout_s)
 
     def settle(self) -> None:
         """Give a recovering broker a moment, before watermarks are read again."""

@@ -108,10 +108,10 @@ class Airflow:
         """The program and arguments of a call of Airflow's own command line.
 
         Raises:
-            PlatformError: Airflow was never started here.
+            PlatformError: Airflow was never started in this project.
         """
         if not (self.home / "airflow.cfg").is_file():
-            raise PlatformError("Airflow was never started here", fix="Run `tidegate up`")
+            raise PlatformError("Airflow was never started in this project", fix="Run `tidegate up`")
         return [sys.executable, "-m", "airflow", *arguments]
 
     @property
@@ -127,7 +127,7 @@ class Airflow:
         """
         if "?" in str(self.home):
             raise PlatformError(
-                f"{self.home} has a question mark, behind which the URL of a SQLite database has its options",
+                f"{self.home} has a question mark, after which the URL of a SQLite database has its options",
                 fix="Rename the folder, or move the project to another",
             )
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -152,10 +152,10 @@ class Airflow:
         )
 
     def api(self, tell: Callable[[str], object] = str) -> AirflowApi:
-        """A client that is allowed everything. `tell` hears what takes long.
+        """A client with all rights. `tell` is called with what takes long.
 
         Raises:
-            PlatformError: Airflow was never started here.
+            PlatformError: Airflow was never started in this project.
         """
         user, password = self.login
         return AirflowApi(self.url, user, password, tell=tell)
@@ -165,12 +165,12 @@ class Airflow:
         """User and password of the UI and the API. Raises as `api` does."""
         keys = Secrets.load(self.home)
         if keys is None:
-            raise PlatformError("Airflow was never started here", fix="Run `tidegate up`")
+            raise PlatformError("Airflow was never started in this project", fix="Run `tidegate up`")
         return USER, keys.password
 
     def sync_connections(self, kafka_port: int, spark_connect: Mapping[str, object]) -> None:
         """Make the connections that pipelines use by default, and follow ports and tokens. Leaves changed ones alone."""
-        wanted: dict[str, dict[str, object]] = {
+        connections: dict[str, dict[str, object]] = {
             "kafka_default": {
                 "conn_type": "kafka",
                 "extra": json.dumps({"bootstrap.servers": f"{sockets.LOOPBACK}:{kafka_port}"}),
@@ -179,7 +179,7 @@ class Airflow:
             "spark_default": {"conn_type": "spark", "host": "local[2]"},
         }
         with self.api() as api:
-            for connection_id, connection in wanted.items():
+            for connection_id, connection in connections.items():
                 api.sync_connection(connection_id, connection, mark=CONNECTION_MARK)
 
     def _server(self, name: str, command: list[str], *, section: str | None, env: Mapping[str, str] | None = None) -> Server:
@@ -231,7 +231,7 @@ class Airflow:
             why = last_meaningful_line(log.read_text(errors="replace"))
             raise PlatformError(
                 f"Airflow's database could not be migrated: {why} (see {log})",
-                fix="Put right what the log says, then run `tidegate up` again",
+                fix="Correct what the log names, then run `tidegate up` again",
                 log=log,
             )
         done.write_text(version)
@@ -269,7 +269,7 @@ def render_config(home: Path, project: Path, port: int, keys: Secrets) -> str:
         config[section] = {name: str(value).replace("%", "%%") for name, value in options.items()}
     text = io.StringIO()
     config.write(text)
-    return f"# Written by each `tidegate up`: a change here does not last.\n\n{text.getvalue()}"
+    return f"# Written by each `tidegate up`: changes are overwritten.\n\n{text.getvalue()}"
 
 
 def _database(home: Path) -> str:

@@ -28,7 +28,7 @@ appender.out.type = Console
 appender.out.name = out
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = [%d] %p %m (%c)%n
-# says when it started and stopped, without the thousand lines of its configuration
+# logs when it started and stopped, without the thousand lines of its configuration
 logger.server.name = kafka.server
 logger.server.level = INFO
 """

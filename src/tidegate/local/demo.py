@@ -1,4 +1,4 @@
-"""The main job, end to end, on the embedded platform, with a verdict that Spark has no say in.
+"""The main job, end to end, on the embedded platform, with a verdict that does not depend on Spark.
 
 flights -> topic `flights` -> runs of the DAG `flights`, triggered through Airflow's REST API -> lake.demo.flights
 verdict: librdkafka reads the topic, PyIceberg the table; every (partition, offset) is there exactly once
@@ -39,7 +39,7 @@ FIRST_LOAD = "; the first load after Spark's start compiles its code, which may 
 
 
 class Progress(Protocol):
-    """What the demo tells while it works."""
+    """Called with the demo's progress."""
 
     def __call__(self, step: str, done: int, total: int | None) -> None:
         """`done` of `total` of one step; a total of None is not known."""
@@ -101,7 +101,7 @@ class Demo:
         """Trigger runs, one after the other, until nothing lags.
 
         Raises:
-            PlatformError: a run failed, or did not end in time; the message says why.
+            PlatformError: a run failed, or did not end in time; the message has the cause.
         """
         self._progress(f"waiting until Airflow has read the DAG {PIPELINE}", 0, None)
         self._api.wait_dag(PIPELINE)
@@ -115,7 +115,7 @@ class Demo:
             if run.state != "success":
                 raise PlatformError(
                     f"run {run_id} ended as {run.state}: {self._api.why_failed(PIPELINE, run_id)}",
-                    fix="The saved range stays, and the next run takes it up",
+                    fix="The saved range is kept, and the next run adopts it",
                 )
 
     def lag(self) -> int:
@@ -137,11 +137,11 @@ class Demo:
         return AdminBrokers(self._kafka).watermarks([flights.TOPIC])
 
     def _follow(self, run_id: str, about_load: str) -> Run:
-        def told(run: dict[str, Any]) -> None:
+        def show(run: dict[str, Any]) -> None:
             tasks = self._api.task_instances(PIPELINE, run_id) if run["state"] == "running" else []
             self._progress(doing(run, tasks, about_load), 0, None)
 
-        return self._row(self._api.wait_run(PIPELINE, run_id, timeout_s=RUN_TIMEOUT_S, poll_s=POLL_S, progress=told))
+        return self._row(self._api.wait_run(PIPELINE, run_id, timeout_s=RUN_TIMEOUT_S, poll_s=POLL_S, progress=show))
 
     def _row(self, run: dict[str, Any]) -> Run:
         run_id = run["dag_run_id"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka as ck
 
 from tidegate.core.errors import BrokerUnavailable, PlatformError
-from tidegate.local import topics
+from tidegate.kafka import topics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,7 +25,7 @@ FLUSH_S = 60.0
 
 
 def create_topic(settings: Mapping[str, str], topic: str = TOPIC, partitions: int = PARTITIONS) -> bool:
-    """Create the topic when it is missing; says whether it did.
+    """Create the topic when it is missing; returns whether it did.
 
     Its records keep their event times of years ago, so retention by time is off: the broker would delete them at once.
 
@@ -94,9 +94,11 @@ def produce(
         if count % 5_000 == 0:
             producer.poll(0)
             progress(count)
-    waiting = producer.flush(FLUSH_S)
+    unacknowledged = producer.flush(FLUSH_S)
     progress(len(lines))
-    if waiting or failed:
+    if unacknowledged or failed:
         reason = failed[0] if failed else "no answer in time"
-        raise BrokerUnavailable(f"{waiting + len(failed)} flights were not acknowledged: {reason}", fix="Run `tidegate up`")
+        raise BrokerUnavailable(
+            f"{unacknowledged + len(failed)} flights were not acknowledged: {reason}", fix="Run `tidegate up`"
+        )
     return len(lines)

@@ -10,7 +10,6 @@ it is exactly what the file lists.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -22,6 +21,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
 
 from tidegate.core.errors import PlatformError, some
 from tidegate.local.report import Report, silent
@@ -67,10 +69,10 @@ def find_java() -> Path:
 
 def parse_java_version(text: str) -> int | None:
     """The major version in what `java -version` prints: 17 of `"17.0.15"`, 8 of `"1.8.0_292"`; None when there is none."""
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
-    if found is None:
+    version = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if version is None:
         return None
-    major, minor = int(found[1]), int(found[2] or 0)
+    major, minor = int(version[1]), int(version[2] or 0)
     return minor if major == 1 else major
 
 
@@ -92,9 +94,7 @@ def pyspark_home() -> Path:
 def cache_dir() -> Path:
     """Where jars are kept between checkouts: TIDEGATE_CACHE_DIR, else `tidegate` in the user's cache folder."""
     configured = os.environ.get("TIDEGATE_CACHE_DIR")
-    if configured:
-        return Path(configured).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "tidegate"
+    return Path(configured).expanduser().absolute() if configured else user_cache_path("tidegate")
 
 
 def ensure_jars(report: Report = silent) -> Jars:
@@ -140,12 +140,12 @@ def update_sums(report: Report = silent) -> list[str]:
         log.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as filling:
             _run_ivy(ivy_xml, Path(filling), log)
-            found = _sums_of(Path(filling))
+            resolved = _sums_of(Path(filling))
         before = read_sums(sums) if sums.is_file() else {}
-        sums.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(found.items())))
-        changed += [f"removed {name}" for name in sorted(before.keys() - found.keys())]
-        changed += [f"added {name}" for name in sorted(found.keys() - before.keys())]
-        changed += [f"CHANGED {name}" for name in sorted(before.keys() & found.keys()) if before[name] != found[name]]
+        sums.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(resolved.items())))
+        changed += [f"removed {name}" for name in sorted(before.keys() - resolved.keys())]
+        changed += [f"added {name}" for name in sorted(resolved.keys() - before.keys())]
+        changed += [f"CHANGED {name}" for name in sorted(before.keys() & resolved.keys()) if before[name] != resolved[name]]
     return changed
 
 
@@ -163,16 +163,16 @@ def read_sums(file: Path) -> dict[str, str]:
 
 def faults(folder: Path, expected: Mapping[str, str]) -> list[str]:
     """What in the folder is not as `expected` says: each jar that differs, is missing, or is not listed."""
-    found = _sums_of(folder)
+    sums = _sums_of(folder)
     return [
-        *(f"{name} is missing" for name in sorted(expected.keys() - found.keys())),
-        *(f"{name} is not in {SUMS}" for name in sorted(found.keys() - expected.keys())),
-        *(f"{name} differs from {SUMS}" for name in sorted(found.keys() & expected.keys()) if found[name] != expected[name]),
+        *(f"{name} is missing" for name in sorted(expected.keys() - sums.keys())),
+        *(f"{name} is not in {SUMS}" for name in sorted(sums.keys() - expected.keys())),
+        *(f"{name} differs from {SUMS}" for name in sorted(sums.keys() & expected.keys()) if sums[name] != expected[name]),
     ]
 
 
 def locate_jars() -> Jars:
-    """Where `ensure_jars` keeps the jars of this `ivy.xml`, whether they are there or not."""
+    """Where `ensure_jars` keeps the jars of this `ivy.xml`, whether they were resolved or not."""
     digest = hashlib.sha256(_beside_this("ivy.xml").read_bytes() + TOKEN_PROVIDER_VERSION.encode()).hexdigest()[:12]
     folder = cache_dir() / "jars" / digest
     return Jars(spark=folder / "spark", kafka=folder / "kafka")
@@ -181,8 +181,8 @@ def locate_jars() -> Jars:
 def _java_candidates() -> list[Path]:
     home = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
-    found = [Path(home) / "bin" / "java"] if home else []
-    return found + ([Path(on_path)] if on_path else [])
+    in_home = [Path(home) / "bin" / "java"] if home else []
+    return in_home + ([Path(on_path)] if on_path else [])
 
 
 @functools.cache
@@ -196,9 +196,9 @@ def _java_version_of(java: Path) -> int | None:
 
 
 def _beside_this(name: str) -> Path:
-    here = Path(__file__).resolve()
+    this = Path(__file__).resolve()
     # the wheel carries the file beside this module; a checkout has it at its root: src/tidegate/local/ is three below
-    for candidate in (here.with_name(name), here.parents[3] / name):
+    for candidate in (this.with_name(name), this.parents[3] / name):
         if candidate.is_file():
             return candidate
     raise PlatformError(f"{name} is neither in the installed package nor at the root of the checkout", fix="Reinstall tidegate")
@@ -210,11 +210,11 @@ def _is_complete(folder: Path, expected: Mapping[str, str]) -> bool:
 
 def _sums_of(folder: Path) -> dict[str, str]:
     """The SHA-256 of every file below the folder that is on a class path, by its path."""
-    found = {}
+    sums = {}
     for jar in sorted(folder.rglob("*.[jJ][aA][rR]")):
         with contextlib.suppress(OSError), jar.open("rb") as content:
-            found[jar.relative_to(folder).as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
-    return found
+            sums[jar.relative_to(folder).as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
+    return sums
 
 
 @contextlib.contextmanager
@@ -222,13 +222,12 @@ def _lock(folder: Path) -> Iterator[None]:
     """One process at a time fills or replaces the folder."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = (folder.parent / f"{folder.name}.lock").open("w")
+        held = FileLock(f"{folder}.lock").acquire()
     except OSError as error:
         raise PlatformError(
             f"The jars cannot be kept in {folder.parent}: {error.strerror}", fix="Set TIDEGATE_CACHE_DIR to a folder of yours"
         ) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with held:
         yield
 
 
@@ -244,12 +243,13 @@ def _resolve(ivy_xml: Path, folder: Path, expected: Mapping[str, str], damage: s
                 message = f"The cached jars are damaged ({damage}), and were not replaced. {error.message}"
                 raise PlatformError(message, fix=error.fix, **error.fields) from error
             raise
-        found = faults(filling / "new", expected)
-        if found:
+        differences = faults(filling / "new", expected)
+        if differences:
             raise PlatformError(
-                f"What Ivy resolved is not what {SUMS} lists: {some(found, separator='; ')}; none of it is used (see {log})",
-                fix="Remove Ivy's own cache (~/.ivy2/cache) and run `tidegate jars` again; if it says the same, the repository"
-                " that Ivy asked serves other files",
+                f"What Ivy resolved is not what {SUMS} lists: {some(differences, separator='; ')}; nothing of it is used "
+                f"(see {log})",
+                fix="Remove Ivy's own cache (~/.ivy2/cache) and run `tidegate jars` again; if the message is the same, the"
+                " repository that Ivy asked serves other files",
                 log=log,
             )
         if folder.is_dir():

@@ -14,8 +14,6 @@ none of the caller's AIRFLOW_*, SPARK_* and PYSPARK_* settings, which are about 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,17 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.errors import PlatformError
 from tidegate.local import airflow, broker, jars, sockets, spark_connect
 from tidegate.local.process import Server, State
 from tidegate.local.report import Report, one_at_a_time, silent
-from tidegate.waiting import wait_until
+from tidegate.local.saved_ports import PORTS, check_free, choose_ports, read_ports, write_ports
 
 PARTS = ("kafka", "spark", "airflow")
-PORTS = ("kafka", "kafka-controller", "spark", "airflow")
 LOCK_TIMEOUT_S = 600.0
-SCHEMA = 1
 _NOT_INHERITED = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_")
 
 
@@ -180,7 +178,7 @@ class Platform:
         return spark_connect.catalog_properties(self._lake)
 
     def api(self, tell: Callable[[str], object] = str) -> AirflowApi:
-        """A client of Airflow's REST API, to be closed or used in a `with`. `tell` hears what takes long."""
+        """A client of Airflow's REST API, to be closed or used in a `with`. `tell` is called with what takes long."""
         return self._airflow(self._ports()).api(tell)
 
     def use_catalog(self) -> None:
@@ -311,8 +309,8 @@ class Platform:
         ports = self._saved_ports()
         if ports is None:
             return []
-        found = {"kafka": [self._kafka(ports)], "spark": [self._spark(ports)], "airflow": [*self._airflow(ports).servers()]}
-        return [server for part in PARTS if part in parts for server in found[part]]
+        by_part = {"kafka": [self._kafka(ports)], "spark": [self._spark(ports)], "airflow": self._airflow(ports).servers()}
+        return [server for part in PARTS if part in parts for server in by_part[part]]
 
     # ---- ports and the lock
 
@@ -326,77 +324,33 @@ class Platform:
         return ports
 
     def _saved_ports(self) -> dict[str, int] | None:
-        path = self.state_dir / "platform.json"
-        try:
-            saved = json.loads(path.read_text())
-            return {name: int(saved["ports"][name]) for name in PORTS}
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            raise PlatformError(
-                f"{path} is not what `tidegate up` wrote",
-                fix="Restore it, or end the servers by the pids in run/ and remove it",
-                path=path,
-            ) from error
+        return read_ports(self.state_dir / "platform.json")
 
     def _settle_ports(self, parts: Sequence[str]) -> dict[str, int]:
         """The ports of this `up`, saved: what runs keeps its port, and every other port of `parts` is free."""
-        saved = self._saved_ports()
         running = {server.name for server in self._servers() if server.pid is not None}
-        ports = {**(saved or {}), **self._configured_ports}
-        for name in PORTS:
-            if name not in ports:
-                ports[name] = sockets.choose_port(ports.values())
-        for name, port in ports.items():
-            if _USED_BY[name] in running:
-                self._refuse_move(name, port, saved or {})
+        ports = choose_ports(self._saved_ports(), self._configured_ports, running)
         # what a crashed server started may outlive it and hold its port
         for server in self._servers(parts):
             if server.state == "crashed":
                 server.stop()
-        for name, port in ports.items():
-            part = "airflow" if name == "airflow" else _USED_BY[name]
-            if part in parts and _USED_BY[name] not in running and not sockets.is_free(port):
-                raise PlatformError(
-                    f"Port {port}, which is {name}'s, is taken by {sockets.owner_of(port)}",
-                    fix=f"Stop that process, or configure another port for {name}",
-                    port=port,
-                    server=name,
-                )
-        _write_whole(self.state_dir / "platform.json", json.dumps({"version": SCHEMA, "ports": ports}, indent=2) + "\n")
+        check_free(ports, parts, running)
+        write_ports(self.state_dir / "platform.json", ports)
         return ports
-
-    def _refuse_move(self, name: str, port: int, saved: Mapping[str, int]) -> None:
-        if saved.get(name) != port:
-            raise PlatformError(
-                f"{name} runs on port {saved.get(name)}, and {port} is configured",
-                fix="Run `tidegate down` first, or leave the port as it is",
-                port=port,
-                server=name,
-            )
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
         self.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self.state_dir / "lock").open("w") as lock:
-
-            def taken() -> bool:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return False
-                return True
-
+        try:
             # the system frees it when its holder dies, so a crash never leaves it behind
-            if not wait_until(taken, LOCK_TIMEOUT_S, poll_s=0.2):
-                raise PlatformError(
-                    f"Another `tidegate up` or `tidegate down` of {self.state_dir} has not ended for {LOCK_TIMEOUT_S:.0f} s",
-                    fix="Wait for it, or end it, and try again",
-                )
+            held = FileLock(self.state_dir / "lock").acquire(LOCK_TIMEOUT_S, poll_interval=0.2)
+        except Timeout as error:
+            raise PlatformError(
+                f"Another `tidegate up` or `tidegate down` of {self.state_dir} has not ended for {LOCK_TIMEOUT_S:.0f} s",
+                fix="Wait for it, or end it, and try again",
+            ) from error
+        with held:
             yield
-
-
-_USED_BY = {"kafka": broker.NAME, "kafka-controller": broker.NAME, "spark": spark_connect.NAME, "airflow": airflow.API_SERVER}
 
 
 def _server_names() -> tuple[str, ...]:
@@ -419,9 +373,3 @@ def _stop(server: Server, report: Report) -> None:
         return
     with _reported(server.name, "stopping", "stopped", report):
         server.stop()
-
-
-def _write_whole(path: Path, text: str) -> None:
-    beside = path.with_suffix(".new")
-    beside.write_text(text)
-    beside.replace(path)

@@ -4,7 +4,7 @@ Rules:
 - A pid alone proves nothing, since systems use pids again. The pid file holds the process's create time too, and only
   both together are "ours".
 - Whoever starts a server need not live as long as it. Nothing is kept in memory: any later process finds the server by
-  its pid file, tells its state and stops it.
+  its pid file, reads its state and stops it.
 - Everything a server starts is ours to stop. Its members are found by session id, which a child keeps when it changes
   its process group or loses its parent; a session's id is not given to another process while a member of it lives.
 - A log file holds one start; the one before is kept beside it as `.1`.
@@ -58,7 +58,7 @@ class ProcessId:
 
     @staticmethod
     def read(path: Path) -> ProcessId | None:
-        """What the pid file says; None when there is none, or when a crash left half of one."""
+        """The process of a pid file; None when there is no file, or when a crash left half of one."""
         try:
             value = json.loads(path.read_text())
             return ProcessId(int(value["pid"]), float(value["create_time"]))
@@ -181,7 +181,7 @@ class Server:
         happened = "ended while starting" if state != "unhealthy" else f"did not answer within {self.start_timeout_s:.0f} s"
         raise PlatformError(
             f"{self.name} {happened}: {self.last_words()} (see {self.log})",
-            fix="Put right what the log says, then run `tidegate up` again",
+            fix="Correct what the log names, then run `tidegate up` again",
             server=self.name,
             log=self.log,
         )
@@ -229,15 +229,15 @@ def members(identity: ProcessId) -> list[psutil.Process]:
     """The living processes of a server: itself, its session, and all their descendants."""
     if identity.pid_is_reused():
         return []
-    found: dict[int, psutil.Process] = {}
+    by_pid: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
             if os.getsid(process.pid) == identity.pid:
-                found[process.pid] = process
-    for process in list(found.values()):
+                by_pid[process.pid] = process
+    for process in list(by_pid.values()):
         with contextlib.suppress(psutil.Error):
-            found.update({child.pid: child for child in process.children(recursive=True)})
-    return list(found.values())
+            by_pid.update({child.pid: child for child in process.children(recursive=True)})
+    return list(by_pid.values())
 
 
 def end_all(processes: Sequence[psutil.Process], grace_s: float = STOP_GRACE_S) -> None:
@@ -253,7 +253,7 @@ def end_all(processes: Sequence[psutil.Process], grace_s: float = STOP_GRACE_S) 
 
 
 def last_meaningful_line(log: str) -> str:
-    """The line of a log that tells why: the last that names an error, else the last that is not blank."""
+    """The line of a log that names the cause: the last that names an error, else the last that is not blank."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     telling = [
         line

@@ -1,4 +1,4 @@
-"""How the platform says what it is doing: one callable, so that a terminal, a log or a test can listen."""
+"""How the platform reports its progress: one callable, which a terminal, a log or a test brings."""
 
 from __future__ import annotations
 

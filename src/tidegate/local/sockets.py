@@ -55,7 +55,7 @@ def answers(port: int, timeout_s: float = 1.0) -> bool:
 
 
 def owner_of(port: int) -> str:
-    """Who listens on the port, as `name (pid 123)`; `another process` when the system does not tell us."""
+    """Who listens on the port, as `name (pid 123)`; `another process` when the system does not show it."""
     # macOS lists the connections of other users' processes to root only
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):

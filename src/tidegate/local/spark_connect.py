@@ -1,7 +1,7 @@
 """A Spark Connect server that stays warm, and the same settings for whoever calls `spark-submit`.
 
 Rules: one rendering of the settings (`spark_defaults`) serves both, through `SPARK_CONF_DIR`; what only the server needs
-stands on its command line. The catalog `lake` is Iceberg's JDBC catalog on SQLite, which PyIceberg's SqlCatalog shares.
+is on its command line. The catalog `lake` is Iceberg's JDBC catalog on SQLite, which PyIceberg's SqlCatalog shares.
 
 Who reaches Spark Connect runs code as its owner, and every account of the machine reaches the loopback: the server asks for a
 token. It is made once, kept with mode 0600, and handed over in the server's environment, since command lines are public.

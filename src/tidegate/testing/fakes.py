@@ -70,6 +70,7 @@ class FakeBrokers:
     stable: dict[TopicPartition, int] = field(default_factory=dict)
     times: dict[TopicPartition, list[int]] = field(default_factory=dict)
     away: bool = False
+    retention: dict[str, int] = field(default_factory=dict)
 
     def watermarks(self, topics: Sequence[str], *, isolation_level: IsolationLevel = "read_uncommitted") -> Watermarks:
         """As the port."""
@@ -114,6 +115,19 @@ class FakeBrokers:
     def _answer(self) -> None:
         if self.away:
             raise BrokerUnavailable("no broker answers")
+
+    def next_timestamps(
+        self, positions: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        """As the port."""
+        self._answer()
+        self.isolation_level = isolation_level
+        return {tp: self.times[tp][at] if tp in self.times else at for tp, at in positions.items() if at < self.latest[tp]}
+
+    def retention_ms(self, topics: Sequence[str]) -> dict[str, int]:
+        """As the port."""
+        self._answer()
+        return {topic: kept for topic, kept in self.retention.items() if topic in topics}
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""Looking back: what has run, what the table shows of it, and whether log and table hold the same records."""
+"""What has run, what the table shows of it, and whether log and table hold the same records."""

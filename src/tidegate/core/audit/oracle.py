@@ -1,8 +1,8 @@
-"""The verdict on exactly-once: what the log holds against what the table holds, record by record.
+"""The verdict on exactly-once: the records of the log are compared with the rows of the table, one by one.
 
-Rows that aggregate have no record of their own; of these, each batch's rows are held against its commit (`verify_batches`).
+Aggregated rows have no single record; the rows of each batch are compared with its commit (`verify_batches`).
 
-Pure: positions in, verdict out. Nothing that wrote the table has a say in it; the callers read the log through librdkafka
+Pure: positions in, verdict out. It does not depend on what wrote the table: the callers read the log through librdkafka
 (`tidegate.kafka.log`) and the table through PyIceberg (`tidegate.iceberg.origins`).
 """
 
@@ -120,7 +120,7 @@ class Verification:
     """What is true of a pipeline's table.
 
     `verdict` is about the records that are both committed and still retained. `miscounts` are about all commits, also of
-    records that the log no longer has. `ahead` are rows beyond the cursor that no saved range is waiting to commit.
+    records that the log no longer has. `ahead` are rows beyond the cursor that no pending batch covers.
     `without_origin` are rows without an origin. `in_flight`, `before_retention` and `former` count rows that cannot be judged:
     of a batch that is loaded and not committed, of records that are gone, and of a topic that was deleted and created again.
     """
@@ -135,7 +135,7 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Whether the table is what the schedule says."""
+        """Whether the table holds what is committed, and nothing else."""
         return self.verdict.holds and not (self.miscounts or self.ahead or self.without_origin)
 
     def to_json(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
     former: Iterable[OffsetRange] = (),
     absent: Iterable[OffsetRange] = (),
 ) -> Verification:
-    """Recompute what the table has to hold.
+    """Compare the table with what is committed.
 
     Args:
         committed: what is committed and retained (`committed_log`); partitions that are not in it are not looked at.
@@ -198,9 +198,9 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
             commits' counts.
         without_origin: how many rows have no origin.
         former: offsets beyond the cursor at which the table may hold rows of a topic that was deleted and created again since.
-        absent: what an operator accepted to be missing in the table; rows that are there all the same are judged.
+        absent: what an operator accepted to be absent in the table; its rows are judged where there are some.
     """
-    waiting, old, accepted = by_partition(in_flight), by_partition(merged(former)), by_partition(merged(absent))
+    pending, old, accepted = by_partition(in_flight), by_partition(merged(former)), by_partition(merged(absent))
     rows = {tp: sorted(table.get(tp, ())) for tp in committed.latest}
     inside: dict[TopicPartition, list[int]] = {}
     ahead: dict[TopicPartition, int] = {}
@@ -210,16 +210,16 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
         before += start
         inside[tp] = offsets[start:end]
         beyond = offsets[end:]
-        expected = sum(_rows_in(beyond, r) for r in waiting.get(tp, ()))
+        expected = sum(_rows_in(beyond, r) for r in pending.get(tp, ()))
         loading += expected
-        theirs = sum(_rows_in(beyond, r) for r in without(old.get(tp, ()), waiting.get(tp, ())))
+        theirs = sum(_rows_in(beyond, r) for r in without(old.get(tp, ()), pending.get(tp, ())))
         replaced += theirs
         if len(beyond) > expected + theirs:
             ahead[tp] = len(beyond) - expected - theirs
     records = {tp: set(log.get(tp, ())) for tp in rows}
     for tp in records.keys() & accepted.keys():
-        there = set(inside[tp])
-        records[tp] = {offset for offset in records[tp] if offset in there or not _lies_in(offset, accepted[tp])}
+        present = set(inside[tp])
+        records[tp] = {offset for offset in records[tp] if offset in present or not _lies_in(offset, accepted[tp])}
     for tp, offsets in inside.items():
         if not one_to_one:
             records[tp] = {offset for offset in offsets if offset in records[tp]}
@@ -241,11 +241,11 @@ def _lies_in(offset: int, ranges: Iterable[OffsetRange]) -> bool:
 
 
 def _miscounts(receipts: Sequence[Receipt], rows: Mapping[TopicPartition, Sequence[int]]) -> Iterable[Miscount]:
-    """Commits that nothing has replaced since, not even in part, and whose rows are not there in the number they wrote."""
-    for receipt, standing in live(receipts):
-        known = all(r.topic_partition in rows for r in standing)
-        if known and standing == merged(receipt.load.ranges):
-            now = sum(_rows_in(rows[r.topic_partition], r) for r in standing)
+    """Commits whose ranges nothing has replaced since, not even in part, and that have another number of rows now."""
+    for receipt, ranges in live(receipts):
+        known = all(r.topic_partition in rows for r in ranges)
+        if known and ranges == merged(receipt.load.ranges):
+            now = sum(_rows_in(rows[r.topic_partition], r) for r in ranges)
             if now != receipt.rows:
                 yield Miscount(receipt, now)
 
@@ -260,7 +260,7 @@ class BatchVerification:
 
     `rows` were counted in `batches` that are committed and whose receipt is there. `miscounts` are batches with another number
     of rows than their newest commit wrote. `missing` are committed batches that read something and left no commit. `ahead` are
-    rows of batches beyond the cursor that no saved range is waiting to commit. `unknown` are rows of no batch, or of one that
+    rows of batches beyond the cursor that are not pending. `unknown` are rows of no batch, or of one that
     left no commit. `in_flight` and `forgotten` count rows that cannot be judged: of a batch that is loaded and not committed,
     and of batches older than the oldest receipt that is kept.
     """
@@ -276,7 +276,7 @@ class BatchVerification:
 
     @property
     def holds(self) -> bool:
-        """Whether the table is what the schedule says."""
+        """Whether the table holds what is committed, and nothing else."""
         return not (self.miscounts or self.missing or self.ahead or self.unknown)
 
     def to_json(self) -> dict[str, Any]:
@@ -300,16 +300,16 @@ def verify_batches(
     receipts: Sequence[Receipt],
     loaded: Iterable[int],
     *,
-    waiting: bool = False,
+    pending: bool = False,
 ) -> BatchVerification:
-    """Hold each batch's rows against its newest commit.
+    """Compare the rows of each batch with its newest commit.
 
     Args:
         committed: the last committed batch.
         table: how many rows each batch has; None is no batch.
         receipts: all of the pipeline, oldest commit first, replays too.
         loaded: the batches that read something, as far as their saved ranges are kept.
-        waiting: whether the batch after the last committed one is saved.
+        pending: whether the batch after the last committed one is saved.
     """
     newest = {r.load.batch: r for r in receipts if r.load.batch is not None}
     oldest = min(newest, default=0)
@@ -317,7 +317,7 @@ def verify_batches(
     ahead = {}
     for batch, rows in sorted(table.items(), key=lambda item: item[0] or 0):
         if batch is not None and batch > committed:
-            if waiting and batch == committed + 1:
+            if pending and batch == committed + 1:
                 in_flight += rows
             else:
                 ahead[batch] = rows

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tidegate.core.audit.history import rebuild, saved_of
+from tidegate.core.audit.rebuild import rebuild, saved_of
 from tidegate.core.audit.table import Missing, find_missing
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import CommitConflict, OffsetsExpired, RangeForgotten, StateCorrupt, some

@@ -1,4 +1,4 @@
-"""Laws of what has run, and of a schedule that is rebuilt from the table's own commits."""
+"""Laws of a schedule that is rebuilt from the table's own commits."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.audit.history import entries, rebuild, versions
+from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.errors import StateError
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.lifecycle import State
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.cursor import Cursor, Positions
 from tidegate.core.state.ledger import Ledger
@@ -34,59 +33,6 @@ def saved(seq: int, start: int, until: int, **changes: Any) -> SavedRange:
         "p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), (Decision(P0, "cursor", "log end"),), {"t": "id"}, {}, 500
     )
     return replace(made, **changes)
-
-
-def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:
-    """From saved ranges, receipts and the cursor; a batch whose Variable was pruned is known from its receipt."""
-    found = entries(
-        [saved(2, 10, 20), saved(3, 20, 30, adopted_from="run0"), saved(3, 20, 30, run_id="run0"), saved(4, 30, 40)],
-        [receipt(1, 0, 10), receipt(2, 10, 20), receipt(3, 20, 30), receipt(2, 10, 20, transform="v2")],
-        Cursor("p", 2),
-    )
-    assert [(e.seq, e.state, e.run_id, e.rows, e.loads) for e in found] == [
-        (1, State.COMMITTED, "run1", 10, 1),
-        (2, State.COMMITTED, "run2", 10, 2),
-        (3, State.LOADED, "run3", 10, 1),
-        (4, State.PLANNED, "run4", None, 0),
-    ]
-    assert [e.seconds for e in found] == [None, 1.5, 2.5, None]
-    assert [e.adopted_from for e in found] == [None, None, "run0", None]
-    assert [e.transform for e in found] == ["v1", "v2", "v1", None]
-    assert found[1].why == ("cursor to log end",)
-    assert found[1].to_json()["state"] == "committed"
-
-
-def test_chunks_of_a_replay_stand_beside_the_batches() -> None:
-    """Under the replay's name."""
-    found = entries(
-        [], [receipt(1, 0, 10), receipt(1, 0, 5, replay="again"), receipt(2, 5, 10, replay="again")], Cursor("p", 1)
-    )
-    assert [(e.replay, e.seq, e.state) for e in found] == [
-        (None, 1, State.COMMITTED),
-        ("again", 1, State.LOADED),
-        ("again", 2, State.LOADED),
-    ]
-
-
-def test_the_version_that_loaded_an_offset_last_is_the_one_that_counts() -> None:
-    """Replays may cut through old batches."""
-    found = versions([receipt(1, 0, 10), receipt(2, 10, 20), receipt(1, 5, 12, replay="r", transform="v2"), receipt(3, 20, 21)])
-    assert found == {
-        "v1": (OffsetRange("t", 0, 0, 5), OffsetRange("t", 0, 12, 21)),
-        "v2": (OffsetRange("t", 0, 5, 12),),
-    }
-    assert versions([receipt(1, 0, 10), receipt(1, 0, 10, transform="v2")]) == {"v2": (OffsetRange("t", 0, 0, 10),)}
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from("abc")), max_size=8))
-def test_versions_share_out_every_offset_that_was_ever_loaded(loads: list[tuple[int, int, str]]) -> None:
-    """To the last load of each."""
-    truth: dict[int, str] = {}
-    for start, count, version in loads:
-        truth.update(dict.fromkeys(range(start, start + count), version))
-    found = versions([receipt(n, start, start + count, transform=v) for n, (start, count, v) in enumerate(loads)])
-    told = [(offset, v) for v, ranges in found.items() for r in ranges for offset in range(r.from_offset, r.until_offset)]
-    assert sorted(told) == sorted(truth.items())
 
 
 def test_a_table_without_receipts_cannot_rebuild_anything() -> None:

@@ -1,8 +1,8 @@
-"""Whether transforms can be imported and found, without importing them here.
+"""Whether transforms can be imported and found, without importing them in this process.
 
-A transform's module is anybody's code: it may fail, end the process, or never come back. So a process of its own imports it,
-`tidegate.spark.probe`, which tells of one transform after the other; the one it does not come back from is named, and another
-process goes on with the rest.
+A transform's module is anybody's code: it may fail, end the process, or never return. So a process of its own imports it,
+`tidegate.spark.probe`, which reports one transform after the other. The one that it does not return from is named, and another
+process checks the rest.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ def broken_transforms(names: Sequence[str], spark_jobs: Path, *, timeout_s: floa
     if importlib.util.find_spec("pyspark") is None:
         return {}
     broken: dict[str, str] = {}
-    waiting = list(names)
-    while waiting:
-        told, end = _probe(waiting, spark_jobs, timeout_s)
-        broken |= {name: fault for name, fault in told.items() if fault}
-        waiting = [name for name in waiting if name not in told]
-        if waiting:
-            broken[waiting[0]] = f"importing {waiting[0]} {end}. Keep what runs out of the module's top level"
-            del waiting[0]
+    unchecked = list(names)
+    while unchecked:
+        faults, end = _probe(unchecked, spark_jobs, timeout_s)
+        broken |= {name: fault for name, fault in faults.items() if fault}
+        unchecked = [name for name in unchecked if name not in faults]
+        if unchecked:
+            broken[unchecked[0]] = f"importing {unchecked[0]} {end}. Keep what runs out of the module's top level"
+            del unchecked[0]
     return broken
 
 
 def _probe(names: Sequence[str], spark_jobs: Path, timeout_s: float) -> tuple[dict[str, str | None], str]:
-    """What the process told before it ended, and how it ended."""
+    """The fault of each transform, None where it has none, as far as the process came; and how it ended."""
     with tempfile.TemporaryDirectory(prefix="tidegate-check-") as folder:
         answers = Path(folder) / "answers"
         answers.touch()

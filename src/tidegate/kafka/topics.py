@@ -1,4 +1,4 @@
-"""Topics and records of the embedded broker: enough to try a pipeline, and no more."""
+"""Create a topic, and produce the lines of a file: enough to try a pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INVALID = {ck.KafkaError.TOPIC_EXCEPTION, ck.KafkaError.INVALID_PARTITIONS, ck.
 
 
 def create_topic(settings: Mapping[str, str], topic: str, partitions: int, *, config: Mapping[str, str] | None = None) -> bool:
-    """Create the topic when it is missing; says whether it did.
+    """Create the topic when it is missing; returns whether it did.
 
     Raises:
         RequestError: Kafka does not take the name, the number of partitions or the configuration.
@@ -44,13 +44,13 @@ def partitions_of(settings: Mapping[str, str], topic: str) -> int:
         BrokerUnavailable: the broker does not answer.
     """
     try:
-        # all topics: to ask for one by its name would create it on brokers that are set so
-        found = _admin(settings).list_topics(timeout=TIMEOUT_S).topics.get(topic)
+        # all topics: a broker with auto.create.topics.enable creates a topic that is asked for by name
+        metadata = _admin(settings).list_topics(timeout=TIMEOUT_S).topics.get(topic)
     except ck.KafkaException as error:
         raise BrokerUnavailable(f"Kafka does not answer: {error.args[0].str()}", fix="Run `tidegate up`") from error
-    if found is None:
+    if metadata is None:
         raise TopicNotFound(f"there is no topic {topic}", fix=f"Create it: tidegate topic create {topic}", topic=topic)
-    return len(found.partitions)
+    return len(metadata.partitions)
 
 
 def _admin(settings: Mapping[str, str]) -> AdminClient:
@@ -65,7 +65,7 @@ def produce_lines(settings: Mapping[str, str], topic: str, lines: Iterable[bytes
         settings: librdkafka's configuration.
         topic: an existing topic.
         lines: with or without their line ends.
-        separator: a record's key is what stands before the first one of its line; None for records without keys.
+        separator: a record's key is the part of its line before the first one; None for records without keys.
 
     Raises:
         RequestError: a line holds no separator. The lines before it are produced.
@@ -83,16 +83,18 @@ def produce_lines(settings: Mapping[str, str], topic: str, lines: Iterable[bytes
         record = line.rstrip(b"\r\n")
         if not record:
             continue
-        key, found, value = record.partition(separator) if separator is not None else (None, b"", record)
-        if separator is not None and not found:
+        key, has_key, value = record.partition(separator) if separator is not None else (None, b"", record)
+        if separator is not None and not has_key:
             wrong = number
             break
         _hand_over(producer, topic, key, value, acknowledged)
         count += 1
-    waiting = producer.flush(TIMEOUT_S)
-    if waiting or failed:
+    unacknowledged = producer.flush(TIMEOUT_S)
+    if unacknowledged or failed:
         reason = failed[0] if failed else "no answer in time"
-        raise BrokerUnavailable(f"{waiting + len(failed)} records were not acknowledged: {reason}", fix="Run `tidegate up`")
+        raise BrokerUnavailable(
+            f"{unacknowledged + len(failed)} records were not acknowledged: {reason}", fix="Run `tidegate up`"
+        )
     if wrong:
         raise RequestError(
             f"line {wrong} holds no key separator; the {count} records before it were produced",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.local.transforms import broken_transforms
+from tidegate.spark.transform_check import broken_transforms
 
 MODULES = {
     "good": "print('hello')\ndef f(records): return records\n",

@@ -1,126 +1,23 @@
-"""What has run: one entry for each batch and each chunk of a replay, from saved ranges and the table's receipts.
-
-And the way back: a cursor and saved ranges, rebuilt from receipts alone, for a schedule whose Variables are gone or wrong.
-"""
+"""The schedule, rebuilt from receipts alone: a cursor and saved ranges, for a schedule whose Variables are lost or wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tidegate.core.errors import StateError
 from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.algebra import merged
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, from_offsets, ranges_to_json
+from tidegate.core.offsets.ranges import TopicPartition, from_offsets
 from tidegate.core.offsets.watermarks import other_topics
-from tidegate.core.replay.chunks import live
-from tidegate.core.schedule.lifecycle import State, state_of
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import Decision, SavedRange
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One batch, or one chunk of the replay that `replay` names.
-
-    `run_id` is the run that loaded it, else the one that planned it last; `rows` and `transform` are those of its newest load,
-    `loads` is how many loads the table knows; `seconds` pass from its plan to its first load's
-    commit. None: not known any more.
-    """
-
-    seq: int
-    state: State
-    run_id: str
-    ranges: tuple[OffsetRange, ...]
-    replay: str | None = None
-    rows: int | None = None
-    seconds: float | None = None
-    transform: str | None = None
-    loads: int = 0
-    committed_at_ms: int | None = None
-    adopted_from: str | None = None
-    why: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "seq": self.seq,
-            "replay": self.replay,
-            "state": str(self.state),
-            "run_id": self.run_id,
-            "ranges": ranges_to_json(self.ranges),
-            "rows": self.rows,
-            "seconds": self.seconds,
-            "transform": self.transform,
-            "loads": self.loads,
-            "committed_at_ms": self.committed_at_ms,
-            "adopted_from": self.adopted_from,
-            "why": list(self.why),
-        }
-
-
-def entries(saved: Iterable[SavedRange], receipts: Iterable[Receipt], cursor: Cursor) -> list[Entry]:
-    """The batches in order, and after them the chunks of replays in the order of their commits.
-
-    Args:
-        saved: saved ranges of the pipeline, in any order.
-        receipts: its receipts, oldest commit first.
-        cursor: how far it has come.
-    """
-    plans: dict[int, list[SavedRange]] = {}
-    for plan in saved:
-        plans.setdefault(plan.seq, []).append(plan)
-    loads: dict[tuple[str | None, int], list[Receipt]] = {}
-    for receipt in receipts:
-        loads.setdefault((receipt.load.replay, receipt.load.seq), []).append(receipt)
-    batches = sorted(plans.keys() | {seq for replay, seq in loads if replay is None})
-    found = [_batch(seq, plans.get(seq, []), loads.get((None, seq), []), cursor) for seq in batches]
-    return found + [_loaded(of_chunk, State.LOADED) for (replay, _), of_chunk in loads.items() if replay is not None]
-
-
-def _batch(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], cursor: Cursor) -> Entry:
-    state = state_of(saved=bool(plans), landed=bool(loads), committed=seq <= cursor.seq)
-    if not plans:
-        return _loaded(loads, state)
-    by_run = {plan.run_id: plan for plan in sorted(plans, key=lambda p: (p.adopted_from is not None, p.run_id))}
-    plan = by_run.get(loads[-1].load.run_id) if loads else None
-    plan = plan or next(reversed(by_run.values()))
-    return Entry(
-        seq,
-        state,
-        plan.run_id,
-        plan.ranges,
-        rows=loads[-1].rows if loads else None,
-        seconds=max(0, loads[0].committed_at_ms - plan.planned_at_ms) / 1000 if loads else None,
-        transform=loads[-1].load.transform if loads else None,
-        loads=len(loads),
-        committed_at_ms=loads[-1].committed_at_ms if loads else None,
-        adopted_from=plan.adopted_from,
-        why=tuple(sorted({f"{d.from_reason} to {d.until_reason}" for d in plan.decisions})),
-    )
-
-
-def _loaded(loads: Sequence[Receipt], state: State) -> Entry:
-    newest = loads[-1]
-    return Entry(
-        newest.load.seq,
-        state,
-        newest.load.run_id,
-        newest.load.ranges,
-        replay=newest.load.replay,
-        rows=newest.rows,
-        transform=newest.load.transform,
-        loads=len(loads),
-        committed_at_ms=newest.committed_at_ms,
-    )
 
 
 @dataclass(frozen=True)
 class Rebuilt:
     """A schedule made of receipts: the cursor, the saved ranges of its batches, and what the receipts leave open.
 
-    `whole` says that the positions of all partitions are known. A receipt of an older version names only the partitions that
+    `whole`: the positions of all partitions are known. A receipt of an older version names only the partitions that
     its batch has read, so a partition that was silent for as long as receipts are kept may be unknown.
     """
 
@@ -139,16 +36,16 @@ def rebuild(
     positions: Mapping[TopicPartition, int] | None = None,
     before: Cursor | None = None,
 ) -> Rebuilt:
-    """The schedule as the table's own commits tell it. Each batch counts as committed, since its rows are there.
+    """The schedule that the table's own commits lead to. Each batch counts as committed, since its rows are there.
 
     Args:
         pipeline: its name.
         receipts: its receipts, oldest commit first; replays are passed over.
-        generation: of the cursor that is there now, if it can be read; the rebuilt one is later than every known one.
-        saved: saved ranges that can be read, in any order; they tell positions that receipts do not.
-        positions: of partitions that nothing else tells, by an operator.
-        before: the cursor that is there now, if it can be read; it tells what expired receipts do not: where partitions were
-            begun, what is absent in the table, and positions that nothing else tells.
+        generation: of the current cursor, if it can be read; the rebuilt one is later than every known one.
+        saved: saved ranges that can be read, in any order; they name positions that receipts do not.
+        positions: of partitions that nothing else names, by an operator.
+        before: the current cursor, if it can be read; it has what expired receipts do not: where partitions were begun, what
+            is absent in the table, and positions that nothing else names.
 
     Raises:
         StateError: the table holds no receipt of a batch.
@@ -156,7 +53,7 @@ def rebuild(
     newest = {receipt.load.seq: receipt for receipt in receipts if receipt.load.replay is None}
     if not newest:
         raise StateError(
-            f"the table holds no receipt of {pipeline}: there is nothing to rebuild its cursor from",
+            f"the table holds no receipt of {pipeline}, and its cursor cannot be rebuilt",
             fix=f"To let it begin anew, give it a new table, and delete its Variables (tidegate.{pipeline}.*)",
         )
     batches = [newest[seq] for seq in sorted(newest)]
@@ -191,7 +88,7 @@ def rebuild(
 
 
 class _Position:
-    """Where the receipts of successive batches lead."""
+    """The positions that the receipts of successive batches lead to."""
 
     def __init__(self) -> None:
         self.offsets: dict[TopicPartition, int] = {}
@@ -247,7 +144,7 @@ class _Position:
             self.offsets[tp] = max(at, r.until_offset)
         others = receipt.load.others
         self.whole = others is not None
-        if others is not None:  # such a receipt tells the whole cursor: what it does not name was retired
+        if others is not None:  # such a receipt has the whole cursor: what it does not name was retired
             named = others.offsets.keys() | {r.topic_partition for r in receipt.load.ranges}
             self.offsets = {tp: offset for tp, offset in {**self.offsets, **others.offsets}.items() if tp in named}
             self.starts = {**others.offsets, **{tp: start for tp, start in self.starts.items() if tp in named}}
@@ -263,7 +160,7 @@ class _Position:
 
 
 def saved_of(receipt: Receipt, generation: int) -> SavedRange:
-    """The saved range of a batch, as its receipt tells it."""
+    """The saved range of a batch, made of its receipt."""
     load = receipt.load
     return SavedRange(
         pipeline=load.pipeline,
@@ -277,15 +174,3 @@ def saved_of(receipt: Receipt, generation: int) -> SavedRange:
         generation=generation,
         others=load.others,
     )
-
-
-def versions(receipts: Sequence[Receipt]) -> dict[str, tuple[OffsetRange, ...]]:
-    """Which ranges were loaded last by which version of a transform, sorted, disjoint, and in as few ranges as possible.
-
-    Args:
-        receipts: oldest commit first, replays too.
-    """
-    found: dict[str, list[OffsetRange]] = {}
-    for receipt, ranges in live(receipts):
-        found.setdefault(receipt.load.transform, []).extend(ranges)
-    return {version: merged(ranges) for version, ranges in found.items()}

@@ -1,0 +1,107 @@
+"""Whether the pipelines of a project can run: their files, their transforms, and the pools that Airflow must have."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.cli.shared import HERE, AsJson, Project, err, open_platform, open_remote, out
+from tidegate.core.audit.views.pipelines import FileCheck, check_files, missing_pools, named_transforms
+from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline
+from tidegate.core.config.schema import json_schema
+from tidegate.core.errors import ConfigError, PlatformError
+from tidegate.pipelines import load_pipelines, shown_as
+from tidegate.spark.transform_check import broken_transforms
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tidegate.airflow.remote.api import AirflowApi
+
+app = typer.Typer()
+
+
+@app.command()
+def check(
+    project: Project = HERE,
+    *,
+    as_json: AsJson = False,
+    schema: Annotated[bool, typer.Option("--schema", help="print the JSON Schema of pipeline files instead")] = False,
+) -> None:
+    """Validate every pipeline file. Exit code 1 where one is not valid, or where loads would wait for ever for a missing pool.
+
+    Transforms are imported in a process of their own, where pyspark is installed. Where Airflow answers, missing pools are
+    named.
+    """
+    if schema:
+        sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
+        return
+    folder = project / "dags" / "pipelines"
+    files = load_pipelines(folder)
+    if not files:
+        raise ConfigError(
+            f"no pipeline in {folder}", fix="Write one as <name>.yaml, or name the project's folder with --project"
+        )
+    broken = broken_transforms(named_transforms(files.values()), project / "spark_jobs")
+    checks = check_files(files, broken, shown_as=shown_as)
+    if as_json:
+        out.print_json(json.dumps([each.to_json() for each in checks]))
+    else:
+        for each in checks:
+            _print_check(each)
+    if not _is_ready(project) or not all(each.valid for each in checks):
+        raise typer.Exit(1)
+
+
+@app.command()
+def pools(project: Project = HERE) -> None:
+    """Print the Airflow pools of all sinks as JSON that `airflow pools import` reads."""
+    described = {
+        name: {"slots": slots, "description": POOL_DESCRIPTION, "include_deferred": False}
+        for name, slots in pool_slots(project).items()
+    }
+    out.print_json(json.dumps(described))
+
+
+def pool_slots(project: Path) -> dict[str, int]:
+    """The slots of each pool that the project's valid pipelines name."""
+    pipelines = [p for p in load_pipelines(project / "dags" / "pipelines").values() if isinstance(p, Pipeline)]
+    return {p.pool: p.sink.slots for p in pipelines}
+
+
+def loads_can_run(api: AirflowApi, slots: dict[str, int]) -> bool:
+    """Whether no load waits for ever for a pool; prints the pools that Airflow lacks."""
+    missing = missing_pools(slots, has_pool=api.has_pool, has_plugin=lambda: api.has_plugin("tidegate"))
+    for pool in missing:
+        if pool.made_by_plugin:
+            err.print(f"pool {pool.name}: not there yet, made when the next run starts", style="dim", markup=False)
+        else:
+            text = f"pool {pool.name}: missing, and its loads wait for ever. Run `{pool.command}`"
+            err.print(text, style="red", markup=False)
+    return all(pool.made_by_plugin for pool in missing)
+
+
+def _print_check(check: FileCheck) -> None:
+    if check.valid and check.pipeline is not None:
+        out.print(f"[green]valid[/]  {check.name}: {check.pipeline.source} -> {check.pipeline.sink.table}")
+    else:
+        out.print(f"[red]broken[/] {check.name}")
+        out.print("\n".join(check.faults), markup=False)
+
+
+def _is_ready(project: Path) -> bool:
+    """Whether loads can run in the Airflow that the environment names, or in the platform's; true where neither answers."""
+    from tidegate.airflow.remote.api import URL  # noqa: PLC0415
+
+    if URL not in os.environ and not open_platform(project).is_up:
+        return True
+    try:
+        with open_remote(project) as remote:
+            return loads_can_run(remote.api, pool_slots(project))
+    except PlatformError as error:
+        err.print(f"the pools were not checked: {error}", style="yellow", markup=False)
+        return True

@@ -1,0 +1,149 @@
+"""`tidegate ledger reload` and `rebuild`: repair a table from the log, and a schedule from its table."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.replay import follow
+from tidegate.cli.shared import (
+    HERE,
+    AsJson,
+    Name,
+    Project,
+    err,
+    open_remote,
+    out,
+    refuse_while_running,
+    the_pipeline,
+)
+from tidegate.core.audit.reload import offsets_to_reload
+from tidegate.core.audit.restore import restore
+from tidegate.core.audit.table import Missing
+from tidegate.core.audit.views.missing import ReloadView
+from tidegate.core.audit.views.rebuilt import RebuildView
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import RequestError
+from tidegate.core.offsets.ranges import TopicPartition, selection_to_json
+from tidegate.core.schedule.accept import missing_now
+
+SHOWN = 20
+POSITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+):(?P<partition>\d+):(?P<offset>\d+)")
+
+
+def reload_command(
+    pipeline: Name,
+    project: Project = HERE,
+    *,
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="leave out offsets that are no longer retained")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what is missing; load nothing")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Load again, by a replay, the committed offsets that the table lacks. Exit code 0 when the table holds all of them.
+
+    For a table that was dropped, rolled back or restored, or that the pipeline's file has replaced by another one.
+    """
+    this = the_pipeline(project, pipeline)
+    with open_remote(project) as remote:
+        remote.cursor(this)  # refused where the pipeline has not run yet
+        cursor, missing = missing_now(this, store=remote.store, sink=remote.sink)
+        view = ReloadView(this.name, this.sink.table, missing, missing)
+        if missing is not None and not as_json:
+            _print_missing(this, missing)
+        if missing is not None and not dry_run:
+            retained = offsets_to_reload(
+                this, cursor, missing, store=remote.store, brokers=lambda: remote.brokers(this), accept_loss=accept_loss
+            )
+            params = {"offsets": selection_to_json(retained)}
+            replayed = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
+            _, left = missing_now(this, store=remote.store, sink=remote.sink)
+            view = ReloadView(this.name, this.sink.table, missing, left, replayed)
+    if as_json:
+        out.print_json(json.dumps(view.to_json()))
+    else:
+        _print_reload(view)
+    if not view.holds:
+        raise typer.Exit(1)
+
+
+def _print_missing(this: Pipeline, missing: Missing) -> None:
+    out.print(f"{this.sink.table} lacks {missing.named_batches} of {this.name}: {missing.why}", markup=False)
+    for r in missing.ranges[:SHOWN]:
+        out.print(f"  {r} = {r.count:,} offsets", markup=False)
+
+
+def _print_reload(view: ReloadView) -> None:
+    if view.replay is not None and not view.replay.succeeded:
+        ended = f"the replay {view.replay.run_id} ended as {view.replay.state}: {view.replay.why}"
+        err.print(ended, style="red", markup=False)
+    elif view.holds:
+        out.print(f"[green]{view.table} holds all that {view.pipeline} has committed[/]")
+    elif view.replay is not None:
+        err.print(
+            f"{view.table} still lacks what is no longer retained; "
+            f"to go on without it, run `tidegate accept table {view.pipeline}`",
+            style="yellow",
+            markup=False,
+        )
+
+
+def rebuild_command(
+    pipeline: Name,
+    project: Project = HERE,
+    *,
+    position: Annotated[
+        list[str] | None,
+        typer.Option(help="next offset of a partition that no receipt of the table names, such as orders:2:1000"),
+    ] = None,
+    accept_gaps: Annotated[
+        bool, typer.Option("--accept-gaps", help="record offsets that the table lacks as absent, and continue after them")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be written; write nothing")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Restore cursor and saved ranges from the table's own commits, for Variables that are lost, wrong or from a backup.
+
+    Nothing is written where the table lacks offsets before the rebuilt cursor, or where the position of a partition is unknown.
+    """
+    this = the_pipeline(project, pipeline)
+    positions = dict(_position(text) for text in position or [])
+    with open_remote(project) as remote:
+        if not dry_run:
+            refuse_while_running(remote, this, "a schedule is rebuilt only while nothing runs")
+        view = restore(
+            this,
+            positions,
+            store=remote.store,
+            brokers=lambda: remote.brokers(this),
+            sink=remote.sink,
+            accept_gaps=accept_gaps,
+            save=not dry_run,
+        )
+    if as_json:
+        out.print_json(json.dumps(view.to_json()))
+    else:
+        _print_rebuilt(view)
+    if view.refused is not None:
+        raise view.refused
+
+
+def _position(text: str) -> tuple[TopicPartition, int]:
+    match = POSITION.fullmatch(text)
+    if match is None:
+        raise RequestError(f"{text!r} is not a position", fix="Write it like orders:2:1000: topic, partition, next offset")
+    return TopicPartition(match["topic"], int(match["partition"])), int(match["offset"])
+
+
+def _print_rebuilt(view: RebuildView) -> None:
+    cursor = view.cursor
+    out.print(f"{view.pipeline}: batch {cursor.seq}, generation {cursor.generation}, from {view.batches} receipts")
+    for tp, offset in sorted(cursor.offsets.items())[:SHOWN]:
+        out.print(f"  {tp}: next offset {offset:,}", markup=False)
+    for note in view.notes:
+        out.print(note, style="yellow", markup=False)
+    for key in view.deleted:
+        out.print(f"deleted {key}", markup=False)
+    out.print("written" if view.written else "nothing was written (--dry-run)")

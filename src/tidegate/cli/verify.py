@@ -1,0 +1,158 @@
+"""`tidegate ledger verify`: log and table are read by clients of their own, neither of which has written the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import typer
+from rich.table import Table
+
+from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, print_table, show_progress, the_pipeline
+from tidegate.core.audit.oracle import BatchVerification, Miscount, Verification, committed_log, former_ranges, verify
+from tidegate.core.audit.views.verdict import VerdictView, judge_batches
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import some
+from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.core.state.ledger import Ledger
+
+
+def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
+    """Compare log and table: each retained record before the cursor must be in the table exactly once. Exit code 1 if not.
+
+    With `identity: batch`, only the table is read: every committed batch must have the rows that its commit wrote.
+    """
+    from tidegate.iceberg.history import changed_columns, strangers  # noqa: PLC0415
+
+    this = the_pipeline(project, pipeline)
+    verification = _verify_batches(this, project) if this.identity == "batch" else _verify_records(this, project)
+    others, columns = strangers(this.sink.table), changed_columns(this.sink.table)
+    with open_remote(project) as remote:
+        absent = remote.cursor(this).absent
+    view = VerdictView(this.name, verification, tuple(others), tuple(columns), absent)
+    if as_json:
+        out.print_json(json.dumps(view.to_json()))
+    else:
+        _print_view(view)
+    if not view.holds:
+        raise typer.Exit(1)
+
+
+def _verify_batches(this: Pipeline, project: Path) -> BatchVerification:
+    from tidegate.iceberg.origins import read_batches  # noqa: PLC0415
+
+    with open_remote(project) as remote:
+        ledger, cursor = Ledger(remote.store, this.name), remote.cursor(this)
+        receipts = remote.sink.receipts(this.sink.table, this.name)
+        return judge_batches(ledger, cursor, receipts, read_batches(this.sink.table))
+
+
+def _verify_records(this: Pipeline, project: Path) -> Verification:
+    from tidegate.iceberg.origins import read_origins, rows_without_origin  # noqa: PLC0415
+    from tidegate.kafka.log import compacted_topics, read_offsets  # noqa: PLC0415
+
+    level = this.source.isolation_level
+    with open_remote(project) as remote, show_progress() as progress:
+        ledger = Ledger(remote.store, this.name)
+        cursor = remote.cursor(this)
+        pending = ledger.listing().of_seq(cursor.seq + 1)[:1]  # copies of a range that was adopted are the same
+        in_flight = [r for copy in pending for r in ledger.saved_range(copy.key).to_load]
+        settings, topics = remote.kafka(this), sorted(cursor.topic_ids)
+        committed = committed_log(cursor, remote.brokers(this).watermarks(topics, isolation_level=level))
+        total = sum(committed.latest[tp] - committed.earliest[tp] for tp in committed.latest)
+        log = read_offsets(
+            settings, committed, isolation_level=level, progress=lambda done: progress("reading the log", done, total)
+        )
+        progress("reading the table", 0, None)
+        receipts = remote.sink.receipts(this.sink.table, this.name)
+        return verify(
+            committed,
+            log,
+            read_origins(this.sink.table),
+            receipts,
+            in_flight=in_flight,
+            compacted=compacted_topics(settings, topics),
+            one_to_one=this.rows_per_record == "one",
+            without_origin=rows_without_origin(this.sink.table),
+            former=former_ranges(cursor, receipts),
+            absent=cursor.absent,
+        )
+
+
+def _print_view(view: VerdictView) -> None:
+    if isinstance(view.verification, BatchVerification):
+        _print_batches(view.verification)
+    else:
+        _print_records(view.verification)
+    for other in view.other_commits:
+        out.print(f"commit {other['snapshot']} ({other['operation']}, {other['at']}) is not Tidegate's", style="yellow")
+    for change in view.changed_columns:
+        out.print(f"since the last load, column {change}", style="yellow", markup=False)
+    if view.absent:
+        _print_absent(view.pipeline, view.absent)
+    if view.holds:
+        out.print("[green]the table holds what was committed, exactly once[/]")
+    else:
+        out.print(
+            f"[red]the table does not hold what was committed[/]; run `tidegate ledger reload {view.pipeline}`, "
+            "or clear the load tasks of the batches that are named"
+        )
+
+
+def _print_records(verification: Verification) -> None:
+    table = Table(title="committed and retained (librdkafka read the log, PyIceberg the table)", title_justify="left")
+    for column in ("partition", "records", "rows", "lost", "duplicated", "unknown"):
+        table.add_column(column, justify="left" if column == "partition" else "right")
+    for p in verification.verdict.partitions:
+        counts = (p.records, p.rows, len(p.lost), len(p.duplicated), len(p.unknown))
+        table.add_row(str(p.topic_partition), *(f"{count:,}" for count in counts))
+    print_table(table)
+    _print_miscounts(verification.miscounts)
+    for tp, rows in verification.ahead.items():
+        out.print(f"{tp}: {rows:,} rows are beyond the cursor, and no pending batch covers them", style="red", markup=False)
+    if verification.without_origin:
+        out.print(f"{verification.without_origin:,} rows have no origin (_kafka_* is null)", style="red")
+    _print_unjudged(
+        (verification.in_flight, "a pending batch"),
+        (verification.before_retention, "records that are gone from the log"),
+        (verification.former, "a topic that was deleted and created again"),
+    )
+
+
+def _print_batches(verification: BatchVerification) -> None:
+    out.print(
+        f"{verification.batches:,} committed batches, {verification.rows:,} rows "
+        "(PyIceberg read the table; rows have no single record)"
+    )
+    _print_miscounts(verification.miscounts)
+    for batch in verification.missing:
+        out.print(f"batch {batch}: it is committed, and the table has no commit of it", style="red")
+    for batch, rows in verification.ahead.items():
+        out.print(f"batch {batch}: {rows:,} rows are beyond the cursor, and the batch is not pending", style="red")
+    if verification.unknown:
+        out.print(f"{verification.unknown:,} rows belong to no batch that the table has a commit of", style="red")
+    _print_unjudged(
+        (verification.in_flight, "a pending batch"), (verification.forgotten, "batches older than the oldest receipt")
+    )
+
+
+def _print_miscounts(miscounts: Iterable[Miscount]) -> None:
+    for m in miscounts:
+        what = f"batch {m.receipt.load.seq}" if m.receipt.load.replay is None else f"replay {m.receipt.load.replay}"
+        counts = (
+            f"{what}: snapshot {m.receipt.snapshot} wrote {m.receipt.rows:,} rows, the table has {m.rows_now:,} of them now"
+        )
+        out.print(counts, style="red", markup=False)
+
+
+def _print_unjudged(*counts: tuple[int, str]) -> None:
+    for rows, what in counts:
+        if rows:
+            out.print(f"{rows:,} rows of {what} were not judged")
+
+
+def _print_absent(pipeline: str, absent: Sequence[OffsetRange]) -> None:
+    named = some(map(str, absent))
+    out.print(f"accepted as absent, and not judged: {total_count(absent):,} offsets ({named})", style="yellow", markup=False)
+    out.print(f"`tidegate replay {pipeline}` loads those that are retained", style="yellow", markup=False)

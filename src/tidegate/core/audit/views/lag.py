@@ -1,0 +1,180 @@
+"""How far behind a cursor is: in records, in seconds, and in time left until retention deletes what was not read.
+
+Seconds come from the timestamp of the next unread record of each partition, retention from the topic's settings; both are
+asked of the `Brokers` port only for what is behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.core.errors import CursorBeyondLog, PartitionsDeleted, some
+from tidegate.core.offsets.isolation import IsolationLevel
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.ports import Brokers
+
+NAMED = 10
+"""Partitions that one message names."""
+
+
+@dataclass(frozen=True, order=True)
+class PartitionLag:
+    """How far behind one partition is.
+
+    Attributes:
+        topic_partition: which.
+        next_offset: the cursor's, the next to read.
+        latest: the end of the log (exclusive).
+        records_behind: offsets between the two; where the log has gaps, fewer records.
+        seconds_behind: age of the next unread record; None when there is none (nothing behind, or gaps only).
+        retention_left_s: until retention by time may delete that record, 0 when it may already, or already has; None when
+            there is none, when the topic keeps records for ever or is only compacted, or its settings may not be read.
+    """
+
+    topic_partition: TopicPartition
+    next_offset: int
+    latest: int
+    records_behind: int
+    seconds_behind: float | None
+    retention_left_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "topic": self.topic_partition.topic,
+            "partition": self.topic_partition.partition,
+            "next_offset": self.next_offset,
+            "latest": self.latest,
+            "records_behind": self.records_behind,
+            "seconds_behind": self.seconds_behind,
+            "retention_left_s": self.retention_left_s,
+        }
+
+
+@dataclass(frozen=True)
+class TotalLag:
+    """All partitions together: the sum of the records, the most seconds, the least time left (None: of none known)."""
+
+    partitions: int
+    records_behind: int
+    seconds_behind: float | None
+    retention_left_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return dict(vars(self))
+
+
+def total_lag(lags: Sequence[PartitionLag]) -> TotalLag:
+    """The lags of partitions as one."""
+    return TotalLag(
+        partitions=len(lags),
+        records_behind=sum(lag.records_behind for lag in lags),
+        seconds_behind=max((lag.seconds_behind for lag in lags if lag.seconds_behind is not None), default=None),
+        retention_left_s=min((lag.retention_left_s for lag in lags if lag.retention_left_s is not None), default=None),
+    )
+
+
+@dataclass(frozen=True)
+class LagView:
+    """The lag of a pipeline, partition by partition, sorted."""
+
+    pipeline: str
+    partitions: tuple[PartitionLag, ...]
+
+    @property
+    def total(self) -> TotalLag:
+        """All partitions together."""
+        return total_lag(self.partitions)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "pipeline": self.pipeline,
+            "total": self.total.to_json(),
+            "partitions": [lag.to_json() for lag in self.partitions],
+        }
+
+
+def measure_lag(
+    brokers: Brokers,
+    cursor_offsets: Mapping[TopicPartition, int],
+    *,
+    now_ms: int,
+    isolation_level: IsolationLevel = "read_uncommitted",
+) -> list[PartitionLag]:
+    """The lag of each partition of a cursor, sorted.
+
+    Args:
+        brokers: what Kafka holds.
+        cursor_offsets: the next offset to read of each partition.
+        now_ms: the time, epoch ms.
+        isolation_level: where the log ends, and what counts as a record: the pipeline's own.
+
+    Raises:
+        TopicNotFound: a topic does not exist.
+        PartitionsDeleted: a partition does not exist.
+        CursorBeyondLog: the log ends before the cursor.
+        BrokerUnavailable: no broker, or no leader of a partition, answered in time.
+        KafkaAuthFailed: the credentials are refused, or do not allow to read a topic.
+    """
+    watermarks = brokers.watermarks(sorted({tp.topic for tp in cursor_offsets}), isolation_level=isolation_level)
+    behind = unread(cursor_offsets, watermarks)
+    retention = brokers.retention_ms(sorted({tp.topic for tp in behind})) if behind else {}
+    times = brokers.next_timestamps(behind, isolation_level=isolation_level) if behind else {}
+    return lags(cursor_offsets, watermarks, times, retention, now_ms=now_ms)
+
+
+def unread(cursor_offsets: Mapping[TopicPartition, int], watermarks: Watermarks) -> dict[TopicPartition, int]:
+    """The first offset that is retained and not read, of each partition that is behind.
+
+    Raises:
+        PartitionsDeleted: a partition does not exist.
+        CursorBeyondLog: the log ends before the cursor.
+    """
+    latest = watermarks.latest
+    deleted = sorted(tp for tp in cursor_offsets if tp not in latest)
+    if deleted:
+        raise PartitionsDeleted(f"the topic no longer has {some(map(str, deleted), NAMED)}", fix="See `tidegate plan`")
+    beyond = [f"{tp} at {at}, log end {latest[tp]}" for tp, at in sorted(cursor_offsets.items()) if at > latest[tp]]
+    if beyond:
+        raise CursorBeyondLog(f"the cursor is beyond the end of the log: {some(beyond, NAMED)}", fix="See `tidegate plan`")
+    return {tp: max(at, watermarks.earliest[tp]) for tp, at in cursor_offsets.items() if at < latest[tp]}
+
+
+def lags(
+    cursor_offsets: Mapping[TopicPartition, int],
+    watermarks: Watermarks,
+    times: Mapping[TopicPartition, int],
+    retention_ms: Mapping[str, int],
+    *,
+    now_ms: int,
+) -> list[PartitionLag]:
+    """The lag of each partition of a cursor that fits the log, sorted.
+
+    Args:
+        cursor_offsets: the next offset to read of each partition.
+        watermarks: what the log holds of them.
+        times: the timestamp (epoch ms) of the next unread record, of partitions that have one.
+        retention_ms: how long each topic keeps a record; without those that keep it for ever.
+        now_ms: the time, epoch ms.
+    """
+    measured = []
+    for tp, at in sorted(cursor_offsets.items()):
+        written, kept = times.get(tp), retention_ms.get(tp.topic)
+        left = None if written is None or kept is None else max(0.0, (written + kept - now_ms) / 1000)
+        measured.append(
+            PartitionLag(
+                topic_partition=tp,
+                next_offset=at,
+                latest=watermarks.latest[tp],
+                records_behind=watermarks.latest[tp] - at,
+                # a producer's clock may be ahead of this one
+                seconds_behind=None if written is None else max(0.0, (now_ms - written) / 1000),
+                retention_left_s=0.0 if at < watermarks.earliest[tp] else left,
+            )
+        )
+    return measured

@@ -1,0 +1,89 @@
+"""Whether pipelines can run: their files are valid, their transforms can be found, and Airflow has their pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate.core.config.pipeline import Pipeline, pool_command
+from tidegate.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """One pipeline file: the pipeline, or the faults of the file, one message each."""
+
+    name: str
+    pipeline: Pipeline | None
+    faults: tuple[str, ...] = ()
+
+    @property
+    def valid(self) -> bool:
+        """Whether the pipeline can be run."""
+        return self.pipeline is not None and not self.faults
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {"pipeline": self.name, "valid": self.valid, "faults": list(self.faults)}
+
+
+def named_transforms(files: Iterable[Pipeline | ConfigError]) -> list[str]:
+    """The transforms that valid files name, each once, sorted."""
+    pipelines = [p for p in files if isinstance(p, Pipeline)]
+    return sorted({name for p in pipelines for name in (p.transform, *p.replay.transforms)})
+
+
+def check_files(
+    files: Mapping[Path, Pipeline | ConfigError], broken: Mapping[str, str], *, shown_as: Callable[[Path], str]
+) -> tuple[FileCheck, ...]:
+    """Every pipeline file with its faults, in the order given.
+
+    Args:
+        files: the pipeline of each file, or what is wrong with the file.
+        broken: what is wrong with each transform that cannot be imported or found.
+        shown_as: how messages name a file.
+    """
+    checks = []
+    for file, value in files.items():
+        if isinstance(value, ConfigError):
+            checks.append(FileCheck(file.stem, None, tuple(str(value).splitlines())))
+            continue
+        named = [("transform", value.transform), *(("replay.transforms", name) for name in value.replay.transforms)]
+        faults = [
+            f"{shown_as(file)}: {setting}: {broken[name].removeprefix('transform ')}"
+            for setting, name in named
+            if name in broken
+        ]
+        checks.append(FileCheck(file.stem, value, tuple(faults)))
+    return tuple(checks)
+
+
+@dataclass(frozen=True)
+class MissingPool:
+    """A pool that Airflow lacks. With Tidegate's plugin it is made when a run starts; without it, its loads wait for ever."""
+
+    name: str
+    slots: int
+    made_by_plugin: bool
+
+    @property
+    def command(self) -> str:
+        """The command that makes it."""
+        return pool_command(self.name, self.slots)
+
+
+def missing_pools(
+    slots: Mapping[str, int], *, has_pool: Callable[[str], bool], has_plugin: Callable[[], bool]
+) -> tuple[MissingPool, ...]:
+    """The pools that Airflow lacks.
+
+    Args:
+        slots: the slots of each pool that pipelines name.
+        has_pool: whether Airflow has a pool of that name.
+        has_plugin: whether Airflow has loaded the plugin; called only where a pool is missing.
+    """
+    missing = [name for name in slots if not has_pool(name)]
+    made = bool(missing) and has_plugin()
+    return tuple(MissingPool(name, slots[name], made) for name in missing)

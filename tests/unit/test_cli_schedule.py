@@ -1,0 +1,163 @@
+"""Laws of what the CLI prints of a schedule, on in-memory ports; on the real parts: the e2e tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from tidegate.cli import app, ledger, schedule, verify
+from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import Decision, SavedRange
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+
+P0 = TopicPartition("t", 0)
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+
+
+def receipt(seq: int, start: int, until: int, batch: int | None = None) -> Receipt:
+    load = LoadId("p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), "v1", f"a{seq}", {"t": "id"}, batch=batch)
+    return Receipt(load, 100 + seq, 1000 * seq, until - start)
+
+
+@dataclass
+class FakeRemote:
+    """One committed batch of ten records, of thirty in the log."""
+
+    store: MemoryStore = field(default_factory=MemoryStore)
+    sink: FakeReader = field(default_factory=lambda: FakeReader([receipt(1, 0, 10)]))
+    log: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 30}, retention={"t": 60_000}))
+
+    def __post_init__(self) -> None:
+        book = Ledger(self.store, "p")
+        book.save_cursor(Cursor("p", 1, {P0: 10}, {"t": "id"}, starts={P0: 0}, receipt=self.sink.found[0].summary()))
+        why = (Decision(P0, "earliest", "log end"),)
+        book.save_range(SavedRange("p", 1, "run1", (OffsetRange("t", 0, 0, 10),), why, {"t": "id"}, {}, 0))
+
+    def brokers(self, _pipeline: Pipeline) -> FakeBrokers:
+        return self.log
+
+    def active_runs(self, _pipeline: str) -> list[str]:
+        return []
+
+    def runs(self, _pipeline: str) -> list[dict[str, str]]:
+        return [
+            {"dag_run_id": "run1", "state": "success", "run_type": "manual", "triggering_user_name": "ann"},
+            {"dag_run_id": "run2", "state": "failed", "run_type": "scheduled", "note": "Failed in load: no [space] left."},
+        ]
+
+    def cursor(self, pipeline: Pipeline) -> Cursor:
+        return Ledger(self.store, pipeline.name).cursor()
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
+    made = FakeRemote()
+    for commands in (schedule, ledger, verify):
+        monkeypatch.setattr(commands, "open_remote", lambda _: contextlib.nullcontext(made))
+        monkeypatch.setattr(commands, "the_pipeline", lambda *_: PIPELINE)
+    monkeypatch.setattr(schedule, "now_ms", lambda: 20_010)
+    return made
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def rows(text: str) -> list[list[str]]:
+    """The words of each line."""
+    return [line.split() for line in text.splitlines()]
+
+
+def test_a_plan_is_one_row_for_each_partition(remote: FakeRemote) -> None:
+    """With its reasons; `--json` has the saved range as it would be written."""
+    shown = rows(run("plan", "p").stdout)
+    assert shown[0] == ["batch", "2", "of", "p", "would", "be", "planned:", "20", "offsets"]
+    assert shown[2] == ["t-0", "10", "30", "20", "cursor", "log", "end"]
+    assert json.loads(run("plan", "p", "--json").stdout)["ranges"] == {"t": {"0": [10, 30]}}
+    Ledger(remote.store, "p").save_range(
+        SavedRange("p", 2, "run2", (OffsetRange("t", 0, 10, 20),), (Decision(P0, "cursor", "max_records"),), {"t": "id"}, {}, 0)
+    )
+    assert "batch 2 of p is saved by run run2, and would be adopted: 10 offsets" in run("plan", "p").stdout
+    remote.log.latest[P0] = 10
+    remote.store.values = {key: value for key, value in remote.store.values.items() if "run2" not in key}
+    assert run("plan", "p").stdout.startswith("nothing to read: ")
+
+
+def test_a_lag_is_one_row_for_each_partition_and_one_for_all(remote: FakeRemote) -> None:
+    """What is not known stays empty."""
+    assert rows(run("lag", "p").stdout)[1:] == [["t-0", "10", "30", "20", "20", "40"], ["total", "20", "20", "40"]]
+    assert json.loads(run("lag", "p", "--json").stdout)["total"]["records_behind"] == 20
+    remote.log.latest[P0] = 10
+    assert rows(run("lag", "p").stdout)[1:] == [["t-0", "10", "10", "0"], ["total", "0"]]
+
+
+def test_the_history_is_one_row_for_each_batch_with_the_failures_after_it(remote: FakeRemote) -> None:
+    """Square brackets are text; what cannot be read ends with exit code 1."""
+    remote.sink.found.append(receipt(1, 0, 10))
+    shown = run("ledger", "show", "p")
+    assert shown.exit_code == 0
+    assert rows(shown.stdout)[1][:5] == ["1", "committed", "t-0", "[0,", "10)"]
+    for words in ("ann", "loaded 2 times", "transform v1: 10 offsets", "run run2: Failed in load: no [space] left."):
+        assert words in shown.stdout
+    remote.store.values[Ledger(remote.store, "p").cursor_key] = "{"
+    broken = run("ledger", "show", "p")
+    assert broken.exit_code == 1
+    assert "tidegate.p.cursor" in broken.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "words", "told"),
+    [
+        (lambda remote: remote.log.earliest.update({P0: 15}), ["loss", "p"], "  t-0 [10, 15) = 5 offsets"),
+        (lambda remote: remote.sink.found.clear(), ["table", "p"], "  t-0 [0, 10) = 10 offsets"),
+        (lambda remote: remote.log.ids.update({"t": "new"}), ["recreated", "p", "t"], "topic t starts anew, with id new"),
+    ],
+)
+def test_what_is_accepted_is_shown(
+    remote: FakeRemote, before: Callable[[FakeRemote], object], words: list[str], told: str
+) -> None:
+    """And recorded for the next batch; `--json` has the record."""
+    before(remote)
+    shown = run("accept", *words)
+    assert shown.exit_code == 0, shown.exception
+    assert "accepted for batch 2 of p" in shown.stdout
+    assert told in shown.stdout
+    assert json.loads(run("accept", *words, "--json").stdout)["seq"] == 2
+
+
+def test_a_verdict_names_what_does_not_hold(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what was done to the table by others; exit code 1 where it does not hold."""
+    by_batch = replace(PIPELINE, identity="batch")
+    monkeypatch.setattr(verify, "the_pipeline", lambda *_: by_batch)
+    commit = {"snapshot": 7, "operation": "delete", "at": "2013-01-01 00:00:00"}
+    monkeypatch.setattr("tidegate.iceberg.history.strangers", lambda _: [commit])
+    monkeypatch.setattr("tidegate.iceberg.history.changed_columns", lambda _: ["a was dropped"])
+    remote.sink.found = [receipt(1, 0, 10, batch=1)]
+    table: dict[int | None, int] = {1: 10}
+    monkeypatch.setattr("tidegate.iceberg.origins.read_batches", lambda _: table)
+    shown = run("ledger", "verify", "p")
+    assert shown.exit_code == 0
+    assert "commit 7 (delete, 2013-01-01 00:00:00) is not Tidegate's" in shown.stdout
+    assert "since the last load, column a was dropped" in shown.stdout
+    assert "the table holds what was committed, exactly once" in shown.stdout
+    table.update({1: 8, 3: 4, None: 2})
+    broken = run("ledger", "verify", "p")
+    assert broken.exit_code == 1
+    for words in (
+        "batch 1: snapshot 101 wrote 10 rows",
+        "batch 3: 4 rows are beyond the cursor",
+        "2 rows belong to no batch",
+        "`tidegate ledger reload p`",
+    ):
+        assert words in broken.stdout
+    assert json.loads(run("ledger", "verify", "p", "--json").stdout)["other_commits"] == [commit]

@@ -1,0 +1,307 @@
+"""Laws of what the CLI and pages show: values made of what the ports hold, and their JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.core.audit.oracle import Verdict, Verification
+from tidegate.core.audit.readable import read_state
+from tidegate.core.audit.reload import offsets_to_reload
+from tidegate.core.audit.table import Missing
+from tidegate.core.audit.views.batches import entries, read_batches, versions
+from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag
+from tidegate.core.audit.views.missing import ReloadView
+from tidegate.core.audit.views.pipelines import check_files, missing_pools, named_transforms
+from tidegate.core.audit.views.plan import PartitionPlan, read_plan
+from tidegate.core.audit.views.rebuilt import RebuildView
+from tidegate.core.audit.views.replays import ReplayRun
+from tidegate.core.audit.views.verdict import VerdictView, judge_batches
+from tidegate.core.config.pipeline import Pipeline, Replay, Sink, Source
+from tidegate.core.errors import ConfigError, CursorBeyondLog, PartitionsDeleted, RequestError
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.schedule.lifecycle import State
+from tidegate.core.schedule.run import Request, plan_batch
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import Decision, SavedRange
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+
+
+def receipt(seq: int, start: int, until: int, **changes: Any) -> Receipt:
+    load = LoadId("p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), "v1", f"a{seq}", {"t": "id"})
+    return Receipt(replace(load, **changes), 100 + seq, 1000 * seq, until - start)
+
+
+def saved(seq: int, start: int, until: int, **changes: Any) -> SavedRange:
+    made = SavedRange(
+        "p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), (Decision(P0, "cursor", "log end"),), {"t": "id"}, {}, 500
+    )
+    return replace(made, **changes)
+
+
+def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:
+    """From saved ranges, receipts and the cursor; a batch whose Variable was pruned is known from its receipt."""
+    found = entries(
+        [saved(2, 10, 20), saved(3, 20, 30, adopted_from="run0"), saved(3, 20, 30, run_id="run0"), saved(4, 30, 40)],
+        [receipt(1, 0, 10), receipt(2, 10, 20), receipt(3, 20, 30), receipt(2, 10, 20, transform="v2")],
+        Cursor("p", 2),
+    )
+    assert [(e.seq, e.state, e.run_id, e.rows, e.loads) for e in found] == [
+        (1, State.COMMITTED, "run1", 10, 1),
+        (2, State.COMMITTED, "run2", 10, 2),
+        (3, State.LOADED, "run3", 10, 1),
+        (4, State.PLANNED, "run4", None, 0),
+    ]
+    assert [e.seconds for e in found] == [None, 1.5, 2.5, None]
+    assert [e.adopted_from for e in found] == [None, None, "run0", None]
+    assert [e.transform for e in found] == ["v1", "v2", "v1", None]
+    assert found[1].why == ("cursor to log end",)
+    assert found[1].to_json()["state"] == "committed"
+
+
+def test_chunks_of_a_replay_stand_beside_the_batches() -> None:
+    """Under the replay's name."""
+    found = entries(
+        [], [receipt(1, 0, 10), receipt(1, 0, 5, replay="again"), receipt(2, 5, 10, replay="again")], Cursor("p", 1)
+    )
+    assert [(e.replay, e.seq, e.state) for e in found] == [
+        (None, 1, State.COMMITTED),
+        ("again", 1, State.LOADED),
+        ("again", 2, State.LOADED),
+    ]
+
+
+def test_the_version_that_loaded_an_offset_last_is_the_one_that_counts() -> None:
+    """Replays may cut through old batches."""
+    found = versions([receipt(1, 0, 10), receipt(2, 10, 20), receipt(1, 5, 12, replay="r", transform="v2"), receipt(3, 20, 21)])
+    assert found == {
+        "v1": (OffsetRange("t", 0, 0, 5), OffsetRange("t", 0, 12, 21)),
+        "v2": (OffsetRange("t", 0, 5, 12),),
+    }
+    assert versions([receipt(1, 0, 10), receipt(1, 0, 10, transform="v2")]) == {"v2": (OffsetRange("t", 0, 0, 10),)}
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from("abc")), max_size=8))
+def test_versions_share_out_every_offset_that_was_ever_loaded(loads: list[tuple[int, int, str]]) -> None:
+    """To the last load of each."""
+    truth: dict[int, str] = {}
+    for start, count, version in loads:
+        truth.update(dict.fromkeys(range(start, start + count), version))
+    found = versions([receipt(n, start, start + count, transform=v) for n, (start, count, v) in enumerate(loads)])
+    told = [(offset, v) for v, ranges in found.items() for r in ranges for offset in range(r.from_offset, r.until_offset)]
+    assert sorted(told) == sorted(truth.items())
+
+
+def test_the_history_of_a_pipeline_names_who_ran_it_what_failed_and_what_cannot_be_read() -> None:
+    """A broken part of the saved state hides nothing else; a run without a user is named by its kind."""
+    store, sink = MemoryStore(), FakeReader([receipt(1, 0, 10), receipt(2, 10, 20)])
+    ledger = Ledger(store, "p")
+    ledger.save_cursor(Cursor("p", 2, {P0: 20}, {"t": "id"}))
+    broken = ledger.save_range(saved(1, 0, 10))
+    ledger.save_range(saved(2, 10, 20))
+    store.values[broken] = "{"
+    runs: list[dict[str, Any]] = [
+        {"dag_run_id": "run1", "state": "failed", "run_type": "manual", "triggering_user_name": "ann", "note": None},
+        {"dag_run_id": "run2", "state": "success", "run_type": "scheduled"},
+        {"dag_run_id": "run3", "state": "failed", "run_type": "scheduled", "note": "Failed in load: out of memory."},
+    ]
+    shown = read_batches(PIPELINE, store=store, sink=sink, runs=runs).to_json()
+    assert list(shown) == ["pipeline", "batches", "transforms", "failures", "faults"]
+    assert [(b["seq"], b["state"], b["who"]) for b in shown["batches"]] == [
+        (1, "committed", "ann"),
+        (2, "committed", "scheduled"),
+    ]
+    assert shown["transforms"] == {"v1": {"t": {"0": [[0, 20]]}}}
+    assert shown["failures"] == {"run3": "Failed in load: out of memory."}
+    assert len(shown["faults"]) == 1
+    assert broken in shown["faults"][0]
+    store.values[ledger.cursor_key] = "{"
+    state = read_state(ledger)
+    assert (state.cursor, [plan.seq for plan in state.ranges]) == (Cursor("p"), [2])
+    assert [key in fault for key, fault in zip((ledger.cursor_key, broken), state.faults, strict=True)] == [True, True]
+
+
+def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> None:
+    """What is read to its end has no time; what retention has passed has none left; a clock ahead of ours gives no lag."""
+    p2 = TopicPartition("u", 0)
+    brokers = FakeBrokers({P0: 30, P1: 40, p2: 9_000}, {P0: 0, P1: 25}, retention={"t": 5_000, "v": 1})
+    partitions = measure_lag(brokers, {p2: 8_000, P1: 20, P0: 30}, now_ms=2_025, isolation_level="read_committed")
+    assert partitions == [
+        PartitionLag(P0, 30, 30, 0, None, None),
+        PartitionLag(P1, 20, 40, 20, 2.0, 0.0),
+        PartitionLag(p2, 8_000, 9_000, 1_000, 0.0, None),
+    ]
+    assert brokers.isolation_level == "read_committed"
+    assert measure_lag(brokers, {P1: 30}, now_ms=2_030) == [PartitionLag(P1, 30, 40, 10, 2.0, 3.0)]
+    view = LagView("p", tuple(partitions))
+    assert view.total == TotalLag(3, 1_020, 2.0, 0.0)
+    assert json.dumps(view.to_json()) == json.dumps(
+        {
+            "pipeline": "p",
+            "total": {"partitions": 3, "records_behind": 1_020, "seconds_behind": 2.0, "retention_left_s": 0.0},
+            "partitions": [lag.to_json() for lag in partitions],
+        }
+    )
+
+
+def test_where_nothing_is_behind_no_record_is_asked_for() -> None:
+    """Neither its time nor its retention."""
+    brokers = FakeBrokers({P0: 30})
+    assert measure_lag(brokers, {P0: 30}, now_ms=0) == [PartitionLag(P0, 30, 30, 0, None, None)]
+    assert measure_lag(brokers, {}, now_ms=0) == []
+    assert LagView("p", ()).total == TotalLag(0, 0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("cursor", "error", "words"),
+    [({P0: 31}, CursorBeyondLog, "t-0 at 31, log end 30"), ({P0: 1, P1: 0}, PartitionsDeleted, "t-1")],
+)
+def test_a_cursor_that_does_not_fit_the_log_has_no_lag(
+    cursor: dict[TopicPartition, int], error: type[Exception], words: str
+) -> None:
+    """The partition is named."""
+    with pytest.raises(error, match=words):
+        measure_lag(FakeBrokers({P0: 30}), cursor, now_ms=0)
+
+
+def test_a_plan_shows_what_would_be_read_or_why_nothing_is() -> None:
+    """And nothing is saved; a range that another run has saved is shown as its own."""
+    store, sink, brokers = MemoryStore(), FakeReader(), FakeBrokers({P0: 30})
+    view = read_plan(PIPELINE, store=store, brokers=brokers, sink=sink, now_ms=7)
+    assert (view.is_new, view.saved_by, view.skip, view.seq, view.offsets, view.retired) == (True, None, None, 1, 30, ())
+    assert view.partitions == (PartitionPlan(OffsetRange("t", 0, 0, 30), "earliest", "log end"),)
+    assert view.to_json()["origin"] == "planned"
+    assert store.values == {}
+    plan_batch(PIPELINE, "run1", Request(), store=store, brokers=FakeBrokers({P0: 10}), sink=sink, now_ms=6)
+    adopted = read_plan(PIPELINE, store=store, brokers=brokers, sink=sink, now_ms=7)
+    assert (adopted.is_new, adopted.saved_by, adopted.offsets) == (False, "run1", 10)
+    assert list(adopted.to_json())[:2] == ["origin", "pipeline"]
+
+
+def test_a_plan_with_nothing_to_read_says_why() -> None:
+    """As the run would."""
+    store = MemoryStore()
+    Ledger(store, "p").save_cursor(Cursor("p", 0, {P0: 30}, {"t": "id"}))
+    view = read_plan(PIPELINE, store=store, brokers=FakeBrokers({P0: 30}), sink=FakeReader(), now_ms=7)
+    assert view.skip
+    assert view.to_json() == {"skip": view.skip}
+    assert (view.is_new, view.saved_by, view.seq, view.offsets, view.partitions, view.retired) == (False, None, None, 0, (), ())
+
+
+def test_a_verdict_shows_the_verification_and_what_else_was_done_to_the_table() -> None:
+    """Other commits and changed columns are shown, and do not change the verdict."""
+    verification = Verification(Verdict(()), (), {}, 0, 0)
+    commit = {"snapshot": 7, "operation": "delete", "at": "2013-01-01 00:00:00"}
+    view = VerdictView("p", verification, (commit,), ("a was dropped",), (OffsetRange("t", 0, 3, 5),))
+    assert view.holds
+    shown = view.to_json()
+    assert list(shown) == ["pipeline", *verification.to_json(), "other_commits", "changed_columns", "absent"]
+    assert (shown["other_commits"], shown["changed_columns"]) == ([commit], ["a was dropped"])
+    assert shown["absent"] == {"t": {"0": [[3, 5]]}}
+    assert not VerdictView("p", replace(verification, without_origin=1)).holds
+
+
+def test_a_committed_batch_without_a_receipt_is_missing_where_it_read_something() -> None:
+    """By its saved range; not where an operator accepted that it is absent, and not where it read nothing."""
+    ledger = Ledger(MemoryStore(), "p")
+    for plan in (saved(1, 0, 0), saved(2, 0, 10), saved(3, 10, 20), saved(4, 20, 30), saved(5, 30, 40)):
+        ledger.save_range(plan)
+    cursor = Cursor("p", 4, {P0: 30}, {"t": "id"}, absent=(OffsetRange("t", 0, 0, 10),))
+    receipts = [receipt(1, 0, 0, batch=1), receipt(3, 10, 20, batch=3)]
+    verification = judge_batches(ledger, cursor, receipts, {3: 10, 5: 2})
+    assert (verification.missing, verification.in_flight, verification.holds) == ((4,), 2, False)
+
+
+def test_what_is_missing_is_loaded_again_as_far_as_it_is_retained() -> None:
+    """Whole batches where rows are known by their batch; Kafka is asked only for offsets that the cursor names."""
+    store = MemoryStore()
+    ledger = Ledger(store, "p")
+    for plan in (saved(1, 0, 10), saved(2, 10, 20)):
+        ledger.save_range(plan)
+    cursor = Cursor("p", 2, {P0: 20}, {"t": "id"})
+    missing = Missing((OffsetRange("t", 0, 0, 20),), (1, 2), "there is no such table", by_batch=True)
+
+    def reload(what: Missing, earliest: int, *, accept_loss: bool) -> tuple[OffsetRange, ...]:
+        def brokers() -> FakeBrokers:
+            return FakeBrokers({P0: 30}, {P0: earliest})
+
+        return offsets_to_reload(PIPELINE, cursor, what, store=store, brokers=brokers, accept_loss=accept_loss)
+
+    assert reload(missing, 5, accept_loss=True) == (OffsetRange("t", 0, 10, 20),)
+    assert reload(replace(missing, by_batch=False), 5, accept_loss=True) == (OffsetRange("t", 0, 5, 20),)
+    assert reload(missing, 0, accept_loss=False) == missing.ranges
+    for what, earliest, words in ((missing, 5, "--accept-loss"), (missing, 15, "To go on without them")):
+        with pytest.raises(RequestError, match=words):
+            reload(what, earliest, accept_loss=earliest == 15)
+    with pytest.raises(RequestError, match="names none of the offsets"):
+        reload(replace(missing, ranges=()), 0, accept_loss=True)
+
+
+def test_a_reload_shows_what_was_missing_what_is_left_and_the_replay() -> None:
+    """None where there is none."""
+    missing = Missing((OffsetRange("t", 0, 0, 5),), (1,), "the table is empty")
+    run = ReplayRun("manual__1", "success", 1, 1, {"chunks": 1, "offsets": 5, "rows": 5})
+    view = ReloadView("p", "lake.a.b", missing, None, run)
+    assert view.holds
+    assert view.to_json() == {
+        "pipeline": "p",
+        "missing": {"ranges": {"t": {"0": [[0, 5]]}}, "batches": [1], "why": "the table is empty"},
+        "left": None,
+        "replay": {
+            "run_id": "manual__1", "state": "success", "chunks": 1, "landed": 1,
+            "verdict": {"chunks": 1, "offsets": 5, "rows": 5}, "why": None,
+        },
+    }  # fmt: skip
+    assert not ReloadView("p", "lake.a.b", missing, missing).holds
+    assert ReloadView("p", "lake.a.b", missing, missing).to_json()["replay"] is None
+    failed = ReplayRun("manual__1", "failed", why="out of memory")
+    assert not failed.succeeded
+    assert failed.to_json()["verdict"] is None
+
+
+def test_a_rebuilt_schedule_is_shown_without_its_refusal() -> None:
+    """The refusal is an error of its own."""
+    view = RebuildView("p", Cursor("p", 2), 2, ("a note",), (OffsetRange("t", 0, 1, 2),), (P1,), deleted=("a key",))
+    assert list(view.to_json()) == ["pipeline", "written", "cursor", "batches", "notes", "deleted", "gaps", "unknown"]
+    assert view.to_json()["unknown"] == ["t-1"]
+
+
+def test_each_pipeline_file_is_valid_or_has_its_faults() -> None:
+    """Of the file, of its transform, and of the transforms that its replays may use."""
+    tried = replace(PIPELINE, replay=Replay(transforms=("m:g",)))
+    files: dict[Path, Pipeline | ConfigError] = {
+        Path("f/a.yaml"): PIPELINE,
+        Path("f/b.yaml"): ConfigError("one\ntwo"),
+        Path("f/c.yaml"): tried,
+    }
+    assert named_transforms(files.values()) == ["m:f", "m:g"]
+    first, second, third = check_files(files, {"m:g": "transform m:g: no such function"}, shown_as=lambda f: f.name)
+    assert first.to_json() == {"pipeline": "a", "valid": True, "faults": []}
+    assert second.to_json() == {"pipeline": "b", "valid": False, "faults": ["one", "two"]}
+    assert third.to_json() == {
+        "pipeline": "c", "valid": False, "faults": ["c.yaml: replay.transforms: m:g: no such function"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("plugin", [True, False])
+def test_a_pool_that_is_missing_has_the_command_that_makes_it(*, plugin: bool) -> None:
+    """With the plugin, the next run makes it."""
+    (missing,) = missing_pools({"a": 1, "b": 2}, has_pool=lambda name: name == "a", has_plugin=lambda: plugin)
+    assert (missing.name, missing.slots, missing.made_by_plugin) == ("b", 2, plugin)
+    assert missing.command.startswith("airflow pools set b 2")
+
+
+def test_the_plugin_is_asked_for_only_where_a_pool_is_missing() -> None:
+    """An API call less."""
+    assert missing_pools({"a": 1}, has_pool=lambda _: True, has_plugin=lambda: pytest.fail("asked")) == ()
