@@ -31,8 +31,8 @@ class Rule:
     """What one setting accepts.
 
     Args:
-        expected: in words, as a message says it.
-        schema: as JSON Schema; it may accept more than `faults`, where a schema cannot say it.
+        expected: in words, for messages and docs.
+        schema: as JSON Schema; it may accept more than the check, where a schema cannot express it.
         faults: takes the path of the setting and its value; one sentence for each fault, none for an accepted value.
         convert: makes of an accepted value what the pipeline holds.
     """
