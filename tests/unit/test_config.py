@@ -175,13 +175,17 @@ def test_each_entry_that_is_at_fault_is_named_up_to_five_of_a_list() -> None:
     with pytest.raises(ConfigError) as caught:
         parse({**MINIMAL, "source": {"topics": ["a b", "a", "c d"]}})
     assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["source.topics[0]", "source.topics[2]"]
-    for source in ({"topics": ["a b"] * 12}, {"assign": {"a": [-1] * 5, **{f"a {n}": [0] for n in range(11)}}}):
+    sources: list[tuple[dict[str, object], int]] = [
+        ({"topics": ["a b"] * 12}, 7),
+        ({"assign": {"a": [-1] * 5, **{f"a {n}": [0] for n in range(11)}}}, 11),
+    ]
+    for source, more in sources:
         with pytest.raises(ConfigError) as caught:
             parse({**MINIMAL, "source": source})
         lines = str(caught.value).splitlines()
         assert len(lines) == caught.value.fields["faults"] == 6
         (name,) = source
-        assert lines[-1] == f"pipelines/orders.yaml: source.{name}: {7 if name == 'topics' else 11} more entries are not valid"
+        assert lines[-1] == f"pipelines/orders.yaml: source.{name}: entries that are not valid beside these: {more}"
 
 
 def test_what_is_missing_is_named_with_what_is_expected() -> None:
