@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import json
 import re
 import shlex
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 from croniter import croniter
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.config.model import Section, members
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Limits, Pipeline, Sink, Source, pool_command
 from tidegate.core.config.schedules import is_schedule
@@ -179,13 +175,17 @@ def test_each_entry_that_is_at_fault_is_named_up_to_five_of_a_list() -> None:
     with pytest.raises(ConfigError) as caught:
         parse({**MINIMAL, "source": {"topics": ["a b", "a", "c d"]}})
     assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["source.topics[0]", "source.topics[2]"]
-    for source in ({"topics": ["a b"] * 12}, {"assign": {"a": [-1] * 5, **{f"a {n}": [0] for n in range(11)}}}):
+    sources: list[tuple[dict[str, object], int]] = [
+        ({"topics": ["a b"] * 12}, 7),
+        ({"assign": {"a": [-1] * 5, **{f"a {n}": [0] for n in range(11)}}}, 11),
+    ]
+    for source, more in sources:
         with pytest.raises(ConfigError) as caught:
             parse({**MINIMAL, "source": source})
         lines = str(caught.value).splitlines()
         assert len(lines) == caught.value.fields["faults"] == 6
         (name,) = source
-        assert lines[-1] == f"pipelines/orders.yaml: source.{name}: {7 if name == 'topics' else 11} more entries are not valid"
+        assert lines[-1] == f"pipelines/orders.yaml: source.{name}: entries that are not valid beside these: {more}"
 
 
 def test_what_is_missing_is_named_with_what_is_expected() -> None:
@@ -366,42 +366,6 @@ def test_schema_and_validator_agree_on_what_is_valid(change: dict[str, object]) 
     settings = {**MINIMAL, **change}
     jsonschema.validate(settings, json_schema())
     assert isinstance(parse(settings).limits, Limits)
-
-
-SCHEMA = jsonschema.Draft202012Validator(json_schema())
-PATHS = [
-    (member.name, *inner)
-    for member in members(Pipeline)
-    for inner in ([(part.name,) for part in members(member.kind)] if isinstance(member, Section) else [()])
-]
-WORDS = st.text(max_size=5) | st.sampled_from(
-    ["orders", "lake.a.b", "m:f", "@daily", "0 0 * * *", "o.*", "latest", "timestamp", "2013-01-01", "one", "any", "batch",
-     "stop", "retire", "read_uncommitted", ".", ".."]
-)  # fmt: skip
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from([2**31, 2**63, 0.5, 1e9, float("inf")]) | WORDS,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(WORDS, inner, max_size=2)
-        | st.fixed_dictionaries({"offsets": st.dictionaries(WORDS, st.dictionaries(st.just("0"), inner))})
-    ),
-    max_leaves=4,
-)
-
-
-@pytest.mark.parametrize("path", PATHS, ids=".".join)
-@settings(max_examples=30, deadline=None)
-@given(value=VALUES)
-def test_the_schema_accepts_whatever_the_validator_accepts(path: tuple[str, ...], value: object) -> None:
-    """Of every setting: an editor never marks a value that is valid."""
-    file: dict[str, Any] = copy.deepcopy({**MINIMAL, "limits": {"min_records": 5}})
-    if path in {("source", "pattern"), ("source", "exclude"), ("source", "assign")}:
-        file["source"] = {"pattern": "o.*"} if path[1] == "exclude" else {}
-    section = file.setdefault(path[0], {}) if path[1:] else file
-    section[path[-1]] = value
-    with contextlib.suppress(ConfigError):
-        parse(file)
-        SCHEMA.validate(file)
 
 
 def test_the_schema_beside_the_pipelines_is_the_librarys() -> None:

@@ -17,7 +17,7 @@ LOGIN_MODULES = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
-# the class of this name in the package `secured` is the same one, deprecated in Kafka 3 and gone in Kafka 4
+# the class of this name in the package `secured` is the same one, deprecated in Kafka 3 and removed in Kafka 4
 OIDC_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 
 LOGIN_NAMES = {"sasl.username": "username", "sasl.password": "password"}

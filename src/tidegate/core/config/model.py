@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from tidegate.core.config.rules import Rule
 
@@ -66,9 +66,25 @@ def members(kind: type) -> list[Setting | Section]:
     return stated
 
 
+class Relation(Protocol):
+    """What must hold between settings of a section; the section's dataclass states it in `RELATIONS`."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """As JSON Schema, as far as a schema can express it."""
+
+    def faults(self, held: Any, path: str) -> list[str]:
+        """One sentence for each fault.
+
+        Args:
+            held: the section's dataclass, of which each setting is valid by itself.
+            path: the section's path with a dot at its end; empty for the whole file.
+        """
+
+
 @dataclass(frozen=True)
 class ExactlyOne:
-    """A relation: a section holds exactly one of these settings."""
+    """A section holds exactly one of these settings."""
 
     names: tuple[str, ...]
 
@@ -77,8 +93,8 @@ class ExactlyOne:
         """As JSON Schema."""
         return {"oneOf": [{"required": [name]} for name in self.names]}
 
-    def faults(self, held: object, path: str) -> list[str]:
-        """What is wrong in this section, whose path ends with a dot: none, or one sentence."""
+    def faults(self, held: Any, path: str) -> list[str]:
+        """One sentence, where none or several are set."""
         present = [name for name in self.names if _is_set(held, name)]
         if len(present) == 1:
             return []
@@ -90,7 +106,7 @@ class ExactlyOne:
 
 @dataclass(frozen=True)
 class Requires:
-    """A relation: each of these settings has a meaning only together with another one of the section."""
+    """Each of these settings has a meaning only together with another one of the section."""
 
     other_by_name: Mapping[str, str]
 
@@ -99,8 +115,8 @@ class Requires:
         """As JSON Schema."""
         return {"dependentRequired": {name: [other] for name, other in self.other_by_name.items()}}
 
-    def faults(self, held: object, path: str) -> list[str]:
-        """What is wrong in this section, whose path ends with a dot: one sentence for each setting that stands alone."""
+    def faults(self, held: Any, path: str) -> list[str]:
+        """One sentence for each setting without the one that it requires."""
         return [
             f"{path}{name}: requires {path}{other}, which is not set; set it, or remove {name}"
             for name, other in self.other_by_name.items()
@@ -108,11 +124,8 @@ class Requires:
         ]
 
 
-Relation = ExactlyOne | Requires
-
-
 def relations(kind: type) -> tuple[Relation, ...]:
-    """What a section's dataclass states between its settings, as `RELATIONS`."""
+    """The relations that a section's dataclass states."""
     stated: tuple[Relation, ...] = getattr(kind, "RELATIONS", ())
     return stated
 

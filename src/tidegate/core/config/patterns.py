@@ -1,8 +1,8 @@
 """Which topics a pattern matches, and which patterns a pipeline may use: those whose match against a topic's name ends soon.
 
-Python's engine backtracks: it tries one way after another to match a name. The number of ways is bounded here from the
-expression itself, in bits: a repetition has as many choices as the name has characters, an alternation as many as it has
-branches, and a repeated part chooses anew each time. So `(a+)+` is refused, and `orders-.*` is not.
+Python's engine tries one way after another to match a name. The number of ways is bounded here from the expression itself, in
+bits: a repetition has as many choices as the name has characters, an alternation as many as it has branches, and what is
+repeated chooses anew each time. So `(a+)+` is refused, and `orders-.*` is not.
 
 Pure: the standard library and the core only.
 """
@@ -20,9 +20,9 @@ from tidegate.core.errors import ConfigError
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 """Kafka knows its own topics by these names too (`org.apache.kafka.common.internals.Topic`)."""
 LONGEST_NAME = 249
-"""Characters of a Kafka topic's name."""
+"""Of a Kafka topic."""
 MOST_BITS = 28.0
-"""As many choices as four unbounded repetitions in a row have: a few seconds in the worst case."""
+"""Four unbounded repetitions one after the other, which share the name's characters; a few seconds in the worst case."""
 
 
 def topic_filter(pattern: str, exclude: Sequence[str] = ()) -> Callable[[Iterable[str]], list[str]]:
@@ -59,7 +59,7 @@ def ends_soon(pattern: str) -> bool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             re.compile(pattern)
-            # the only access to the tree of an expression: its public module is deprecated
+            # the only way to the tree of an expression; the public module of it is deprecated
             tree = re._parser.parse(pattern)  # type: ignore[attr-defined]  # noqa: SLF001
         return bool(_bits(tree) <= MOST_BITS)
     except (re.error, OverflowError, RecursionError):

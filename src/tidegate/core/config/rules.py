@@ -31,8 +31,8 @@ class Rule:
     """What one setting accepts.
 
     Args:
-        expected: in words, as a message says it.
-        schema: as JSON Schema; it may accept more than `faults`, where a schema cannot say it.
+        expected: in words, for messages and docs.
+        schema: as JSON Schema; it may accept more than the check, where a schema cannot express it.
         faults: takes the path of the setting and its value; one sentence for each fault, none for an accepted value.
         convert: makes of an accepted value what the pipeline holds.
     """
@@ -152,8 +152,8 @@ def list_of(entry: Rule, expected: str, *, least: int = 0, different: bool = Tru
             return [refusal(path, expected, value)]
         of_entries: list[str] = []
         accepted = set()
-        for number_of_entry, item in enumerate(value):
-            place = f"{path}[{number_of_entry}]"
+        for index, item in enumerate(value):
+            place = f"{path}[{index}]"
             of_entry = entry.faults(place, item)
             if not of_entry and different and item in accepted:
                 of_entry = [f"{place}: {shown(item)} is in the list already; remove one of the two"]
@@ -191,4 +191,4 @@ def mapping_of(key: Rule, value_of_key: Rule, expected: str, convert: Callable[[
 def _first(faults: list[str], path: str) -> list[str]:
     """The first faults, and how many more there are."""
     more = len(faults) - MOST_NAMED
-    return faults if more <= 0 else [*faults[:MOST_NAMED], f"{path}: {more} more entries are not valid"]
+    return faults if more <= 0 else [*faults[:MOST_NAMED], f"{path}: entries that are not valid beside these: {more}"]
