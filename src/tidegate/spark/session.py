@@ -60,7 +60,7 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     try:
         channel = DefaultChannelBuilder(remote_url, CHANNEL_OPTIONS)
     except Exception as error:
-        # The URL may hold a token: only its kind of fault is told.
+        # The URL may hold a token: only the kind of fault is named.
         raise RequestError(
             "the Spark connection's URL is not one of Spark Connect", fix="Write it like sc://host:15002/;use_ssl=true"
         ) from error

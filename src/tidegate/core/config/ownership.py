@@ -1,8 +1,8 @@
 """Whose table is whose: what the pipelines' files say of each other.
 
 A load replaces the rows of its ranges, whoever wrote them. So a table belongs to one pipeline, unless the files of several name
-each other (`sink.shared_with`), and then no two of them read the same partition. What the table itself says of its owners is
-read by `tidegate.spark.ownership`.
+each other (`sink.shared_with`), and then no two of them read the same partition. The table keeps its owners too: a load is
+checked against them by `tidegate.core.load.lookup`.
 """
 
 from __future__ import annotations

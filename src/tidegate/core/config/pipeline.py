@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from tidegate.core.config.patterns import ends_soon
 from tidegate.core.config.schedules import PRESETS, is_schedule
+from tidegate.core.config.sinks import ICEBERG, SinkKind
 from tidegate.core.errors import ConfigError, TidegateError
 from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json
 
@@ -114,7 +115,7 @@ def _list_of(pattern: re.Pattern[str], expected: str) -> Rule:
 
 TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 PIPELINE = re.compile(r"[a-z][a-z0-9_]{0,59}")
-TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){2,}")
+TABLE = ICEBERG.table
 TRANSFORM = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*")
 
 # The most that Airflow's columns, Kafka's protocol and a timedelta take.
@@ -307,8 +308,8 @@ FLAG = Rule("true or false", lambda v: isinstance(v, bool), {"type": "boolean"})
 
 
 TABLE_NAME = Rule(
-    f'catalog.namespace.table of at most {LONGEST_TABLE} characters, such as "lake.demo.flights"',
-    lambda v: isinstance(v, str) and len(v) <= LONGEST_TABLE and TABLE.fullmatch(v) is not None,
+    f'{ICEBERG.table_form} of at most {LONGEST_TABLE} characters, such as "lake.demo.flights"',
+    lambda v: ICEBERG.names_table(v) and len(v) <= LONGEST_TABLE,
     {"type": "string", "maxLength": LONGEST_TABLE, "pattern": f"^{TABLE.pattern}$"},
 )
 FUNCTION = Rule(
@@ -416,6 +417,7 @@ class Split:
 class Sink:
     """Where the rows go."""
 
+    kind: ClassVar[SinkKind] = ICEBERG
     table: str = setting(TABLE_NAME, "Iceberg table, with the Spark catalog it is in")
     pool: str | None = setting(
         POOL_NAME, "Airflow pool of the loads into this table; made from the table's name by default", None
@@ -484,6 +486,11 @@ class Pipeline:
     )
     replay: Replay = section(Replay, "what a replay may use beside the pipeline's own table and transform")
     keep_ranges: int = setting(POSITIVE, "saved ranges kept as Variables; older ones stay in the table's history", 1000)
+
+    def faults(self) -> list[tuple[str, str]]:
+        """What is wrong between settings: the setting, and a sentence."""
+        fault = self.sink.kind.fault(self.identity)
+        return [("sink", fault)] if fault else []
 
     @property
     def replay_dag(self) -> str:
