@@ -42,6 +42,7 @@ def job_of(seq: int, *ranges: OffsetRange, pipeline: str = "orders") -> LoadJob:
 def put(sink: MemorySink, job: LoadJob, mark: int) -> Receipt:
     """Load a row for each offset, or one row for a batch, whose `id` is the mark; as `load_range` does it."""
     identity: Identity
+    places: list[tuple[Any, ...]]
     if job.batch_replaced is None:
         identity, schema = ByOrigin(job.ranges), BY_ORIGIN
         places = [(r.topic, r.partition, offset) for r in job.ranges for offset in range(r.from_offset, r.until_offset)]

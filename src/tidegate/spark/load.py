@@ -112,7 +112,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         reach("after-write")
 
         with phases("receipt", RECEIPT):
-            read, rows = write.read_so_far(), write.written.get["rows"]
+            read, rows = write.seen(), write.written.get["rows"]
             records = read["rows"]
             # One row for each offset leaves no gap to look for, and saves the commonest load a round trip.
             whole = job.batch_replaced is None and records == rows == total_count(job.ranges)
@@ -149,7 +149,7 @@ class _Write:
         reach("before-write")
         return self._identity.marked(self.made).observe(self.written, _count())
 
-    def read_so_far(self) -> Mapping[str, int]:
+    def seen(self) -> Mapping[str, int]:
         """How many records it read, under `rows`, and their `bytes`, once it is executed.
 
         Where Spark finds meanwhile that no row comes of a part of the job (it groups none), it leaves that part out of the
