@@ -11,8 +11,8 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
-from topics import make_topic, transact, write
 
+from tests.topics import make_topic, transact, write
 from tidegate.core.errors import BrokerUnavailable, KafkaError, TopicNotFound
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition

@@ -20,11 +20,11 @@ from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.local import Platform
-from tidegate.spark.iceberg_sink import IcebergTable
 from tidegate.spark.identity import ByOrigin
 from tidegate.spark.load import load_range
-from tidegate.spark.replacement import Cut
 from tidegate.spark.session import connect
+from tidegate.spark.sinks.iceberg.replacement import Cut
+from tidegate.spark.sinks.iceberg.table import IcebergTable
 
 SPARK_JOBS = Path(__file__).parents[2] / "spark_jobs"
 PARTITIONS, RECORDS, LOADED, STEP, ROUNDS = 2, 3000, 2000, 250, 3

@@ -5,7 +5,9 @@ A classic session and a Spark Connect session that works cannot share a process,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 import tidegate.spark.load
+from tests.spark.sinks_under_test import Iceberg, SinkUnderTest
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local.jars import ensure_jars
@@ -168,7 +171,7 @@ def records(spark: SparkSession) -> Records:
 @pytest.fixture
 def table(request: pytest.FixtureRequest) -> str:
     """The name of a table that no other test uses; it does not exist yet."""
-    return f"lake.tests.{request.node.name.split('[')[0]}"
+    return f"lake.tests.{re.sub(r'[^a-z0-9]+', '_', request.node.name.lower()).strip('_')}"
 
 
 @pytest.fixture(scope="session")
@@ -180,13 +183,20 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def sink(spark: SparkSession) -> SinkUnderTest:
+    """The sink that `load` writes to; a module may ask for others."""
+    return Iceberg(spark)
+
+
+@pytest.fixture
 def load(
     spark: SparkSession,
     spark_jobs: Path,
     records: Records,
+    sink: SinkUnderTest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Load:
-    """`load_range` on a topic of 30 records, whose ids are their offsets, held in memory."""
+    """`load_range` into a sink, on a topic of 30 records, whose ids are their offsets, held in memory."""
     topic = records([b'{"id": %d}' % offset for offset in range(30)])
 
     def read(_spark: SparkSession, ranges: tuple[OffsetRange, ...], _options: object, **_plan: object) -> DataFrame:
@@ -194,6 +204,7 @@ def load(
         return topic.where(f"_kafka_offset >= {only.from_offset} AND _kafka_offset < {only.until_offset}")
 
     monkeypatch.setattr(tidegate.spark.load, "read_ranges", read)
+    monkeypatch.setattr(tidegate.spark.load, "sink_of", sink.writer)
     return lambda job: tidegate.spark.load.load_range(spark, job, spark_jobs=spark_jobs)
 
 
@@ -206,5 +217,16 @@ def job(table: str) -> Callable[..., LoadJob]:
     ) -> LoadJob:
         ranges = (OffsetRange("orders", 0, from_offset, until_offset),)
         return LoadJob("orders", seq, "manual__1", ranges, transform, table, {"kafka.bootstrap.servers": "nowhere:1"}, redo)
+
+    return make
+
+
+@pytest.fixture
+def batch(job: Callable[..., LoadJob]) -> Callable[..., LoadJob]:
+    """`batch(3)` is batch 3: offsets [20, 30)."""
+
+    def make(seq: int, *, transform: str = "counted", redo: bool = False) -> LoadJob:
+        made = job(seq * 10 - 10, seq * 10, seq=seq, transform=f"shapes:{transform}", redo=redo)
+        return replace(made, identity="batch")
 
     return make

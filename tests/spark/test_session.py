@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.connect.logging import logger
 
 from tidegate.core.errors import RequestError, SparkAuthFailed, SparkUnavailable
@@ -86,6 +88,23 @@ def test_the_process_is_left_as_it_was(refusing_server: str) -> None:
     with pytest.raises(SparkAuthFailed), connect(refusing_server, name="t"):
         pytest.fail("refused")
     assert CONNECT_MODE not in os.environ
+
+
+@pytest.mark.filterwarnings("ignore:The 'warn' method is deprecated")  # pyspark warns that this server cannot release a session
+def test_a_session_is_closed_once_and_not_again_as_garbage(refusing_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python collects garbage anywhere, also while another session holds the lock that closing a session waits for."""
+    closed: list[int] = []
+    real = SparkConnectClient.close
+
+    def close(client: SparkConnectClient) -> None:
+        closed.append(id(client))
+        real(client)
+
+    monkeypatch.setattr(SparkConnectClient, "close", close)
+    with pytest.raises(SparkAuthFailed), connect(refusing_server, name="t"):
+        pytest.fail("refused")
+    gc.collect()
+    assert len(closed) == 1
 
 
 def test_an_interrupt_returns_in_time_and_never_raises() -> None:

@@ -1,4 +1,6 @@
-"""What Spark, Kafka's Java client and Iceberg throw, as Tidegate's errors. The one place that reads their messages.
+"""What Spark, Kafka's Java client and sinks throw, as Tidegate's errors.
+
+Their messages are read here and nowhere else, by rules; those of a sink are its own (`sinks.iceberg.errors`).
 
 A JVM failure reaches Python as text: a class name, a message and a chain of causes, through Py4J or through gRPC. `RULES` is
 read from the top and the first rule that matches names the error. What no rule knows is `SparkJobFailed`, with the deepest
@@ -13,16 +15,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from tidegate.core.errors import (
     BrokerUnavailable,
     KafkaAuthFailed,
     OffsetsOutOfRange,
-    SinkConflict,
     SinkFull,
-    SinkUnavailable,
     SparkAuthFailed,
     SparkJobFailed,
     SparkUnavailable,
@@ -30,6 +29,8 @@ from tidegate.core.errors import (
     TopicNotFound,
     TransformError,
 )
+from tidegate.spark.rules import LOOKED_UP, rule
+from tidegate.spark.sinks.iceberg import errors as iceberg
 
 ORIGIN_BROKEN = "tidegate: a row left the range:"
 """How the origin guard starts what it raises inside a job."""
@@ -38,37 +39,21 @@ _SMALLER = (
     "Load fewer records at a time (limits.max_records, split.max_records_per_partition), check whether the transform multiplies"
     " rows"
 )
-_LOOKED_UP = "the saved range stays, and the next try looks in the sink before it writes"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One kind of failure: what its text holds, the error it is, what happened and what to do."""
-
-    pattern: re.Pattern[str]
-    error: type[TidegateError]
-    message: str
-    fix: str
-
-
-def _rule(pattern: str, error: type[TidegateError], message: str, fix: str) -> Rule:
-    return Rule(re.compile(pattern), error, message, fix)
-
 
 RULES = (
-    _rule(
+    rule(
         re.escape(ORIGIN_BROKEN) + r" (\S+ at offset \w+)",
         TransformError,
         "the transform made a row whose origin columns are not those of a record of this range",
         "Carry the origin columns of each record through the transform unchanged",
     ),
-    _rule(
+    rule(
         r"No space left on device|disk quota exceeded|SQLITE_FULL|database or disk is full",
         SinkFull,
         "no space is left where Spark or the table writes",
-        f"Free space on that disk and clear the load task; {_LOOKED_UP}",
+        f"Free space on that disk and clear the load task; {LOOKED_UP}",
     ),
-    _rule(
+    rule(
         r"Java heap space|OutOfMemoryError|GC overhead limit exceeded|UNABLE_TO_ACQUIRE_MEMORY"
         r"|Requested array size exceeds VM limit|Cannot allocate memory|[Nn]ot enough memory|Metaspace|OOMKilled"
         r"|exceeding (?:physical |virtual )?memory limits",
@@ -76,33 +61,26 @@ RULES = (
         "Spark ran out of memory",
         f"{_SMALLER}, or give Spark more memory (spark.driver.memory, spark.executor.memory)",
     ),
-    _rule(
+    rule(
         r"Total size of serialized results|maxResultSize",
         SparkJobFailed,
         "the results of the job's tasks are larger than the driver accepts",
         f"{_SMALLER}, or raise spark.driver.maxResultSize",
     ),
-    _rule(
+    rule(
         r"ExecutorLostFailure|[Ll]ost executor|Executor heartbeat timed out|Remote RPC client disassociated",
         SparkJobFailed,
         "an executor was lost while the job ran",
         f"{_SMALLER}, and see the executor's log in the Spark UI: running out of memory is the usual reason",
     ),
-    _rule(
+    rule(
         r"RESOURCE_EXHAUSTED|larger than max \(\d+ vs\. \d+\)|exceeds maximum size \d+",
         SparkJobFailed,
         "a message between Spark and its client is larger than gRPC allows",
         "Make the transform's plan smaller, or raise spark.connect.grpc.maxInboundMessageSize",
     ),
-    _rule(
-        # What Iceberg refuses a commit for, when it compares it with the commits since. None of it has landed.
-        r"Cannot delete file where some, but not all, rows match filter|Found (?:new )?conflicting (?:deleted? )?files"
-        r"|Cannot determine history between starting snapshot|Missing required files to delete|CommitFailedException",
-        SinkConflict,
-        "other commits changed the same data files of the table at the same time; nothing was written",
-        "Clear the load task: it looks at the table anew",
-    ),
-    _rule(
+    *iceberg.REFUSED,
+    rule(
         r"SASL authentication failed|Sasl\w*AuthenticationException|AuthenticationException|TopicAuthorizationException"
         r"|GroupAuthorizationException|ClusterAuthorizationException|SSL handshake failed|Not authorized to access topics"
         # how Kafka's client tells that the endpoint of tokens refuses it
@@ -111,21 +89,21 @@ RULES = (
         "the broker refuses the credentials",
         "Correct the Kafka connection's security settings, or let its user read the topic",
     ),
-    _rule(
+    rule(
         r"UnknownTopicOrPartitionException|UnknownTopicOrPartition|does not host this topic-partition"
         r"|Some of the partitions do not exist|Not all specified partitions are assigned",
         TopicNotFound,
         "a topic or partition of the range does not exist on the broker",
         "Create it, or correct source.topics of the pipeline",
     ),
-    _rule(
+    rule(
         r"OffsetOutOfRangeException|OffsetOutOfRange|failOnDataLoss|may have been lost|Cannot fetch offset|KAFKA_DATA_LOSS"
         r"|data has been aged out",
         OffsetsOutOfRange,
         "the range is not in the topic's log (retention deleted it, or the log was truncated)",
         "Run `tidegate plan` with the pipeline's name: it says which offsets are lost, and which command goes on without",
     ),
-    _rule(
+    rule(
         r"org\.apache\.kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException)"
         r"|Timed out waiting for a node assignment|No resolvable bootstrap urls|Failed to construct kafka consumer"
         r"|Timeout of \d+ms expired before|Failed to create new KafkaAdminClient",
@@ -133,38 +111,25 @@ RULES = (
         "no Kafka broker answered the Spark job in time",
         "Start the broker, or correct bootstrap.servers so that Spark reaches it too; the saved range stays",
     ),
-    _rule(
-        r"CommitStateUnknownException",
-        SinkUnavailable,
-        "the catalog did not say whether the commit landed",
-        f"Clear the load task once the catalog answers; {_LOOKED_UP}",
-    ),
-    _rule(
-        r"UncheckedSQLException|java\.sql\.SQL\w*Exception|SQLiteException|SQLITE_BUSY|RESTException|ServiceFailureException"
-        r"|ServiceUnavailableException|Failed to connect to: jdbc|Cannot initialize JDBC catalog|Failed to refresh the table"
-        r"|RuntimeIOException|NotFoundException: (?:Location|File) does not exist",
-        SinkUnavailable,
-        "the catalog or the storage of the table does not answer",
-        f"Start it, or correct spark.sql.catalog.* where Spark runs; {_LOOKED_UP}",
-    ),
-    _rule(
+    *iceberg.UNANSWERED,
+    rule(
         r"SparkContext was shut ?down|SparkContext has been shutdown|stopped SparkContext|SparkContext was shut",
         SparkUnavailable,
         "Spark was shut down while it worked",
-        f"Start it again; its log says why, and running out of memory is a common reason; {_LOOKED_UP}",
+        f"Start it again; its log says why, and running out of memory is a common reason; {LOOKED_UP}",
     ),
-    _rule(
+    rule(
         # What a server says whose context an out-of-memory error has stopped, while its process lives on.
         r"No active or default Spark session found|Application error processing RPC",
         SparkUnavailable,
         "the Spark server answers, and can no longer work",
-        f"Restart it (tidegate down, tidegate up): its log says why, often that it ran out of memory; {_LOOKED_UP}",
+        f"Restart it (tidegate down, tidegate up): its log says why, often that it ran out of memory; {LOOKED_UP}",
     ),
-    _rule(
+    rule(
         r"OPERATION_CANCELED|cancelled part of cancelled job|JOB_CANCELLED|Job \d+ cancelled|Query has been cancelled",
         SparkJobFailed,
         "the job was interrupted",
-        f"Clear the load task to run it again; {_LOOKED_UP}",
+        f"Clear the load task to run it again; {LOOKED_UP}",
     ),
 )
 
@@ -221,13 +186,13 @@ def known(error: Exception, **fields: Any) -> TidegateError | None:
         )
     if status in _UNREACHABLE or _LOST.search(text):
         return SparkUnavailable(
-            "the Spark server does not answer, or died with the job", fix=f"Start it (tidegate up); {_LOOKED_UP}", **fields
+            "the Spark server does not answer, or died with the job", fix=f"Start it (tidegate up); {LOOKED_UP}", **fields
         )
-    for rule in RULES:
-        found = rule.pattern.search(text)
-        if found:
-            detail = found.group(1) if found.re.groups and found.group(1) else first_line(text)
-            return rule.error(f"{rule.message} ({detail})", fix=rule.fix, **fields)
+    for each in RULES:
+        match = each.pattern.search(text)
+        if match:
+            detail = match.group(1) if match.re.groups and match.group(1) else first_line(text)
+            return each.error(f"{each.message} ({detail})", fix=each.fix, **fields)
     return None
 
 

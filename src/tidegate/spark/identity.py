@@ -164,9 +164,9 @@ def _check_no_batch(made: StructType, transform: str) -> None:
         )
 
 
-def _other_kind(table: str, there: str, here: str) -> SinkMisfit:
+def _other_kind(table: str, held_by: str, asked_for: str) -> SinkMisfit:
     return SinkMisfit(
-        f"the rows of table {table} are known by their {there}, and this pipeline says `identity: {here}`",
-        fix=f"Write to a new table, or say `identity: {there}` again",
+        f"the rows of table {table} are known by their {held_by}, and this pipeline says `identity: {asked_for}`",
+        fix=f"Write to a new table, or say `identity: {held_by}` again",
         table=table,
     )

@@ -54,20 +54,20 @@ def read_ranges(
     Raises:
         RequestError: two ranges lie in one partition, or there is no offset to read.
     """
-    wanted = [r for r in ranges if r.count]
-    if not wanted:
+    nonempty = [r for r in ranges if r.count]
+    if not nonempty:
         raise RequestError("the ranges hold no offsets", fix="Skip the load of an empty batch; there is nothing to replace")
-    if len({r.topic_partition for r in wanted}) < len(wanted):
+    if len({r.topic_partition for r in nonempty}) < len(nonempty):
         raise RequestError(
-            "a load takes one range a partition", fix="Load the ranges of a partition one after the other", ranges=wanted
+            "a load takes one range a partition", fix="Load the ranges of a partition one after the other", ranges=nonempty
         )
     partitions: dict[str, list[int]] = {}
-    for r in sorted(wanted):
+    for r in sorted(nonempty):
         partitions.setdefault(r.topic, []).append(r.partition)
     plan = {
         "assign": json.dumps(partitions),
-        "startingOffsets": json.dumps(offsets_to_json(from_offsets(wanted))),
-        "endingOffsets": json.dumps(offsets_to_json(until_offsets(wanted))),
+        "startingOffsets": json.dumps(offsets_to_json(from_offsets(nonempty))),
+        "endingOffsets": json.dumps(offsets_to_json(until_offsets(nonempty))),
         "failOnDataLoss": "true",
         "kafka.isolation.level": isolation_level,
     }

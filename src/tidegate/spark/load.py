@@ -1,53 +1,40 @@
 """One bounded load: after it, the table holds exactly the transform's rows of the job's records, and a receipt that says so.
 
 What it replaces is either the rows of those records, or, where the transform aggregates, the rows of the batch
-(`tidegate.spark.identity`).
+(`tidegate.spark.identity`). The table is a port (`tidegate.spark.sinks.port`): what a step costs there is its adapter's.
 
-lookup    has this batch landed before?        1 round trip in Spark Connect
-prepare   transform, schemas, the table        2, those of the transform itself, and up to 3 for a pipeline new to the table
-look      does it go through data files?       none for a new batch; 1, and about five more where it does
-write     read Kafka, guard, replace           1
-receipt   find the commit again, its offsets   2
+lookup    has this batch landed before?
+prepare   transform, schemas, the table        2 round trips in Spark Connect, those of the transform itself and of the table
+look      what is in the way?                  only where the sink has to look before it writes
+write     read Kafka, guard, replace
+receipt   find the commit again, its offsets
 """
 
 from __future__ import annotations
 
-import logging
-import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
-from tidegate.core.errors import ReceiptMismatch, RequestError, SinkConflict, SinkUnavailable, TableLost, some
+from tidegate.core.errors import ReceiptMismatch, RequestError, SinkUnavailable, TableLost, TidegateError, some
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, total_count
-from tidegate.spark.errors import translate, translated
-from tidegate.spark.iceberg_sink import IcebergTable
+from tidegate.spark.errors import known, translated
 from tidegate.spark.identity import Identity, identity_of
 from tidegate.spark.kafka_source import read_ranges
-from tidegate.spark.ownership import Looked, check_owner, own
+from tidegate.spark.phases import Phases
+from tidegate.spark.sinks.port import SinkWriter
+from tidegate.spark.sinks.registry import sink_of
 from tidegate.spark.transforms import Transform, find_transform
 from tidegate.testing.failpoints import reach
 
-log = logging.getLogger(__name__)
-
-BEGINS = {
-    "lookup": "asking the table whether this batch has landed before",
-    "prepare": "preparing the transform and the table",
-    "look": "looking for data files that the range goes through",
-    "write": "reading Kafka and writing the table (the first load after Spark's start compiles, which may take a minute)",
-    "receipt": "reading the receipt of the commit",
-}
-"""What each phase says in the task's log when it begins."""
-
-TRIES = 5
-"""Writes of one load after a look, where other commits change the same data files each time between it and the commit."""
+RECEIPT = "reading the receipt of the commit"
 
 
 def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadResult:
@@ -79,22 +66,27 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         raise RequestError(
             f"batch {job.seq} of {job.pipeline} holds no offsets", fix="Skip the load of an empty batch", seq=job.seq
         )
-    seconds: dict[str, float] = {}
+    phases = Phases()
     with translated(pipeline=job.pipeline, seq=job.seq, table=job.table):
-        wanted = identity_of(job)
+        identity = identity_of(job)
         transform = find_transform(job.transform, spark_jobs)
-        table = IcebergTable(spark, job.table)
-        with _timed(seconds, "lookup"):
-            looked = table.look_up(job)
-            landed = looked.landed
+        sink = sink_of(job, spark)
+        with phases("lookup", "asking the table whether this batch has landed before"):
+            lookup = sink.lookup(job)
+        landed = lookup.landed
         if landed and not job.redo and landed.covers(job.ranges) and landed.load.transform == transform.identity:
-            with _timed(seconds, "receipt"):
-                return _found(spark, table, landed, job, seconds)
+            return _landed_before(spark, sink, landed, job, phases)
 
-        with _timed(seconds, "prepare"):
-            write = _Write(spark, job, transform)
-            schema = wanted.check(_schema(write.rows, transform), transform.name)
-            _fit(table, schema, wanted, job, looked)
+        with phases("prepare", "preparing the transform and the table"):
+            write = _Write(spark, job, transform, identity)
+            schema = identity.check(_schema(write.made, transform), transform.name)
+            if not lookup.exists and not job.create:
+                raise TableLost(
+                    f"table {job.table} is gone, which held earlier batches of {job.pipeline}",
+                    fix=f"Nothing was written. Run `tidegate plan {job.pipeline}`: it names what is missing, and how to go on",
+                    table=job.table,
+                )
+            sink.prepare(schema, identity, job, lookup)
 
         load = LoadId(
             job.pipeline,
@@ -109,55 +101,53 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
             job.batch_replaced,
             job.others,
         )
-        # A new batch lies where nothing is, as a rule; where something is in its way all the same, its commit is refused.
-        look = looked.exists and (job.redo or job.replay is not None or landed is not None)
-        for tries_left in reversed(range(TRIES + (not look))):
-            with _timed(seconds, "look"):
-                cut = table.find_cut(wanted) if look else None
-            look = True
-            try:
-                with _timed(seconds, "write"):
-                    reach("before-write")
-                    table.replace(write.guarded(wanted), wanted, load, cut)
-                    reach("after-write")
-            except Exception as error:
-                known = translate(error, pipeline=job.pipeline, seq=job.seq, table=job.table)
-                if isinstance(known, SinkUnavailable):
-                    landed = _landed_after_all(table, load)
-                    if landed:
-                        with _timed(seconds, "receipt"):
-                            return _found(spark, table, landed, job, seconds)
-                if not isinstance(known, SinkConflict) or not tries_left:
-                    raise
-                # An observation is of one execution: what a refused write saw is not what the next one sees.
-                write = _Write(spark, job, transform)
-            else:
-                break
+        again = lookup.exists and (job.redo or job.replay is not None or landed is not None)
+        try:
+            receipt = sink.replace(write.rows, identity, load, again=again, phases=phases)
+        except Exception as error:
+            late = _landed_unanswered(sink, job, load, error)
+            if late is None:
+                raise
+            return _landed_before(spark, sink, late, job, phases)
+        reach("after-write")
 
-        with _timed(seconds, "receipt"):
-            receipt = table.receipt_of_attempt(load)
-            read, made = write.seen(), write.written.get["rows"]
+        with phases("receipt", RECEIPT):
+            read, rows = write.seen(), write.written.get["rows"]
             records = read["rows"]
             # One row for each offset leaves no gap to look for, and saves the commonest load a round trip.
-            whole = job.batch_replaced is None and records == made == total_count(job.ranges)
+            whole = job.batch_replaced is None and records == rows == total_count(job.ranges)
             first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges if r.count}
             observed = Observed(
                 records=records,
-                rows=made,
+                rows=rows,
                 bytes=read["bytes"],
-                first_last=first_last if whole else table.offsets_of(receipt),
+                first_last=first_last if whole else sink.offsets_of(receipt),
             )
             _judge(receipt, observed, job)
-    return LoadResult(receipt, observed, seconds)
+    return LoadResult(receipt, observed, phases.seconds)
 
 
 class _Write:
-    """One execution of a load: what it reads and writes, and what is observed meanwhile."""
+    """What a load reads and writes, and what is observed meanwhile: of the latest execution."""
 
-    def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform) -> None:
+    def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform, identity: Identity) -> None:
+        self._spark, self._job, self._transform, self._identity = spark, job, transform, identity
+        self._begun = False
+        self._plan()
+
+    def _plan(self) -> None:
+        # An observation is of one execution: what a refused write saw is not what the next one sees.
         self.read, self.written = Observation("tidegate_read"), Observation("tidegate_written")
-        self.records = _records(spark, job)
-        self.rows = transform(self.records.observe(self.read, *_sizes()))
+        self.records = _records(self._spark, self._job)
+        self.made = self._transform(self.records.observe(self.read, *_sizes()))
+
+    def rows(self) -> DataFrame:
+        """The rows to write, for one execution."""
+        if self._begun:
+            self._plan()
+        self._begun = True
+        reach("before-write")
+        return self._identity.marked(self.made).observe(self.written, _count())
 
     def seen(self) -> Mapping[str, int]:
         """How many records it read, under `rows`, and their `bytes`, once it is executed.
@@ -166,48 +156,37 @@ class _Write:
         plan, and with it what was observed there: then the records are counted once more.
         """
         with suppress(Exception):  # a classic session fails on an observation of nothing, Connect answers with nothing
-            found: dict[str, int] = self.read.get
-            if found:
-                return found
+            observed: dict[str, int] = self.read.get
+            if observed:
+                return observed
         return self.records.agg(*_sizes()).collect()[0].asDict()
 
-    def guarded(self, wanted: Identity) -> DataFrame:
-        """The rows to write."""
-        return wanted.marked(self.rows).observe(self.written, _count())
 
-
-def _found(spark: SparkSession, table: IcebergTable, receipt: Receipt, job: LoadJob, seconds: dict[str, float]) -> LoadResult:
+def _landed_before(spark: SparkSession, sink: SinkWriter, receipt: Receipt, job: LoadJob, phases: Phases) -> LoadResult:
     """The answer for a commit that landed, though what its job observed is lost."""
-    observed = Observed(
-        # The answer that told the count is lost, and with it the only look at a gap: it is counted once more.
-        records=_records(spark, job).count() if job.contiguous else None,
-        rows=None,
-        first_last=table.offsets_of(receipt),
-    )
-    _judge(receipt, observed, job)
-    return LoadResult(receipt, observed, seconds, landed_before=True)
-
-
-def _landed_after_all(table: IcebergTable, load: LoadId) -> Receipt | None:
-    """The receipt of a write whose answer was lost. None also where the table cannot be asked: the next load looks again."""
-    with suppress(Exception):
-        return table.receipt_of_attempt(load)
-    return None
-
-
-def _fit(table: IcebergTable, schema: StructType, wanted: Identity, job: LoadJob, looked: Looked) -> None:
-    """Have a table that takes the rows, and may be written by this pipeline."""
-    if not looked.exists and not job.create:
-        raise TableLost(
-            f"table {job.table} is gone, which held earlier batches of {job.pipeline}",
-            fix=f"Nothing was written. Run `tidegate plan {job.pipeline}`: it names what is missing, and how to go on",
-            table=job.table,
+    with phases("receipt", RECEIPT):
+        observed = Observed(
+            # The count was lost with the answer, and it is the only look at a gap: the records are counted once more.
+            records=_records(spark, job).count() if job.contiguous else None,
+            rows=None,
+            first_last=sink.offsets_of(receipt),
         )
-    made = not looked.exists and table.create(schema, wanted, job.pipeline)
-    new_owner = not made and check_owner(table.spark, job, looked)
-    table.check_fits(schema, wanted, job.transform)
-    if new_owner:
-        own(table.spark, job)
+        _judge(receipt, observed, job)
+    return LoadResult(receipt, observed, phases.seconds, landed_before=True)
+
+
+def _landed_unanswered(sink: SinkWriter, job: LoadJob, load: LoadId, error: Exception) -> Receipt | None:
+    """The receipt of a write whose answer was lost. None where it did not land, or the error says that nothing was written.
+
+    None also where the sink cannot be asked: the next load looks again.
+    """
+    meaning = error if isinstance(error, TidegateError) else known(error)
+    if isinstance(meaning, SinkUnavailable):
+        with suppress(Exception):
+            landed = sink.lookup(job).landed
+            if landed and landed.load.attempt == load.attempt:
+                return landed
+    return None
 
 
 def _schema(rows: DataFrame, transform: Transform) -> StructType:
@@ -239,6 +218,10 @@ def _judge(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
     """Refuse what the commit cannot have made of exactly these ranges; see `load_range`."""
     where = {"table": job.table, "snapshot": receipt.snapshot}
     again = "Clear the load task: it replaces the whole range"
+    if not receipt.covers(job.ranges):
+        raise ReceiptMismatch(
+            f"snapshot {receipt.snapshot} of {job.table} does not cover the range of batch {job.seq}", fix=again, **where
+        )
     if observed.rows is not None and observed.rows != receipt.rows:
         raise ReceiptMismatch(
             f"the job wrote {observed.rows} rows, snapshot {receipt.snapshot} added {receipt.rows} and kept {receipt.kept}",
@@ -248,9 +231,8 @@ def _judge(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
     # The receipt's own ranges: one that landed before may cover more than was asked for now.
     outside = observed.outside(receipt.load.ranges)
     if outside:
-        told = some(outside, separator="; ")
         raise ReceiptMismatch(
-            f"snapshot {receipt.snapshot} holds offsets outside the batch's ranges: {told}",
+            f"snapshot {receipt.snapshot} holds offsets outside the batch's ranges: {some(outside, separator='; ')}",
             fix=again,
             **where,
         )
@@ -272,13 +254,3 @@ def _seen(observed: Observed, r: OffsetRange) -> str:
         return "bounds not kept by the table"
     bounds = observed.first_last.get(r.topic_partition)
     return f"rows from {bounds[0]} to {bounds[1]}" if bounds else "no rows"
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
-    log.info(BEGINS[phase])
-    started = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[phase] = round(seconds.get(phase, 0.0) + time.perf_counter() - started, 4)

@@ -44,8 +44,8 @@ def any_of(conditions: Iterable[Column]) -> Column:
 def guard_origin(rows: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
     """The same rows; a row whose origin is null or outside the ranges fails the job when it is written."""
     topic, partition, offset = (F.coalesce(F.col(name).cast("string"), F.lit("null")) for name in ORIGIN)
-    told = F.concat(F.lit(f"{ORIGIN_BROKEN} "), topic, F.lit("-"), partition, F.lit(" at offset "), offset)
-    broken = F.raise_error(told).cast("long")
+    message = F.concat(F.lit(f"{ORIGIN_BROKEN} "), topic, F.lit("-"), partition, F.lit(" at offset "), offset)
+    broken = F.raise_error(message).cast("long")
     offset = F.col("_kafka_offset")
     listed = reaching(ranges, F.col("_kafka_topic"), F.col("_kafka_partition"), offset, offset)
     return rows.withColumn("_kafka_offset", F.when(listed, offset).otherwise(broken))
@@ -62,13 +62,13 @@ def reaching(ranges: Sequence[OffsetRange], topic: Column, partition: Column, fi
     tables: dict[str, dict[int, OffsetRange]] = {}
     for r in ranges:
         tables.setdefault(r.topic, {})[r.partition] = r
-    found = F.lit(False)
+    reached = F.lit(False)
     for name, table in sorted(tables.items()):
         bounds = [table.get(p) for p in range(max(table) + 1)]
         from_offset = F.get(_longs(0 if r is None else r.from_offset for r in bounds), partition)
         until_offset = F.get(_longs(0 if r is None else r.until_offset for r in bounds), partition)
-        found |= (topic == name) & (last >= from_offset) & (first < until_offset)
-    return found
+        reached |= (topic == name) & (last >= from_offset) & (first < until_offset)
+    return reached
 
 
 def _longs(numbers: Iterable[int]) -> Column:

@@ -12,7 +12,7 @@ FROM_KAFKA = ("key", "timestamp", "timestampType")
 
 _STRICT = {
     "mode": "PERMISSIVE",
-    # Spark takes both of these unless it is told otherwise; RFC 8259 has neither.
+    # Spark takes both of these unless an option says otherwise; RFC 8259 has neither.
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }

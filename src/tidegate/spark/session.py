@@ -60,7 +60,7 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     try:
         channel = DefaultChannelBuilder(remote_url, CHANNEL_OPTIONS)
     except Exception as error:
-        # The URL may hold a token: only its kind of fault is told.
+        # The URL may hold a token: only the kind of fault is named.
         raise RequestError(
             "the Spark connection's URL is not one of Spark Connect", fix="Write it like sc://host:15002/;use_ssl=true"
         ) from error
@@ -145,3 +145,10 @@ def _close(session: ConnectSession) -> None:
     session.client.set_retry_policies([])
     with suppress(Exception):
         session.stop()
+    # pyspark closes a session once more when it is collected as garbage. Closing waits for a lock of the thread pool that all
+    # sessions share, and where the collector runs while another session holds that lock, the process would wait for itself.
+    session.client.close = _do_nothing  # type: ignore[method-assign]
+
+
+def _do_nothing() -> None:
+    """In place of a method that must not run again."""

@@ -112,9 +112,9 @@ def _look_up(name: str, folder: Path) -> Path:
         )
     file = _file_of(name, folder)
     if file is None or any(part.startswith("__") for part in name.split(".")):
-        wanted = folder.joinpath(*name.split(".")).with_suffix(".py")
+        missing = folder.joinpath(*name.split(".")).with_suffix(".py")
         raise TransformError(
-            f"there is no module {name} in {folder}", fix=f"Create {wanted}, or correct the pipeline's transform"
+            f"there is no module {name} in {folder}", fix=f"Create {missing}, or correct the pipeline's transform"
         )
     for each in [file, *_packages(name, folder)]:
         if not each.resolve().is_relative_to(folder):
@@ -181,19 +181,19 @@ def _is_of(module: ModuleType, file: Path) -> bool:
 
 def _closure(name: str, folder: Path) -> dict[str, _Source]:
     """The module and all modules of the folder that it imports, directly or not, as they were imported; its own comes first."""
-    found = {name: _SOURCES[name]}
+    modules = {name: _SOURCES[name]}
     waiting = [name]
     while waiting:
         this = waiting.pop()
-        for other in _imported_by(this, found[this], folder):
-            if other in found:
+        for other in _imported_by(this, modules[this], folder):
+            if other in modules:
                 continue
             # also one that only a function imports: otherwise it would be imported later, and perhaps changed by then
             module = importlib.import_module(other)
             if other in _SOURCES and _is_of(module, _SOURCES[other].file):
-                found[other] = _SOURCES[other]
+                modules[other] = _SOURCES[other]
                 waiting.append(other)
-    return found
+    return modules
 
 
 def _imported_by(name: str, source: _Source, folder: Path) -> set[str]:
@@ -224,5 +224,5 @@ def _version(used: dict[str, _Source]) -> str:
     if len(used) == 1:
         (only,) = used.values()
         return only.digest[:12]
-    told = "".join(f"{name} {used[name].digest}\n" for name in sorted(used))
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    digests = "".join(f"{name} {used[name].digest}\n" for name in sorted(used))
+    return hashlib.sha256(digests.encode()).hexdigest()[:12]

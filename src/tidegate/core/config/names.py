@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 
+from tidegate.core.config.sinks import ICEBERG
+
 TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 PIPELINE = re.compile(r"[a-z][a-z0-9_]{0,59}")
-TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){2,}")
+TABLE = ICEBERG.table
 TRANSFORM = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*")
 
 # The most characters that Airflow's columns and Kafka's protocol take.

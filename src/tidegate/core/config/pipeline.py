@@ -16,6 +16,7 @@ from tidegate.core.config import values
 from tidegate.core.config.model import ExactlyOne, Relation, Requires, section, setting
 from tidegate.core.config.names import REPLAY_DAG
 from tidegate.core.config.rules import FLAG, choice
+from tidegate.core.config.sinks import ICEBERG, FitsSink, SinkKind
 from tidegate.core.config.times import Start
 from tidegate.core.offsets.isolation import IsolationLevel
 
@@ -128,6 +129,7 @@ class Split:
 class Sink:
     """Where the rows go."""
 
+    kind: ClassVar[SinkKind] = ICEBERG
     table: str = setting(values.TABLE_NAME, "Iceberg table, with its Spark catalog and namespace.")
     pool: str | None = setting(
         values.POOL_NAME,
@@ -216,6 +218,8 @@ class Pipeline:
     keep_ranges: int = setting(
         values.POSITIVE, "Saved ranges that are kept as Variables. Older ones remain in the table's snapshots.", 1000
     )
+
+    RELATIONS: ClassVar[tuple[Relation, ...]] = (FitsSink(),)
 
     @property
     def replay_dag(self) -> str:

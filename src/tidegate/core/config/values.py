@@ -24,6 +24,7 @@ from tidegate.core.config.names import (
 from tidegate.core.config.patterns import ends_soon
 from tidegate.core.config.rules import is_text, list_of, mapping_of, matching, number, rule, text, whole
 from tidegate.core.config.schedules import PRESETS, is_schedule
+from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.config.times import MOST_INT32, start_of
 
 LONGEST_TEXT = 1000
@@ -75,10 +76,10 @@ PATTERN = rule(
 PATTERNS = list_of(PATTERN, f"a list of regular expressions {REGEX}", different=False)
 
 TABLE_NAME = matching(
-    TABLE, f'catalog.namespace.table of at most {LONGEST_TABLE} characters, such as "lake.demo.flights"', LONGEST_TABLE
+    TABLE, f'{ICEBERG.table_form} of at most {LONGEST_TABLE} characters, such as "lake.demo.flights"', LONGEST_TABLE
 )
 TABLES = list_of(
-    matching(TABLE, 'catalog.namespace.table, such as "lake.demo.flights_new"'),
+    matching(TABLE, f'{ICEBERG.table_form}, such as "lake.demo.flights_new"'),
     "a list of different tables, such as [lake.demo.flights_new]",
 )
 FUNCTION = matching(

@@ -68,17 +68,17 @@ def _reaches(last: Any, first: Any) -> bool:
     return last is None or first is None or bool(first <= last)
 
 
-def cut_boxes(wanted: Iterable[Box], files: Iterable[Box]) -> tuple[Box, ...]:
-    """The boxes that a replacement of `wanted` has to write anew; none where each file that it touches lies in one of them.
+def cut_boxes(targets: Iterable[Box], files: Iterable[Box]) -> tuple[Box, ...]:
+    """The boxes that a replacement of `targets` has to write anew; none where each file that it touches lies in one of them.
 
-    The boxes hold all that is wanted, and each file lies in one of them as a whole or touches none. They are the smallest that
+    The boxes hold all targets, and each file lies in one of them as a whole or touches none. They are the smallest that
     do, where each file lies in one place.
 
     Args:
-        wanted: what is to be replaced.
+        targets: what is to be replaced.
         files: the data files, each by its bounds. Files that no box can reach may be left out.
     """
-    boxes = _Boxes(wanted)
+    boxes = _Boxes(targets)
     waiting, widened = list(files), False
     while True:
         left = [file for file in waiting if not boxes.hold(file)]

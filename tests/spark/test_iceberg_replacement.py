@@ -1,4 +1,4 @@
-"""The law of a replacement, on tables whose files lie in every way a range can meet."""
+"""The law of a replacement, on Iceberg tables whose files lie in every way a range can meet."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tidegate.core.errors import SinkConflict
 from tidegate.core.load.receipt import KEPT, LoadId
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark.errors import translate
-from tidegate.spark.iceberg_sink import IcebergTable
 from tidegate.spark.identity import ByOrigin
-from tidegate.spark.replacement import Cut
+from tidegate.spark.sinks.iceberg.replacement import Cut
+from tidegate.spark.sinks.iceberg.table import IcebergTable
 
 SCHEMA = "id INT, _kafka_topic STRING, _kafka_partition INT, _kafka_offset LONG"
 Origin = tuple[str, int, int]
@@ -45,7 +45,7 @@ def put(spark: SparkSession, table: str) -> Put:
             sink.create(rows.schema, ByOrigin(ranges), "p")
         before = len(commits(spark, table))
         cut = sink.find_cut(ByOrigin(ranges))
-        sink.replace(rows, ByOrigin(ranges), load_of(ranges), cut)
+        sink.overwrite(rows, ByOrigin(ranges), load_of(ranges), cut)
         assert len(commits(spark, table)) == before + 1
         return cut
 
@@ -245,7 +245,7 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
 
     def replace(cut: Cut | None) -> None:
         rows = spark.createDataFrame([(9, "orders", 0, offset) for offset in range(3, 8)], SCHEMA)
-        sink.replace(rows, ByOrigin([replay]), load_of([replay]), cut)
+        sink.overwrite(rows, ByOrigin([replay]), load_of([replay]), cut)
 
     appended = spark.createDataFrame([(2, "orders", 0, 4)], SCHEMA)
     for others in (
@@ -276,5 +276,5 @@ def test_an_overwrite_of_a_range_that_others_cut_meanwhile_is_refused(spark: Spa
     rows = spark.createDataFrame([(9, "orders", 0, offset) for offset in range(10, 20)], SCHEMA)
     put(2, at(5, 15))
     with pytest.raises(Exception) as caught:  # noqa: PT011 - what it means is asked below
-        IcebergTable(spark, table).replace(rows, ByOrigin([at(10, 20)]), load_of([at(10, 20)]), None)
+        IcebergTable(spark, table).overwrite(rows, ByOrigin([at(10, 20)]), load_of([at(10, 20)]), None)
     assert isinstance(translate(caught.value), SinkConflict)

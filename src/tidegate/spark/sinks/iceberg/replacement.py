@@ -41,73 +41,73 @@ class Cut:
     kept: int
 
 
-def find_cut(spark: SparkSession, table: str, wanted: Identity) -> Cut | None:
-    """What of the table has to be written anew beside what is wanted; None where an overwrite of that does.
+def find_cut(spark: SparkSession, table: str, identity: Identity) -> Cut | None:
+    """What of the table has to be written anew beside an identity; None where an overwrite of the identity is enough.
 
     One round trip where it touches no file or whole files; about five, and a count of the kept rows, where it cuts.
 
     Args:
         spark: any session with the table's catalog.
         table: its name, `catalog.namespace.table`; it exists.
-        wanted: what is to be replaced.
+        identity: what is to be replaced.
     """
-    files = spark.table(f"{table}.data_files").where(_may_touch(wanted)).select(*_bounds(wanted))
-    if not cut_boxes(wanted.boxes, map(_box, files.collect())):
+    files = spark.table(f"{table}.data_files").where(_may_touch(identity)).select(*_bounds(identity))
+    if not cut_boxes(identity.boxes, map(_box, files.collect())):
         return None
     head = spark.table(f"{table}.refs").where("name = 'main'").select("snapshot_id").collect()
     if not head:
         return None
     (snapshot,) = head[0]
-    boxes = _closed(spark, table, snapshot, wanted)
-    return Cut(snapshot, boxes, _kept(spark, table, wanted, boxes).count()) if boxes else None
+    boxes = _closed(spark, table, snapshot, identity)
+    return Cut(snapshot, boxes, _kept(spark, table, identity, boxes).count()) if boxes else None
 
 
-def kept_rows(spark: SparkSession, table: str, wanted: Identity, cut: Cut) -> DataFrame:
-    """The rows of the boxes that are not wanted; those before a range or batch apart from the others."""
-    kept = _kept(spark, table, wanted, cut.boxes)
-    return kept.where(wanted.before()).union(kept.where(_not(wanted.before(), wanted)))
+def kept_rows(spark: SparkSession, table: str, identity: Identity, cut: Cut) -> DataFrame:
+    """The rows of the boxes that are not of the identity; those before a range or batch apart from the others."""
+    kept = _kept(spark, table, identity, cut.boxes)
+    return kept.where(identity.before()).union(kept.where(_not(identity.before(), identity)))
 
 
-def in_boxes(wanted: Identity, boxes: Sequence[Box]) -> Column:
-    """True for rows that lie in one of the boxes; an open bound asks for nothing. At least one box."""
-    return any_of(_in_box(wanted, box) for box in boxes)
+def in_boxes(identity: Identity, boxes: Sequence[Box]) -> Column:
+    """True for rows that lie in one of the boxes; an open bound is no condition. At least one box."""
+    return any_of(_in_box(identity, box) for box in boxes)
 
 
-def _in_box(wanted: Identity, box: Box) -> Column:
-    asked = []
-    for name, (first, last) in zip(wanted.columns, box.columns, strict=True):
+def _in_box(identity: Identity, box: Box) -> Column:
+    conditions = []
+    for name, (first, last) in zip(identity.columns, box.columns, strict=True):
         if first is not None and first == last:
-            asked.append(F.col(name) == first)
+            conditions.append(F.col(name) == first)
             continue
         if first is not None:
-            asked.append(F.col(name) >= first)
+            conditions.append(F.col(name) >= first)
         if last is not None:
-            asked.append(F.col(name) <= last)
-    return reduce(Column.__and__, asked) if asked else F.lit(True)
+            conditions.append(F.col(name) <= last)
+    return reduce(Column.__and__, conditions) if conditions else F.lit(True)
 
 
-def _kept(spark: SparkSession, table: str, wanted: Identity, boxes: Sequence[Box]) -> DataFrame:
-    return spark.table(table).where(in_boxes(wanted, boxes) & _not(wanted.inside(), wanted))
+def _kept(spark: SparkSession, table: str, identity: Identity, boxes: Sequence[Box]) -> DataFrame:
+    return spark.table(table).where(in_boxes(identity, boxes) & _not(identity.inside(), identity))
 
 
-def _not(condition: Column, wanted: Identity) -> Column:
+def _not(condition: Column, identity: Identity) -> Column:
     """True where a condition on the identity is not true, also where that is null. Iceberg can prune files by it."""
-    return ~condition | any_of(F.col(name).isNull() for name in wanted.columns)
+    return ~condition | any_of(F.col(name).isNull() for name in identity.columns)
 
 
-def _closed(spark: SparkSession, table: str, snapshot: int, wanted: Identity) -> tuple[Box, ...]:
-    """The boxes at that snapshot. One round trip for the places of what is wanted, more where files hold several places."""
+def _closed(spark: SparkSession, table: str, snapshot: int, identity: Identity) -> tuple[Box, ...]:
+    """The boxes at that snapshot. One round trip for the places of the identity, more where files hold several places."""
     files = spark.read.option("versionAsOf", str(snapshot)).table(f"{table}.data_files")
     schema = files.schema
     partition = schema["partition"].dataType if "partition" in schema.names else None
     fields = partition.names if isinstance(partition, StructType) else []
     # What a file is partitioned by is exact where its bounds are missing, or where bounds of text were cut.
-    known = [F.col("partition")[name] if name in fields else F.lit(None) for name in wanted.columns]
-    reach = hull(wanted.boxes)
+    known = [F.col("partition")[name] if name in fields else F.lit(None) for name in identity.columns]
+    reach = hull(identity.boxes)
     while True:
-        found = files.where(_within(wanted, reach)).select(*_bounds(wanted), *known).collect()
-        told = 3 * len(known)
-        boxes = cut_boxes(wanted.boxes, (_box(file[:told], file[told:]) for file in found))
+        rows = files.where(_within(identity, reach)).select(*_bounds(identity), *known).collect()
+        bounds = 3 * len(known)
+        boxes = cut_boxes(identity.boxes, (_box(file[:bounds], file[bounds:]) for file in rows))
         if not boxes or reach.holds(hull(boxes)):
             return boxes
         reach = hull(boxes)
@@ -117,8 +117,8 @@ def _metric(column: str, name: str) -> Column:
     return F.col("readable_metrics")[column][name]
 
 
-def _bounds(wanted: Identity) -> list[Column]:
-    return [_metric(column, name) for column in wanted.columns for name in ("lower_bound", "upper_bound", "null_value_count")]
+def _bounds(identity: Identity) -> list[Column]:
+    return [_metric(column, name) for column in identity.columns for name in ("lower_bound", "upper_bound", "null_value_count")]
 
 
 def _box(bounds_of_file: Sequence[Any], known: Sequence[Any] = ()) -> Box:
@@ -133,25 +133,25 @@ def _box(bounds_of_file: Sequence[Any], known: Sequence[Any] = ()) -> Box:
     return Box(tuple(bounds))
 
 
-def _may_touch(wanted: Identity) -> Column:
-    """Files whose bounds touch what is wanted, and all that do not say which one place they are of and what they hold there."""
-    lower = {name: _metric(name, "lower_bound") for name in wanted.columns}
-    upper = {name: _metric(name, "upper_bound") for name in wanted.columns}
-    *place, last = wanted.columns
-    told = lower[last] <= upper[last]
+def _may_touch(identity: Identity) -> Column:
+    """Files whose bounds touch the identity, and all whose bounds do not name one place and what they hold in it."""
+    lower = {name: _metric(name, "lower_bound") for name in identity.columns}
+    upper = {name: _metric(name, "upper_bound") for name in identity.columns}
+    *place, last = identity.columns
+    known = lower[last] <= upper[last]
     for name in place:
-        told &= lower[name] == upper[name]
-    for name in wanted.columns:
-        told &= _metric(name, "null_value_count") == 0
-    return wanted.touching(lower, upper) | ~F.coalesce(told, F.lit(False))
+        known &= lower[name] == upper[name]
+    for name in identity.columns:
+        known &= _metric(name, "null_value_count") == 0
+    return identity.touching(lower, upper) | ~F.coalesce(known, F.lit(False))
 
 
-def _within(wanted: Identity, reach: Box) -> Column:
+def _within(identity: Identity, reach: Box) -> Column:
     """Files that may hold rows of those places, whatever the last column says."""
-    asked = []
-    for name, (first, last) in zip(wanted.columns, reach.columns, strict=True):
+    conditions = []
+    for name, (first, last) in zip(identity.columns, reach.columns, strict=True):
         if first is not None:
-            asked.append(F.coalesce(_metric(name, "upper_bound") >= first, F.lit(True)))
+            conditions.append(F.coalesce(_metric(name, "upper_bound") >= first, F.lit(True)))
         if last is not None:
-            asked.append(F.coalesce(_metric(name, "lower_bound") <= last, F.lit(True)))
-    return reduce(Column.__and__, asked) if asked else F.lit(True)
+            conditions.append(F.coalesce(_metric(name, "lower_bound") <= last, F.lit(True)))
+    return reduce(Column.__and__, conditions) if conditions else F.lit(True)

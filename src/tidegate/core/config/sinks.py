@@ -1,0 +1,77 @@
+"""The kinds of sinks: how a table of each kind is named, what it can replace, and what a pipeline file may therefore ask of it.
+
+A load replaces rows, so a sink has to declare which rows it can replace in one atomic commit. What it cannot do is refused when
+the pipeline file is checked, not when a replay needs it a year later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Replaces(Enum):
+    """Which rows a sink replaces in one atomic commit."""
+
+    ANY_RANGE = "any range of offsets, and whole batches"
+    WHOLE_BATCHES = "whole batches only"
+    NOTHING = "nothing: it appends"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkKind:
+    """One kind of sink.
+
+    Args:
+        name: as messages and logs name it.
+        replaces: which rows one commit can replace.
+        table: what the whole name of a table matches.
+        table_form: the form of such a name, in words.
+    """
+
+    name: str
+    replaces: Replaces
+    table: re.Pattern[str]
+    table_form: str
+
+    def names_table(self, name: object) -> bool:
+        """Whether `name` is the name of a table of this kind."""
+        return isinstance(name, str) and self.table.fullmatch(name) is not None
+
+    def fault(self, identity: str) -> str | None:
+        """Why a pipeline whose rows have this identity cannot use such a sink; None where it can.
+
+        Args:
+            identity: `origin` or `batch`, as in `tidegate.core.load.job.IDENTITIES`.
+        """
+        if self.replaces is Replaces.NOTHING:
+            return f"a sink of kind {self.name} only appends, so a load that is done again would leave two copies"
+        if self.replaces is Replaces.WHOLE_BATCHES and identity == "origin":
+            return f"a sink of kind {self.name} replaces whole batches only; expected `identity: batch`"
+        return None
+
+
+@dataclass(frozen=True)
+class FitsSink:
+    """A relation between the settings of a pipeline: its sink can replace rows of its identity."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """As JSON Schema: nothing, since the kind of a sink is no setting."""
+        return {}
+
+    def faults(self, held: Any, path: str) -> list[str]:
+        """One sentence, where it cannot."""
+        fault = held.sink.kind.fault(held.identity)
+        return [f"{path}sink: {fault}"] if fault else []
+
+
+ICEBERG = SinkKind(
+    "iceberg",
+    Replaces.ANY_RANGE,
+    re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){2,}"),
+    "catalog.namespace.table",
+)

@@ -1,0 +1,237 @@
+"""An Iceberg table as a sink: replace the rows of a range in one commit that carries its receipt, and find it again.
+
+Rules:
+- A table is partitioned by the origin's topic and partition, so a data file holds rows of one Kafka partition, and a batch
+  that ends where earlier ones did replaces whole files. What else may be in the way: module `replacement`.
+- A table of batches (`tidegate.spark.identity`) is not partitioned, and belongs to one pipeline: the batches of another have
+  the same numbers. The owners of a table: module `ownership`.
+- A receipt counts when its commit is an ancestor of the table's current state: a commit that was rolled back holds no rows.
+- Receipts live in snapshots. `write.metadata.*` prunes old metadata files, which repeat them; snapshots are not expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    CharType,
+    DataType,
+    IntegerType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    VarcharType,
+)
+
+from tidegate.core.config.sinks import ICEBERG, SinkKind
+from tidegate.core.errors import ReceiptMissing, SinkConflict
+from tidegate.core.load.job import LoadJob
+from tidegate.core.load.lookup import Lookup, in_the_way
+from tidegate.core.load.receipt import KEPT, OWNER, PREFIX, LoadId, Receipt, task_properties
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.spark.errors import condition_of, known
+from tidegate.spark.identity import Identity
+from tidegate.spark.phases import Phases
+from tidegate.spark.sinks.columns import check_columns
+from tidegate.spark.sinks.iceberg.ownership import OWNED, add_owner, by_others, check_owner
+from tidegate.spark.sinks.iceberg.receipts import carries, is_current, offsets_added, offsets_read, receipts_where
+from tidegate.spark.sinks.iceberg.replacement import Cut, find_cut, in_boxes, kept_rows
+
+TABLE_PROPERTIES = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    # A task reads one Kafka partition, or a piece of one, so it writes one file of one partition: no shuffle, no sort.
+    "write.distribution-mode": "none",
+    "write.spark.fanout.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    # Receipts are snapshots: plain expire_snapshots keeps as many as the schedule keeps ranges.
+    "history.expire.min-snapshots-to-keep": "1000",
+    "commit.retry.num-retries": "10",
+}
+NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+WRITING = "reading Kafka and writing the table (the first load after Spark's start compiles, which may take a minute)"
+TRIES = 5
+"""Writes of one load after a look, where other commits change the same data files each time between it and the commit."""
+
+
+@dataclass(frozen=True)
+class IcebergTable:
+    """The port `SinkWriter` for one table of a Spark catalog, by its name `catalog.namespace.table`.
+
+    Holds nothing but names; every call asks Spark. In Spark Connect a new batch costs one round trip for `lookup`, up to three
+    for `prepare`, one for the write and one for its receipt.
+    """
+
+    spark: SparkSession
+    name: str
+    kind: ClassVar[SinkKind] = ICEBERG
+
+    def lookup(self, job: LoadJob) -> Lookup:
+        """See `SinkWriter`, as all public methods that say no more.
+
+        One round trip, and one more for each receipt of the same batch, or that is in the way, down to the newest that counts.
+        """
+        mine = carries(task_properties(job.pipeline, job.seq, job.replay))
+        before = carries(task_properties(job.pipeline, job.seq - 1, job.replay))
+        try:
+            receipts = receipts_where(self.spark, self.name, mine | before | by_others(job))
+        except AnalysisException as error:
+            if condition_of(error).startswith(NOT_FOUND):
+                return Lookup(exists=False)
+            raise
+        newest_first = [r for r, _ in reversed(receipts)]
+        same = (r for r in newest_first if (r.load.pipeline, r.load.seq, r.load.replay) == (job.pipeline, job.seq, job.replay))
+        others = (r for r in newest_first if in_the_way(r, job))
+        return Lookup(
+            exists=True,
+            landed=next(filter(self._is_current, same), None),
+            owns=any(owned for r, owned in receipts if r.load.pipeline == job.pipeline),
+            others=tuple(islice(filter(self._is_current, others), 1)),
+        )
+
+    def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> None:
+        """One round trip for a table that exists; up to three more where no recent commit says that the pipeline owns it."""
+        created = not lookup.exists and self.create(schema, identity, job.pipeline)
+        new_owner = not created and check_owner(self.spark, job, lookup)
+        held = self.spark.table(self.name).schema
+        identity.check_kind([f.name.lower() for f in held.fields], self.name)
+        check_columns(held, schema, kept_as=_kept_as, table=self.name, transform=job.transform)
+        if new_owner:
+            add_owner(self.spark, job)
+
+    def create(self, schema: StructType, identity: Identity, owner: str) -> bool:
+        """Create the table, and its namespace, for rows of this schema, as the pipeline's own.
+
+        False where somebody else has just done so.
+        """
+        nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
+        namespace = self.name.rpartition(".")[0]
+        try:
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {'.'.join(f'`{part}`' for part in namespace.split('.'))}")
+        except Exception:
+            if not self.spark.catalog.databaseExists(namespace):
+                raise
+        try:
+            writer = self.spark.createDataFrame([], nullable).writeTo(self.name).using("iceberg")
+            # Bounds of text columns are cut to 16 characters by default, and those of the hundredth column not kept at all;
+            # a replacement relies on exact ones.
+            exact = {f"write.metadata.metrics.column.{name}": "full" for name in identity.columns}
+            for key, value in {**TABLE_PROPERTIES, **exact, f"{OWNER}{owner}": "true"}.items():
+                writer = writer.tableProperty(key, value)
+            if identity.partitioned_by:
+                writer = writer.partitionedBy(*map(F.col, identity.partitioned_by))
+            writer.create()
+        except Exception:
+            if not self.spark.catalog.tableExists(self.name):
+                raise
+            return False
+        return True
+
+    def replace(
+        self, rows: Callable[[], DataFrame], identity: Identity, load: LoadId, *, again: bool, phases: Phases
+    ) -> Receipt:
+        """One overwrite, after a look for data files that the identity goes through where it may hold rows already.
+
+        A new batch lies where nothing is, as a rule. Where something is in its way all the same, its commit is refused, and the
+        next attempt looks first. So does each attempt that other commits get in the way of.
+        """
+        look = again
+        for tries_left in reversed(range(TRIES + (not again))):
+            with phases("look", "looking for data files that the range goes through"):
+                cut = self.find_cut(identity) if look else None
+            look = True
+            try:
+                with phases("write", WRITING):
+                    self.overwrite(rows(), identity, load, cut)
+                break
+            except Exception as error:
+                if not tries_left or not isinstance(known(error), SinkConflict):
+                    raise
+        with phases("receipt", "reading the receipt of the commit"):
+            return self.receipt_of_attempt(load)
+
+    def find_cut(self, identity: Identity) -> Cut | None:
+        """What has to be written anew beside an identity that goes through data files. See `replacement.find_cut`."""
+        return find_cut(self.spark, self.name, identity)
+
+    def overwrite(self, rows: DataFrame, identity: Identity, load: LoadId, cut: Cut | None = None) -> None:
+        """Replace all rows of an identity with `rows`, in one commit that carries the load's receipt.
+
+        Args:
+            rows: the new rows, all of them of the identity.
+            identity: what is replaced.
+            load: the receipt.
+            cut: what `find_cut` answered just now.
+
+        Raises:
+            Exception: Spark's. `translate` makes it a `SinkConflict` where the data files are not, or no longer, as `cut` has
+                them; nothing is written then.
+        """
+        properties, condition = {**load.to_properties(), OWNED: "true"}, identity.inside()
+        if cut is not None:
+            properties[KEPT] = str(cut.kept)
+            rows = kept_rows(self.spark, self.name, identity, cut).unionByName(rows, allowMissingColumns=True)
+            condition = in_boxes(identity, cut.boxes)
+        writer = rows.writeTo(self.name)
+        for key, value in properties.items():
+            writer = writer.option(f"snapshot-property.{key}", value)
+        if cut is not None:
+            writer = writer.option("isolation-level", "serializable").option("validate-from-snapshot-id", str(cut.snapshot))
+        writer.overwrite(condition)
+
+    def receipt_of_attempt(self, load: LoadId) -> Receipt:
+        """The receipt of exactly this write. One round trip.
+
+        Raises:
+            ReceiptMissing: no commit carries it.
+        """
+        receipts = receipts_where(self.spark, self.name, carries({f"{PREFIX}attempt": load.attempt}))
+        if not receipts:
+            raise ReceiptMissing(
+                f"table {self.name} holds no commit of attempt {load.attempt}",
+                fix="Clear the load task: it replaces the same rows",
+                table=self.name,
+                attempt=load.attempt,
+            )
+        return receipts[-1][0]
+
+    def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
+        """One round trip, none for a batch's rows. Of a plain commit the bounds of its files are read, and no row.
+
+        A commit that kept older rows holds them in its files too, so there the rows of the ranges are read instead, as of that
+        commit. (The guard of origins lets a load write no others.)
+        """
+        if receipt.load.batch is not None:
+            return None
+        if receipt.kept:
+            return offsets_read(self.spark, self.name, receipt)
+        return offsets_added(self.spark, self.name, receipt.snapshot)
+
+    def _is_current(self, receipt: Receipt) -> bool:
+        return is_current(self.spark, self.name, receipt)
+
+
+def _kept_as(held: DataType) -> object:
+    """A type as Iceberg keeps it: without nullability, lengths of texts, and integers shorter than 32 bits."""
+    if isinstance(held, StructType):
+        return [(f.name.lower(), _kept_as(f.dataType)) for f in held.fields]
+    if isinstance(held, ArrayType):
+        return ["array", _kept_as(held.elementType)]
+    if isinstance(held, MapType):
+        return ["map", _kept_as(held.keyType), _kept_as(held.valueType)]
+    if isinstance(held, (ByteType, ShortType)):
+        return IntegerType().simpleString()
+    if isinstance(held, (CharType, VarcharType)):
+        return StringType().simpleString()
+    return held.simpleString()

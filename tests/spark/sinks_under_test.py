@@ -1,0 +1,119 @@
+"""What tests look at in a sink, beside its port (one class for each adapter), and what they find in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from pyspark.sql import SparkSession
+
+from tidegate.core.load.job import LoadJob
+from tidegate.core.load.receipt import OWNER, Receipt
+from tidegate.spark.sinks.port import SinkWriter
+from tidegate.spark.sinks.registry import sink_of
+from tidegate.testing.sinks import MemorySink, MemoryTable
+
+Batches = dict[int, list[tuple[int, int, int]]]
+
+
+class SinkUnderTest(Protocol):
+    """A sink as a test sees it. `steps` are the phases of a write that only this sink has.
+
+    `writes_whole_files` says that older rows beside a range may be written again, and are counted as kept.
+    """
+
+    steps: ClassVar[frozenset[str]]
+    writes_whole_files: ClassVar[bool]
+
+    def writer(self, job: LoadJob, spark: SparkSession) -> SinkWriter:
+        """As `tidegate.spark.sinks.registry.sink_of`."""
+
+    def exists(self, table: str) -> bool:
+        """Whether there is such a table."""
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """What the table holds."""
+
+    def commits(self, table: str) -> int:
+        """How many commits the table keeps."""
+
+    def roll_back(self, table: str, receipt: Receipt) -> None:
+        """Make a receipt's commit the table's current state again."""
+
+    def owners(self, table: str) -> set[str]:
+        """The pipelines that own the table."""
+
+
+@dataclass(frozen=True)
+class Iceberg:
+    """Tables of the catalog `lake`."""
+
+    spark: SparkSession
+    steps: ClassVar[frozenset[str]] = frozenset({"look"})
+    writes_whole_files: ClassVar[bool] = True
+
+    def writer(self, job: LoadJob, spark: SparkSession) -> SinkWriter:
+        return sink_of(job, spark)
+
+    def exists(self, table: str) -> bool:
+        return self.spark.catalog.tableExists(table)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return [row.asDict() for row in self.spark.table(table).collect()]
+
+    def commits(self, table: str) -> int:
+        return self.spark.table(f"{table}.snapshots").count()
+
+    def roll_back(self, table: str, receipt: Receipt) -> None:
+        name = table.removeprefix("lake.")
+        self.spark.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {receipt.snapshot})").collect()
+
+    def owners(self, table: str) -> set[str]:
+        keys = {row["key"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
+        return {key.removeprefix(OWNER) for key in keys if key.startswith(OWNER)}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Lists of rows in this process."""
+
+    tables: dict[str, MemoryTable] = field(default_factory=dict)
+    steps: ClassVar[frozenset[str]] = frozenset()
+    writes_whole_files: ClassVar[bool] = False
+
+    def writer(self, job: LoadJob, spark: SparkSession) -> SinkWriter:
+        return MemorySink(self.tables, job.table)
+
+    def exists(self, table: str) -> bool:
+        return table in self.tables
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in self.tables[table].rows]
+
+    def commits(self, table: str) -> int:
+        return len(self.tables[table].commits)
+
+    def roll_back(self, table: str, receipt: Receipt) -> None:
+        self.tables[table].roll_back(receipt.snapshot)
+
+    def owners(self, table: str) -> set[str]:
+        return self.tables[table].owners
+
+
+def ids(sink: SinkUnderTest, table: str) -> list[int]:
+    """The column `id`, sorted."""
+    return sorted(row["id"] for row in sink.rows(table))
+
+
+def held(sink: SinkUnderTest, table: str) -> Batches:
+    """Parity, records and their sum, by batch."""
+    batches: Batches = {}
+    for row in sorted(sink.rows(table), key=lambda row: (row["_batch"], row["parity"])):
+        batches.setdefault(row["_batch"], []).append((row["parity"], row["n"], row["total"]))
+    return batches
+
+
+def expected(*seqs: int) -> Batches:
+    """What `counted` makes of whole batches."""
+    ids_of = {seq: range(seq * 10 - 10, seq * 10) for seq in seqs}
+    return {seq: [(0, 5, sum(those[::2])), (1, 5, sum(those[1::2]))] for seq, those in ids_of.items()}

@@ -1,0 +1,105 @@
+"""How an Iceberg table keeps its owners: properties, receipts of older versions, and few round trips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+
+import tidegate.spark.load
+import tidegate.spark.sinks.iceberg.ownership
+from tests.spark.sinks_under_test import SinkUnderTest, ids
+from tidegate.core.errors import SinkMisfit
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.spark.sinks.iceberg.ownership import OWNED, OWNER
+from tidegate.spark.sinks.iceberg.table import IcebergTable
+
+Load = Callable[[LoadJob], LoadResult]
+Job = Callable[..., LoadJob]
+
+
+def test_a_table_of_an_older_version_belongs_to_whoever_its_receipts_name(
+    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner goes on and is written down; a stranger is refused."""
+    with monkeypatch.context() as older:
+        older.setattr("tidegate.spark.sinks.iceberg.table.OWNED", "tidegate.unknown")
+        load(job(0, 10))
+    spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{OWNER}orders')")
+    with pytest.raises(SinkMisfit, match="belongs to pipeline orders, not to visits"):
+        load(replace(job(10, 20), pipeline="visits"))
+    assert sink.owners(table) == set()
+    load(job(10, 20, seq=1))
+    assert sink.owners(table) == {"orders"}
+
+
+def test_an_owner_is_known_after_its_receipts_have_expired(
+    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str
+) -> None:
+    """By the table's property: somebody compacts the table and expires all other snapshots."""
+    load(job(0, 10))
+    load(job(10, 20, seq=1))
+    name = table.removeprefix("lake.")
+    spark.sql(f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))").collect()
+    spark.sql(
+        f"CALL lake.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
+    ).collect()
+    assert sink.commits(table) == 1
+    with pytest.raises(SinkMisfit, match="belongs to pipeline orders, not to visits"):
+        load(replace(job(20, 25), pipeline="visits"))
+    load(job(20, 25, seq=2))
+    assert ids(sink, table) == list(range(25))
+
+
+def test_a_table_that_nobody_owns_is_taken_by_the_first_load(
+    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str
+) -> None:
+    """Made by a user, with the columns that the transform makes."""
+    load(job(0, 1))
+    copy = f"{table}_copy"
+    spark.sql(f"CREATE TABLE {copy} USING iceberg AS SELECT * FROM {table} WHERE false")  # noqa: S608 - a test's own table
+    load(replace(job(0, 10), table=copy))
+    assert sink.owners(copy) == {"orders"}
+    with pytest.raises(SinkMisfit, match="belongs to pipeline orders, not to visits"):
+        load(replace(job(10, 20), table=copy, pipeline="visits"))
+
+
+def test_two_pipelines_that_make_one_table_at_once_are_told_apart(
+    sink: SinkUnderTest, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds the table made by the other meanwhile looks whose it is."""
+    real = IcebergTable.create
+
+    def create(self: IcebergTable, *given: object) -> bool:
+        monkeypatch.setattr(IcebergTable, "create", real)
+        load(replace(job(10, 20), pipeline="visits"))
+        return real(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(IcebergTable, "create", create)
+    with pytest.raises(SinkMisfit, match="belongs to pipeline visits, not to orders"):
+        load(job(0, 10))
+    assert ids(sink, table) == list(range(10, 20))
+
+
+def test_the_properties_are_read_only_where_no_recent_commit_says_who_owns_the_table(
+    spark: SparkSession, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schedule's next batch and a redo cost no more round trips than before."""
+    load(job(0, 10))
+    summaries = [row["summary"] for row in spark.table(f"{table}.snapshots").collect()]
+    assert [summary[OWNED] for summary in summaries if "tidegate.pipeline" in summary] == ["true"]
+    asked: list[str] = []
+    real = tidegate.spark.sinks.iceberg.ownership._named
+
+    def named(session: SparkSession, name: str) -> set[str]:
+        asked.append(name)
+        return real(session, name)
+
+    monkeypatch.setattr(tidegate.spark.sinks.iceberg.ownership, "_named", named)
+    load(job(10, 20, seq=1))
+    load(job(0, 10, redo=True))
+    assert asked == []
+    load(job(20, 25, seq=7))
+    assert asked == [table]

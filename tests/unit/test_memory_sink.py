@@ -1,0 +1,131 @@
+"""The sink in memory, without Spark. That it keeps the laws of all sinks is tested beside the adapters, in `tests/spark`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+from tidegate.core.errors import SinkMisfit
+from tidegate.core.load.job import LoadJob
+from tidegate.core.load.lookup import Lookup
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.spark.identity import BATCH, ByBatch, ByOrigin, Identity
+from tidegate.spark.origin import ORIGIN
+from tidegate.spark.phases import Phases
+from tidegate.testing.sinks import MemorySink, MemoryTable
+
+ID = StructField("id", IntegerType())
+BY_ORIGIN = StructType([ID, *(StructField(name, kind) for name, kind in ORIGIN.items())])
+BY_BATCH = StructType([ID, *(StructField(name, kind) for name, kind in ByBatch.columns.items())])
+
+
+class Frame:
+    """As much of a DataFrame as the sink asks for."""
+
+    def __init__(self, *rows: dict[str, Any]) -> None:
+        self.rows = rows
+
+    def collect(self) -> list[Row]:
+        return [Row(**row) for row in self.rows]
+
+
+def job_of(seq: int, *ranges: OffsetRange, pipeline: str = "orders") -> LoadJob:
+    return LoadJob(pipeline, seq, "r", ranges, "t:f", "memory", {})
+
+
+def put(sink: MemorySink, job: LoadJob, mark: int) -> Receipt:
+    """Load a row for each offset, or one row for a batch, whose `id` is the mark; as `load_range` does it."""
+    identity: Identity
+    places: list[tuple[Any, ...]]
+    if job.batch_replaced is None:
+        identity, schema = ByOrigin(job.ranges), BY_ORIGIN
+        places = [(r.topic, r.partition, offset) for r in job.ranges for offset in range(r.from_offset, r.until_offset)]
+    else:
+        identity, schema, places = ByBatch(job.batch_replaced), BY_BATCH, [(job.batch_replaced,)]
+    frame = Frame(*({"id": mark, **dict(zip(identity.columns, place, strict=True))} for place in places))
+    sink.prepare(schema, identity, job, sink.lookup(job))
+    load = LoadId(job.pipeline, job.seq, "r", job.ranges, "t@1", "a", replay=job.replay, batch=job.batch_replaced)
+    return sink.replace(lambda: cast("DataFrame", frame), identity, load, again=False, phases=Phases())
+
+
+def at(first: int, until: int, partition: int = 0) -> OffsetRange:
+    return OffsetRange("orders", partition, first, until)
+
+
+def marks(table: MemoryTable) -> dict[tuple[int, int], int]:
+    return {(row["_kafka_partition"], row["_kafka_offset"]): row["id"] for row in table.rows}
+
+
+@pytest.fixture
+def sink() -> MemorySink:
+    return MemorySink({}, "memory")
+
+
+def test_a_load_replaces_the_rows_of_its_ranges_and_no_other(sink: MemorySink) -> None:
+    """Also where ranges cross; the receipt counts what was written, and knows the offsets of its own rows."""
+    assert sink.lookup(job_of(0, at(0, 4))) == Lookup(exists=False)
+    first = put(sink, job_of(0, at(0, 4), at(0, 2, 1)), 1)
+    second = put(sink, job_of(1, at(2, 6)), 2)
+    table = sink.tables["memory"]
+    old, new = {(0, 0): 1, (0, 1): 1, (1, 0): 1, (1, 1): 1}, {(0, offset): 2 for offset in range(2, 6)}
+    assert marks(table) == {**old, **new}
+    assert (first.rows, second.rows, len(table.rows)) == (6, 4, 8)
+    assert sink.offsets_of(first) == {TopicPartition("orders", 0): (0, 3), TopicPartition("orders", 1): (0, 1)}
+    assert sink.offsets_of(second) == {TopicPartition("orders", 0): (2, 5)}
+
+
+def test_a_commit_that_was_rolled_back_has_not_landed(sink: MemorySink) -> None:
+    """The table is as it was, and a later commit has a number of its own."""
+    first, second = put(sink, job_of(0, at(0, 2)), 1), put(sink, job_of(1, at(2, 4)), 1)
+    assert sink.lookup(job_of(1, at(2, 4))) == Lookup(exists=True, landed=second, owns=True)
+    table = sink.tables["memory"]
+    table.roll_back(first.snapshot)
+    assert sink.lookup(job_of(1, at(2, 4))) == Lookup(exists=True, owns=True)
+    assert marks(table) == {(0, 0): 1, (0, 1): 1}
+    assert put(sink, job_of(1, at(2, 4)), 3).snapshot not in (first.snapshot, second.snapshot)
+    table.roll_back(0)
+    assert table.rows == ()
+
+
+def test_two_pipelines_share_a_table_and_not_their_rows(sink: MemorySink) -> None:
+    """Both have to say so, and the rows of one are in the way of the other."""
+    first = put(sink, job_of(0, at(0, 2)), 1)
+    visits = job_of(0, at(2, 4), pipeline="visits")
+    with pytest.raises(SinkMisfit, match="belongs to pipeline orders, not to visits"):
+        put(sink, visits, 2)
+    put(sink, replace(visits, shared_with=("orders",)), 2)
+    assert sink.tables["memory"].owners == {"orders", "visits"}
+    crossing = job_of(1, at(1, 3), pipeline="visits")
+    assert sink.lookup(crossing).others == (first,)
+    with pytest.raises(SinkMisfit, match=re.escape("holds rows of orders-0 [1, 2) by pipeline orders")):
+        put(sink, crossing, 3)
+
+
+def test_a_batch_is_replaced_as_a_whole_and_its_rows_have_no_offsets(sink: MemorySink) -> None:
+    """Known by its number; a table of batches takes no rows that are known by their origin."""
+    for seq in (1, 2):
+        put(sink, replace(job_of(seq, at(seq, seq + 1)), identity="batch"), seq)
+    again = put(sink, replace(job_of(1, at(1, 2)), identity="batch"), 7)
+    assert {row[BATCH]: row["id"] for row in sink.tables["memory"].rows} == {1: 7, 2: 2}
+    assert sink.offsets_of(again) is None
+    with pytest.raises(SinkMisfit, match="are known by their batch"):
+        put(sink, job_of(3, at(3, 4)), 3)
+
+
+def test_rows_that_do_not_fit_the_table_are_refused(sink: MemorySink) -> None:
+    """A column of another type, and one that the table does not have."""
+    job = job_of(0, at(0, 2))
+    put(sink, job, 1)
+    others = {
+        "there and string here": StructField("ID", StringType()),
+        "has no column extra": StructField("extra", IntegerType()),
+    }
+    for message, column in others.items():
+        with pytest.raises(SinkMisfit, match=message):
+            sink.prepare(StructType([*BY_ORIGIN.fields[1:], column]), ByOrigin(job.ranges), job, sink.lookup(job))
