@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.errors import StateUnavailable, TopicNotFound
+from tidegate.core.events import Committed, Replayed
 from tidegate.core.load.cutting import Box
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
@@ -124,3 +125,18 @@ class FakeReader:
     def files(self, table: str, *, by_batch: bool = False) -> list[Box]:  # noqa: ARG002 - there is one table
         """What a test says."""
         return self.boxes
+
+
+@dataclass
+class MemoryEvents:
+    """What happened, in order."""
+
+    happened: list[Committed | Replayed] = field(default_factory=list)
+
+    def committed(self, event: Committed) -> None:
+        """As the port."""
+        self.happened.append(event)
+
+    def replayed(self, event: Replayed) -> None:
+        """As the port."""
+        self.happened.append(event)

@@ -64,6 +64,8 @@ class LoadJob:
     `identity` is one of `IDENTITIES`. With `batch` the transform may aggregate: the rows of one batch are replaced as a whole,
     by the column `_batch`. That is `seq`; for a chunk of a replay, whose `seq` is the chunk's number, it is `batch`.
     `shared_with` are the other pipelines that may write into the table; a table of any other is refused.
+    `attempt` is what the receipt is known by (`LoadId.attempt`), for whoever looks for it when the answer is lost; it has to be
+    new for each run of the job. None: the load makes one up.
 
     Raises:
         RequestError: the isolation level is none of Kafka's; the identity is none there is; a chunk of a replay does not say
@@ -89,6 +91,7 @@ class LoadJob:
     others: Positions | None = None
     create: bool = True
     shared_with: tuple[str, ...] = ()
+    attempt: str | None = None
 
     def __post_init__(self) -> None:
         if self.isolation_level not in ISOLATION_LEVELS:
@@ -133,6 +136,7 @@ class LoadJob:
             "others": None if self.others is None else self.others.to_json(),
             "create": self.create,
             "shared_with": list(self.shared_with),
+            "attempt": self.attempt,
         }
 
     @staticmethod
@@ -164,6 +168,7 @@ class LoadJob:
                 None if value.get("others") is None else Positions.from_json(value["others"]),
                 value.get("create", True),
                 tuple(value.get("shared_with", ())),
+                value.get("attempt"),
             )
 
 
@@ -172,6 +177,8 @@ class LoadResult:
     """What a load hands back: the receipt found in the sink after the write, what the job saw, and seconds by phase.
 
     `landed_before` is True when nothing was written because the sink already held this batch.
+    Where the job's own answer was lost, the receipt is all that is known: nothing is observed, and the one phase is `submit`,
+    from the job's submission to its end.
     """
 
     receipt: Receipt
