@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import RequestError, StateCorrupt
-from tidegate.core.load.job import LoadJob, LoadResult, Split
+from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.cursor import Positions
@@ -113,7 +114,7 @@ def test_what_an_older_version_wrote_is_read_with_defaults() -> None:
 @pytest.mark.parametrize("limits", [{"min_partitions": 0}, {"max_records_per_partition": -1}, {"min_partitions": True}])
 def test_a_split_is_by_whole_positive_numbers(limits: dict[str, int]) -> None:
     """Nonsense is refused where it is made, and in a file."""
-    with pytest.raises(RequestError, match="whole number"):
+    with pytest.raises(RequestError, match="positive integer"):
         Split(**limits)
     with pytest.raises(StateCorrupt):
         LoadJob.from_json({**JOB.to_json(), "split": limits})

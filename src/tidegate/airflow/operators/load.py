@@ -20,7 +20,7 @@ from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import ConfigError, RequestError, SparkUnavailable, TidegateError
 from tidegate.core.load.answer import brief
-from tidegate.core.load.job import LoadJob, LoadResult, Split
+from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.ports import JobRunner
 from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.replay.request import check_permitted
@@ -67,7 +67,7 @@ class SparkLoad(Patient, SparkSubmitOperator):
         return LoadJob(
             pipeline=self.pipeline.name,
             kafka_options=kafka_settings(self.pipeline, "load", spark_client, self.log),
-            split=Split(self.pipeline.split.min_partitions, self.pipeline.split.max_records_per_partition),
+            split=self.pipeline.split,
             isolation_level=source.isolation_level,
             contiguous=source.contiguous,
             identity=self.pipeline.identity,

@@ -26,6 +26,7 @@ from tidegate.core.config.patterns import ends_soon
 from tidegate.core.config.schedules import PRESETS, is_schedule
 from tidegate.core.errors import ConfigError, TidegateError
 from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json
+from tidegate.core.offsets.splitting import check_limits
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
@@ -406,10 +407,23 @@ class Limits:
 
 @dataclass(frozen=True)
 class Split:
-    """How a run is cut into Spark tasks, so that a large partition does not keep one core busy alone."""
+    """How a run is cut into Spark tasks, so that a large partition does not keep one core busy alone.
+
+    Spark does the arithmetic, which is that of `tidegate.core.offsets.splitting.split_ranges`.
+
+    Raises:
+        RequestError: a limit is not a whole number of at least 1.
+    """
 
     min_partitions: int | None = setting(POSITIVE, "about so many tasks at least", None)
     max_records_per_partition: int | None = setting(POSITIVE, "offsets of one task at most", None)
+
+    def __post_init__(self) -> None:
+        check_limits(**self.to_json())
+
+    def to_json(self) -> dict[str, int | None]:
+        """JSON-ready."""
+        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import RequestError
 from tidegate.core.load.receipt import Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, ranges_from_json, ranges_to_json
@@ -20,30 +21,6 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 """Kafka's own words: without or with the records of transactions that are open or were aborted."""
 IDENTITIES = ("origin", "batch")
 """What a row is known by: the record it came from, or, where the transform aggregates, the batch that made it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """How Spark cuts the ranges into tasks, so that one large partition does not keep one core busy alone.
-
-    `min_partitions` is about how many tasks there shall be at least, `max_records_per_partition` the most offsets of one task;
-    None leaves the limit out. What comes of them is Spark's arithmetic, as in `tidegate.core.offsets.splitting.split_ranges`.
-
-    Raises:
-        RequestError: a limit is not a whole number of at least 1.
-    """
-
-    min_partitions: int | None = None
-    max_records_per_partition: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, limit in self.to_json().items():
-            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-                raise RequestError(f"split.{name}: expected a whole number of at least 1, got {limit!r}")
-
-    def to_json(self) -> dict[str, int | None]:
-        """JSON-ready."""
-        return {"min_partitions": self.min_partitions, "max_records_per_partition": self.max_records_per_partition}
 
 
 @dataclass(frozen=True, slots=True)
