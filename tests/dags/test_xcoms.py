@@ -25,14 +25,12 @@ from tidegate.airflow.operators import (
     plan,
     replay,
 )
-from tidegate.airflow.runners.connect import ConnectRunner
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import LoadId, Observed, Receipt
-from tidegate.core.offsets.ranges import TopicPartition, total_count
+from tidegate.core.load.job import LoadResult
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+from tidegate.testing.fakes import FakeBrokers, FakeReader, FakeRunner, MemoryStore
 
 PARTITIONS = 5000
 MOST_BYTES = 4096
@@ -85,17 +83,8 @@ def store() -> MemoryStore:
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeReader) -> None:
-    """Ports in memory, and a Spark that lands what it is asked, one row for each offset."""
+    """Ports in memory."""
     brokers = FakeBrokers({TopicPartition(TOPIC, n): 100 + n % 7 for n in range(PARTITIONS)})
-
-    def land(self: ConnectRunner, job: LoadJob) -> LoadResult:
-        load_id = LoadId(
-            job.pipeline, job.seq, job.run_id, job.ranges, "m:f@1", "attempt", job.topic_ids, job.generation, job.replay
-        )
-        receipt = Receipt(load_id, len(sink.found) + 1, 1, total_count(job.ranges))
-        sink.found.append(receipt)
-        bounds = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges}
-        return LoadResult(receipt, Observed(receipt.rows, receipt.rows, 100 * receipt.rows, bounds), {"write": 0.1})
 
     connection = SimpleNamespace(conn_type="spark_connect", conn_id="c")
     for module in (plan, replay):
@@ -107,7 +96,7 @@ def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeReader)
     monkeypatch.setattr(load, "brokers_of", lambda *_: brokers)
     monkeypatch.setattr(commit, "IcebergReader", lambda: sink)
     monkeypatch.setattr(CommitOperator, "_show_in_group", lambda *_: None)
-    monkeypatch.setattr(ConnectRunner, "run", land)
+    monkeypatch.setattr(load, "ConnectRunner", lambda *_, **__: FakeRunner(sink))
 
 
 def batch(run: Run, *, commit: bool = True) -> Run:

@@ -184,11 +184,11 @@ def test_a_catalog_that_is_away_is_waited_for_without_another_submission(driver:
 
     driver.sink = Away()
     driver.does = driver.lose
-    told: list[str] = []
-    result = driver.runner(patience=Patience(60.0, told.append, sleep=lambda _: None)).run(JOB)
+    lines: list[str] = []
+    result = driver.runner(patience=Patience(60.0, lines.append, sleep=lambda _: None)).run(JOB)
     assert result.receipt == driver.sink.found[0]
     assert len(driver.jobs) == 1
-    assert len(told) == 2
+    assert len(lines) == 2
 
 
 def test_a_runner_that_is_stopped_kills_its_driver(driver: Driver) -> None:

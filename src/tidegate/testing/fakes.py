@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.errors import StateUnavailable, TopicNotFound
 from tidegate.core.events import Committed, Replayed
+from tidegate.core.load.answer import answer_by_receipt
 from tidegate.core.load.cutting import Box
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.schedule.plan import Watermarks
 
 
@@ -125,6 +127,44 @@ class FakeReader:
     def files(self, table: str, *, by_batch: bool = False) -> list[Box]:  # noqa: ARG002 - there is one table
         """What a test says."""
         return self.boxes
+
+
+@dataclass
+class FakeRunner:
+    """A Spark whose transforms make one row of each offset, of 100 bytes, and whose commits are a `FakeReader`'s receipts."""
+
+    sink: FakeReader = field(default_factory=FakeReader)
+    lost: int = 0
+    stopped: int = 0
+
+    def run(self, job: LoadJob) -> LoadResult:
+        """As the port."""
+        receipts = self.sink.receipts(job.table, job.pipeline)
+        if landed := answer_by_receipt(replace(job, attempt=None), receipts, {"lookup": 0.1}):
+            return landed
+        attempt = job.attempt or f"attempt {len(self.sink.found) + 1}"
+        load = LoadId(
+            job.pipeline,
+            job.seq,
+            job.run_id,
+            job.ranges,
+            f"{job.transform}@1",
+            attempt,
+            job.topic_ids,
+            job.generation,
+            job.replay,
+            job.batch_replaced,
+            job.others,
+        )
+        rows = total_count(job.ranges)
+        receipt = Receipt(load, len(self.sink.found) + 1, 1, rows)
+        self.sink.found.append(receipt)
+        first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges if r.count}
+        return LoadResult(receipt, Observed(rows, rows, 100 * rows, first_last), {"write": 0.1})
+
+    def stop(self) -> None:
+        """Counted."""
+        self.stopped += 1
 
 
 @dataclass

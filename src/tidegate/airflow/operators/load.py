@@ -123,7 +123,7 @@ class SparkLoad(Patient, SparkSubmitOperator):
 
     def _runner_of(self, connection: Connection, context: Context, patience: Patience) -> JobRunner:
         if connection.conn_type == "spark_connect":
-            return ConnectRunner(self.pipeline.spark.connection, spark_jobs=self.spark_jobs, patience=patience, log=self.log)
+            return ConnectRunner(self._connect_url, spark_jobs=self.spark_jobs, patience=patience, log=self.log)
         if connection.conn_type == "spark":
             return SubmitRunner(
                 lambda arguments, files: self._submit(context, arguments, files),
@@ -144,6 +144,12 @@ class SparkLoad(Patient, SparkSubmitOperator):
             self.log.warning("Spark was lost %d times under this load; a job that ends its server is not run on", runner.lost)
             return False
         return is_away(error)
+
+    def _connect_url(self) -> str:
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook  # noqa: PLC0415 - only on this way
+
+        url: str = SparkConnectHook(self.pipeline.spark.connection).get_connection_url()
+        return url
 
     def _submit(self, context: Context, arguments: list[str], files: str | None) -> None:
         self._hook = None  # the one of an earlier submission has that one's arguments

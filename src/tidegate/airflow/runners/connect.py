@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class ConnectRunner:
-    """The `JobRunner` port over a connection of type `spark_connect`. Each job has a session of its own.
+    """The `JobRunner` port over a Spark Connect server. Each job has a session of its own.
 
     Args:
-        connection: the id of the connection.
+        url: returns `sc://host:port`, with parameters after `/;`; asked for each job, since the server may have moved.
         spark_jobs: the folder that transforms are imported from.
         patience: of the task, which waits for the server; it learns here that the server answers.
         log: of the task.
     """
 
-    def __init__(self, connection: str, *, spark_jobs: Path, patience: Patience, log: Any) -> None:
-        self._connection = connection
+    def __init__(self, url: Callable[[], str], *, spark_jobs: Path, patience: Patience, log: Any) -> None:
+        self._url = url
         self._spark_jobs = spark_jobs
         self._patience = patience
         self._log = log
@@ -33,12 +34,10 @@ class ConnectRunner:
 
     def run(self, job: LoadJob) -> LoadResult:
         """As the port."""
-        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook  # noqa: PLC0415 - only on this way
-
         from tidegate.spark.load import load_range  # noqa: PLC0415 - only a load needs Spark's client
         from tidegate.spark.session import connect  # noqa: PLC0415
 
-        url = SparkConnectHook(self._connection).get_connection_url()
+        url = self._url()
         self._log.info("opening a session of Spark Connect, %s", url.partition("/;")[0])
         try:
             with connect(url, name=f"tidegate-{job.pipeline}-{job.seq}") as self._session:
