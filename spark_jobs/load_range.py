@@ -4,6 +4,9 @@
 
 The order may hold the brokers' credentials: it is never printed, and the answer is readable by its owner only. The answer is
 a `LoadResult`, or `{"error": …}` with a `TidegateError`; it appears whole or not at all. Exit code 0 only for a result.
+
+On another machine than spark-submit's, the order is where spark-submit copies its `--files`: in the working directory. The
+answer cannot be written then, and whoever ordered the load finds its receipt in the table.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ from tidegate.spark.redaction import REDACTION, with_ours
 def main(arguments: list[str] | None = None) -> int:
     """Load what `--job` orders, answer in `--result`; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--job", type=Path, required=True, help="LoadJob as JSON")
+    parser.add_argument(
+        "--job", type=Path, required=True, help="LoadJob as JSON; or a file of its name in the working directory"
+    )
     parser.add_argument("--result", type=Path, required=True, help="where the answer goes")
     files = parser.parse_args(arguments)
     try:
@@ -72,8 +77,9 @@ def read_job(file: Path) -> LoadJob:
         RequestError: there is no such file, or it holds no JSON.
         StateCorrupt: the JSON is no order.
     """
+    copied = Path(file.name)  # by `--files`
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = json.loads((file if file.exists() else copied).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RequestError(
             f"the job file {file} cannot be read ({type(error).__name__})",
@@ -83,13 +89,16 @@ def read_job(file: Path) -> LoadJob:
 
 
 def write_answer(file: Path, answer: dict[str, Any]) -> None:
-    """The answer as JSON, mode 0600: complete under its name, or not there."""
+    """The answer as JSON, mode 0600: complete under its name, or not there. Where it cannot be written, that is printed."""
     unfinished = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
-        json.dump(answer, out, sort_keys=True)
-        out.flush()
-        os.fsync(out.fileno())
-    unfinished.replace(file)
+    try:
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+            json.dump(answer, out, sort_keys=True)
+            out.flush()
+            os.fsync(out.fileno())
+        unfinished.replace(file)
+    except OSError as error:
+        say(f"the answer cannot be written to {file} ({type(error).__name__}); the receipt of a commit is in the table")
 
 
 def say(line: str) -> None:

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.stream import TRANSFORM, fill
-from tidegate.core.load.job import LoadJob, Split
+from tidegate.core.config.pipeline import Split
+from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local import Platform
 from tidegate.spark.load import load_range

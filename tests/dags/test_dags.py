@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidegate.airflow.dag_factory import _validate, pipeline_dag, replay_dag
-from tidegate.airflow.operators import LoadOperator, _interval, _request
-from tidegate.airflow.replay_operators import LoadChunkOperator
+from tidegate.airflow.operators import LoadChunkOperator, LoadOperator
+from tidegate.airflow.operators.plan import _interval, _request
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
@@ -347,7 +347,7 @@ def test_chunks_wait_for_their_turn_and_the_first_never_does(monkeypatch: pytest
     def sleep(_: float) -> None:
         raise Waits
 
-    monkeypatch.setattr("tidegate.airflow.replay_operators.time.sleep", sleep)
+    monkeypatch.setattr("tidegate.airflow.operators.replay.time.sleep", sleep)
 
     def waits(place: int, states: list[str], parallel: int | None) -> bool:
         found = {"r": {f"load_{n}": state for n, state in enumerate(states)}}

@@ -188,7 +188,7 @@ def test_a_note_that_cannot_be_written_fails_no_run(session: Session, monkeypatc
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("the database is away")
 
-    monkeypatch.setattr(notes, "_Left", fail)
+    monkeypatch.setattr(notes, "_Tasks", fail)
     assert run.end() is None
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.airflow import operators
-from tidegate.airflow.operators import timing_of
+from tidegate.airflow.operators import commit
+from tidegate.airflow.operators.commit import timing_of
 from tidegate.core.load.job import LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange
@@ -31,7 +31,7 @@ LOADED = LoadResult(
 
 @pytest.fixture(autouse=True)
 def _ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "now_ms", lambda: STARTED_MS + 4000)
+    monkeypatch.setattr(commit, "now_ms", lambda: STARTED_MS + 4000)
 
 
 def timing(result: LoadResult = LOADED, **changes: Any) -> BatchTiming | None:

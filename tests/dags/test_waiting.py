@@ -13,7 +13,8 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.sdk.exceptions import AirflowException
 
-import tidegate.airflow.operators
+import tidegate.airflow.operators.load
+import tidegate.airflow.operators.plan
 import tidegate.airflow.retries
 import tidegate.spark.load
 import tidegate.spark.session
@@ -72,7 +73,7 @@ class Spark:
         monkeypatch.setattr(SparkConnectHook, "__init__", lambda *_: None)
         monkeypatch.setattr(SparkConnectHook, "get_connection_url", lambda _: "sc://here")
         found = SimpleNamespace(conn_type="spark_connect", conn_id="c")
-        monkeypatch.setattr(tidegate.airflow.operators, "get_connection", lambda *_, **__: found)
+        monkeypatch.setattr(tidegate.airflow.operators.load, "get_connection", lambda *_, **__: found)
 
 
 def load(**changes: Any) -> LoadOperator:
@@ -157,9 +158,9 @@ def test_a_plan_waits_for_its_brokers_and_its_catalog(monkeypatch: pytest.Monkey
         return Skip("nothing new")
 
     clock = iter((1, 2, 3))
-    monkeypatch.setattr(tidegate.airflow.operators, "plan_batch", plan)
-    monkeypatch.setattr(tidegate.airflow.operators, "ports_of", lambda *_: {})
-    monkeypatch.setattr(tidegate.airflow.operators, "now_ms", lambda: next(clock))
+    monkeypatch.setattr(tidegate.airflow.operators.plan, "plan_batch", plan)
+    monkeypatch.setattr(tidegate.airflow.operators.plan, "ports_of", lambda *_: {})
+    monkeypatch.setattr(tidegate.airflow.operators.plan, "now_ms", lambda: next(clock))
     task = PlanOperator(task_id="plan", pipeline=pipeline())
     run = SimpleNamespace(run_type="manual", clear_number=0)
     context: Any = {"dag_run": run, "run_id": "r", "params": {}, "ti": SimpleNamespace(xcom_push=lambda **_: None)}

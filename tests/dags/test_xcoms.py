@@ -13,16 +13,24 @@ import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tidegate.airflow import operators, replay_operators
-from tidegate.airflow.operators import CommitOperator, LoadOperator, PlanOperator, SparkLoad
-from tidegate.airflow.replay_operators import LoadChunkOperator, PlanReplayOperator, VerifyReplayOperator
+from tidegate.airflow.operators import (
+    CommitOperator,
+    LoadChunkOperator,
+    LoadOperator,
+    PlanOperator,
+    PlanReplayOperator,
+    VerifyReplayOperator,
+    commit,
+    load,
+    plan,
+    replay,
+)
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import LoadId, Observed, Receipt
-from tidegate.core.offsets.ranges import TopicPartition, total_count
+from tidegate.core.load.job import LoadResult
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+from tidegate.testing.fakes import FakeBrokers, FakeReader, FakeRunner, MemoryStore
 
 PARTITIONS = 5000
 MOST_BYTES = 4096
@@ -75,28 +83,20 @@ def store() -> MemoryStore:
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeReader) -> None:
-    """Ports in memory, and a Spark that lands what it is asked, one row for each offset."""
+    """Ports in memory."""
     brokers = FakeBrokers({TopicPartition(TOPIC, n): 100 + n % 7 for n in range(PARTITIONS)})
 
-    def land(self: SparkLoad, job: LoadJob, *_: Any) -> LoadResult:
-        load = LoadId(
-            job.pipeline, job.seq, job.run_id, job.ranges, "m:f@1", "attempt", job.topic_ids, job.generation, job.replay
-        )
-        receipt = Receipt(load, len(sink.found) + 1, 1, total_count(job.ranges))
-        sink.found.append(receipt)
-        bounds = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges}
-        return LoadResult(receipt, Observed(receipt.rows, receipt.rows, 100 * receipt.rows, bounds), {"write": 0.1})
-
-    found = SimpleNamespace(conn_type="spark_connect", conn_id="c")
-    for module in (operators, replay_operators):
+    connection = SimpleNamespace(conn_type="spark_connect", conn_id="c")
+    for module in (plan, replay):
         monkeypatch.setattr(module, "ports_of", lambda *_: {"store": store, "brokers": brokers, "sink": sink})
+    for module in (load, commit, replay):
         monkeypatch.setattr(module, "VariableStore", lambda: store)
-    monkeypatch.setattr(operators, "get_connection", lambda *_, **__: found)
-    monkeypatch.setattr(operators, "kafka_settings", lambda *_: {})
-    monkeypatch.setattr(operators, "brokers_of", lambda *_: brokers)
-    monkeypatch.setattr(operators, "IcebergReader", lambda: sink)
-    monkeypatch.setattr(CommitOperator, "_tell_brokers", lambda *_: None)
-    monkeypatch.setattr(SparkLoad, "_through_connect", land)
+    monkeypatch.setattr(load, "get_connection", lambda *_, **__: connection)
+    monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
+    monkeypatch.setattr(load, "brokers_of", lambda *_: brokers)
+    monkeypatch.setattr(commit, "IcebergReader", lambda: sink)
+    monkeypatch.setattr(CommitOperator, "_show_in_group", lambda *_: None)
+    monkeypatch.setattr(load, "ConnectRunner", lambda *_, **__: FakeRunner(sink))
 
 
 def batch(run: Run, *, commit: bool = True) -> Run:
@@ -108,7 +108,7 @@ def batch(run: Run, *, commit: bool = True) -> Run:
     return run
 
 
-def replay(run: Run) -> Run:
+def replayed(run: Run) -> Run:
     """A run of the pipeline's replay."""
     for chunk in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
         run.execute(LoadChunkOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
@@ -135,7 +135,7 @@ def test_a_batch_of_thousands_of_partitions_hands_on_little(store: MemoryStore) 
 def test_a_replay_of_thousands_of_partitions_hands_on_little() -> None:
     """Dry or in earnest; only the list of chunks grows, with the chunks."""
     batch(Run("r1"))
-    run = replay(Run("r2", {"batches": "1"}))
+    run = replayed(Run("r2", {"batches": "1"}))
     assert run.largest() < MOST_BYTES, {key: len(value) for key, value in run.xcoms.items()}
     dry = Run("r3", {"batches": "1", "dry_run": True})
     with pytest.raises(AirflowSkipException):
@@ -149,10 +149,10 @@ def test_a_replay_of_thousands_of_partitions_hands_on_little() -> None:
 def test_a_replay_emits_an_event_of_the_pipelines_table_and_a_trial_none() -> None:
     """Whoever is scheduled on the asset sees that rows changed; nobody is scheduled on a trial."""
     batch(Run("r1"))
-    event = json.loads(replay(Run("r2", {"batches": "1"})).events[TABLE])
+    event = json.loads(replayed(Run("r2", {"batches": "1"})).events[TABLE])
     assert (event["pipeline"], event["run_id"], event["chunks"]) == ("p", "r2", 1)
     assert event["rows"] == event["offsets"] > PARTITIONS
-    assert replay(Run("r3", {"batches": "1", "table": f"{TABLE}_trial"})).events == {}
+    assert replayed(Run("r3", {"batches": "1", "table": f"{TABLE}_trial"})).events == {}
     verify = VerifyReplayOperator(task_id="verify", pipeline=PIPELINE)
     assert verify.outlets == [AssetAlias(name="p__replay")]
 
@@ -161,7 +161,7 @@ def test_a_commit_takes_the_answer_of_a_load_before_the_upgrade(
     store: MemoryStore, sink: FakeReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run may be between its load and its commit meanwhile; its XCom holds the whole answer."""
-    monkeypatch.setattr(operators, "brief", LoadResult.to_json)
+    monkeypatch.setattr(load, "brief", LoadResult.to_json)
     run = batch(Run("r1"), commit=False)
     assert len(run.xcoms["load", "return_value"]) > 100_000
     sink.found.clear()

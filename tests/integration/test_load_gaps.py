@@ -16,8 +16,9 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from tests import topics
+from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import ReceiptMismatch
-from tidegate.core.load.job import LoadJob, LoadResult, Split
+from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Observed
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.splitting import split_ranges

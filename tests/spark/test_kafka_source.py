@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import RequestError
-from tidegate.core.load.job import Split
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark.kafka_source import read_ranges
 

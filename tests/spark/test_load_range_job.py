@@ -56,3 +56,16 @@ def test_what_is_printed_holds_no_secret(
     said = capsys.readouterr()
     assert "batch 0 of orders: 5 offsets to lake.a.b by a:b" in said.out
     assert "hush" not in said.out + said.err + answer.read_text()
+
+
+def test_a_driver_elsewhere_reads_the_copy_of_its_order_and_goes_on_without_an_answer(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spark-submit copies the order into the working directory; the folder of the task is not there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.json").write_text("{}")
+    gone = tmp_path / "gone"
+    assert script.main(["--job", str(gone / "job.json"), "--result", str(gone / "result.json")]) == 1
+    said = capsys.readouterr().out
+    assert "failed: StateCorrupt" in said
+    assert f"the answer cannot be written to {gone / 'result.json'} (FileNotFoundError)" in said

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from tidegate.core.errors import ReceiptMismatch, StateCorrupt
-from tidegate.core.load.answer import brief, whole
-from tidegate.core.load.job import LoadResult
+from tidegate.core.load.answer import answer_by_receipt, brief, whole
+from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.saved_range import SavedRange
@@ -68,3 +69,43 @@ def test_what_is_no_answer_is_refused() -> None:
     """With what to do."""
     with pytest.raises(StateCorrupt, match="Clear the run's load task"):
         whole({"receipt": {}}, saved(), nothing)
+
+
+JOB = LoadJob("p", 3, "run", ranges(2), "m:f", "lake.a.b", {}, attempt="mine")
+TOOK = {"submit": 4.5}
+
+
+def receipt(snapshot: int, attempt: str, *, seq: int = 3, until: int = 1_000_000, replay: str | None = None) -> Receipt:
+    return Receipt(LoadId("p", seq, "run", ranges(2, until), "m:f@1", attempt, replay=replay), snapshot, snapshot, 5)
+
+
+def test_an_answer_that_was_lost_is_the_receipt_of_its_attempt() -> None:
+    """Others of the same batch may lie before and behind it. What the job observed is unknown, and not made up."""
+    receipts = [receipt(1, "before"), receipt(2, "mine"), receipt(3, "after")]
+    for job in (JOB, replace(JOB, redo=True)):
+        assert answer_by_receipt(job, receipts, TOOK) == LoadResult(receipts[1], Observed(None, None), TOOK)
+
+
+def test_a_job_that_wrote_nothing_found_the_newest_receipt_that_covers_its_ranges() -> None:
+    """Unless it was to write in any case: then its answer is not in the table."""
+    receipts = [receipt(1, "first"), receipt(2, "second"), receipt(3, "short", until=9)]
+    answer = answer_by_receipt(JOB, receipts, TOOK)
+    assert answer == LoadResult(receipts[1], Observed(None, None), TOOK, landed_before=True)
+    assert answer_by_receipt(replace(JOB, redo=True), receipts, TOOK) is None
+
+
+@pytest.mark.parametrize(
+    "other", [receipt(1, "mine", seq=4), receipt(1, "mine", replay="again"), receipt(1, "mine", until=999_999)]
+)
+def test_no_receipt_of_another_batch_replay_or_range_is_an_answer(other: Receipt) -> None:
+    """Whatever its attempt is called."""
+    assert answer_by_receipt(JOB, [other], TOOK) is None
+
+
+def test_an_answer_by_receipt_reaches_the_commit_as_any_other() -> None:
+    """Nothing is known of what was read, so nothing is learned from it."""
+    result = answer_by_receipt(JOB, [receipt(1, "mine")], TOOK)
+    assert result is not None
+    handed_on = whole(json.loads(json.dumps(brief(result))), replace(saved(), topic_ids={}), nothing)
+    assert handed_on == result
+    assert handed_on.observed.record_bytes is None

@@ -174,12 +174,12 @@ def test_the_image_owns_the_volumes_it_writes() -> None:
     assert written <= set(made[1].split())
 
 
-def test_the_exchange_folder_is_the_shared_volume() -> None:
-    """Where spark-submit's orders and answers go."""
-    folder = re.search(r"TIDEGATE_EXCHANGE_DIR=(\S+)", DOCKERFILE)
-    assert folder is not None
-    for name in ("airflow-scheduler", "spark-worker"):
-        assert {m["source"]: m["target"] for m in SERVICES[name]["volumes"]}["exchange"] == folder[1]
+def test_spark_submit_shares_no_folder_with_the_workers_but_code_and_tables() -> None:
+    """Its driver runs where the task does, so the job's file, which holds credentials, stays there."""
+    volumes = [{m["source"] for m in SERVICES[name]["volumes"]} for name in ("airflow-scheduler", "spark-worker")]
+    assert volumes[0] & volumes[1] == {"./spark_jobs", "lake"}
+    connection = json.loads(SERVICES["airflow-scheduler"]["environment"]["AIRFLOW_CONN_SPARK_DEFAULT"])
+    assert "deploy-mode" not in connection.get("extra", {})
 
 
 def test_the_image_is_built_of_what_is_there() -> None:

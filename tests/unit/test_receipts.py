@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import RequestError, StateCorrupt
-from tidegate.core.load.job import LoadJob, LoadResult, Split
+from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.cursor import Positions
@@ -88,7 +89,13 @@ def test_json_brings_orders_and_answers_back() -> None:
         result = LoadResult(RECEIPT, observed, {"write": 0.5})
         assert LoadResult.from_json(json.loads(json.dumps(result.to_json()))) == result
     full = replace(JOB, redo=True, split=Split(4), isolation_level="read_uncommitted", contiguous=True, shared_with=("q", "r"))
-    for job in (JOB, full, replace(JOB, identity="batch"), replace(JOB, identity="batch", replay="again", batch=7)):
+    for job in (
+        JOB,
+        full,
+        replace(JOB, identity="batch"),
+        replace(JOB, identity="batch", replay="again", batch=7),
+        replace(JOB, attempt="a"),
+    ):
         assert LoadJob.from_json(json.loads(json.dumps(job.to_json()))) == job
     assert Receipt.from_json(RECEIPT.to_json()) == RECEIPT
 
@@ -96,7 +103,7 @@ def test_json_brings_orders_and_answers_back() -> None:
 def test_what_an_older_version_wrote_is_read_with_defaults() -> None:
     """Orders and answers without the later fields stay readable."""
     order = JOB.to_json()
-    for later in ("split", "isolation_level", "contiguous", "identity", "batch", "shared_with"):
+    for later in ("split", "isolation_level", "contiguous", "identity", "batch", "shared_with", "attempt"):
         del order[later]
     assert LoadJob.from_json(order) == JOB
     answer = LoadResult(RECEIPT, Observed(15, 15, 7, {}), {}).to_json()
@@ -107,7 +114,7 @@ def test_what_an_older_version_wrote_is_read_with_defaults() -> None:
 @pytest.mark.parametrize("limits", [{"min_partitions": 0}, {"max_records_per_partition": -1}, {"min_partitions": True}])
 def test_a_split_is_by_whole_positive_numbers(limits: dict[str, int]) -> None:
     """Nonsense is refused where it is made, and in a file."""
-    with pytest.raises(RequestError, match="whole number"):
+    with pytest.raises(RequestError, match="positive integer"):
         Split(**limits)
     with pytest.raises(StateCorrupt):
         LoadJob.from_json({**JOB.to_json(), "split": limits})

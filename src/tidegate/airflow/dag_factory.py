@@ -17,9 +17,15 @@ import yaml
 from airflow.sdk import DAG, Param
 
 from tidegate.airflow import failures, pools
-from tidegate.airflow.operators import CommitOperator, LoadOperator, PlanOperator
+from tidegate.airflow.operators import (
+    CommitOperator,
+    LoadChunkOperator,
+    LoadOperator,
+    PlanOperator,
+    PlanReplayOperator,
+    VerifyReplayOperator,
+)
 from tidegate.airflow.replay_form import replay_params, replay_slots
-from tidegate.airflow.replay_operators import LoadChunkOperator, PlanReplayOperator, VerifyReplayOperator
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import ConfigError

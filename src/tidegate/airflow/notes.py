@@ -57,9 +57,9 @@ def write_note(dag_run: DagRun, msg: str) -> None:
         session = object_session(dag_run)
         if session is None or _is_a_persons(dag_run) or pools.declared_by(dag_run, session) is None:
             return
-        left = _Left(dag_run, session)
-        failed = left.failure(timed_out=msg == "timed_out") if dag_run.state == "failed" else None
-        text = run_notes.note(left.by("plan", XCOM_KEY), failed)
+        tasks = _Tasks(dag_run, session)
+        failed = tasks.failure(timed_out=msg == "timed_out") if dag_run.state == "failed" else None
+        text = run_notes.note(tasks.xcom("plan", XCOM_KEY), failed)
         if text is not None and text != dag_run.note:
             dag_run.note = text
     except Exception:
@@ -72,18 +72,18 @@ def _is_a_persons(dag_run: DagRun) -> bool:
     return written is not None and bool(written.content) and written.user_id is not None
 
 
-class _Left:
-    """What the tasks of a run left: their states and XComs."""
+class _Tasks:
+    """The states and XComs of a run's tasks."""
 
     def __init__(self, dag_run: DagRun, session: Session) -> None:
         self._run = dag_run
         self._session = session
 
-    def by(self, task_id: str, key: str, map_index: int = -1) -> Any:
+    def xcom(self, task_id: str, key: str, map_index: int = -1) -> Any:
         """A task's XCom; None where there is none."""
         from airflow.models.xcom import XComModel  # noqa: PLC0415 - as above
 
-        found = self._session.scalars(
+        newest = self._session.scalars(
             XComModel.get_many(
                 run_id=self._run.run_id,
                 key=key,
@@ -93,10 +93,10 @@ class _Left:
                 limit=1,
             )
         ).first()
-        return None if found is None else XComModel.deserialize_value(found)
+        return None if newest is None else XComModel.deserialize_value(newest)
 
     def failure(self, *, timed_out: bool) -> str:
-        """What failed first, the fix, and what the next run does."""
+        """What failed first, how to fix it, and what the next run does."""
         from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415 - as above
         from sqlalchemy import select  # noqa: PLC0415
 
@@ -107,11 +107,11 @@ class _Left:
         ends = "skipped" if timed_out else "failed"
         ended = sorted((t for t in tasks if t.state == ends), key=lambda t: (order.get(t.task_id, 2), t.map_index))
         is_replay = any(t.task_id == "verify" for t in tasks)
-        plan = self.by("plan", "replay") if is_replay else self.by("plan", "return_value")
+        plan = self.xcom("plan", "replay") if is_replay else self.xcom("plan", "return_value")
         if not ended:
             return f"{run_notes.FAILED}no task of its own. {run_notes.next_run('', plan, is_replay=is_replay)}"
         first = ended[0]
-        where = first.task_id if first.map_index < 0 else f"{first.task_id}[{first.map_index}]"
-        error = self.by(first.task_id, failures.XCOM_KEY, first.map_index)
-        then = run_notes.next_run(first.task_id, plan, is_replay=is_replay)
-        return run_notes.failure(where, error, then, timed_out=timed_out)
+        name = first.task_id if first.map_index < 0 else f"{first.task_id}[{first.map_index}]"
+        error = self.xcom(first.task_id, failures.XCOM_KEY, first.map_index)
+        next_run = run_notes.next_run(first.task_id, plan, is_replay=is_replay)
+        return run_notes.failure(name, error, next_run, timed_out=timed_out)

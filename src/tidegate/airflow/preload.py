@@ -26,7 +26,6 @@ TASKS = (
     "pyspark.sql.connect.functions",
     "pyspark.sql.connect.observation",
     "tidegate.airflow.operators",
-    "tidegate.airflow.replay_operators",
     "tidegate.spark.load",
     "tidegate.spark.session",
 )

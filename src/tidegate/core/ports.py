@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tidegate.core.audit.table import TableHistory
+from tidegate.core.events import Committed, Replayed
 from tidegate.core.load.cutting import Box
+from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
@@ -92,3 +94,33 @@ class SinkReader(Protocol):
 
         Raises StateCorrupt: a receipt of the pipeline cannot be read.
         """
+
+
+class JobRunner(Protocol):
+    """What runs the Spark job of a load, one job at a time."""
+
+    @property
+    def lost(self) -> int:
+        """How many jobs of this runner have lost the server that ran them, so that the job itself may be what ends it."""
+
+    def run(self, job: LoadJob) -> LoadResult:
+        """Run the job to its end. It may be run again, whatever became of it: it looks for its receipt first.
+
+        Raises:
+            SparkUnavailable: there is no Spark, or it was lost with the job.
+            SparkJobFailed: the job failed, or ended without an answer and without a receipt.
+            TidegateError: what the job itself raised; see `tidegate.spark.load.load_range`.
+        """
+
+    def stop(self) -> None:
+        """End the job that is running, if there is one: its `run` then fails. May be called by the handler of a signal."""
+
+
+class Events(Protocol):
+    """Who is told when rows of a pipeline's table have changed. An event may come twice, when its task is run again."""
+
+    def committed(self, event: Committed) -> None:
+        """A batch was committed."""
+
+    def replayed(self, event: Replayed) -> None:
+        """A replay was verified."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import RequestError
-from tidegate.core.load.job import Split
 from tidegate.core.offsets.ranges import OffsetRange, from_offsets, offsets_to_json, until_offsets
 
 DEFAULTS = {

@@ -94,7 +94,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
             job.run_id,
             job.ranges,
             transform.identity,
-            str(uuid.uuid4()),
+            job.attempt or str(uuid.uuid4()),
             job.topic_ids,
             job.generation,
             job.replay,

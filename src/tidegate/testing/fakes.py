@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.patterns import topic_filter
 from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, StateUnavailable, TopicNotFound
+from tidegate.core.events import Committed, Replayed
+from tidegate.core.load.answer import answer_by_receipt
 from tidegate.core.load.cutting import Box
-from tidegate.core.load.receipt import KEPT, Receipt
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.receipt import KEPT, LoadId, Observed, Receipt
 from tidegate.core.offsets.isolation import IsolationLevel
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks
 
 
@@ -175,3 +178,56 @@ class FakeReader:
     def _answer(self, table: str) -> None:
         if self.away:
             raise SinkUnavailable(f"the catalog of {table} does not answer")
+
+
+@dataclass
+class FakeRunner:
+    """A Spark whose transforms make one row of each offset, of 100 bytes, and whose commits are a `FakeReader`'s receipts."""
+
+    sink: FakeReader = field(default_factory=FakeReader)
+    lost: int = 0
+    stopped: int = 0
+
+    def run(self, job: LoadJob) -> LoadResult:
+        """As the port."""
+        receipts = self.sink.receipts(job.table, job.pipeline)
+        if landed := answer_by_receipt(replace(job, attempt=None), receipts, {"lookup": 0.1}):
+            return landed
+        attempt = job.attempt or f"attempt {len(self.sink.found) + 1}"
+        load = LoadId(
+            job.pipeline,
+            job.seq,
+            job.run_id,
+            job.ranges,
+            f"{job.transform}@1",
+            attempt,
+            job.topic_ids,
+            job.generation,
+            job.replay,
+            job.batch_replaced,
+            job.others,
+        )
+        rows = total_count(job.ranges)
+        receipt = Receipt(load, len(self.sink.found) + 1, 1, rows)
+        self.sink.found.append(receipt)
+        first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges if r.count}
+        return LoadResult(receipt, Observed(rows, rows, 100 * rows, first_last), {"write": 0.1})
+
+    def stop(self) -> None:
+        """Counted."""
+        self.stopped += 1
+
+
+@dataclass
+class MemoryEvents:
+    """What happened, in order."""
+
+    happened: list[Committed | Replayed] = field(default_factory=list)
+
+    def committed(self, event: Committed) -> None:
+        """As the port."""
+        self.happened.append(event)
+
+    def replayed(self, event: Replayed) -> None:
+        """As the port."""
+        self.happened.append(event)

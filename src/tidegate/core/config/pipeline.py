@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar, Literal
 
 from tidegate.core.config import values
@@ -19,6 +19,7 @@ from tidegate.core.config.rules import FLAG, choice
 from tidegate.core.config.sinks import ICEBERG, FitsSink, SinkKind
 from tidegate.core.config.times import Start
 from tidegate.core.offsets.isolation import IsolationLevel
+from tidegate.core.offsets.splitting import check_limits
 
 OnDeleted = Literal["stop", "retire"]
 Identity = Literal["origin", "batch"]
@@ -119,10 +120,24 @@ class Limits:
 
 @dataclass(frozen=True)
 class Split:
-    """How a batch is cut into Spark tasks, so that a large partition does not keep one core busy alone."""
+    """How a run is cut into Spark tasks, so that a large partition does not keep one core busy alone.
+
+    Spark does the arithmetic, which is that of `tidegate.core.offsets.splitting.split_ranges`.
+
+    Raises:
+        RequestError: a limit is not a whole number of at least 1.
+    """
 
     min_partitions: int | None = setting(values.POSITIVE, "Minimum number of Spark tasks of a load, approximately.", None)
     max_records_per_partition: int | None = setting(values.POSITIVE, "Most offsets of one Spark task.", None)
+
+    def __post_init__(self) -> None:
+        check_limits(**self.to_json())
+
+    def to_json(self) -> dict[str, int | None]:
+        """JSON-ready."""
+        limits: dict[str, int | None] = asdict(self)
+        return limits
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 An XCom is a row of Airflow's database, so the answer leaves out what grows with the partitions: the receipt's ranges and topic
 ids, and the observed bounds. A digest stands for ranges and ids. Where it equals the digest of the saved range, they are those
 of the saved range; where it does not, the receipt is read again from the table. Either way the commit judges a whole receipt.
+
+An answer that never reached its task is made again of the receipts in the table.
 """
 
 from __future__ import annotations
@@ -13,11 +15,33 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tidegate.core.errors import ReceiptMismatch
-from tidegate.core.load.job import LoadResult
-from tidegate.core.load.receipt import Observed, Receipt
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.receipt import Observed, Receipt, task_properties
 from tidegate.core.offsets.ranges import OffsetRange, ranges_to_json, total_count
 from tidegate.core.state.codec import Shape
 from tidegate.core.state.saved_range import SavedRange
+
+
+def answer_by_receipt(job: LoadJob, receipts: Sequence[Receipt], seconds: Mapping[str, float]) -> LoadResult | None:
+    """The answer of a job that succeeded, and whose own answer is lost; None where no receipt can be the job's.
+
+    It is the receipt of the job's attempt. A job that finds its batch in the table writes nothing, so without one it is the
+    newest earlier receipt that covers the ranges, unless the job was to write in any case. Only for a job that succeeded: it
+    has judged its commit, which nobody can do without what it observed.
+
+    Args:
+        job: what was run, with its `attempt`.
+        receipts: of the job's pipeline, in the job's table; the oldest commit first.
+        seconds: how long the job took, by phase.
+    """
+    task = task_properties(job.pipeline, job.seq, job.replay)
+    covering = [r for r in receipts if r.load.task == task and r.covers(job.ranges)]
+    own = [r for r in covering if r.load.attempt == job.attempt]
+    if own:
+        return LoadResult(own[-1], Observed(None, None), seconds)
+    if covering and not job.redo:
+        return LoadResult(covering[-1], Observed(None, None), seconds, landed_before=True)
+    return None
 
 
 def brief(result: LoadResult) -> dict[str, Any]:
@@ -31,35 +55,35 @@ def brief(result: LoadResult) -> dict[str, Any]:
     }
 
 
-def whole(told: Mapping[str, Any], saved: SavedRange, find: Callable[[int], Receipt | None]) -> LoadResult:
+def whole(answer: Mapping[str, Any], saved: SavedRange, find: Callable[[int], Receipt | None]) -> LoadResult:
     """The answer that `brief` was made of, without the observed bounds; also one that was handed on whole, as once was usual.
 
     Args:
-        told: the XCom.
+        answer: the XCom.
         saved: what was to be loaded.
-        find: the receipt of a snapshot, read from the table; None where the table does not stand on it.
+        find: the receipt of a snapshot, read from the table; None where the snapshot is not part of the table's current state.
 
     Raises:
         ReceiptMismatch: the receipt is of other ranges, and not in the table any more.
         StateCorrupt: the XCom is not a load's answer.
     """
     with Shape("a load's answer cannot be read", "Clear the run's load task"):
-        receipt = told["receipt"]
+        receipt = answer["receipt"]
         if "ranges" in receipt:
-            return LoadResult.from_json(told)
+            return LoadResult.from_json(answer)
         if receipt["digest"] == _digest(saved.to_load, saved.topic_ids):
-            ours = {"ranges": ranges_to_json(saved.to_load), "topic_ids": dict(saved.topic_ids)}
-            return LoadResult.from_json({**told, "receipt": {**receipt, **ours}})
-        observed, seconds, before = Observed.from_json(told["observed"]), told["seconds"], told["landed_before"]
+            left_out = {"ranges": ranges_to_json(saved.to_load), "topic_ids": dict(saved.topic_ids)}
+            return LoadResult.from_json({**answer, "receipt": {**receipt, **left_out}})
+        observed, seconds, before = Observed.from_json(answer["observed"]), answer["seconds"], answer["landed_before"]
         snapshot = receipt["snapshot"]
-    found = find(snapshot)
-    if found is None:
+    in_table = find(snapshot)
+    if in_table is None:
         raise ReceiptMismatch(
             f"the table does not hold the receipt of snapshot {snapshot}, which the load of batch {saved.seq} found",
             fix="Clear the run's load task",
             snapshot=snapshot,
         )
-    return LoadResult(found, observed, seconds, before)
+    return LoadResult(in_table, observed, seconds, before)
 
 
 def _digest(ranges: Sequence[OffsetRange], topic_ids: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import RequestError
 from tidegate.core.load.receipt import Observed, Receipt
 from tidegate.core.offsets.isolation import ISOLATION_LEVELS
@@ -19,30 +20,6 @@ from tidegate.core.state.cursor import Positions
 
 IDENTITIES = ("origin", "batch")
 """What a row is known by: the record it came from, or, where the transform aggregates, the batch that made it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """How Spark cuts the ranges into tasks, so that one large partition does not keep one core busy alone.
-
-    `min_partitions` is about how many tasks there shall be at least, `max_records_per_partition` the most offsets of one task;
-    None leaves the limit out. What comes of them is Spark's arithmetic, as in `tidegate.core.offsets.splitting.split_ranges`.
-
-    Raises:
-        RequestError: a limit is not a whole number of at least 1.
-    """
-
-    min_partitions: int | None = None
-    max_records_per_partition: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, limit in self.to_json().items():
-            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-                raise RequestError(f"split.{name}: expected a whole number of at least 1, got {limit!r}")
-
-    def to_json(self) -> dict[str, int | None]:
-        """JSON-ready."""
-        return {"min_partitions": self.min_partitions, "max_records_per_partition": self.max_records_per_partition}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +40,8 @@ class LoadJob:
     `identity` is one of `IDENTITIES`. With `batch` the transform may aggregate: the rows of one batch are replaced as a whole,
     by the column `_batch`. That is `seq`; for a chunk of a replay, whose `seq` is the chunk's number, it is `batch`.
     `shared_with` are the other pipelines that may write into the table; a table of any other is refused.
+    `attempt` is what the receipt is known by (`LoadId.attempt`), for whoever looks for it when the answer is lost; it has to be
+    new for each run of the job. None: the load makes one up.
 
     Raises:
         RequestError: the isolation level is none of Kafka's; the identity is none there is; a chunk of a replay does not say
@@ -88,6 +67,7 @@ class LoadJob:
     others: Positions | None = None
     create: bool = True
     shared_with: tuple[str, ...] = ()
+    attempt: str | None = None
 
     def __post_init__(self) -> None:
         if self.isolation_level not in ISOLATION_LEVELS:
@@ -132,6 +112,7 @@ class LoadJob:
             "others": None if self.others is None else self.others.to_json(),
             "create": self.create,
             "shared_with": list(self.shared_with),
+            "attempt": self.attempt,
         }
 
     @staticmethod
@@ -163,6 +144,7 @@ class LoadJob:
                 None if value.get("others") is None else Positions.from_json(value["others"]),
                 value.get("create", True),
                 tuple(value.get("shared_with", ())),
+                value.get("attempt"),
             )
 
 
@@ -171,6 +153,8 @@ class LoadResult:
     """What a load hands back: the receipt found in the sink after the write, what the job saw, and seconds by phase.
 
     `landed_before` is True when nothing was written because the sink already held this batch.
+    Where the job's own answer was lost, the receipt is all that is known: nothing is observed, and the one phase is `submit`,
+    from the job's submission to its end.
     """
 
     receipt: Receipt

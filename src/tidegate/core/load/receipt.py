@@ -208,7 +208,7 @@ class Observed:
     """What one load saw. Offsets are positions, not a row count: a log with transactions or compaction holds fewer records.
 
     `records` were read from Kafka, and `bytes` is the length of their keys and values together; `rows` were written. Each is
-    None where this call read and wrote nothing (the commit had landed before).
+    None where this call read and wrote nothing (the commit had landed before), or where the answer of the job was lost.
     `first_last` is the first and the last offset (both inclusive) of each partition's rows in the commit; a partition without a
     row is not in it, and offsets between may be missing. It comes from the sink's own account of the files that the commit
     added, not from counting on the way: that costs no time a record, however many partitions there are, and it is there as well
@@ -227,24 +227,24 @@ class Observed:
         return self.bytes / self.records if self.bytes is not None and self.records else None
 
     def outside(self, ranges: Iterable[OffsetRange]) -> list[str]:
-        """What lies outside the ranges, each told in a few words; empty when every seen offset is where it should be."""
+        """What lies outside the ranges, each in a few words; empty when every seen offset is where it should be."""
         allowed = {r.topic_partition: r for r in ranges}
-        told = []
-        for where, (first, last) in sorted((self.first_last or {}).items()):
-            r = allowed.get(where)
+        faults = []
+        for tp, (first, last) in sorted((self.first_last or {}).items()):
+            r = allowed.get(tp)
             if r is None:
-                told.append(f"{where} was not asked for")
+                faults.append(f"{tp} was not asked for")
             elif first < r.from_offset or last >= r.until_offset:
-                told.append(f"{r} holds offsets {first} to {last}")
-        return told
+                faults.append(f"{r} holds offsets {first} to {last}")
+        return faults
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready; bounds as `{topic: {partition: [first, last]}}`, sorted."""
         bounds: dict[str, dict[str, list[int]]] | None = None
         if self.first_last is not None:
             bounds = {}
-            for where, (first, last) in sorted(self.first_last.items()):
-                bounds.setdefault(where.topic, {})[str(where.partition)] = [first, last]
+            for tp, (first, last) in sorted(self.first_last.items()):
+                bounds.setdefault(tp.topic, {})[str(tp.partition)] = [first, last]
         return {"records": self.records, "rows": self.rows, "bytes": self.bytes, "first_last": bounds}
 
     @staticmethod
@@ -255,7 +255,7 @@ class Observed:
             RequestError, KeyError, ValueError, TypeError, AttributeError: the value has another shape.
         """
         bounds = value.get("first_last")
-        found = (
+        first_last = (
             None if bounds is None else {r.topic_partition: (r.from_offset, r.until_offset) for r in ranges_from_json(bounds)}
         )
-        return Observed(value["records"], value["rows"], value.get("bytes"), found)
+        return Observed(value["records"], value["rows"], value.get("bytes"), first_last)

@@ -27,9 +27,7 @@ def split_ranges(
     Raises:
         RequestError: a limit is not a whole number of at least 1.
     """
-    for name, limit in (("min_partitions", min_partitions), ("max_records_per_partition", max_records_per_partition)):
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-            raise RequestError(f"{name}: expected a positive integer, got {limit!r}")
+    check_limits(min_partitions=min_partitions, max_records_per_partition=max_records_per_partition)
     pieces = [r for r in ranges if r.count]
     if max_records_per_partition is not None:
         pieces = [piece for r in pieces for piece in _cut(r, -(-r.count // max_records_per_partition))]
@@ -46,6 +44,17 @@ def split_ranges(
         for piece in _cut(r, 1 if r.topic_partition in whole_partitions else _parts(r.count, rest, rest_parts))
         if piece.count
     ]
+
+
+def check_limits(**limits: int | None) -> None:
+    """Refuse limits of a split, by name, that are neither None nor a whole number of at least 1.
+
+    Raises:
+        RequestError: names the first of them.
+    """
+    for name, limit in limits.items():
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise RequestError(f"{name}: expected a positive integer, got {limit!r}")
 
 
 def _parts(size: int, total: int, parts: int) -> int:

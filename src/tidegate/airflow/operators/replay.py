@@ -5,37 +5,34 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from airflow.sdk import Asset, AssetAlias, Context
+from airflow.sdk import AssetAlias, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow import notes
-from tidegate.airflow.operators import (
-    SHOWN,
-    SparkLoad,
-    as_note,
-    log_replay,
-    now_ms,
-    ports_of,
-    replay_answer,
-    replay_event,
-    verified,
-)
+from tidegate.airflow.events import AssetEvents
+from tidegate.airflow.operators.load import SparkLoad
+from tidegate.airflow.operators.shared import SHOWN, as_note, now_ms, ports_of
 from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError
+from tidegate.core.events import Replayed
+from tidegate.core.offsets.ranges import total_count
+from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.replay.report import ReplayReport
 from tidegate.core.replay.request import ReplayRequest
-from tidegate.core.replay.run import plan_replay
+from tidegate.core.replay.run import PlannedReplay, plan_replay
+from tidegate.core.replay.verdict import verify_replay
+from tidegate.core.schedule.patience import Patience
 from tidegate.core.state.ledger import Ledger
 
 POLL_S = 1.0
 REPLAY = "replay"
-"""The XCom that tells of the saved replay; what the plan returns is the list of chunks that `load` is mapped over."""
+"""The XCom that names the saved replay; what the plan returns is the list of chunks that `load` is mapped over."""
 
 
 class PlanReplayOperator(Patient):
-    """Saves all chunks of this run's replay, before the first load. A dry run tells what would be, and changes nothing."""
+    """Saves all chunks of this run's replay, before the first load. A dry run reports what it would do, and changes nothing."""
 
     ui_color = "#dbe9f6"
 
@@ -57,11 +54,11 @@ class PlanReplayOperator(Patient):
         planned = self.patience().through(
             lambda: plan_replay(self.pipeline, run_id, request, save=not dry, now_ms=now_ms(), **ports)
         )
-        told = log_replay(planned, self.log)
+        lines = log_replay(planned, self.log)
         if dry:
-            told.insert(0, "Dry run: nothing was changed.")
+            lines.insert(0, "Dry run: nothing was changed.")
             context["ti"].xcom_push(key="dry_run", value=_in_short(planned.report) if planned.report else {})
-        context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(told))
+        context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(lines))
         if dry:
             raise AirflowSkipException("dry run: nothing was changed")
         context["ti"].xcom_push(key=REPLAY, value=replay_answer(planned))
@@ -70,13 +67,13 @@ class PlanReplayOperator(Patient):
 
 def _in_short(report: ReplayReport) -> dict[str, Any]:
     """The report in constant size; the log has all of it."""
-    told = report.to_json()
-    told["partitions"] = len(report.records)
-    del told["records"]
+    short = report.to_json()
+    short["partitions"] = len(report.records)
+    del short["records"]
     for name in ("lost", "replaces"):
-        told[f"{name}_count"] = len(told[name])
-        told[name] = told[name][:SHOWN]
-    return told
+        short[f"{name}_count"] = len(short[name])
+        short[name] = short[name][:SHOWN]
+    return short
 
 
 class LoadChunkOperator(SparkLoad):
@@ -145,8 +142,76 @@ class VerifyReplayOperator(Patient):
         plan = context["ti"].xcom_pull(task_ids="plan", key=REPLAY)
         if not plan:
             raise RequestError("this run has no replay to verify", fix="See the log of its plan task")
-        saved, verdict = verified(self.pipeline, plan["key"], self.patience(), self.log)
+        saved, event, verdict = verified(self.pipeline, plan["key"], self.patience(), self.log)
         if saved.table == self.pipeline.sink.table:  # a trial's table is nobody's asset
-            asset, alias = Asset(name=saved.table), self.outlets[0]
-            context["outlet_events"][alias].add(asset, extra=replay_event(saved, verdict))
+            AssetEvents(context, self.outlets, saved.table).replayed(event)
         return verdict
+
+
+def log_replay(planned: PlannedReplay, log: Any) -> list[str]:
+    """Log what is replayed, and what that does; returns the same lines."""
+    saved = planned.saved
+    how = "planned now"
+    if planned.origin == "own":
+        how = "this run's own, saved by an earlier try; " + (
+            "all of it landed: loading it again" if planned.redo else f"{len(planned.todo)} chunks are missing"
+        )
+    lines = [
+        f"replay {saved.replay} of {saved.pipeline} into {saved.table} by {saved.transform}, {len(saved.chunks)} chunks: {how}"
+    ]
+    lines += planned.report.lines() if planned.report is not None else []
+    for line in lines:
+        log.info("%s", line)
+    return lines
+
+
+def replay_answer(planned: PlannedReplay) -> dict[str, Any]:
+    """What the plan of a replay hands on: its Variable's key, and how to load."""
+    saved = planned.saved
+    return {
+        "replay": saved.replay,
+        "key": planned.key,
+        "origin": planned.origin,
+        "redo": planned.redo,
+        "chunks": len(saved.chunks),
+        "todo": len(planned.todo),
+        "parallel": saved.parallel,
+        "records": total_count(saved.selection),
+    }
+
+
+def verified(pipeline: Pipeline, key: str, patience: Patience, log: Any) -> tuple[SavedReplay, Replayed, dict[str, Any]]:
+    """The saved replay at `key`, its event, and the verdict on it, logged, as JSON of constant size.
+
+    Raises:
+        ReceiptMismatch: chunks are missing, or differ in their transform's version.
+        TidegateError: see `tidegate.core.replay.run.verify_replay`.
+    """
+    ports = ports_of(pipeline, log)
+    saved = Ledger(ports["store"], pipeline.name).saved_replay(key)
+    verdict = patience.through(
+        lambda: verify_replay(saved, sink=ports["sink"], brokers=ports["brokers"], level=pipeline.source.isolation_level)
+    )
+    log.info("all %d chunks of replay %s are in %s: %s", verdict.chunks, saved.replay, saved.table, verdict)
+    event = Replayed(
+        pipeline=saved.pipeline,
+        run_id=saved.run_id,
+        replay=saved.replay,
+        chunks=verdict.chunks,
+        offsets=verdict.offsets,
+        rows=verdict.rows,
+        transform=verdict.transform,
+    )
+    return (
+        saved,
+        event,
+        {
+            "replay": saved.replay,
+            "chunks": verdict.chunks,
+            "offsets": verdict.offsets,
+            "rows": verdict.rows,
+            "transform": verdict.transform,
+            "expired_offsets": total_count(verdict.expired),
+            "expired": [str(r) for r in verdict.expired[:SHOWN]],
+        },
+    )

@@ -1,0 +1,121 @@
+"""The last task of a run: it moves the cursor, once the sink's receipt covers the run's range (`core.schedule.run`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Asset, Context
+
+from tidegate.airflow.events import AssetEvents
+from tidegate.airflow.operators.replay import verified
+from tidegate.airflow.operators.shared import kafka_settings, now_ms
+from tidegate.airflow.retries import Patient
+from tidegate.airflow.store import VariableStore
+from tidegate.core.audit.table import CLOCKS_APART_MS
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import RequestError, TidegateError
+from tidegate.core.events import Committed
+from tidegate.core.load.answer import whole
+from tidegate.core.load.job import LoadResult
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import total_count
+from tidegate.core.rates import BatchTiming
+from tidegate.core.schedule.run import commit_batch
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import SavedRange
+from tidegate.iceberg.history import IcebergReader
+from tidegate.kafka.settings import planning_client
+
+
+class CommitOperator(Patient):
+    """Moves the cursor past this run's range, once its receipt covers it; moved already: nothing to do.
+
+    Of a backfill's run it only checks the receipt: the cursor stays.
+    """
+
+    ui_color = "#f6e3c5"
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(outlets=[Asset(name=pipeline.sink.table)], **kwargs)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Commit; the asset event carries pipeline, batch and range.
+
+        Raises:
+            CommitConflict: the cursor is elsewhere.
+            ReceiptMismatch: the sink's receipt is not of this range.
+            StateError: the schedule cannot be read or believed.
+        """
+        plan = context["ti"].xcom_pull(task_ids="plan")
+        if not plan:
+            raise RequestError("this run has no plan to commit", fix="Clear the run's plan task")
+        events = AssetEvents(context, self.outlets, self.pipeline.sink.table)
+        if "replay" in plan:
+            _, event, verdict = verified(self.pipeline, plan["key"], self.patience(), self.log)
+            events.replayed(event)
+            return verdict
+        answer = context["ti"].xcom_pull(task_ids="load")
+        store = VariableStore()
+        result = timing = None
+        if answer:
+            planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
+            result = self.patience().through(lambda: whole(answer, planned, self._receipt_at))
+            timing = timing_of(planned, result, context)
+        saved, cursor, moved = commit_batch(
+            self.pipeline,
+            plan["key"],
+            result.receipt if result else None,
+            store=store,
+            record_bytes=result.observed.record_bytes if result else None,
+            timing=timing,
+        )
+        self.log.info("batch %d of %s: %s", saved.seq, saved.pipeline, "committed" if moved else "was committed before")
+        self._show_in_group(cursor)
+        events.committed(
+            Committed(
+                pipeline=saved.pipeline,
+                seq=saved.seq,
+                key=plan["key"],
+                offsets=total_count(saved.ranges),
+                rows=result.receipt.rows if result else 0,
+                transform=result.receipt.load.transform if result else None,
+                snapshot=result.receipt.snapshot if result else None,
+            )
+        )
+        return {"seq": saved.seq, "moved": moved}
+
+    def _receipt_at(self, snapshot: int) -> Receipt | None:
+        receipts = IcebergReader().receipts(self.pipeline.sink.table, self.pipeline.name)
+        return next((receipt for receipt in receipts if receipt.snapshot == snapshot), None)
+
+    def _show_in_group(self, cursor: Cursor) -> None:
+        """Commit the consumer group's offsets for the sake of lag tools; the cursor is the truth, so a failure is a warning."""
+        from tidegate.kafka.groups import commit_offsets  # noqa: PLC0415 - parsing the DAG needs no Kafka client
+
+        group = self.pipeline.consumer_group
+        try:
+            commit_offsets(kafka_settings(self.pipeline, "commit", planning_client, self.log), group, cursor.offsets)
+        except TidegateError as error:
+            self.log.warning("consumer group %s does not show this commit: %s", group, error)
+
+
+def timing_of(saved: SavedRange, result: LoadResult, context: Context) -> BatchTiming | None:
+    """What the batch takes that is committed now; None where its load was not the work of this run since it started."""
+    run = context["dag_run"]
+    if run.start_date is None or result.landed_before:
+        return None
+    started_ms = int(run.start_date.timestamp() * 1000)
+    if result.receipt.committed_at_ms + CLOCKS_APART_MS < started_ms:
+        return None
+    # a run that was cleared waited for a person, which says nothing of how fast batches are
+    due = run.start_date if run.clear_number else run.run_after
+    return BatchTiming.between(
+        total_count(saved.to_load),
+        saved.limits.get("max_records"),
+        due_ms=int(due.timestamp() * 1000),
+        started_ms=started_ms,
+        ended_ms=now_ms(),
+        load_s=sum(result.seconds.values()),
+    )

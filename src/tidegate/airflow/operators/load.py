@@ -1,0 +1,212 @@
+"""The task between plan and commit: one bounded Spark job, which replaces the rows of a saved range or of a chunk of a replay.
+
+How the job runs is a `JobRunner`'s (`tidegate.airflow.runners`); here it is ordered, waited for, and its answer handed on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Connection, Context
+
+from tidegate.airflow.connections import extra_of, get_connection
+from tidegate.airflow.operators.shared import brokers_of, kafka_settings
+from tidegate.airflow.retries import Patient
+from tidegate.airflow.runners.connect import ConnectRunner
+from tidegate.airflow.runners.submit import SubmitRunner
+from tidegate.airflow.store import VariableStore
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import ConfigError, RequestError, SparkUnavailable, TidegateError
+from tidegate.core.load.answer import brief
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.ports import JobRunner
+from tidegate.core.replay.chunks import SavedReplay
+from tidegate.core.replay.request import check_permitted
+from tidegate.core.schedule.patience import Patience, is_away
+from tidegate.core.schedule.topics import check_topics
+from tidegate.core.state.ledger import Ledger
+from tidegate.iceberg.history import IcebergReader
+from tidegate.kafka.settings import spark_client
+
+MOST_LOST = 1
+"""Times that one try begins its load again after Spark died under it."""
+TYPES = ("spark_connect", "spark")
+"""Types of connections that a load runs through."""
+
+
+class SparkLoad(Patient, SparkSubmitOperator):
+    """A task that runs a `LoadJob`: through Spark Connect or spark-submit, by the connection's type.
+
+    It waits for a server that is away, and then does the load again, which looks for its receipt first. A Spark Connect server
+    that died under the load is waited for `MOST_LOST` times a try: a job that ends its server must not do so again and again.
+
+    Args:
+        pipeline: what to load.
+        spark_jobs: folder of `load_range.py` and of the transforms.
+    """
+
+    ui_color = "#cfe3cf"
+
+    def __init__(self, *, pipeline: Pipeline, spark_jobs: Path, **kwargs: Any) -> None:
+        super().__init__(
+            application=str(spark_jobs / "load_range.py"),
+            conn_id=pipeline.spark.connection,
+            name=f"tidegate-{pipeline.name}",
+            durable=False,  # a second submission finds the receipt of the first; a driver found again has no answer to read
+            **kwargs,
+        )
+        self.pipeline = pipeline
+        self.spark_jobs = spark_jobs
+        self._runner: JobRunner | None = None
+
+    def order(self, **what: Any) -> LoadJob:
+        """A job with all that the pipeline says; `what` are the fields that differ from load to load."""
+        source = self.pipeline.source
+        return LoadJob(
+            pipeline=self.pipeline.name,
+            kafka_options=kafka_settings(self.pipeline, "load", spark_client, self.log),
+            split=self.pipeline.split,
+            isolation_level=source.isolation_level,
+            contiguous=source.contiguous,
+            identity=self.pipeline.identity,
+            shared_with=self.pipeline.sink.shared_with,
+            **what,
+        )
+
+    def order_chunk(self, saved: SavedReplay, number: int, *, redo: bool) -> LoadJob:
+        """The job that loads one chunk of a replay.
+
+        Raises:
+            RequestError: the pipeline's file does not allow its table or its transform.
+        """
+        check_permitted(self.pipeline, saved.table, saved.transform)
+        return self.order(
+            seq=number,
+            run_id=saved.run_id,
+            ranges=saved.chunk(number),
+            transform=saved.transform,
+            table=saved.table,
+            redo=redo,
+            topic_ids=saved.topic_ids,
+            generation=saved.generation,
+            replay=saved.replay,
+            batch=saved.batches[number] if saved.batches else None,
+        )
+
+    def cleared(self, context: Context) -> bool:
+        """Whether this is the first try after somebody cleared the task, which asks for a write whatever has landed.
+
+        Airflow counts tries on: that one is the first of a new set of retries. The retries after it look first.
+        """
+        ti = context["ti"]
+        return ti.try_number > 1 and ti.try_number == (ti.max_tries or 0) - (self.retries or 0) + 1
+
+    def run_job(self, job: LoadJob, context: Context) -> dict[str, Any]:
+        """Load, and hand on the receipt found in the sink.
+
+        Raises:
+            TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.core.errors`.
+        """
+        patience = self.patience()
+        if job.redo:  # perhaps long after it was planned
+            brokers = brokers_of(self.pipeline, "load", self.log)
+            patience.through(lambda: check_topics(self.pipeline, job.topic_ids, job.ranges, brokers, since="this was planned"))
+        connection = get_connection(
+            self.pipeline.spark.connection, expected="spark_connect (a warm server) or spark (spark-submit)"
+        )
+        runner = self._runner = self._runner_of(connection, context, patience)
+        result = patience.through(lambda: runner.run(job), waits_for=lambda error: self._waits_for(error, runner))
+        self._log_result(result)
+        return brief(result)
+
+    def _runner_of(self, connection: Connection, context: Context, patience: Patience) -> JobRunner:
+        if connection.conn_type == "spark_connect":
+            return ConnectRunner(self._connect_url, spark_jobs=self.spark_jobs, patience=patience, log=self.log)
+        if connection.conn_type == "spark":
+            return SubmitRunner(
+                lambda arguments, files: self._submit(context, arguments, files),
+                self._kill,
+                elsewhere=extra_of(connection).get("deploy-mode") == "cluster",
+                sink=IcebergReader(),
+                patience=patience,
+                log=self.log,
+            )
+        raise ConfigError(
+            f"connection {connection.conn_id} is of type {connection.conn_type}",
+            fix=f"Use a connection of one of the types {', '.join(TYPES)}",
+            connection=connection.conn_id,
+        )
+
+    def _waits_for(self, error: TidegateError, runner: JobRunner) -> bool:
+        if isinstance(error, SparkUnavailable) and runner.lost > MOST_LOST:
+            self.log.warning("Spark was lost %d times under this load; a job that ends its server is not run on", runner.lost)
+            return False
+        return is_away(error)
+
+    def _connect_url(self) -> str:
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook  # noqa: PLC0415 - only on this way
+
+        url: str = SparkConnectHook(self.pipeline.spark.connection).get_connection_url()
+        return url
+
+    def _submit(self, context: Context, arguments: list[str], files: str | None) -> None:
+        self._hook = None  # the one of an earlier submission has that one's arguments
+        self.application_args, self.files = arguments, files
+        SparkSubmitOperator.execute(self, context)  # not this class's own, which is what called
+
+    def _kill(self) -> None:
+        if self._hook is not None:
+            SparkSubmitOperator.on_kill(self)
+
+    def _log_result(self, result: LoadResult) -> None:
+        receipt, records = result.receipt, result.observed.records
+        if result.landed_before:
+            self.log.info("snapshot %d already holds this batch (an earlier try landed): nothing written", receipt.snapshot)
+        elif records is None:
+            self.log.info("snapshot %d, found by its receipt: %d rows written", receipt.snapshot, receipt.rows)
+        else:
+            self.log.info("snapshot %d: %d records read, %d rows written", receipt.snapshot, records, receipt.rows)
+        self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
+
+    def on_kill(self) -> None:
+        """Stop the job: interrupt the Connect session's operations, or kill the submitted driver; stop waiting for a server."""
+        self._stopped = True
+        if self._runner is not None:
+            self._runner.stop()
+
+
+class LoadOperator(SparkLoad):
+    """Replaces, in the sink, the rows of this run's range."""
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        """Load the saved range and hand on the receipt found in the sink.
+
+        Raises:
+            TidegateError: as `run_job`.
+        """
+        plan = context["ti"].xcom_pull(task_ids="plan")
+        if not plan:
+            raise RequestError("this run has no plan to load", fix="Clear the run's plan task")
+        ledger = Ledger(VariableStore(), self.pipeline.name)
+        redo = bool(plan["redo"]) or self.cleared(context)
+        if "replay" in plan:
+            return self.run_job(self.order_chunk(ledger.saved_replay(plan["key"]), 0, redo=redo), context)
+        saved = ledger.saved_range(plan["key"])
+        if not saved.to_load:
+            self.log.info("batch %d holds no offsets: it only fixes where new partitions start", saved.seq)
+            return {}
+        job = self.order(
+            seq=saved.seq,
+            run_id=saved.run_id,
+            ranges=saved.to_load,
+            transform=self.pipeline.transform,
+            table=self.pipeline.sink.table,
+            redo=redo,
+            topic_ids=saved.topic_ids,
+            generation=saved.generation,
+            others=saved.others,
+            create=plan.get("create", True),
+        )
+        return self.run_job(job, context)

@@ -1,0 +1,135 @@
+"""The first task of a run: it saves what the run reads, before any work (`tidegate.core.schedule.run.plan_batch`).
+
+A run of Airflow's date backfill goes the same way with a replay of one chunk in the place of a batch: its plan says so, and its
+commit checks the receipt and leaves the cursor alone (`tidegate.core.replay.run`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tidegate.airflow import notes
+from tidegate.airflow.operators.replay import log_replay, replay_answer
+from tidegate.airflow.operators.shared import as_note, now_ms, ports_of
+from tidegate.airflow.retries import Patient
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import RequestError, TidegateError
+from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json, total_count
+from tidegate.core.replay.request import check_known
+from tidegate.core.replay.run import PlannedReplay, plan_backfill
+from tidegate.core.schedule.plan import Skip
+from tidegate.core.schedule.run import Planned, Request, plan_batch
+
+BACKFILL = "backfill"
+"""Airflow's type of the runs of a date backfill."""
+
+
+class PlanOperator(Patient):
+    """Saves the range that this run reads, before anything else happens; skips the run where there is nothing to read."""
+
+    ui_color = "#dbe9f6"
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Plan, adopt, or find again this run's range; the XCom names its Variable.
+
+        Raises:
+            AirflowSkipException: there is nothing to read.
+            TidegateError: see `tidegate.core.schedule.run.plan_batch`.
+        """
+        planned = self._plan(context)
+        if isinstance(planned, Skip):
+            context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Nothing to read: {planned.reason}.")
+            raise AirflowSkipException(planned.reason)
+        if isinstance(planned, PlannedReplay):
+            context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(log_replay(planned, self.log)))
+            return replay_answer(planned)
+        context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(self._log_plan(planned)))
+        saved = planned.saved
+        return {
+            "key": planned.key,
+            "seq": saved.seq,
+            "origin": planned.origin,
+            "redo": planned.committed,
+            "create": planned.create,
+            "records": total_count(saved.ranges),
+            "partitions": len(saved.ranges),
+        }
+
+    def _plan(self, context: Context) -> Planned | PlannedReplay | Skip:
+        ports = ports_of(self.pipeline, self.log)
+        run, run_id = context["dag_run"], context["run_id"]
+        if run.run_type == BACKFILL:
+            interval, scheduled = _interval(self.pipeline, run)
+            return self.patience().through(
+                lambda: plan_backfill(self.pipeline, run_id, interval, scheduled=scheduled, now_ms=now_ms(), **ports)
+            )
+        request = replace(_request(context["params"]), ran_at_ms=_ran_at_ms(run))
+        return self.patience().through(lambda: plan_batch(self.pipeline, run_id, request, now_ms=now_ms(), **ports))
+
+    def _log_plan(self, planned: Planned) -> list[str]:
+        """Log what this run reads and why; returns the same lines."""
+        saved = planned.saved
+        how = {
+            "planned": "planned now",
+            "own": "this run's own range, saved by an earlier try"
+            + ("; committed before: loading it again" if planned.committed else ""),
+            "adopted": f"adopted from run {saved.adopted_from}, which did not commit it; this run's own limits are not applied",
+        }[planned.origin]
+        lines = [f"batch {saved.seq} of {saved.pipeline}, {total_count(saved.ranges)} offsets: {how}"]
+        reasons = {d.topic_partition: d for d in saved.decisions}
+        for r in saved.ranges:
+            why = reasons[r.topic_partition]
+            lines.append(f"{r}: {r.count} offsets, from: {why.from_reason}, until: {why.until_reason}")
+        lines += [f"{tp}: the cursor leaves offset {offset}, as accepted" for tp, offset in saved.jumped.items()]
+        if saved.retired:
+            lines.append(f"retired, since they are gone: {', '.join(map(str, saved.retired))}")
+        if planned.caught_up_from is not None:
+            lines.append(f"the cursor had gone back to batch {planned.caught_up_from}: it follows the table's commits again")
+        for line in lines:
+            self.log.info("%s", line)
+        return lines
+
+
+def _request(params: Mapping[str, Any]) -> Request:
+    check_known(params, ("max_records", "until"))
+    until = params.get("until")
+    if until is None:
+        return Request(params.get("max_records"))
+    try:
+        offsets: dict[TopicPartition, int] = offsets_from_json(until)
+    except (TidegateError, ValueError, TypeError, AttributeError) as error:
+        raise RequestError(
+            f"the parameter `until` cannot be read: {until!r}",
+            fix='Write an offset (exclusive) for each partition, such as {"flights": {"0": 1000, "1": 1000}}',
+        ) from error
+    return Request(params.get("max_records"), offsets or None)  # one that names no partition sets no bound
+
+
+def _ran_at_ms(run: Any) -> int | None:
+    """When a run was created that somebody has cleared since (epoch ms); None for one that runs for the first time."""
+    return int(run.run_after.timestamp() * 1000) if run.clear_number else None
+
+
+def _interval(pipeline: Pipeline, run: Any) -> tuple[tuple[int, int], list[str]]:
+    """What a backfill's run covers (epoch ms), and the run id that the schedule gives to the same logical date.
+
+    A cron schedule's runs have a data interval without length; such a run covers the time from its date to the next one.
+    """
+    from croniter import croniter  # type: ignore[import-untyped]  # noqa: PLC0415 - Airflow's own; only a backfill needs it
+
+    at: datetime = run.logical_date
+    start, end = run.data_interval_start or at, run.data_interval_end or at
+    if start == end and pipeline.schedule is not None:
+        end = croniter(pipeline.schedule, start).get_next(datetime)
+    covers = int(start.timestamp() * 1000), int(end.timestamp() * 1000)
+    return covers, [f"scheduled__{at.isoformat()}"]

@@ -1,0 +1,52 @@
+"""What several tasks need: the ports over a pipeline's connections, the clock, and the text of a run's note."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from tidegate.airflow.connections import extra_of, get_connection
+from tidegate.airflow.store import VariableStore
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.schedule import run_notes
+from tidegate.iceberg.history import IcebergReader
+from tidegate.kafka.settings import Translated, planning_client
+
+if TYPE_CHECKING:
+    from tidegate.kafka.brokers import AdminBrokers
+
+SHOWN = 5
+"""Entries of a list in an XCom; the log has all of them."""
+
+
+def kafka_settings(pipeline: Pipeline, purpose: str, client: Callable[..., Translated], log: Any) -> dict[str, str]:
+    """A client's settings, from the pipeline's connection; what was changed on the way is logged (never a secret)."""
+    source = pipeline.source
+    extra = extra_of(get_connection(source.connection, expected="a Kafka connection"))
+    translated = client(extra, connection=source.connection, client_id=f"tidegate-{pipeline.name}-{purpose}")
+    for note in translated.notes:
+        log.info("connection %s: %s", source.connection, note)
+    return translated.settings
+
+
+def brokers_of(pipeline: Pipeline, purpose: str, log: Any) -> AdminBrokers:
+    """The pipeline's brokers."""
+    from tidegate.kafka.brokers import AdminBrokers  # noqa: PLC0415 - parsing the DAG needs no Kafka client
+
+    return AdminBrokers(kafka_settings(pipeline, purpose, planning_client, log))
+
+
+def ports_of(pipeline: Pipeline, log: Any) -> dict[str, Any]:
+    """The ports of a plan, as keyword arguments."""
+    return {"store": VariableStore(), "brokers": brokers_of(pipeline, "plan", log), "sink": IcebergReader()}
+
+
+def now_ms() -> int:
+    """The time, epoch ms."""
+    return time.time_ns() // 1_000_000
+
+
+def as_note(lines: Iterable[str]) -> str:
+    """The text of a run's note, as much of it as Airflow keeps."""
+    return "\n".join(lines)[: run_notes.LONGEST]

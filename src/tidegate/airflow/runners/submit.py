@@ -1,0 +1,121 @@
+"""Runs a load's job through spark-submit: a driver of its own, which may run on another machine.
+
+    the job     goes by file, never by argv: it may be longer than argv takes, and holds the brokers' credentials. A driver that
+                spark-submit runs itself (client mode) reads the file where it is; to any other, spark-submit copies it
+    the answer  comes by file, where the driver can write one; otherwise it is the receipt that the driver's commit left in the
+                table, and what only the driver knew (records read, seconds of each phase) stays unknown
+
+A driver that failed, and left no file to say why, is a failed job: its commit may have landed, but nobody has judged it
+(`tidegate.spark.load`). The next try looks for the receipt first, and judges it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tidegate.core.errors import SparkJobFailed, TidegateError
+from tidegate.core.load.answer import answer_by_receipt
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.ports import SinkReader
+from tidegate.core.schedule.patience import Patience
+
+EXCHANGE_DIR = "TIDEGATE_EXCHANGE_DIR"
+"""Environment: a folder that drivers on other machines see too, if there is one. Then job and answer go through it."""
+JOB_FILE = "tidegate-job.json"
+"""The job's file, which a driver elsewhere finds in its working directory."""
+
+
+class SubmitRunner:
+    """The `JobRunner` port over spark-submit.
+
+    Args:
+        submit: runs spark-submit with these arguments of the application, and with this value of `--files` (None: no files);
+            returns when the driver has ended, and raises when it failed.
+        kill: ends the driver that runs, if there is one.
+        elsewhere: whether the driver runs on another machine.
+        sink: finds the receipt of a driver whose answer is lost.
+        patience: of the task, which waits for a catalog that is away.
+        log: of the task.
+    """
+
+    lost = 0  # a driver ends only itself
+
+    def __init__(
+        self,
+        submit: Callable[[list[str], str | None], None],
+        kill: Callable[[], None],
+        *,
+        elsewhere: bool,
+        sink: SinkReader,
+        patience: Patience,
+        log: Any,
+    ) -> None:
+        self._submit = submit
+        self._kill = kill
+        self._elsewhere = elsewhere
+        self._sink = sink
+        self._patience = patience
+        self._log = log
+
+    def run(self, job: LoadJob) -> LoadResult:
+        """As the port."""
+        job = replace(job, attempt=str(uuid.uuid4()))
+        failure: Exception | None = None
+        with _exchange(job) as (job_file, result_file):
+            copied = self._elsewhere and EXCHANGE_DIR not in os.environ
+            started = time.monotonic()
+            try:
+                self._submit(["--job", str(job_file), "--result", str(result_file)], str(job_file) if copied else None)
+            except Exception as error:  # noqa: BLE001 - the driver's own error, where it left one, says more
+                failure = error
+            seconds = time.monotonic() - started
+            answer = _read(result_file)
+        if answer is not None:
+            if "error" in answer:
+                raise TidegateError.from_dict(answer["error"]) from failure
+            return LoadResult.from_json(answer)
+        result = self._by_receipt(job, seconds) if failure is None else None
+        if result is None:
+            message = "spark-submit ended without an answer" if failure is None else f"spark-submit failed: {failure}"
+            raise SparkJobFailed(
+                message.splitlines()[0],
+                fix="See the driver's output in this task's log; whether its commit landed is looked up by the next try",
+            ) from failure
+        return result
+
+    def stop(self) -> None:
+        """As the port."""
+        self._kill()
+
+    def _by_receipt(self, job: LoadJob, seconds: float) -> LoadResult | None:
+        self._log.info("the driver ended well, and its answer is not here: looking for its receipt in %s", job.table)
+        receipts = self._patience.through(lambda: self._sink.receipts(job.table, job.pipeline))
+        return answer_by_receipt(job, receipts, {"submit": round(seconds, 4)})
+
+
+@contextmanager
+def _exchange(job: LoadJob) -> Iterator[tuple[Path, Path]]:
+    """A folder for one job and its answer, readable by its owner only, and gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix=f"tidegate-{job.pipeline}-", dir=os.environ.get(EXCHANGE_DIR)) as folder:
+        job_file = Path(folder) / JOB_FILE
+        job_file.touch(mode=0o600)
+        job_file.write_text(json.dumps(job.to_json()), encoding="utf-8")
+        yield job_file, Path(folder) / "result.json"
+
+
+def _read(result_file: Path) -> dict[str, Any] | None:
+    """The driver's answer; None where there is none that can be read."""
+    try:
+        answer: dict[str, Any] = json.loads(result_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return answer

@@ -1,0 +1,145 @@
+"""Laws of loads over a connection of type `spark`: through Airflow's own hook, with a spark-submit that a test writes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidegate.airflow.operators import LoadOperator, load
+from tidegate.airflow.runners.connect import ConnectRunner
+from tidegate.airflow.runners.submit import JOB_FILE, SubmitRunner
+from tidegate.core.config.pipeline import Pipeline, Sink, Source, Spark
+from tidegate.core.errors import ConfigError, SparkJobFailed
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.testing.fakes import FakeReader
+
+RANGES = (OffsetRange("t", 0, 0, 5),)
+JOB = LoadJob("p", 1, "run", RANGES, "m:f", "lake.a.b", {})
+LOADED = LoadResult(Receipt(LoadId("p", 1, "run", RANGES, "m:f@1", "a"), 7, 1, 5), Observed(5, 5), {"write": 0.1})
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), spark=Spark("tests_spark"), wait_s=0)
+
+ScriptWriter = Callable[..., Path]
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptWriter:
+    """Writes a spark-submit that notes its arguments, then does what the test says; returns the notes."""
+
+    def write(does: str, *, host: str = "local[2]", **extra: str) -> Path:
+        notes = tmp_path / "arguments.json"
+        file = tmp_path / "spark-submit"
+        file.write_text(
+            f"#!{sys.executable}\nimport json, pathlib, sys, time\n"
+            f"pathlib.Path({str(notes)!r}).write_text(json.dumps(sys.argv[1:]))\n"
+            f"result = pathlib.Path(sys.argv[sys.argv.index('--result') + 1])\n{does}\n"
+        )
+        file.chmod(0o700)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        connection = {"conn_type": "spark", "host": host, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_TESTS_SPARK", json.dumps(connection))
+        return notes
+
+    return write
+
+
+@pytest.fixture
+def sink(monkeypatch: pytest.MonkeyPatch) -> FakeReader:
+    reader = FakeReader()
+    monkeypatch.setattr(load, "IcebergReader", lambda: reader)
+    return reader
+
+
+@pytest.fixture
+def task() -> Iterator[LoadOperator]:
+    operator = LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path("/jobs"))
+    yield operator
+    if operator._hook is not None and operator._hook._submit_sp is not None:
+        operator._hook._submit_sp.stdout.close()  # which the hook leaves to the garbage collector
+
+
+def test_a_driver_here_reads_the_jobs_file_and_writes_its_answer(
+    script: ScriptWriter, sink: FakeReader, task: LoadOperator
+) -> None:
+    """spark-submit is told two paths; nothing is copied."""
+    notes = script(f"result.write_text({json.dumps(LOADED.to_json())!r})")
+    answer = task.run_job(JOB, {})
+    assert (answer["receipt"]["snapshot"], answer["observed"]["records"]) == (7, 5)
+    arguments = json.loads(notes.read_text())
+    assert arguments[:2] == ["--master", "local[2]"]
+    assert arguments[-5] == "/jobs/load_range.py"
+    assert arguments[-4::2] == ["--job", "--result"]
+    assert "--files" not in arguments
+
+
+def test_to_a_driver_in_the_cluster_spark_submit_copies_the_job(
+    script: ScriptWriter, sink: FakeReader, task: LoadOperator
+) -> None:
+    """Its answer cannot come back by file: it is the receipt."""
+    notes = script("", host="yarn", **{"deploy-mode": "cluster"})
+    sink.found.append(LOADED.receipt)
+    answer = task.run_job(JOB, {})
+    assert (answer["receipt"]["snapshot"], answer["observed"]["records"], answer["landed_before"]) == (7, None, True)
+    arguments = json.loads(notes.read_text())
+    copied = arguments[arguments.index("--files") + 1]
+    assert Path(copied).name == JOB_FILE
+    assert arguments[arguments.index("--job") + 1] == copied
+    assert arguments[arguments.index("--deploy-mode") + 1] == "cluster"
+
+
+def test_a_submission_that_fails_without_a_word_fails_the_try(
+    script: ScriptWriter, sink: FakeReader, task: LoadOperator
+) -> None:
+    """Whatever lies in the table: the next try judges it."""
+    script("sys.exit(3)")
+    sink.found.append(LOADED.receipt)
+    with pytest.raises(SparkJobFailed, match="Error code is: 3"):
+        task.run_job(JOB, {})
+
+
+def test_a_task_that_is_killed_kills_its_submission(script: ScriptWriter, sink: FakeReader, task: LoadOperator) -> None:
+    """And its try ends at once."""
+    notes = script("time.sleep(300)")
+    killer = threading.Thread(target=lambda: (_wait_for(notes), task.on_kill()))
+    started = time.monotonic()
+    killer.start()
+    with pytest.raises(SparkJobFailed, match="Error code is: -9"):
+        task.run_job(JOB, {})
+    killer.join()
+    assert time.monotonic() - started < 60
+
+
+def _wait_for(file: Path) -> None:
+    until = time.monotonic() + 60
+    while not file.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def test_a_task_that_is_killed_before_it_runs_a_job_only_ends(task: LoadOperator) -> None:
+    """There is nothing to stop yet."""
+    task.on_kill()
+
+
+@pytest.mark.parametrize(("conn_type", "runner"), [("spark_connect", ConnectRunner), ("spark", SubmitRunner)])
+def test_the_type_of_the_connection_picks_the_runner(conn_type: str, runner: type, task: LoadOperator) -> None:
+    """Nothing else does."""
+    connection: Any = SimpleNamespace(conn_type=conn_type, conn_id="c", extra_dejson={})
+    assert type(task._runner_of(connection, {}, task.patience())) is runner
+
+
+def test_a_connection_of_another_type_is_refused_with_those_that_work(
+    monkeypatch: pytest.MonkeyPatch, task: LoadOperator
+) -> None:
+    """Before anything is submitted."""
+    monkeypatch.setenv("AIRFLOW_CONN_TESTS_SPARK", json.dumps({"conn_type": "http", "host": "h"}))
+    with pytest.raises(ConfigError, match=r"is of type http.*one of the types spark_connect, spark"):
+        task.run_job(JOB, {})

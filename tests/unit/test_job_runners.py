@@ -1,0 +1,59 @@
+"""The runner in memory obeys the laws of the port, and so does spark-submit whether or not its answers come back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tidegate.airflow.runners.submit import SubmitRunner
+from tidegate.core.load.job import LoadJob
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.schedule.patience import Patience
+from tidegate.testing.contracts.job_runner import JobRunnerContract
+from tidegate.testing.fakes import FakeReader, FakeRunner
+
+
+@pytest.fixture
+def job() -> LoadJob:
+    return LoadJob("p", 3, "run", (OffsetRange("t", 0, 0, 5),), "m:f", "lake.a.b", {})
+
+
+@pytest.fixture
+def sink() -> FakeReader:
+    return FakeReader()
+
+
+class TestFakeRunner(JobRunnerContract):
+    @pytest.fixture
+    def runner(self, sink: FakeReader) -> FakeRunner:
+        return FakeRunner(sink)
+
+
+class Submitted(JobRunnerContract):
+    """A driver in memory."""
+
+    answers = True
+
+    @pytest.fixture
+    def runner(self, sink: FakeReader) -> SubmitRunner:
+        def submit(arguments: list[str], files: str | None) -> None:
+            del files
+            job_file, result_file = map(Path, arguments[1::2])
+            result = FakeRunner(sink).run(LoadJob.from_json(json.loads(job_file.read_text())))
+            if self.answers:
+                result_file.write_text(json.dumps(result.to_json()))
+
+        class Silent:
+            def info(self, *_: object) -> None: ...
+
+        patience = Patience(0.0, print)
+        return SubmitRunner(submit, lambda: None, elsewhere=not self.answers, sink=sink, patience=patience, log=Silent())
+
+
+class TestSubmitted(Submitted): ...
+
+
+class TestSubmittedElsewhere(Submitted):
+    answers = False

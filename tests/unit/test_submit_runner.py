@@ -1,0 +1,198 @@
+"""Laws of a load that spark-submit runs: its job travels by file, and its answer is found whether or not a file comes back."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.airflow.runners.submit import EXCHANGE_DIR, JOB_FILE, SubmitRunner
+from tidegate.core.errors import SinkUnavailable, SparkJobFailed, TransformError
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.schedule.patience import Patience
+from tidegate.testing.fakes import FakeReader
+
+RANGES = (OffsetRange("t", 0, 0, 5),)
+JOB = LoadJob("p", 3, "run", RANGES, "m:f", "lake.a.b", {"kafka.sasl.jaas.config": "hunter2"})
+OBSERVED = Observed(5, 5, 70, {})
+
+
+class Log:
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def info(self, text: str, *words: Any) -> None:
+        self.lines.append(text % words)
+
+
+@dataclass
+class Driver:
+    """Does with each job what a test says, in the place of spark-submit."""
+
+    sink: FakeReader
+    does: Callable[[LoadJob, Path], None] = lambda *_: None
+    jobs: list[LoadJob] = field(default_factory=list)
+    files: list[str | None] = field(default_factory=list)
+    modes: list[int] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+    killed: int = 0
+
+    def submit(self, arguments: list[str], files: str | None) -> None:
+        assert "hunter2" not in " ".join(arguments)
+        assert arguments[0::2] == ["--job", "--result"]
+        job_file, result_file = map(Path, arguments[1::2])
+        self.jobs.append(LoadJob.from_json(json.loads(job_file.read_text())))
+        self.files.append(files)
+        self.modes += [stat.S_IMODE(job_file.stat().st_mode), stat.S_IMODE(job_file.parent.stat().st_mode)]
+        self.folders.append(job_file.parent)
+        self.does(self.jobs[-1], result_file)
+
+    def kill(self) -> None:
+        self.killed += 1
+
+    def land(self, job: LoadJob) -> Receipt:
+        """Commit the job's rows."""
+        load = LoadId(job.pipeline, job.seq, job.run_id, job.ranges, "m:f@1", job.attempt or "?")
+        self.sink.found.append(Receipt(load, len(self.sink.found) + 1, 1, 5))
+        return self.sink.found[-1]
+
+    def lose(self, job: LoadJob, _: Path) -> None:
+        """Commit, and leave no answer."""
+        self.land(job)
+
+    def runner(self, *, elsewhere: bool = False, patience: Patience | None = None) -> SubmitRunner:
+        patience = patience or Patience(0.0, print)
+        return SubmitRunner(self.submit, self.kill, elsewhere=elsewhere, sink=self.sink, patience=patience, log=Log())
+
+
+@pytest.fixture(autouse=True)
+def no_exchange_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(EXCHANGE_DIR, raising=False)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver(FakeReader())
+
+
+def test_a_job_goes_by_a_file_that_only_its_owner_reads_and_the_answer_comes_by_file(driver: Driver) -> None:
+    """Both are gone afterwards."""
+
+    def answer(job: LoadJob, result_file: Path) -> None:
+        result_file.write_text(json.dumps(LoadResult(driver.land(job), OBSERVED, {"write": 0.1}).to_json()))
+
+    driver.does = answer
+    assert driver.runner().run(JOB) == LoadResult(driver.sink.found[0], OBSERVED, {"write": 0.1})
+    assert replace(driver.jobs[0], attempt=None) == JOB
+    assert (driver.modes, driver.folders[0].exists()) == ([0o600, 0o700], False)
+
+
+def test_each_run_of_a_job_is_an_attempt_of_its_own(driver: Driver) -> None:
+    """Or the receipt of one would pass for that of another."""
+    runner = driver.runner()
+    for _ in range(2):
+        with pytest.raises(SparkJobFailed):
+            runner.run(JOB)
+    assert len({job.attempt for job in driver.jobs} | {None}) == 3
+
+
+def test_the_error_of_a_driver_is_raised_as_it_is(driver: Driver) -> None:
+    """It says more than the exit code of spark-submit, and whether trying again can help."""
+
+    def fail(_: LoadJob, result_file: Path) -> None:
+        result_file.write_text(json.dumps({"error": TransformError("no such function").to_dict()}))
+        raise RuntimeError("Error code is: 1")
+
+    driver.does = fail
+    with pytest.raises(TransformError, match="no such function"):
+        driver.runner().run(JOB)
+
+
+@pytest.mark.parametrize("left", [None, "", "{"])
+def test_an_answer_that_is_lost_is_found_by_the_receipt_of_its_attempt(driver: Driver, left: str | None) -> None:
+    """What the driver observed stays unknown; how long it took does not."""
+
+    def lose(job: LoadJob, result_file: Path) -> None:
+        driver.land(replace(job, attempt="of somebody else"))
+        driver.land(job)
+        driver.land(replace(job, attempt="of a zombie"))
+        if left is not None:
+            result_file.write_text(left)
+
+    driver.does = lose
+    result = driver.runner().run(JOB)
+    assert (result.receipt, result.observed) == (driver.sink.found[1], Observed(None, None))
+    assert not result.landed_before
+    assert [*result.seconds] == ["submit"]
+
+
+def test_a_driver_that_wrote_nothing_had_found_its_batch(driver: Driver) -> None:
+    """But not one that was to write in any case."""
+    earlier = driver.land(replace(JOB, attempt="earlier"))
+    result = driver.runner().run(JOB)
+    assert (result.receipt, result.landed_before) == (earlier, True)
+    with pytest.raises(SparkJobFailed, match="ended without an answer"):
+        driver.runner().run(replace(JOB, redo=True))
+
+
+def test_a_driver_that_failed_without_a_word_is_a_failed_job_though_it_has_committed(driver: Driver) -> None:
+    """Nobody has judged its commit; the next try does, and looks for it first."""
+
+    def die(job: LoadJob, _: Path) -> None:
+        driver.land(job)
+        raise RuntimeError("Error code is: 137.\nLast output")
+
+    driver.does = die
+    with pytest.raises(SparkJobFailed, match=r"spark-submit failed: Error code is: 137\.\. See the driver's output") as failed:
+        driver.runner().run(JOB)
+    assert failed.value.retryable
+
+
+def test_only_a_driver_elsewhere_gets_a_copy_of_the_job(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Copies hold credentials: none is made where the driver reads the file itself."""
+    driver.does = driver.lose
+    driver.runner().run(JOB)
+    driver.runner(elsewhere=True).run(JOB)
+    monkeypatch.setenv(EXCHANGE_DIR, str(tmp_path))
+    driver.runner(elsewhere=True).run(JOB)
+    assert driver.files == [None, str(driver.folders[1] / JOB_FILE), None]
+    assert [folder.parent == tmp_path for folder in driver.folders] == [False, False, True]
+
+
+def test_a_catalog_that_is_away_is_waited_for_without_another_submission(driver: Driver) -> None:
+    """The job is done; only its receipt is looked for again."""
+
+    class Away(FakeReader):
+        absences = 2
+
+        def receipts(self, table: str, pipeline: str) -> list[Receipt]:
+            if self.absences:
+                self.absences -= 1
+                raise SinkUnavailable("away")
+            return super().receipts(table, pipeline)
+
+    driver.sink = Away()
+    driver.does = driver.lose
+    lines: list[str] = []
+    result = driver.runner(patience=Patience(60.0, lines.append, sleep=lambda _: None)).run(JOB)
+    assert result.receipt == driver.sink.found[0]
+    assert len(driver.jobs) == 1
+    assert len(lines) == 2
+
+
+def test_a_runner_that_is_stopped_kills_its_driver(driver: Driver) -> None:
+    """And a driver that died is none that lost its server."""
+    runner = driver.runner()
+    runner.stop()
+    assert (driver.killed, runner.lost) == (1, 0)
