@@ -110,6 +110,9 @@ def send(process: psutil.Process, number: signal.Signals) -> None:
 class Stage:
     """A platform that is up, while in the `with` of `Stage.built`."""
 
+    proxy: Proxy
+    """Between Spark Connect and the loads; there while everything runs."""
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self.points = root / "failpoints"
@@ -217,7 +220,7 @@ class Stage:
 
     def reload(self, pipeline: str) -> None:
         """Let an operator bring back what the table has lost. Raises `PlatformError` when the command fails."""
-        command = [Path(sys.executable).parent / "tidegate", "ledger", "reload", pipeline, "--json"]
+        command = [str(Path(sys.executable).parent / "tidegate"), "ledger", "reload", pipeline, "--json"]
         environment = {**os.environ, **self.platform.environment()}
         done = subprocess.run(
             command, cwd=self.root / "project", env=environment, capture_output=True, text=True, timeout=RELOAD_S, check=False
@@ -306,7 +309,7 @@ class Stage:
         """A small disk where the table's data files go; None where mounting is not permitted."""
         folder = self.platform.state_dir / "lake" / "warehouse" / "chaos" / "connected" / "data"
         folder.mkdir(parents=True)
-        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", folder]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(folder)]
         return folder if subprocess.run(command, capture_output=True, check=False).returncode == 0 else None
 
     def _configure(self, proxy_port: int) -> None:

@@ -86,8 +86,8 @@ def test_replays_of_all_pipelines_that_share_a_pool_leave_a_slot_to_the_schedule
         sink = f"lake.demo.{name}\n  slots: {slots}\n  pool: {pool}"
         (dags / "pipelines" / f"{name}.yaml").write_text(text.replace("lake.demo.flights", sink))
     bag = parse(dags)[0].dags
-    slots = {name: bag[f"{name}__replay"].get_task("load").max_active_tis_per_dag for name in pools}
-    assert slots == {"alone": 4, "first": 2, "second": 2, "many": 1, "few": 1}
+    most = {name: bag[f"{name}__replay"].get_task("load").max_active_tis_per_dag for name in pools}
+    assert most == {"alone": 4, "first": 2, "second": 2, "many": 1, "few": 1}
     assert "Empty: 2," in str(bag["first__replay"].params.get_param("parallel").description)
 
 

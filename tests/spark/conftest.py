@@ -124,7 +124,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The classic session; its catalog `lake` is JDBC on SQLite, as on the embedded platform."""
     folder = tmp_path_factory.mktemp("lake")
     catalog = "spark.sql.catalog.lake"
-    settings = {
+    settings: dict[str, bool | float | int | str | None] = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",

@@ -3,12 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-import tidegate.spark.load
 from tidegate.core.errors import (
     ReceiptMismatch,
     ReceiptMissing,
@@ -138,7 +138,7 @@ def test_a_conflict_is_looked_at_anew(
 ) -> None:
     """Somebody merges the batches between the look and the commit: refused, looked at again, written."""
     load(job(0, 10))
-    real, looks = tidegate.spark.load.IcebergTable.find_cut, []
+    real, looks = IcebergTable.find_cut, []
 
     def look(self: IcebergTable, wanted: ByOrigin) -> Cut | None:
         looks.append(real(self, wanted))
@@ -150,7 +150,7 @@ def test_a_conflict_is_looked_at_anew(
             )
         return looks[-1]
 
-    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "find_cut", look)
+    monkeypatch.setattr(IcebergTable, "find_cut", look)
     result = load(job(5, 15, seq=1))
     assert len(looks) == 2
     assert ids(spark, table) == [-4, *range(5, 15)]
@@ -161,13 +161,13 @@ def test_only_what_may_have_something_in_its_way_is_looked_at(
     spark: SparkSession, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A redo, and a new batch once its commit was refused; a new batch in a free place is not."""
-    real, looks = tidegate.spark.load.IcebergTable.find_cut, []
+    real, looks = IcebergTable.find_cut, []
 
     def look(self: IcebergTable, wanted: ByOrigin) -> Cut | None:
         looks.append(wanted)
         return real(self, wanted)
 
-    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "find_cut", look)
+    monkeypatch.setattr(IcebergTable, "find_cut", look)
     load(job(0, 10))
     load(job(10, 20, seq=1))
     assert looks == []
@@ -186,7 +186,7 @@ def test_a_load_that_meets_others_each_time_gives_up_without_writing(
     stale = IcebergTable(spark, table).find_cut(ByOrigin([OffsetRange("orders", 0, 5, 15)]))
     load(job(0, 10, redo=True, transform="shapes:odd"))
     commits = snapshots(spark, table)
-    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "find_cut", lambda *_: stale)
+    monkeypatch.setattr(IcebergTable, "find_cut", lambda *_: stale)
     with pytest.raises(SinkConflict) as caught:
         load(job(5, 15, seq=1))
     assert caught.value.retryable
@@ -199,20 +199,20 @@ def test_commit_that_landed_but_was_reported_failed_is_not_committed_twice(
 ) -> None:
     """The catalog did not say whether it landed, the table does. Where it did not land, nothing is written blindly."""
     load(job(0, 10))
-    commits, real = snapshots(spark, table), tidegate.spark.load.IcebergTable.replace
+    commits, real = snapshots(spark, table), IcebergTable.replace
 
-    def landed(*given: object) -> None:
+    def landed(*given: Any) -> None:
         real(*given)
         raise RuntimeError("org.apache.iceberg.exceptions.CommitStateUnknownException: read timed out")
 
     def lost(*_: object) -> None:
         raise RuntimeError("org.apache.iceberg.exceptions.CommitStateUnknownException: read timed out")
 
-    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "replace", landed)
+    monkeypatch.setattr(IcebergTable, "replace", landed)
     result = load(job(5, 15, seq=1))
     assert result.observed == Observed(None, None, None, {PARTITION: (5, 14)})
     assert ids(spark, table) == list(range(15))
-    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "replace", lost)
+    monkeypatch.setattr(IcebergTable, "replace", lost)
     with pytest.raises(SinkUnavailable):
         load(job(15, 20, seq=2))
     assert snapshots(spark, table) == commits + 1
@@ -284,8 +284,8 @@ def test_a_load_without_offsets_is_refused(load: Load, job: Job) -> None:
 def test_a_write_that_leaves_no_receipt_is_told(load: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that cannot be found again is not believed."""
     load(job(0, 5))
-    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "replace", lambda *_: None)
-    monkeypatch.setattr(tidegate.spark.load.Observation, "get", {"rows": 0, "bytes": 0})
+    monkeypatch.setattr(IcebergTable, "replace", lambda *_: None)
+    monkeypatch.setattr(Observation, "get", {"rows": 0, "bytes": 0})
     with pytest.raises(ReceiptMissing) as caught:
         load(job(5, 10, seq=1))
     assert caught.value.retryable
@@ -340,7 +340,7 @@ def test_a_table_without_bounds_has_none(spark: SparkSession, load: Load, job: J
 def test_a_commit_with_offsets_outside_its_ranges_is_refused(load: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever let them in; seen when the commit is found again."""
     load(job(0, 5))
-    monkeypatch.setattr(tidegate.spark.load.IcebergTable, "offsets_of", lambda *_: {PARTITION: (0, 5)})
+    monkeypatch.setattr(IcebergTable, "offsets_of", lambda *_: {PARTITION: (0, 5)})
     with pytest.raises(ReceiptMismatch, match=r"orders-0 \[0, 5\) holds offsets 0 to 5"):
         load(job(0, 5))
 

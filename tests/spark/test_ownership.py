@@ -12,8 +12,9 @@ import tidegate.spark.load
 import tidegate.spark.ownership
 from tidegate.core.errors import SinkMisfit
 from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.receipt import OWNER
 from tidegate.spark.iceberg_sink import IcebergTable
-from tidegate.spark.ownership import OWNED, OWNER
+from tidegate.spark.ownership import OWNED
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]

@@ -7,11 +7,12 @@ import re
 import shlex
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 import yaml
-from croniter import croniter
+from croniter import croniter  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,7 +123,7 @@ def test_a_fault_names_file_setting_expectation_and_value() -> None:
         ({"transform": f"m:{'f' * 250}"}, "at most 250 characters"),
     ],
 )
-def test_every_setting_refuses_what_it_cannot_take(change: dict[str, object], words: str) -> None:
+def test_every_setting_refuses_what_it_cannot_take(change: dict[str, Any], words: str) -> None:
     """And the editor's schema refuses it too, wherever a schema can say so."""
     settings = {**MINIMAL, **change}
     with pytest.raises(ConfigError) as caught:

@@ -13,9 +13,9 @@ from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
 from tidegate.core.errors import ReceiptMismatch, RequestError, StateCorrupt, TopicRecreated
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, covers, total_count, until_offsets
-from tidegate.core.replay.chunks import SavedReplay, merged
+from tidegate.core.replay.chunks import MOST_CHUNKS, SavedReplay, merged
 from tidegate.core.replay.request import Asked, ReplayRequest
-from tidegate.core.replay.run import MOST_CHUNKS, PlannedReplay, plan_backfill, plan_replay, verify_replay
+from tidegate.core.replay.run import PlannedReplay, plan_backfill, plan_replay, verify_replay
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.codec import encode
@@ -698,7 +698,7 @@ def test_a_replay_writes_into_its_pipelines_table_trials_of_it_and_what_the_file
     ],
 )
 def test_a_replay_that_the_file_does_not_allow_is_refused_before_anything_is_read(
-    world: World, asked: dict[str, str], told: str
+    world: World, asked: dict[str, Any], told: str
 ) -> None:
     """Who may trigger a replay may not thereby write any table or run any code."""
     world.store.values.clear()
