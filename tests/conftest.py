@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fast", settings.get_profile("steady"), max_examples=10)  # for the loop while code is written
 settings.load_profile("steady")
 
 # Tests start many JVMs that live for minutes: compiled once and fast, they take a third less CPU than compiled well.
@@ -26,6 +30,13 @@ load_examples = False
 sql_alchemy_conn = sqlite:///{HOME}/unused.db
 """)
 os.environ["AIRFLOW_HOME"] = str(HOME)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment_as_before() -> Iterator[None]:
+    """What the tests of a module, or pyspark for them, leave in the environment is gone after the last of them."""
+    with patch.dict(os.environ):
+        yield
 
 
 def pytest_unconfigure() -> None:

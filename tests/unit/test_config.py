@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from datetime import date, datetime, timedelta, timezone
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 
 from tidegate.core.config.pipeline import (
     POOL_DESCRIPTION,
-    Limits,
     Pipeline,
     Sink,
     Source,
@@ -323,24 +321,6 @@ def test_a_file_without_settings_is_refused(settings: object) -> None:
     """An empty file is not an empty pipeline."""
     with pytest.raises(ConfigError, match="expected a mapping of settings"):
         parse(settings)
-
-
-@given(
-    st.fixed_dictionaries(
-        {}, optional={"limits": st.fixed_dictionaries({}, optional={"max_records": st.none() | st.integers(1)})}
-    )
-)
-def test_schema_and_validator_agree_on_what_is_valid(change: dict[str, object]) -> None:
-    """What the editor accepts, the library accepts."""
-    settings = {**MINIMAL, **change}
-    jsonschema.validate(settings, json_schema())
-    assert isinstance(parse(settings).limits, Limits)
-
-
-def test_the_schema_beside_the_pipelines_is_the_librarys() -> None:
-    """`tidegate check --schema` writes it."""
-    written = (REPO / "dags" / "pipelines" / "pipeline.schema.json").read_text()
-    assert written == json.dumps(json_schema(), indent=2) + "\n"
 
 
 def test_every_pipeline_of_this_repo_is_valid() -> None:
