@@ -19,17 +19,14 @@ settings.load_profile("steady")
 # Tests start many JVMs that live for minutes: compiled once and fast, they take a third less CPU than compiled well.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# Airflow reads its settings when it is imported: an empty home of its own, with nothing of the user's and no database.
-# They are in a file, not in the environment, which the Airflow of a platform that a test starts inherits.
+# Airflow reads its settings when it is imported: a home of its own with no database, no connection, nothing of the user's.
 HOME = Path(tempfile.mkdtemp(prefix="tidegate-airflow-"))
-(HOME / "airflow.cfg").write_text(f"""
-[core]
-load_examples = False
-
-[database]
-sql_alchemy_conn = sqlite:///{HOME}/unused.db
-""")
-os.environ["AIRFLOW_HOME"] = str(HOME)
+os.environ |= {
+    "AIRFLOW_HOME": str(HOME),
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/unused.db",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
