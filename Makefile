@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.synced
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help venv jars sums check test test-unit test-spark test-dags test-integration test-e2e test-chaos chaos bench demo up down schema docs clean
+.PHONY: help venv jars sums check test test-fast fast-types fast-unit fast-dags test-unit test-spark test-dags test-integration test-e2e test-chaos chaos bench demo up down schema docs clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -39,6 +39,20 @@ check: venv ## lint, format, types, layers
 test: check jars ## everything that has to be green
 	@# two at a time: each waits for its servers more than it computes; one that fails does not hide what the others find
 	$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target test-chaos test-e2e test-integration test-spark test-unit test-dags
+
+FAST := --hypothesis-profile=fast --durations=3
+
+test-fast: venv ## types, unit tests and DAGs in under a minute: fewer examples of each property, no coverage
+	$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target fast-dags fast-unit fast-types
+
+fast-types: venv
+	$(BIN)/mypy
+
+fast-unit: venv
+	$(PYTEST) tests/unit $(FAST)
+
+fast-dags: venv
+	$(PYTEST) tests/dags $(FAST)
 
 test-unit: venv ## no JVM, no broker, no Airflow; the pure core to the last branch
 	$(PYTEST) tests/unit --cov --cov-report=term:skip-covered

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,22 +15,27 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite("tidegate.testing.contracts")
 
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fast", settings.get_profile("steady"), max_examples=10)  # for the loop while code is written
 settings.load_profile("steady")
 
 # Tests start many JVMs that live for minutes: compiled once and fast, they take a third less CPU than compiled well.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# Airflow reads its settings when it is imported: an empty home of its own, with nothing of the user's and no database.
-# They are in a file, not in the environment, which the Airflow of a platform that a test starts inherits.
+# Airflow reads its settings when it is imported: a home of its own with no database, no connection, nothing of the user's.
 HOME = Path(tempfile.mkdtemp(prefix="tidegate-airflow-"))
-(HOME / "airflow.cfg").write_text(f"""
-[core]
-load_examples = False
+os.environ |= {
+    "AIRFLOW_HOME": str(HOME),
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/unused.db",
+}
 
-[database]
-sql_alchemy_conn = sqlite:///{HOME}/unused.db
-""")
-os.environ["AIRFLOW_HOME"] = str(HOME)
+
+@pytest.fixture(scope="module", autouse=True)
+def environment_as_before() -> Iterator[None]:
+    """What the tests of a module, or pyspark for them, leave in the environment is gone after the last of them."""
+    with patch.dict(os.environ):
+        yield
 
 
 def pytest_unconfigure() -> None:

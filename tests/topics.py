@@ -15,7 +15,7 @@ from tidegate.waiting import wait_until
 Records = int | Iterable[bytes | None]
 
 
-def make_topic(kafka: Mapping[str, Any], name: str, partitions: int = 1, **config: str) -> str:
+def make_topic(kafka: Mapping[str, Any], name: str, partitions: int = 1, /, **config: str) -> str:
     """A new topic; its name."""
     admin = AdminClient(dict(kafka))  # its requests end with it, so it has a name
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)

@@ -78,11 +78,12 @@ def main() -> None:
         began = time.process_time()
         commit_batch(pipeline, planned.key, receipt, store=world)
         commit_s.append(time.process_time() - began)
+        saved_range = world.values[planned.key]
     found = {
         "partitions": PARTITIONS,
         "plan_cpu_s": round(statistics.median(plan_s), 3),
         "commit_cpu_s": round(statistics.median(commit_s), 3),
-        "saved_range_bytes": len(world.values[planned.key].encode()),
+        "saved_range_bytes": len(saved_range.encode()),
         "cursor_bytes": len(world.values["tidegate.wide.cursor"].encode()),
     }
     print(json.dumps(found) if asked.json else found)  # noqa: T201

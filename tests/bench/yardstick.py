@@ -1,6 +1,6 @@
 """Tidegate and three alternatives under the same faults, judged by the same oracle, which never uses Spark.
 
-    python -m tests.bench.yardstick [--seed 1] [--kills 4] [--only JOB] [--json FILE]
+    python -m tests.bench.yardstick [--seed 1] [--records 20000] [--kills 4] [--only JOB] [--json FILE]
 
 Contenders and what a pass of them is: `yardstick_jobs.py`. Faults, each on a topic, a table and a state of its own:
 
@@ -14,6 +14,7 @@ After the faults, a contender gets clean passes until nothing lags, and `tidegat
 as repairs). Rows of Parquet are counted twice: as Spark reads them (by `_spark_metadata`), and as everybody else does, who also
 meets files that a killed task has left half written; those are counted, and left out. `counted` are the rows that an Iceberg
 table's own metadata counts, by which Spark answers `count(*)`: not what is there where a committed file was written over.
+Sums are made again from the records of each batch and compared; their `records` and `rows` count the records in them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import tempfile
 import time
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,10 @@ import pyarrow.parquet as pq
 from confluent_kafka import Producer
 from rich.console import Console
 
+from tests.batches import BatchVerdict
 from tests.bench import yardstick_jobs
-from tests.bench.yardstick_jobs import JOBS, FileStore
+from tests.bench.yardstick_jobs import BY_BATCH, JOBS, PIPELINE, FileStore
+from tests.chaos.verdict import SUMMED, BatchOracle
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.offsets.ranges import TopicPartition
@@ -56,7 +59,6 @@ from tidegate.local.flights import create_topic
 REPO = Path(__file__).parents[2]
 FAULTS = ("random kill", "at the boundary", "state restored", "state lost")
 COUNTS = ("records", "rows", "lost", "duplicated", "unknown")
-RECORDS = 20_000
 PASS_TIMEOUT_S = 300
 TRANSFORM = '''
 def plain(records):
@@ -75,6 +77,7 @@ class Contest:
     fault: str
     root: Path
     random: random.Random
+    records: int
     repairs: int = 0
     produced: int = 0
 
@@ -88,6 +91,7 @@ class Contest:
         transforms = self.root / "transforms"
         transforms.mkdir(exist_ok=True)
         (transforms / "plain.py").write_text(TRANSFORM)
+        (transforms / "sums.py").write_text(SUMMED)
         self.case = {
             "bootstrap": self.platform.bootstrap_servers,
             "topic": self.topic,
@@ -100,11 +104,12 @@ class Contest:
     def produce(self) -> None:
         """More records, evenly over the partitions."""
         producer = Producer({**self.kafka, "linger.ms": 50})
-        for n in range(RECORDS):
-            producer.produce(self.topic, json.dumps({"n": self.produced + n}), partition=n % 2)
+        for n in range(self.records):
+            number = self.produced + n
+            producer.produce(self.topic, json.dumps({"n": number}), key=str(number), partition=n % 2)
             producer.poll(0)
         producer.flush()
-        self.produced += RECORDS
+        self.produced += self.records
 
     @contextmanager
     def started(self, *, die: bool = False) -> Iterator[subprocess.Popen[str]]:
@@ -170,19 +175,28 @@ class Contest:
         for _ in range(3):
             if self.run() == 0:
                 return
-            if self.job == "tidegate":
-                ledger = Ledger(FileStore(self.state), "yardstick")
-                made = rebuild("yardstick", IcebergReader().receipts(self.table, "yardstick"))
+            if self.job in ("tidegate", BY_BATCH):
+                ledger = self.ledger()
+                made = rebuild(PIPELINE, IcebergReader().receipts(self.table, PIPELINE))
                 ledger.replace(ledger.listing(), made.cursor, made.ranges, keep=1000)
                 self.repairs += 1
 
+    def ledger(self) -> Ledger:
+        """The saved state of Tidegate's schedule."""
+        return Ledger(FileStore(self.state), PIPELINE)
+
     def counted(self) -> int | None:
-        """The rows of an Iceberg table by its own metadata."""
-        table = load_table(self.table)
+        """The rows of an Iceberg table by its own metadata, where a row is a record."""
+        table = load_table(self.table) if self.job != BY_BATCH else None
         return None if table is None else sum(table.inspect.files()["record_count"].to_pylist())
 
-    def verdicts(self) -> dict[str, Verdict]:
+    def verdicts(self) -> dict[str, Verdict | BatchVerdict]:
         """By reader: how the table is read matters for Parquet."""
+        if self.job == BY_BATCH:
+            oracle = BatchOracle(
+                self.platform.bootstrap_servers, self.topic, self.table, PIPELINE, lambda: nullcontext(self.ledger())
+            )
+            return {"": oracle.judge_all(self.ledger().cursor())}
         log = read_offsets(self.kafka, AdminBrokers(self.kafka).watermarks([self.topic]))
         if self.job != "stream-parquet":
             return {"": judge(log, read_origins(self.table))}
@@ -190,6 +204,19 @@ class Contest:
         whole = [file for file in by_others if is_whole(file)]
         others = f" (read by others; {len(by_others) - len(whole)} broken files left out)"
         return {" (read by Spark)": judge(log, origins(by_spark)), others: judge(log, origins(whole))}
+
+
+def counts_of(verdict: Verdict | BatchVerdict) -> dict[str, int]:
+    """What the table shows, in records.
+
+    Raises:
+        SystemExit: the right number of records is in the sums of a batch, and they are others.
+    """
+    if isinstance(verdict, Verdict):
+        return {what: verdict.total(what) for what in COUNTS}
+    if verdict.faults:
+        raise SystemExit("\n".join(verdict.faults))
+    return {what: getattr(verdict, what) for what in COUNTS}
 
 
 def parquet_files(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -225,6 +252,7 @@ def main() -> None:
     """Run the contests and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--records", type=int, default=20_000, help="of each round")
     parser.add_argument("--kills", type=int, default=4, help="random kills of each contender")
     parser.add_argument("--only", choices=JOBS, action="append")
     parser.add_argument("--json", type=Path)
@@ -237,11 +265,11 @@ def main() -> None:
             platform.use_catalog()
             for job in asked.only or JOBS:
                 for fault in FAULTS:
-                    contest = Contest(platform, job, fault, Path(folder), random.Random(f"{asked.seed} {fault}"))  # noqa: S311
+                    contest = Contest(platform, job, fault, Path(folder), random.Random(f"{asked.seed} {fault}"), asked.records)  # noqa: S311
                     contest.suffer(asked.kills)
                     contest.recover()
                     for reader, verdict in contest.verdicts().items():
-                        counts = {what: verdict.total(what) for what in COUNTS}
+                        counts = counts_of(verdict)
                         beside = {"counted": contest.counted(), "repairs": contest.repairs}
                         row = {"contender": f"{job}{reader}", "fault": fault, **counts, **beside}
                         rows.append(row)

@@ -1,6 +1,7 @@
 """The contenders of `yardstick`, a bounded pass each over what the topic holds: `python -m tests.bench.yardstick_jobs JOB`.
 
     tidegate        plan, load, commit, with the schedule in a file instead of Airflow's Variables
+    tidegate-batch  the same with `identity: batch`: the transform aggregates, and a batch's rows are replaced as a whole
     append          the plain job: read from the saved offsets to the end, append to Iceberg, then save the offsets
     stream-iceberg  Structured Streaming, availableNow, into Iceberg
     stream-parquet  Structured Streaming, availableNow, into Parquet files
@@ -32,7 +33,8 @@ from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 
 MAX_RECORDS = 8_000
-TRANSFORM = "plain:plain"
+PIPELINE = "yardstick"
+BY_BATCH = "tidegate-batch"
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,18 @@ def save(file: Path, text: str) -> None:
 
 
 def tidegate(spark: SparkSession, case: Case) -> None:
+    """One row a record."""
+    run_all(spark, case, Pipeline(PIPELINE, Source((case.topic,)), "plain:plain", Sink(case.table), limits=Limits(MAX_RECORDS)))
+
+
+def tidegate_batch(spark: SparkSession, case: Case) -> None:
+    """Sums of each batch."""
+    source, sink = Source((case.topic,)), Sink(case.table)
+    run_all(spark, case, Pipeline(PIPELINE, source, "sums:summed", sink, limits=Limits(MAX_RECORDS), identity="batch"))
+
+
+def run_all(spark: SparkSession, case: Case, pipeline: Pipeline) -> None:
     """Batches until nothing lags, each a run of its own."""
-    pipeline = Pipeline("yardstick", Source((case.topic,)), TRANSFORM, Sink(case.table), limits=Limits(MAX_RECORDS))
     store, brokers, sink = FileStore(case.state), AdminBrokers({"bootstrap.servers": case.bootstrap}), IcebergReader()
     while True:
         run_id = f"run-{time.time_ns()}"
@@ -98,11 +110,12 @@ def tidegate(spark: SparkSession, case: Case) -> None:
             saved.seq,
             run_id,
             saved.to_load,
-            TRANSFORM,
+            pipeline.transform,
             case.table,
             {"kafka.bootstrap.servers": case.bootstrap},
             topic_ids=saved.topic_ids,
             generation=saved.generation,
+            identity=pipeline.identity,
         )
         result = load_range(spark, job, spark_jobs=case.transforms)
         die(case)
@@ -174,6 +187,7 @@ def die(case: Case) -> None:
 
 JOBS: dict[str, Callable[[SparkSession, Case], None]] = {
     "tidegate": tidegate,
+    BY_BATCH: tidegate_batch,
     "append": append,
     "stream-iceberg": stream_iceberg,
     "stream-parquet": stream_parquet,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import psutil
@@ -19,6 +20,7 @@ from tests.batches import BatchVerdict
 from tests.chaos.faults import RANDOM
 from tests.chaos.schedule import Planned
 from tests.chaos.stage import BATCHES, CONNECT, SUBMIT, Held, Stage
+from tests.chaos.verdict import BatchOracle, Oracle
 from tidegate.core.audit.oracle import Verdict
 from tidegate.core.errors import PlatformError, TidegateError
 from tidegate.waiting import wait_until
@@ -140,7 +142,7 @@ class Harness:
             if not self.stage.cursor(pipeline).seq:
                 continue
             self._wake(pipeline)
-            if not wait_until(lambda o=oracle, p=pipeline: self.stage.cursor(p).offsets == o.ends(), DRAIN_S, poll_s=1.0):
+            if not wait_until(partial(self._is_drained, pipeline, oracle), DRAIN_S, poll_s=1.0):
                 raise TidegateError(f"{pipeline} does not drain the log: {self._reasons(self.stage.runs(pipeline), pipeline)}")
             held = self._judged(pipeline, oracle.judge_all(self.stage.cursor(pipeline)))
             self.result.changed_rows = (self.result.changed_rows or 0) + oracle.changed_rows()
@@ -233,6 +235,9 @@ class Harness:
             struck.broken = f"nothing was committed for {RECOVERY_S:.0f} s: {why}"
         elif len(struck.failed_runs) >= FURTHER_RUNS:
             struck.broken = f"{FURTHER_RUNS} further runs failed: {self._reasons(failed(), pipeline)}"
+
+    def _is_drained(self, pipeline: str, oracle: Oracle | BatchOracle) -> bool:
+        return self.stage.cursor(pipeline).offsets == oracle.ends()
 
     def _reasons(self, runs: Sequence[dict[str, Any]], pipeline: str = CONNECT) -> str:
         failed = [r["dag_run_id"] for r in runs if r["state"] == "failed"]

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import yaml
 
 from tests.chaos.generator import Generator, create_topic
 from tests.chaos.proxy import Proxy
-from tests.chaos.verdict import BatchOracle, Oracle
+from tests.chaos.verdict import SUMMED, BatchOracle, Oracle
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.errors import PlatformError, StateUnavailable, TidegateError
@@ -63,7 +64,7 @@ AIRFLOW_SETTINGS = {
 }
 
 TRANSFORM = '''\
-"""Rows that can be compared with their records: checksums of key and value, and sums of these."""
+"""Rows that can be compared with their records: checksums of key and value."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -75,16 +76,6 @@ def checked(records: DataFrame) -> DataFrame:
     """One row a record."""
     sums = records.withColumns({"key_crc": F.crc32(F.col("key")), "value_crc": F.crc32(F.col("value"))})
     return parse_json(sums.withColumnRenamed("timestamp", "_timestamp"), "id BIGINT, amount INT")
-
-
-def summed(records: DataFrame) -> DataFrame:
-    """One row for each partition and each quarter of its keys."""
-    quarter = F.pmod(F.crc32(F.col("key")), F.lit(4))
-    return records.groupBy(F.col("_kafka_partition").alias("shard"), quarter.alias("quarter")).agg(
-        F.count("*").alias("n"),
-        F.sum("_kafka_offset").alias("offsets"),
-        F.sum(F.coalesce(F.crc32(F.col("value")), F.lit(0))).alias("checks"),
-    )
 '''
 
 
@@ -109,6 +100,9 @@ def send(process: psutil.Process, number: signal.Signals) -> None:
 
 class Stage:
     """A platform that is up, while in the `with` of `Stage.built`."""
+
+    proxy: Proxy
+    """Between Spark Connect and the loads; there while everything runs."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -147,13 +141,18 @@ class Stage:
         with self.platform.api() as api:
             yield api
 
+    @contextmanager
+    def ledger(self, pipeline: str) -> Iterator[Ledger]:
+        """The saved state of a pipeline."""
+        with self.api() as api:
+            yield Ledger(ApiStore(api), pipeline)
+
     def cursor(self, pipeline: str = CONNECT) -> Cursor:
         """Where the pipeline is; an empty cursor before its first commit. Waits for Airflow to answer."""
         found: list[Cursor] = []
 
         def read() -> bool:
-            with contextlib.suppress(StateUnavailable, PlatformError), self.api() as api:
-                ledger = Ledger(ApiStore(api), pipeline)
+            with contextlib.suppress(StateUnavailable, PlatformError), self.ledger(pipeline) as ledger:
                 found.append(ledger.cursor() if ledger.listing().has_cursor else Cursor(pipeline))
             return bool(found)
 
@@ -207,7 +206,9 @@ class Stage:
         """Who judges the pipeline's table."""
         self.platform.use_catalog()
         if pipeline == BATCHES:
-            return BatchOracle(self.platform.bootstrap_servers, TOPIC, TABLES[pipeline], pipeline, self.api)
+            return BatchOracle(
+                self.platform.bootstrap_servers, TOPIC, TABLES[pipeline], pipeline, partial(self.ledger, pipeline)
+            )
         return Oracle(self.platform.bootstrap_servers, TOPIC, TABLES[pipeline])
 
     def receipts(self, pipeline: str) -> list[Receipt]:
@@ -217,7 +218,7 @@ class Stage:
 
     def reload(self, pipeline: str) -> None:
         """Let an operator bring back what the table has lost. Raises `PlatformError` when the command fails."""
-        command = [Path(sys.executable).parent / "tidegate", "ledger", "reload", pipeline, "--json"]
+        command = [str(Path(sys.executable).parent / "tidegate"), "ledger", "reload", pipeline, "--json"]
         environment = {**os.environ, **self.platform.environment()}
         done = subprocess.run(
             command, cwd=self.root / "project", env=environment, capture_output=True, text=True, timeout=RELOAD_S, check=False
@@ -282,7 +283,9 @@ class Stage:
         project = self.root / "project"
         for folder in ("dags", "spark_jobs", "plugins"):
             shutil.copytree(REPO / folder, project / folder, ignore=shutil.ignore_patterns("__pycache__"))
-        (project / "spark_jobs" / "transforms" / "chaos.py").write_text(TRANSFORM)
+        transforms = project / "spark_jobs" / "transforms"
+        (transforms / "chaos.py").write_text(TRANSFORM)
+        (transforms / "sums.py").write_text(SUMMED)
         pipelines = project / "dags" / "pipelines"
         for example in pipelines.glob("*.yaml"):
             example.unlink()
@@ -297,7 +300,7 @@ class Stage:
                 "retry_delay_s": 1,
             }
             if name == BATCHES:
-                pipeline |= {"identity": "batch", "transform": "transforms.chaos:summed"}
+                pipeline |= {"identity": "batch", "transform": "transforms.sums:summed"}
             if name != SUBMIT:  # which sleeps most of the time, in the middle of a run
                 pipeline["timeout_s"] = RUN_TIMEOUT_S
             (pipelines / f"{name}.yaml").write_text(yaml.safe_dump(pipeline))
@@ -306,7 +309,7 @@ class Stage:
         """A small disk where the table's data files go; None where mounting is not permitted."""
         folder = self.platform.state_dir / "lake" / "warehouse" / "chaos" / "connected" / "data"
         folder.mkdir(parents=True)
-        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", folder]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(folder)]
         return folder if subprocess.run(command, capture_output=True, check=False).returncode == 0 else None
 
     def _configure(self, proxy_port: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.catalogs import let_pyiceberg_find
 from tests.chaos.faults import BY_NAME, FAULTS
 from tests.chaos.generator import Generator
 from tests.chaos.harness import Harness, Result
@@ -23,7 +24,8 @@ OTHERS = [fault.name for fault in FAULTS if fault.name not in (*KILLS, *OF_TABLE
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A platform whose schedule runs."""
-    with Stage.built(tmp_path_factory.mktemp("chaos")) as built:
+    with Stage.built(tmp_path_factory.mktemp("chaos")) as built, pytest.MonkeyPatch.context() as patch:
+        let_pyiceberg_find(built.platform, patch)
         yield built
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import confluent_kafka as ck
 
 from tests.batches import BatchVerdict, Key, Ranges, Sums, gaps, judge_sums, ranges_of_batches
-from tidegate.airflow.remote.api import AirflowApi
-from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
@@ -25,6 +23,23 @@ from tidegate.kafka.log import read_offsets
 
 POLL_S = 5.0
 QUARTERS = 4
+SUMMED = '''\
+"""Sums that can be made again from the records of a batch."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def summed(records: DataFrame) -> DataFrame:
+    """One row for each partition and each quarter of its keys."""
+    quarter = F.pmod(F.crc32(F.col("key")), F.lit(4))
+    return records.groupBy(F.col("_kafka_partition").alias("shard"), quarter.alias("quarter")).agg(
+        F.count("*").alias("n"),
+        F.sum("_kafka_offset").alias("offsets"),
+        F.sum(F.coalesce(F.crc32(F.col("value")), F.lit(0))).alias("checks"),
+    )
+'''
+"""The module of the transform that `BatchOracle` judges."""
 Contents = dict[tuple[int, int], tuple[int | None, int | None]]
 
 
@@ -113,11 +128,11 @@ class Oracle(Log):
 
 @dataclass(frozen=True)
 class BatchOracle(Log):
-    """A topic and a table of sums (`transforms.chaos:summed`), made again here from the records of each batch's ranges."""
+    """A topic and a table of sums (`SUMMED`), made again here from the records of each batch's ranges."""
 
     table: str
     pipeline: str
-    api: Callable[[], AbstractContextManager[AirflowApi]]
+    ledger: Callable[[], AbstractContextManager[Ledger]]
 
     def judge_so_far(self, cursor: Cursor) -> BatchVerdict:
         """The verdict while the schedule works: batches beyond the cursor are there at most once.
@@ -125,10 +140,8 @@ class BatchOracle(Log):
         `cursor` has to be read before this is called: the table may be ahead of it, never behind.
         """
         found = self._rows()
-        with self.api() as api:
-            ranges = ranges_of_batches(
-                Ledger(ApiStore(api), self.pipeline), IcebergReader().receipts(self.table, self.pipeline)
-            )
+        with self.ledger() as ledger:
+            ranges = ranges_of_batches(ledger, IcebergReader().receipts(self.table, self.pipeline))
         log = self._contents()
         # what is beyond the cursor is known, too, as far as its ranges are
         ahead = {key[0] for key in found if key[0] > cursor.seq and key[0] in ranges}

@@ -16,6 +16,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.sdk import DAG, BaseOperator
 from airflow.serialization.serialized_objects import DagSerialization
+from airflow.utils.state import DagRunState
 from sqlalchemy import create_engine, select
 from sqlalchemy.orm import Session
 
@@ -44,14 +45,16 @@ class Run:
     def __init__(self, session: Session, dag: DAG, state: str = "failed") -> None:
         self.session = session
         now = datetime(2026, 1, 1, tzinfo=UTC)
-        self.row = DagRun(dag_id=dag.dag_id, run_id="r", run_type="manual", state=state, run_after=now, start_date=now)
+        self.row = DagRun(
+            dag_id=dag.dag_id, run_id="r", run_type="manual", state=DagRunState(state), run_after=now, start_date=now
+        )
         self.row.dag = DagSerialization.from_dict(DagSerialization.to_dict(dag))
         session.add(self.row)
         session.flush()
 
     def task(self, task_id: str, state: str, map_index: int = -1, **left: Any) -> None:
         """A task in a state, with its XComs."""
-        values = {"dag_id": self.row.dag_id, "run_id": "r", "task_id": task_id, "map_index": map_index}
+        values: dict[str, Any] = {"dag_id": self.row.dag_id, "run_id": "r", "task_id": task_id, "map_index": map_index}
         table = TaskInstance.__table__
         more = {"id": f"{task_id}{map_index}", "state": state, "pool": "p", "pool_slots": 1, "try_number": 1, "max_tries": 1}
         more |= {"custom_operator_name": "", "executor_config": {}}
@@ -63,7 +66,8 @@ class Run:
     def end(self, msg: str = "") -> str | None:
         """The note, once the listener was called."""
         (notes.on_dag_run_success if self.row.state == "success" else notes.on_dag_run_failed)(self.row, msg)
-        return self.row.note
+        note: str | None = self.row.note
+        return note
 
 
 def schedule(session: Session, state: str = "failed") -> Run:
@@ -202,7 +206,7 @@ def test_a_failed_task_leaves_its_error_and_hides_nothing_when_it_cannot() -> No
 
     failures.save_failure({"ti": Ti(), "exception": BrokerUnavailable("away", fix="Wait")})  # type: ignore[typeddict-item]
     assert pushed == {"tidegate_failure": {"error": "BrokerUnavailable", "message": "BrokerUnavailable: away", "fix": "Wait"}}
-    failures.save_failure({"exception": BrokerUnavailable("away", fix="Wait")})  # type: ignore[typeddict-item]
+    failures.save_failure({"exception": BrokerUnavailable("away", fix="Wait")})
 
 
 def test_nothing_is_written_for_a_task_whose_process_is_gone() -> None:

@@ -73,7 +73,7 @@ def as_a_task(url: str) -> Iterator[None]:
     supervisor = InProcessTestSupervisor(
         id=uuid.uuid4(),
         pid=os.getpid(),
-        process=psutil.Process(),
+        process=psutil.Process(),  # type: ignore[arg-type] # it is asked for nothing
         process_log=structlog.get_logger(),
         client=InProcessTestSupervisor._Client(base_url=url, token=""),
     )

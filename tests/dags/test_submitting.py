@@ -109,7 +109,12 @@ def test_a_submission_that_fails_without_a_word_fails_the_try(
 def test_a_task_that_is_killed_kills_its_submission(script: ScriptWriter, sink: FakeReader, task: LoadOperator) -> None:
     """And its try ends at once."""
     notes = script("time.sleep(300)")
-    killer = threading.Thread(target=lambda: (_wait_for(notes), task.on_kill()))
+
+    def kill() -> None:
+        _wait_for(notes)
+        task.on_kill()
+
+    killer = threading.Thread(target=kill)
     started = time.monotonic()
     killer.start()
     with pytest.raises(SparkJobFailed, match="Error code is: -9"):

@@ -37,7 +37,7 @@ def _ended(monkeypatch: pytest.MonkeyPatch) -> None:
 def timing(result: LoadResult = LOADED, **changes: Any) -> BatchTiming | None:
     """Of a run that was due, and started two seconds later."""
     run = {"run_after": DUE, "start_date": STARTED, "clear_number": 0, **changes}
-    return timing_of(SAVED, result, {"dag_run": SimpleNamespace(**run)})  # type: ignore[typeddict-item]
+    return timing_of(SAVED, result, {"dag_run": SimpleNamespace(**run)})
 
 
 def test_a_batch_took_the_time_since_its_run_started() -> None:

@@ -14,13 +14,13 @@ from tidegate.local import Platform
 from tidegate.testing.failpoints import disarm
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The project folder."""
     return Project(tmp_path_factory.mktemp("project"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def platform(project: Project) -> Iterator[Platform]:
     """Kafka, Spark Connect and Airflow, stopped by their pid files whatever happens."""
     made = Platform(project.root / ".tidegate", project.root, extra_env=project.environment)

@@ -46,7 +46,7 @@ class Project:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start a command of `tidegate` in this folder."""
-        command, pipe = [Path(sys.executable).parent / "tidegate", *words], subprocess.PIPE
+        command, pipe = [str(Path(sys.executable).parent / "tidegate"), *words], subprocess.PIPE
         return subprocess.Popen(
             command, cwd=self.root, env={**os.environ, **self.environment}, stdout=pipe, stderr=pipe, text=True
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tidegate.core.schedule.run_notes import failed_runs
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 
-CONNECTIONS = {
+CONNECTIONS: dict[str, dict[str, Any]] = {
     "kafka_away": {"conn_type": "kafka", "extra": json.dumps({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 3000})},
     "spark_away": {"conn_type": "spark_connect", "host": "127.0.0.1", "port": 1},
     "spark_never": {"conn_type": "spark_connect", "host": "127.0.0.1", "port": 1},
@@ -28,7 +29,7 @@ def pipelines(project: Project, platform: Platform) -> None:
     create_topic(kafka, "small", 2)
     produce(kafka, read_flights(200), topic="small")
     small = {"source": {"topics": ["small"]}, "limits": {}, "retries": 0, "wait_s": 0}
-    for name, changes in {
+    changed: dict[str, dict[str, Any]] = {
         "broker_away": {"source": {"topics": ["small"], "connection": "kafka_away"}},
         "no_connection": {"source": {"topics": ["small"], "connection": "kafka_unknown"}},
         "no_topic": {"source": {"topics": ["nowhere"]}},
@@ -38,7 +39,8 @@ def pipelines(project: Project, platform: Platform) -> None:
         "spark_nowhere": {"spark": {"connection": "spark_never"}},
         "submitted": {"spark": {"connection": "spark_default"}},
         "lost": {},
-    }.items():
+    }
+    for name, changes in changed.items():
         project.write(name, **{**small, "sink": {"table": f"lake.bad.{name}"}, **changes})
     with platform.api() as api:
         for connection_id, connection in CONNECTIONS.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import confluent_kafka as ck
 import pytest
 
@@ -42,11 +44,12 @@ def kafka(project: Project, platform: Platform) -> dict[str, str]:
     make_topic(settings, COMPACTED.topic, **COMPACT)
     produce(settings, read_flights(600), topic="sized")
     produce(settings, read_flights(20), topic="marked")
-    for name, changes in {
+    changed: dict[str, dict[str, Any]] = {
         "sized": {"limits": {"max_bytes": 30_000}},
         "marked": {"limits": {}, "source": {"topics": ["marked"], "contiguous": True}},
         "gaps": {"limits": {}, "source": {"topics": [TRANSACTED.topic, COMPACTED.topic]}},
-    }.items():
+    }
+    for name, changes in changed.items():
         pipeline = {"source": {"topics": [name]}, "retries": 0, "sink": {"table": f"lake.bad.{name}"}, **changes}
         project.write(name, **pipeline)
         platform.sync_pools({f"tidegate_lake_bad_{name}": 1})

@@ -152,7 +152,7 @@ def test_a_range_that_waits_is_adopted_by_the_next_run(upgraded: Upgraded, name:
     assert f"adopted from run {waiting.run_id}" in runs.log(run, "plan")
     after = upgraded.cursor(name)
     assert (after.seq, after.generation) == (before.seq + 1, before.generation)
-    assert after.offsets == before.offsets | {r.topic_partition: r.until_offset for r in waiting.ranges}
+    assert after.offsets == {**before.offsets, **{r.topic_partition: r.until_offset for r in waiting.ranges}}
 
 
 @pytest.mark.parametrize("name", PIPELINES)

@@ -12,7 +12,7 @@ from tidegate.kafka.settings import planning_client
 from tidegate.local import Platform
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """Kafka and Spark Connect in a temporary folder, stopped by their pid files whatever happens."""
     made = Platform(tmp_path_factory.mktemp("platform"), Path(__file__).parents[2])

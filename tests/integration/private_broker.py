@@ -62,7 +62,7 @@ def new_member(of: PrivateBroker, folder: Path, node_id: int) -> PrivateBroker:
     known = dict(
         line.split("=", 1) for line in (of.folder / "data" / "meta.properties").read_text().splitlines() if "=" in line
     )
-    tool = [jars.find_java(), "-cp", f"{_jars()}/*", "kafka.tools.StorageTool", "format"]
+    tool = [str(jars.find_java()), "-cp", f"{_jars()}/*", "kafka.tools.StorageTool", "format"]
     tool += ["--cluster-id", known["cluster.id"], "--config", "server.properties"]
     subprocess.run(tool, cwd=folder, env={}, check=True, capture_output=True, timeout=broker.FORMAT_TIMEOUT_S)
     return PrivateBroker(_server(folder, ports["PLAINTEXT"], node_id, ()), folder, ports)

@@ -83,7 +83,7 @@ def test_a_partition_without_a_leader_is_named_and_read_after_its_broker_came_ba
     first = new_broker(tmp_path / "first")
     second = new_member(first, tmp_path / "second", node_id=2)
     with running(first, second):
-        admin = AdminClient(settings_of(first))
+        admin = AdminClient({**settings_of(first)})
         admin.create_topics([NewTopic(TOPIC, 2, replica_assignment=[[1], [2]])])[TOPIC].result(30)
         for partition in (0, 1):
             write(settings_of(first), TOPIC, partition, 3)

@@ -11,8 +11,13 @@ from pathlib import Path
 
 import jwt
 import pytest
-from confluent_kafka import admin
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # its names are imported from private modules
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
+)
 from pyspark.sql import SparkSession
 
 from tests.integration.private_broker import new_broker, running
@@ -143,10 +148,12 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, pem: Path, token_url: str)
         inside = {"bootstrap.servers": own.address()}
         make_topic(inside, TOPIC)
         write(inside, TOPIC, 0, RECORDS)
-        client = AdminClient(inside)
-        hashes = [admin.ScramMechanism.SCRAM_SHA_256, admin.ScramMechanism.SCRAM_SHA_512]
+        client = AdminClient({**inside})
+        hashes = [ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512]
         for mechanism in hashes:
-            users = [admin.UserScramCredentialUpsertion(USER, admin.ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())]
+            users: list[UserScramCredentialAlteration] = [
+                UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
+            ]
             client.alter_user_scram_credentials(users)[USER].result(30)
 
         def at(listener: str, **more: object) -> dict[str, object]:

@@ -197,9 +197,11 @@ def remaining(platform: Platform, topic: str, until_offset: int) -> list[tuple[i
             message = consumer.poll(10)
             assert message is not None
             assert message.error() is None
-            if message.offset() >= until_offset:
+            offset = message.offset()
+            assert offset is not None
+            if offset >= until_offset:
                 return found
-            found.append((message.offset(), message.value()))
+            found.append((offset, message.value()))
     finally:
         consumer.close()
 

@@ -14,8 +14,10 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tidegate.core.errors import PlatformError, SparkAuthFailed
 from tidegate.local import Platform, ServerStatus, jars, sockets
@@ -230,6 +232,7 @@ def test_spark_writes_what_kafka_holds_and_pyiceberg_reads_it(platform: Platform
     catalog = load_catalog("lake", **platform.catalog_properties)
     rows = catalog.load_table("platform.fits").scan().to_arrow().sort_by("offset").to_pylist()
     assert rows == [{"offset": 0, "value": "a"}, {"offset": 1, "value": "b"}, {"offset": 2, "value": "c"}]
+    assert isinstance(catalog, SqlCatalog)
     catalog.engine.dispose()
 
 
@@ -313,7 +316,7 @@ def test_airflow_runs_a_task_that_finds_the_platform(make_platform: MakePlatform
             "kafka": {"bootstrap.servers": platform.bootstrap_servers},
             "spark": platform.spark_remote,
         }
-        token = platform.spark_connection["password"]
+        token = str(platform.spark_connection["password"])
         assert api.get("/connections/spark_connect_default")["password"] != token
         assert token not in api.task_log("sample", run_id, "look")
         assert "looking around" in api.task_log("sample", run_id, "look")

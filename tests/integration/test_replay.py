@@ -171,7 +171,7 @@ def world(platform: Platform, spark: SparkSession, spark_jobs: Path, catalog: No
     """Sixty records a second apart in each of two partitions, all loaded."""
     name = uuid.uuid4().hex[:8]
     settings = {"bootstrap.servers": platform.bootstrap_servers}
-    admin = AdminClient(settings)
+    admin = AdminClient({**settings})
     config = {"retention.ms": "-1"}
     admin.create_topics([NewTopic(f"t-{name}", num_partitions=2, replication_factor=1, config=config)])[f"t-{name}"].result(30)
     producer = Producer(settings)
@@ -266,7 +266,7 @@ def test_a_trial_goes_into_a_table_of_its_own(world: World) -> None:
 
 def test_what_is_no_longer_retained_is_left_out_where_the_loss_is_accepted(world: World) -> None:
     """Its rows stay; otherwise the replay is refused with the first retained offset."""
-    admin = AdminClient(world.kafka)
+    admin = AdminClient({**world.kafka})
     for future in admin.delete_records([KafkaPartition(world.topic, 0, BATCH)]).values():
         future.result()
     with pytest.raises(RequestError, match=f"is retained from {BATCH} on only"):

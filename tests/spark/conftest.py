@@ -1,10 +1,11 @@
 """One classic Spark session for all tests here, with an Iceberg catalog `lake` in a temporary folder. No broker.
 
-A classic session and a Spark Connect session that works cannot share a process, so `tests/spark` is a pytest run of its own.
+A process cannot hold a classic session beside a Spark Connect session that works: this one ends with the last test here.
 """
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -122,12 +123,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The classic session; its catalog `lake` is JDBC on SQLite, as on the embedded platform."""
     folder = tmp_path_factory.mktemp("lake")
     catalog = "spark.sql.catalog.lake"
-    settings = {
+    settings: dict[str, bool | float | int | str | None] = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
@@ -150,6 +151,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")  # the tests fail jobs on purpose
     yield session
     session.stop()
+    gc.collect()  # while the warnings about Py4J's sockets are ignored
 
 
 Records = Callable[[list[bytes | None]], DataFrame]
@@ -174,7 +176,7 @@ def table(request: pytest.FixtureRequest) -> str:
     return f"lake.tests.{re.sub(r'[^a-z0-9]+', '_', request.node.name.lower()).strip('_')}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of transforms, module `shapes`."""
     folder = tmp_path_factory.mktemp("spark_jobs")

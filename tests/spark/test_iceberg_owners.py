@@ -13,7 +13,8 @@ import tidegate.spark.sinks.iceberg.ownership
 from tests.spark.sinks_under_test import SinkUnderTest, ids
 from tidegate.core.errors import SinkMisfit
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.spark.sinks.iceberg.ownership import OWNED, OWNER
+from tidegate.core.load.receipt import OWNER
+from tidegate.spark.sinks.iceberg.ownership import OWNED
 from tidegate.spark.sinks.iceberg.table import IcebergTable
 
 Load = Callable[[LoadJob], LoadResult]

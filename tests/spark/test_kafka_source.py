@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -33,9 +34,9 @@ class Reader:
         return type("Records", (), {"select": lambda *_: None})()
 
 
-def options(ranges: list[OffsetRange], plan: dict[str, Any] | None = None, **given: str) -> dict[str, str]:
+def options(ranges: list[OffsetRange], connection: Mapping[str, str] | None = None, **plan: Any) -> dict[str, str]:
     reader = Reader()
-    read_ranges(reader, ranges, given, **(plan or {}))  # type: ignore[arg-type]
+    read_ranges(reader, ranges, connection or {}, **plan)  # type: ignore[arg-type]
     return reader.given
 
 
@@ -53,7 +54,7 @@ def test_exactly_the_ranges_are_assigned() -> None:
 def test_the_connection_beats_our_defaults_and_the_plan_beats_the_connection() -> None:
     """Timeouts are the user's to set, what is read is not."""
     found = options(
-        [OffsetRange("a", 0, 0, 3)], **{"kafka.max.poll.records": "7", "failOnDataLoss": "false", "kafka.client.id": "x"}
+        [OffsetRange("a", 0, 0, 3)], {"kafka.max.poll.records": "7", "failOnDataLoss": "false", "kafka.client.id": "x"}
     )
     assert found["kafka.max.poll.records"] == "7"
     assert found["kafka.client.id"] == "x"
@@ -65,13 +66,13 @@ def test_the_connection_beats_our_defaults_and_the_plan_beats_the_connection() -
 def test_a_split_and_the_isolation_level_are_the_plans() -> None:
     """Spark's own options, only where a limit is set; the level beats the connection's."""
     ranges = [OffsetRange("a", 0, 0, 3)]
-    plain = options(ranges, **{"kafka.isolation.level": "read_uncommitted"})
+    plain = options(ranges, {"kafka.isolation.level": "read_uncommitted"})
     assert plain["kafka.isolation.level"] == "read_committed"
     assert not {"minPartitions", "maxRecordsPerPartition"} & set(plain)
-    found = options(ranges, {"split": Split(4, 1000), "isolation_level": "read_uncommitted"})
+    found = options(ranges, split=Split(4, 1000), isolation_level="read_uncommitted")
     assert (found["minPartitions"], found["maxRecordsPerPartition"]) == ("4", "1000")
     assert found["kafka.isolation.level"] == "read_uncommitted"
-    assert "minPartitions" not in options(ranges, {"split": Split(max_records_per_partition=5)})
+    assert "minPartitions" not in options(ranges, split=Split(max_records_per_partition=5))
 
 
 @pytest.mark.parametrize("ranges", [[], [OffsetRange("a", 0, 3, 3)], [OffsetRange("a", 0, 0, 3), OffsetRange("a", 0, 5, 8)]])

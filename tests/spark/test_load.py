@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-import tidegate.spark.load
 from tests.spark.sinks_under_test import SinkUnderTest, ids
 from tidegate.core.errors import (
     ReceiptMismatch,
@@ -100,7 +100,7 @@ def test_commit_that_landed_but_was_reported_failed_is_not_committed_twice(
     load(job(0, 10))
     commits, real = sink.commits(table), IcebergTable.overwrite
 
-    def landed(*given: object) -> None:
+    def landed(*given: Any) -> None:
         real(*given)
         raise RuntimeError("org.apache.iceberg.exceptions.CommitStateUnknownException: read timed out")
 
@@ -141,7 +141,7 @@ def test_a_write_that_leaves_no_receipt_is_told(load: Load, job: Job, monkeypatc
     """A commit that cannot be found again is not believed."""
     load(job(0, 5))
     monkeypatch.setattr(IcebergTable, "overwrite", lambda *_: None)
-    monkeypatch.setattr(tidegate.spark.load.Observation, "get", {"rows": 0, "bytes": 0})
+    monkeypatch.setattr(Observation, "get", {"rows": 0, "bytes": 0})
     with pytest.raises(ReceiptMissing) as caught:
         load(job(5, 10, seq=1))
     assert caught.value.retryable

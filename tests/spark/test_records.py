@@ -144,7 +144,7 @@ def mutated(chance: random.Random) -> str:
     return "".join(text)
 
 
-def strict(text: str) -> object:
+def strict(text: str) -> dict[str, Any] | list[Any] | None:
     """What Python's `json` makes of it without its extensions; None where it is not JSON, a list where it is no object."""
 
     def refuse(constant: str) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.connect.logging import logger
@@ -23,7 +23,7 @@ from tidegate.spark.session import CONNECT_MODE, LOG_LEVEL, connect, interrupt
 def refusing_server() -> Iterator[str]:
     """A gRPC server that refuses every call as unauthenticated."""
 
-    class Refuse(grpc.GenericRpcHandler):
+    class Refuse:
         """Answers any method."""
 
         def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:

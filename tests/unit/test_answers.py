@@ -49,7 +49,8 @@ def test_the_receipt_comes_back_whole_without_a_look_at_the_table() -> None:
 
 def test_a_receipt_of_other_ranges_is_read_again_from_the_table() -> None:
     """What landed before may cover more; it is judged by what the table says, never by what was asked."""
-    found = whole(brief(result()), saved(until=10), {7: result().receipt}.get)
+    by_snapshot: dict[int, Receipt | None] = {7: result().receipt}
+    found = whole(brief(result()), saved(until=10), by_snapshot.get)
     assert found.receipt == result().receipt
     assert found.observed.records == 5
 
@@ -57,7 +58,7 @@ def test_a_receipt_of_other_ranges_is_read_again_from_the_table() -> None:
 def test_a_receipt_of_other_ranges_that_is_gone_is_refused() -> None:
     """It cannot be judged."""
     with pytest.raises(ReceiptMismatch, match="snapshot 7, which the load of batch 3 found"):
-        whole(brief(result()), saved(until=10), {}.get)
+        whole(brief(result()), saved(until=10), lambda _: None)
 
 
 def test_an_answer_that_was_handed_on_whole_is_taken() -> None:

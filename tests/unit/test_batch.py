@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from hypothesis import given
@@ -47,6 +47,14 @@ def receipt_of(saved: SavedRange, snapshot: int = 1) -> Receipt | None:
     return Receipt(load, snapshot, 1000 * snapshot, 1) if saved.to_load else None
 
 
+class Ports(TypedDict):
+    """As functions of the schedule take them."""
+
+    store: MemoryStore
+    brokers: FakeBrokers
+    sink: FakeReader
+
+
 @dataclass
 class World:
     """One pipeline with its ports."""
@@ -59,9 +67,7 @@ class World:
 
     def plan(self, run_id: str, request: Request = Request()) -> Planned | Skip:  # noqa: B008 - frozen
         self.now_ms += 1
-        return plan_batch(
-            self.pipeline, run_id, request, store=self.store, brokers=self.brokers, sink=self.sink, now_ms=self.now_ms
-        )
+        return plan_batch(self.pipeline, run_id, request, **self.ports, now_ms=self.now_ms)
 
     def planned(self, run_id: str) -> Planned:
         found = self.plan(run_id)
@@ -82,6 +88,10 @@ class World:
         planned = self.planned(run_id)
         self.commit(planned)
         return planned
+
+    @property
+    def ports(self) -> Ports:
+        return {"store": self.store, "brokers": self.brokers, "sink": self.sink}
 
     @property
     def cursor(self) -> Cursor:
@@ -500,13 +510,12 @@ def test_an_accepted_loss_lets_the_next_batch_go_on_and_is_recorded() -> None:
     """Nothing lost, nothing to accept."""
     world = World()
     world.run("run1")
-    ports = {"store": world.store, "brokers": world.brokers, "sink": world.sink}
     with pytest.raises(RequestError, match="lost nothing"):
-        accept_loss(PIPELINE, **ports)
+        accept_loss(PIPELINE, **world.ports)
     world.brokers.earliest[P0] = 15
     with pytest.raises(OffsetsExpired, match="accept loss p"):
         world.plan("run2")
-    accepted, dropped = accept_loss(PIPELINE, **ports)
+    accepted, dropped = accept_loss(PIPELINE, **world.ports)
     assert (accepted.loss, dropped) == ((OffsetRange("t", 0, 10, 15),), ())
     saved = world.run("run3").saved
     assert [str(r) for r in saved.ranges] == ["t-0 [15, 25)"]
@@ -518,15 +527,14 @@ def test_an_accepted_recreation_lets_the_topic_start_anew() -> None:
     """Only a topic of the pipeline, only one that was created again, and kept beside an accepted loss."""
     world = World()
     world.run("run1")
-    ports = {"store": world.store, "brokers": world.brokers, "sink": world.sink}
     with pytest.raises(RequestError, match="has read no topic q"):
-        accept_recreated(PIPELINE, "q", **ports)
+        accept_recreated(PIPELINE, "q", **world.ports)
     with pytest.raises(RequestError, match="not created again"):
-        accept_recreated(PIPELINE, "t", **ports)
+        accept_recreated(PIPELINE, "t", **world.ports)
     world.brokers.ids["t"], world.brokers.latest[P0] = "new", 4
     with pytest.raises(TopicRecreated, match="accept recreated p t"):
         world.plan("run2")
-    assert accept_recreated(PIPELINE, "t", **ports).recreated == {"t": "new"}
+    assert accept_recreated(PIPELINE, "t", **world.ports).recreated == {"t": "new"}
     assert [str(r) for r in world.run("run3").saved.ranges] == ["t-0 [0, 4)"]
     assert (world.cursor.offsets, world.cursor.topic_ids) == ({P0: 4}, {"t": "new"})
 
@@ -544,8 +552,7 @@ def test_a_dry_run_plans_the_same_and_writes_nothing() -> None:
     """Also where there is a range to adopt."""
     world = World()
     before = dict(world.store.values)
-    ports = {"store": world.store, "brokers": world.brokers, "sink": world.sink}
-    dry = plan_batch(PIPELINE, "dry-run", Request(), **ports, now_ms=1, save=False)
+    dry = plan_batch(PIPELINE, "dry-run", Request(), **world.ports, now_ms=1, save=False)
     assert isinstance(dry, Planned)
     assert world.store.values == before
     assert dry.saved.ranges == world.planned("run1").saved.ranges
@@ -590,7 +597,7 @@ def test_over_growth_limits_expansions_and_crashes_each_offset_is_committed_once
             world.brokers.latest.setdefault(TopicPartition("t", len(world.brokers.latest)), 0)
         for tp in world.brokers.latest:
             world.brokers.latest[tp] += data.draw(st.integers(0, 25))
-        if done and data.draw(st.booleans()):  # somebody clears an old run
+        if data.draw(st.booleans()) and done:  # somebody clears an old run
             old = data.draw(st.sampled_from(done))
             again = world.planned(old.saved.run_id)
             assert again.saved.ranges == old.saved.ranges
@@ -678,13 +685,12 @@ def test_where_a_partition_was_begun_is_kept_for_as_long_as_it_is_read() -> None
     world = World(pipeline=source(topics=("t",), start=StartOffsets({P0: 20})))
     world.run("run1")
     world.brokers.latest[P0], world.brokers.earliest[P0] = 50, 40
-    ports = {"store": world.store, "brokers": world.brokers, "sink": world.sink}
-    accept_loss(world.pipeline, **ports)
+    accept_loss(world.pipeline, **world.ports)
     world.brokers.latest[TopicPartition("t", 1)] = 5
     world.run("run2")
     assert world.cursor.starts == {P0: 20, TopicPartition("t", 1): 0}
     world.brokers.ids["t"], world.brokers.latest, world.brokers.earliest = "new", {P0: 9}, {P0: 3}
-    accept_recreated(world.pipeline, "t", **ports)
+    accept_recreated(world.pipeline, "t", **world.ports)
     world.run("run3")
     assert world.cursor.starts == {P0: 3}
 
@@ -728,13 +734,12 @@ def test_a_range_that_retention_passed_is_named_and_its_loss_can_be_accepted() -
     world = World()
     world.run("run1")
     planned = world.planned("failed")
-    ports = {"store": world.store, "brokers": world.brokers, "sink": world.sink}
     world.brokers.earliest[P0] = 15
     with pytest.raises(OffsetsExpired, match=r"batch 2 of p after it was planned.*\[10, 15\).*accept loss p"):
         world.plan("run2")
     with pytest.raises(OffsetsExpired):
         world.plan("failed")
-    accepted, dropped = accept_loss(PIPELINE, **ports)
+    accepted, dropped = accept_loss(PIPELINE, **world.ports)
     assert (accepted.seq, accepted.loss) == (2, (OffsetRange("t", 0, 10, 15),))
     assert dropped == (planned.saved,)
     assert world.run("run2").saved.ranges == (OffsetRange("t", 0, 15, 25),)
@@ -747,8 +752,7 @@ def test_a_pending_range_that_the_table_holds_already_loses_nothing() -> None:
     world.run("run1")
     world.load(world.planned("failed"))
     world.brokers.earliest[P0] = 15
-    ports = {"store": world.store, "brokers": world.brokers, "sink": world.sink}
-    assert accept_loss(PIPELINE, **ports)[1] == ()
+    assert accept_loss(PIPELINE, **world.ports)[1] == ()
     assert world.run("run2").saved.adopted_from == "failed"
 
 

@@ -39,9 +39,9 @@ def test_check_tells_all_faults_of_all_files_at_once(tmp_path: Path, monkeypatch
     }  # fmt: skip
     assert faults["no_function"][0].startswith("pipelines/no_function.yaml: transform: module rows has no function g")
     assert faults["no_next"][0].startswith("pipelines/no_next.yaml: replay.transforms: next:f: there is no module next")
-    text = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
-    assert text.exit_code == 1
-    assert all(fault in text.output for found in faults.values() for fault in found)
+    printed = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
+    assert printed.exit_code == 1
+    assert all(fault in printed.output for found in faults.values() for fault in found)
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "../secrets", "."])

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from tidegate.cli import app, ledger, schedule, verify
 from tidegate.core.config.pipeline import Pipeline, Sink, Source

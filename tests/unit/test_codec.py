@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from tidegate.core.errors import StateCorrupt, StateMasked
 from tidegate.core.state.codec import SHOWN, decode, encode
 
-bodies = st.dictionaries(st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
+bodies = st.dictionaries(
+    st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=10)
+)
 
 
 @given(bodies)

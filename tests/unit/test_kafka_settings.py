@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tidegate.kafka.settings import is_secret, planning_client, redact, spark_cl
 PLAIN = {"bootstrap.servers": "h:9092"}
 
 
-def java(extra: dict[str, object]) -> dict[str, str]:
+def java(extra: Mapping[str, object]) -> dict[str, str]:
     return spark_client(extra, connection="c", client_id="me").settings
 
 

@@ -75,7 +75,7 @@ def test_what_is_not_an_absence_is_raised_at_once() -> None:
         time.patience(0).through(time.away(1))
     with pytest.raises(SparkUnavailable):
         time.patience(600).through(time.away(1), waits_for=lambda _: False)
-    assert time.naps == time.told == []
+    assert (time.naps, time.told) == ([], [])
     assert not is_away(TopicNotFound("gone"))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.schedule.commit import apply, commit_of
-from tidegate.core.schedule.plan import RangePolicy, plan_next
+from tidegate.core.schedule.plan import Plan, RangePolicy, plan_next
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor, Positions
 from tidegate.core.state.saved_range import Decision, SavedRange
@@ -37,8 +39,8 @@ def watermarks(*bounds: tuple[int, int], topic_id: str = "id") -> Watermarks:
     )
 
 
-def plan(cursor: Cursor, marks: Watermarks, **policy: object):  # noqa: ANN201
-    return plan_next(cursor, marks, RangePolicy(**policy), interval_s=0, now_ms=0)  # type: ignore[arg-type]
+def plan(cursor: Cursor, marks: Watermarks, **policy: Any) -> Plan:
+    return plan_next(cursor, marks, RangePolicy(**policy), interval_s=0, now_ms=0)
 
 
 def test_the_first_run_starts_where_the_policy_says() -> None:

@@ -158,7 +158,7 @@ def test_an_estimator_goes_on_from_exported_state() -> None:
         {"min_rate": float("inf")},
     ],
 )
-def test_an_estimator_refuses_nonsense(arguments: dict[str, float]) -> None:
+def test_an_estimator_refuses_nonsense(arguments: dict[str, Any]) -> None:
     """Gains from 0, interval and minimum above 0."""
     with pytest.raises(RequestError):
         PidRateEstimator(**{"batch_interval_ms": 1000, **arguments})
@@ -180,8 +180,8 @@ def test_a_saved_timing_is_read_as_far_as_it_is_known() -> None:
     """A later version may add to it; what cannot be read is as good as none."""
     took = BatchTiming(10, None, 5, 4, 0, 99)
     assert BatchTiming.from_json({**took.to_json(), "later": 1}) == took
-    for unreadable in (None, {}, [], "x", {**took.to_json(), "run_ms": -1}, {"records": 1}):
-        assert BatchTiming.from_json(unreadable) is None
+    unreadable: list[Any] = [None, {}, [], "x", {**took.to_json(), "run_ms": -1}, {"records": 1}]
+    assert [BatchTiming.from_json(value) for value in unreadable] == [None] * len(unreadable)
 
 
 def test_a_timing_is_the_span_of_its_run_without_the_wait_before() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -127,7 +129,7 @@ def test_what_a_job_replaces_is_said_without_doubt() -> None:
     assert replace(JOB, identity="batch", replay="again", batch=7).batch_replaced == 7
     for wrong in ({"identity": "batch", "replay": "again"}, {"identity": "batch", "batch": 7}, {"replay": "again", "batch": 7}):
         with pytest.raises(RequestError, match="which batch it replaces"):
-            replace(JOB, **wrong)  # type: ignore[arg-type]
+            replace(JOB, **wrong)
     with pytest.raises(RequestError, match="origin, batch"):
         replace(JOB, identity="row")
 
@@ -161,7 +163,7 @@ def test_an_orders_secrets_are_not_in_its_repr() -> None:
 
 
 @pytest.mark.parametrize("read", [LoadJob.from_json, LoadResult.from_json, Receipt.from_json])
-def test_a_broken_order_or_answer_is_named(read) -> None:  # noqa: ANN001
+def test_a_broken_order_or_answer_is_named(read: Callable[[dict[str, Any]], object]) -> None:
     """Missing keys are a corrupt state."""
     with pytest.raises(StateCorrupt):
         read({})

@@ -700,7 +700,7 @@ def test_a_replay_writes_into_its_pipelines_table_trials_of_it_and_what_the_file
     ],
 )
 def test_a_replay_that_the_file_does_not_allow_is_refused_before_anything_is_read(
-    world: World, asked: dict[str, str], told: str
+    world: World, asked: dict[str, Any], told: str
 ) -> None:
     """Who may trigger a replay may not thereby write any table or run any code."""
     world.store.values.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,7 +64,7 @@ def test_a_note_without_a_failure_is_the_plan() -> None:
 
 def test_failed_runs_are_told_from_their_notes() -> None:
     """A person's note, or none, leaves the logs to look at."""
-    runs = [
+    runs: list[dict[str, Any]] = [
         {"dag_run_id": "a", "state": "failed", "note": f"batch 1\n{FAILED}load: away."},
         {"dag_run_id": "b", "state": "failed", "note": "mine"},
         {"dag_run_id": "c", "state": "failed", "note": None},

@@ -138,7 +138,7 @@ def test_each_batch_has_the_rows_that_its_newest_commit_wrote() -> None:
 def test_rows_that_no_commit_of_a_batch_accounts_for_are_told() -> None:
     """Beyond the cursor, of no batch, of a batch without a commit; a commit that is missing. Not what is old or in flight."""
     receipts = [of_batch(4, 2), of_batch(6, 2), of_batch(7, 9)]
-    clean = {3: 8, 4: 2, 6: 2, 7: 9}
+    clean: dict[int | None, int] = {3: 8, 4: 2, 6: 2, 7: 9}
     found = verify_batches(6, clean, receipts, [2], pending=True)
     assert (found.holds, found.in_flight, found.forgotten, found.rows) == (True, 9, 8, 4)
     found = verify_batches(6, {**clean, None: 1, 5: 6, 8: 3}, receipts, [5], pending=False)

@@ -1,0 +1,145 @@
+"""The editor's JSON Schema and the library's validator: one file is valid for both or for neither.
+
+The settings are those that the schema lists (`test_docs.py` holds the list against the settings' own), so a new setting is
+varied from the day it is added. Each gets values of every kind, and the bounds, lengths and words that its own schema names.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.core.config.parse import parse_pipeline
+from tidegate.core.config.schema import json_schema
+from tidegate.core.errors import ConfigError
+
+Way = tuple[str, ...]
+PIPELINES = Path(__file__).parents[2] / "dags" / "pipelines"
+SCHEMA = json_schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+MINIMAL: dict[str, Any] = {
+    "source": {"topics": ["orders"]},
+    "transform": "transforms.orders:rows",
+    "sink": {"table": "lake.shop.orders"},
+}
+# in each of them other settings may be given: one of `topics`, `pattern` and `assign`, and what goes with another setting
+FILES: list[dict[str, Any]] = [
+    MINIMAL,
+    {**MINIMAL, "source": {"pattern": "orders_.*"}, "limits": {"min_records": 10}},
+    {**MINIMAL, "source": {"assign": {"orders": [0]}}},
+]
+ANYTHING: list[Any] = [
+    None,
+    *(True, False),
+    *(-1, 0, 1, 2, 10**6, 2**31, 2**64, -0.5, 0.5),
+    *("", " ", "x", "A", "1", "a.b", "a.b.c", "a.b:c", "a:", "ä", "x y", "*", "2013-01-01T00:00:00Z", "0 6 * * *", "@daily"),
+    *([], [None], [1], ["x"], ["x", "x"], ["A", "b"], ["a.b.c"], ["a.b:c"], [""], [["x"]], "x" * 300, "x" * 2000, ["x" * 300]),
+    *(MINIMAL["source"], MINIMAL["sink"]),
+    *({}, {"x": 1}, {"x": [0]}, {"x": [0, 0]}, {"x": []}, {"x": ["0"]}, {"": [0]}, {"x": {"0": 1}}),
+    *({"timestamp": 0}, {"timestamp": "2013-01-01"}, {"timestamp": None}, {"timestamp": 0, "offsets": {}}),
+    *({"offsets": {}}, {"offsets": {"x": {"0": 1}}}, {"offsets": {"x": {"0": -1}}}, {"offsets": {"x": 1}}),
+]
+# The grammar of cron, regular expressions that end soon, times as text: only the validator knows them.
+SAID_IN_PART = {"schedule", "source.pattern", "source.exclude", "source.start"}
+# Settings that exclude or need another one. An empty one counts as absent for the validator, as present for the schema.
+IN_RELATION = {"source.topics", "source.pattern", "source.assign", "source.exclude", "limits.max_delay_s"}
+
+
+def settings_of(schema: dict[str, Any], path: Way = ()) -> Iterator[tuple[Way, dict[str, Any]]]:
+    """Each setting and each section of a schema, with the way to it."""
+    for name, inner in schema.get("properties", {}).items():
+        yield (*path, name), inner
+        yield from settings_of(inner, (*path, name))
+
+
+SETTINGS = dict(settings_of(SCHEMA))
+SECTIONS = {path for path, schema in SETTINGS.items() if "properties" in schema}
+
+
+def values_of(schema: dict[str, Any]) -> Iterator[Any]:
+    """Values of every kind, and those on both sides of each bound that the schema names."""
+    yield from ANYTHING
+    yield from schema.get("enum", [])
+    for bound in ("minimum", "maximum"):
+        if bound in schema:
+            yield from (schema[bound] - 1, schema[bound], schema[bound] + 1)
+    for length in ("minLength", "maxLength"):
+        if length in schema:
+            yield from ("x" * size for size in (schema[length] - 1, schema[length], schema[length] + 1))
+    if "default" in schema:
+        yield schema["default"]
+    if "items" in schema:
+        yield from ([value] for value in values_of(schema["items"]))
+
+
+VALUES = {path: list(values_of(schema)) for path, schema in SETTINGS.items()}
+
+
+def changed(file: dict[str, Any], path: Way, value: object) -> dict[str, Any]:
+    """The file with another value of a setting; its section is made where it is missing."""
+    made = copy.deepcopy(file)
+    section = made
+    for name in path[:-1]:
+        section = section.setdefault(name, {})
+    section[path[-1]] = value
+    return made
+
+
+def is_accepted(file: dict[str, Any]) -> bool:
+    """Whether the validator takes it."""
+    try:
+        parse_pipeline("orders", file, file="orders.yaml")
+    except ConfigError:
+        return False
+    return True
+
+
+def agree(file: dict[str, Any], changes: Mapping[Way, object]) -> bool:
+    """Whether the file with these values is valid, of which schema and validator have the same opinion."""
+    for path, value in changes.items():
+        file = changed(file, path, value)
+    accepted, valid = is_accepted(file), VALIDATOR.is_valid(file)
+    names = {".".join(path): value for path, value in changes.items()}
+    blank = any(value in (" ", [" "]) for value in changes.values())
+    empty = any(name in IN_RELATION and value in (None, []) for name, value in names.items())
+    if not blank and not empty and SAID_IN_PART.isdisjoint(names):
+        assert accepted == valid, file
+    assert valid or empty or not accepted, file
+    return accepted
+
+
+@pytest.mark.parametrize("path", SETTINGS, ids=".".join)
+def test_schema_and_validator_agree_on_what_is_valid(path: Way) -> None:
+    """Any value of any setting, in files of each kind; some of the values are valid, and some are not."""
+    assert {agree(file, {path: value}) for file in FILES for value in VALUES[path]} == {True, False}
+
+
+@given(
+    st.sampled_from(FILES),
+    st.lists(st.sampled_from([(path, value) for path in SETTINGS if path not in SECTIONS for value in VALUES[path]])).map(dict),
+)
+def test_schema_and_validator_agree_on_settings_together(file: dict[str, Any], changes: dict[Way, object]) -> None:
+    """Whatever one of them is, the others count too."""
+    agree(file, changes)
+
+
+@pytest.mark.parametrize("path", SETTINGS, ids=".".join)
+def test_an_unknown_setting_is_refused_by_both(path: Way) -> None:
+    """Beside each setting, and in each section."""
+    beside = (*path, "unheard_of") if path in SECTIONS else (*path[:-1], "unheard_of")
+    for file in FILES:
+        assert not agree(file, {beside: 1})
+
+
+def test_the_schema_beside_the_pipelines_is_the_librarys() -> None:
+    """`tidegate check --schema` writes it."""
+    written = PIPELINES.joinpath("pipeline.schema.json").read_text()
+    assert written == json.dumps(SCHEMA, indent=2) + "\n"
