@@ -28,6 +28,7 @@ from airflow.sdk import Asset, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow import notes
+from tidegate.airflow.application import application_of, options_of
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
@@ -245,14 +246,14 @@ class SparkLoad(Patient, SparkSubmitOperator):
 
     Args:
         pipeline: what to load.
-        spark_jobs: folder of `load_range.py` and of the transforms.
+        spark_jobs: folder of the transforms, and of the project's own `load_range.py` where it has one.
     """
 
     ui_color = "#cfe3cf"
 
     def __init__(self, *, pipeline: Pipeline, spark_jobs: Path, **kwargs: Any) -> None:
         super().__init__(
-            application=str(spark_jobs / "load_range.py"),
+            application=str(application_of(spark_jobs)),
             conn_id=pipeline.spark.connection,
             name=f"tidegate-{pipeline.name}",
             durable=False,  # a second submission replaces the same rows; a job found again has no result file to hand over
@@ -360,7 +361,7 @@ class SparkLoad(Patient, SparkSubmitOperator):
         del patience  # a driver tells at its end only
         self._hook = None  # the one of an earlier submission has that one's arguments
         with _exchange(job) as (job_file, result_file):
-            self.application_args = ["--job", str(job_file), "--result", str(result_file)]
+            self.application_args = ["--job", str(job_file), "--result", str(result_file), *options_of(self.spark_jobs)]
             failure: Exception | None = None
             try:
                 SparkSubmitOperator.execute(self, context)  # not this class's own, which is what called
