@@ -25,7 +25,7 @@ from tidegate.cli.shared import (
 )
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, json_schema, pool_command
 from tidegate.core.errors import ConfigError, PlatformError
-from tidegate.pipelines import load_pipelines
+from tidegate.pipelines import load_pipelines, pipelines_of, spark_jobs_of
 
 if TYPE_CHECKING:
     from tidegate.airflow.remote.api import AirflowApi
@@ -112,7 +112,7 @@ def check(
     if schema:
         sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
         return
-    folder = project / "dags" / "pipelines"
+    folder = pipelines_of(project)
     found = load_pipelines(folder)
     if not found:
         raise ConfigError(
@@ -184,7 +184,7 @@ def _broken_transforms(project: Path, found: dict[Path, Pipeline | ConfigError])
     pipelines = {file: value for file, value in found.items() if isinstance(value, Pipeline)}
     named = [(file, "transform", p.transform) for file, p in pipelines.items()]
     named += [(file, "replay.transforms", name) for file, p in pipelines.items() for name in p.replay.transforms]
-    broken = broken_transforms(sorted({name for _, _, name in named}), project / "spark_jobs")
+    broken = broken_transforms(sorted({name for _, _, name in named}), spark_jobs_of(project))
     faults: dict[Path, list[str]] = {}
     for file, setting, name in named:
         if name in broken:
@@ -220,7 +220,7 @@ def _loads_can_run(api: AirflowApi, wanted: dict[str, int]) -> bool:
 
 
 def _pools(project: Path) -> dict[str, int]:
-    pipelines = [p for p in load_pipelines(project / "dags" / "pipelines").values() if isinstance(p, Pipeline)]
+    pipelines = [p for p in load_pipelines(pipelines_of(project)).values() if isinstance(p, Pipeline)]
     return {p.pool: p.sink.slots for p in pipelines}
 
 
