@@ -65,6 +65,18 @@ def shown_as(file: Path) -> str:
     return f"{file.parent.name}/{file.name}"
 
 
+def pipelines_of(project: Path) -> Path:
+    """A project's folder of pipeline files: `dags/pipelines`, or `pipelines` where the project is a DAG folder itself."""
+    usual, inside = project / "dags" / "pipelines", project / "pipelines"
+    return inside if inside.is_dir() and not usual.is_dir() else usual
+
+
+def spark_jobs_of(project: Path) -> Path:
+    """A project's folder of transforms: `spark_jobs`, or that of its DAG folder where it has none beside it."""
+    usual, inside = project / "spark_jobs", project / "dags" / "spark_jobs"
+    return inside if inside.is_dir() and not usual.is_dir() else usual
+
+
 def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
     """Every `*.yaml` in the folder, sorted by name: a pipeline, or what is wrong with the file, alone or beside the others.
 

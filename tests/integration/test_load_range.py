@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from tests.integration.loading import SPARK_JOBS, load, rows
 from tests.topics import make_topic, write
+from tidegate.airflow.application import application_of, options_of
 from tidegate.core.errors import BrokerUnavailable, OffsetsOutOfRange, SinkFull, SparkJobFailed, TidegateError, TopicNotFound
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Observed
@@ -174,10 +175,10 @@ def test_an_aggregate_that_makes_no_row_says_what_was_read(platform: Platform, j
     assert result.receipt.rows == 0
 
 
-def submit(platform: Platform, job_file: Path, result_file: Path) -> subprocess.CompletedProcess[str]:
+def submit(platform: Platform, job_file: Path, result_file: Path, *application: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **platform.environment()}
     spark_submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
-    command = [spark_submit, SPARK_JOBS / "load_range.py", "--job", job_file, "--result", result_file]
+    command = [spark_submit, *(application or [SPARK_JOBS / "load_range.py"]), "--job", job_file, "--result", result_file]
     return subprocess.run(
         [str(word) for word in command], env=environment, capture_output=True, text=True, timeout=180, check=False
     )
@@ -199,14 +200,14 @@ def test_spark_submit_does_the_same_and_tells_no_secret(platform: Platform, job:
 
 
 def test_spark_submit_answers_with_the_error_of_a_load_that_fails(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
-    """The same error as through Spark Connect, by file, and exit code 1."""
+    """The same error as through Spark Connect, by file, and exit code 1; here from the installed application."""
     job_file, result_file = tmp_path / "job.json", tmp_path / "result.json"
     job_file.write_text(json.dumps(replace(job, transform="transforms.absent:absent").to_json()))
-    done = submit(platform, job_file, result_file)
+    done = submit(platform, job_file, result_file, application_of(tmp_path), *options_of(tmp_path))
     assert done.returncode == 1
     answer = TidegateError.from_dict(json.loads(result_file.read_text())["error"])
     assert type(answer).__name__ == "TransformError"
-    assert "no module transforms.absent" in str(answer)
+    assert f"no module transforms.absent in {tmp_path}" in str(answer)
     assert "Traceback" not in done.stdout
     assert [file.name for file in tmp_path.iterdir() if file.suffix == ".tmp"] == []
 

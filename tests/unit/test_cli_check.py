@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from tidegate.cli import app
 from tidegate.cli.shared import the_pipeline
 from tidegate.core.errors import RequestError
+from tidegate.pipelines import pipelines_of, spark_jobs_of
 
 FILES = {
     "good": "transform: rows:f",
@@ -51,3 +52,23 @@ def test_what_is_no_file_of_a_pipeline_is_refused_by_name(tmp_path: Path, name: 
     (tmp_path / "dags" / "secrets.yaml").touch()
     with pytest.raises(RequestError, match="there is no pipeline"):
         the_pipeline(tmp_path, name)
+
+
+@pytest.mark.parametrize(
+    ("folders", "pipelines", "spark_jobs"),
+    [
+        ([], "dags/pipelines", "spark_jobs"),
+        (["dags/pipelines", "spark_jobs"], "dags/pipelines", "spark_jobs"),
+        (["pipelines", "spark_jobs"], "pipelines", "spark_jobs"),
+        (["dags/pipelines", "dags/spark_jobs"], "dags/pipelines", "dags/spark_jobs"),
+        (["dags/pipelines", "dags/spark_jobs", "pipelines", "spark_jobs"], "dags/pipelines", "spark_jobs"),
+    ],
+)
+def test_a_project_is_a_checkout_or_a_dag_folder_or_holds_one(
+    tmp_path: Path, folders: list[str], pipelines: str, spark_jobs: str
+) -> None:
+    """A checkout's folders come first, and are those that are missed where there is nothing."""
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+    assert pipelines_of(tmp_path) == tmp_path / pipelines
+    assert spark_jobs_of(tmp_path) == tmp_path / spark_jobs

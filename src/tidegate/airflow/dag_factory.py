@@ -40,7 +40,7 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
 
     Args:
         folder: the pipelines' YAML files.
-        spark_jobs: folder of `load_range.py` and of the transforms.
+        spark_jobs: folder of the transforms, and of the project's own `load_range.py` where it has one.
     """
     dags: dict[str, DAG] = {}
     pipelines = load_pipelines(folder)

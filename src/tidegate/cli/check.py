@@ -14,7 +14,7 @@ from tidegate.core.audit.views.pipelines import FileCheck, check_files, missing_
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline
 from tidegate.core.config.schema import json_schema
 from tidegate.core.errors import ConfigError, PlatformError
-from tidegate.pipelines import load_pipelines, shown_as
+from tidegate.pipelines import load_pipelines, pipelines_of, shown_as, spark_jobs_of
 from tidegate.spark.transform_check import broken_transforms
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def check(
     if schema:
         sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
         return
-    folder = project / "dags" / "pipelines"
+    folder = pipelines_of(project)
     files = load_pipelines(folder)
     if not files:
         raise ConfigError(
             f"no pipeline in {folder}", fix="Write one as <name>.yaml, or name the project's folder with --project"
         )
-    broken = broken_transforms(named_transforms(files.values()), project / "spark_jobs")
+    broken = broken_transforms(named_transforms(files.values()), spark_jobs_of(project))
     checks = check_files(files, broken, shown_as=shown_as)
     if as_json:
         out.print_json(json.dumps([each.to_json() for each in checks]))
@@ -69,7 +69,7 @@ def pools(project: Project = HERE) -> None:
 
 def pool_slots(project: Path) -> dict[str, int]:
     """The slots of each pool that the project's valid pipelines name."""
-    pipelines = [p for p in load_pipelines(project / "dags" / "pipelines").values() if isinstance(p, Pipeline)]
+    pipelines = [p for p in load_pipelines(pipelines_of(project)).values() if isinstance(p, Pipeline)]
     return {p.pool: p.sink.slots for p in pipelines}
 
 

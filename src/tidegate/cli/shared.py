@@ -17,7 +17,7 @@ from rich.table import Table
 
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError
-from tidegate.pipelines import load_pipeline
+from tidegate.pipelines import load_pipeline, pipelines_of
 
 if TYPE_CHECKING:
     from tidegate.airflow.remote.schedule import Remote
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-Project = Annotated[Path, typer.Option("--project", help="the folder with dags/ and spark_jobs/", envvar="TIDEGATE_PROJECT")]
+Project = Annotated[
+    Path, typer.Option("--project", help="the folder with dags/ and spark_jobs/, or a DAG folder", envvar="TIDEGATE_PROJECT")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print data as JSON")]
 Name = Annotated[str, typer.Argument(help="name of the pipeline", metavar="PIPELINE")]
 HERE = Path()
@@ -46,7 +48,7 @@ def now_ms() -> int:
 
 def the_pipeline(project: Path, name: str) -> Pipeline:
     """The pipeline of that name. Raises RequestError where there is none, ConfigError where its file is not valid."""
-    folder = project / "dags" / "pipelines"
+    folder = pipelines_of(project)
     files = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
     if name not in files:  # so no name leads out of the folder
         raise RequestError(f"there is no pipeline {name} in {folder}", fix=f"The pipelines are: {', '.join(files) or 'none'}")
@@ -74,8 +76,8 @@ def open_remote(project: Path) -> Iterator[Remote]:
     api = named_api(show)
     if api is None:
         platform = open_platform(project)
+        api = platform.api(show)  # the first to say that no platform was started
         platform.use_catalog()
-        api = platform.api(show)
     with api:
         yield Remote(api, show)
 

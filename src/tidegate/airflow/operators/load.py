@@ -11,6 +11,7 @@ from typing import Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Connection, Context
 
+from tidegate.airflow.application import application_of, options_of
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.operators.shared import brokers_of, kafka_settings
 from tidegate.airflow.retries import Patient
@@ -44,14 +45,14 @@ class SparkLoad(Patient, SparkSubmitOperator):
 
     Args:
         pipeline: what to load.
-        spark_jobs: folder of `load_range.py` and of the transforms.
+        spark_jobs: folder of the transforms, and of the project's own `load_range.py` where it has one.
     """
 
     ui_color = "#cfe3cf"
 
     def __init__(self, *, pipeline: Pipeline, spark_jobs: Path, **kwargs: Any) -> None:
         super().__init__(
-            application=str(spark_jobs / "load_range.py"),
+            application=str(application_of(spark_jobs)),
             conn_id=pipeline.spark.connection,
             name=f"tidegate-{pipeline.name}",
             durable=False,  # a second submission finds the receipt of the first; a driver found again has no answer to read
@@ -153,7 +154,7 @@ class SparkLoad(Patient, SparkSubmitOperator):
 
     def _submit(self, context: Context, arguments: list[str], files: str | None) -> None:
         self._hook = None  # the one of an earlier submission has that one's arguments
-        self.application_args, self.files = arguments, files
+        self.application_args, self.files = [*arguments, *options_of(self.spark_jobs)], files
         SparkSubmitOperator.execute(self, context)  # not this class's own, which is what called
 
     def _kill(self) -> None:

@@ -1,4 +1,7 @@
-"""Registration of Tidegate's Airflow plugin; what it registers lives in the library."""
+"""Tidegate's Airflow plugin, which Airflow finds by the package's entry point `airflow.plugins`.
+
+Airflow refuses a second plugin of the same name: no file of a plugins folder may import this class.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The pipelines' transforms: `DataFrame -> DataFrame` functions, named as `transforms.module:function` by a pipeline's YAML."""

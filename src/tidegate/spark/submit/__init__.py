@@ -1,0 +1,117 @@
+"""What spark-submit runs: one load, ordered by a file and answered by a file.
+
+    spark-submit tidegate/spark/submit/__main__.py --job job.json --result result.json --spark-jobs spark_jobs
+
+The order may hold the brokers' credentials: it is never printed, and the answer is readable by its owner only. The answer is
+a `LoadResult`, or `{"error": …}` with a `TidegateError`; it appears whole or not at all. Exit code 0 only for a result.
+
+On another machine than spark-submit's, the order is where spark-submit copies its `--files`: in the working directory. The
+answer cannot be written then, and whoever ordered the load finds its receipt in the table.
+
+This is a package because Python puts the folder of a script first on `sys.path`: in `tidegate/spark` itself, modules such as
+`records` would hide installed ones of the same name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+from tidegate.core.errors import RequestError, TidegateError
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.offsets.ranges import total_count
+from tidegate.spark.errors import translated
+from tidegate.spark.load import load_range
+from tidegate.spark.redaction import REDACTION, with_ours
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Load what `--job` orders, answer in `--result`; the exit code.
+
+    Args:
+        arguments: the command line, by default the process's own. An option that is given twice has its last value.
+    """
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--job", type=Path, required=True, help="LoadJob as JSON, or a file of its name in the working folder")
+    parser.add_argument("--result", type=Path, required=True, help="where the answer goes")
+    parser.add_argument("--spark-jobs", type=Path, required=True, help="folder that the transforms are imported from")
+    options = parser.parse_args(arguments)
+    try:
+        result = run(read_job(options.job), spark_jobs=options.spark_jobs)
+    except TidegateError as error:
+        write_answer(options.result, {"error": error.to_dict()})
+        say(f"failed: {type(error).__name__}: {error}")
+        return 1
+    write_answer(options.result, result.to_json())
+    if result.landed_before:
+        say(f"snapshot {result.receipt.snapshot} already holds this batch: nothing written")
+    else:
+        say(f"snapshot {result.receipt.snapshot}: {result.observed.records} records read, {result.receipt.rows} rows written")
+    return 0
+
+
+def run(job: LoadJob, *, spark_jobs: Path) -> LoadResult:
+    """The load, in a classic session that spark-submit's settings describe; the session is stopped afterwards.
+
+    Args:
+        job: what to load.
+        spark_jobs: folder that the transforms are imported from.
+
+    Raises:
+        TidegateError: see `tidegate.spark.load.load_range`.
+    """
+    say(f"batch {job.seq} of {job.pipeline}: {total_count(job.ranges)} offsets to {job.table} by {job.transform}")
+    with translated(pipeline=job.pipeline, seq=job.seq, table=job.table):
+        builder = SparkSession.builder.appName(f"tidegate-{job.pipeline}-{job.seq}")
+        submitted = SparkConf()  # the settings of spark-submit and its defaults
+        for key, pattern in REDACTION.items():
+            builder = builder.config(key, with_ours(submitted.get(key), pattern))
+        spark = builder.getOrCreate()
+        try:
+            return load_range(spark, job, spark_jobs=spark_jobs)
+        finally:
+            spark.stop()
+
+
+def read_job(file: Path) -> LoadJob:
+    """The order in the file.
+
+    Raises:
+        RequestError: there is no such file, or it holds no JSON.
+        StateCorrupt: the JSON is no order.
+    """
+    copied = Path(file.name)  # by `--files`
+    try:
+        value = json.loads((file if file.exists() else copied).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RequestError(
+            f"the job file {file} cannot be read ({type(error).__name__})",
+            fix="Let the load task write it where the driver runs",
+        ) from error
+    return LoadJob.from_json(value)
+
+
+def write_answer(file: Path, answer: dict[str, Any]) -> None:
+    """The answer as JSON, mode 0600: complete under its name, or not there. Where it cannot be written, that is printed."""
+    unfinished = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    try:
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+            json.dump(answer, out, sort_keys=True)
+            out.flush()
+            os.fsync(out.fileno())
+        unfinished.replace(file)
+    except OSError as error:
+        say(f"the answer cannot be written to {file} ({type(error).__name__}); the receipt of a commit is in the table")
+
+
+def say(line: str) -> None:
+    """One line for whoever reads the driver's output."""
+    sys.stdout.write(f"tidegate: {line}\n")
+    sys.stdout.flush()

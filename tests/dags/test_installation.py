@@ -1,0 +1,71 @@
+"""Laws of what the installed package registers with Airflow, and of the DAG folder that `tidegate init` writes."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from airflow import plugins_manager, settings
+from airflow.listeners.listener import ListenerManager
+from airflow.providers_manager import ProvidersManager
+from airflow.utils.file import list_py_file_paths
+
+from tidegate.airflow import notes
+from tidegate.airflow.dag_factory import build_dags
+from tidegate.cli.init import write_example
+
+REPO = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def plugins(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Airflow's manager of plugins, before it has loaded any, with this repository's plugins folder."""
+    monkeypatch.setattr(settings, "PLUGINS_FOLDER", str(REPO / "plugins"))
+    plugins_manager._get_plugins.cache_clear()
+    return plugins_manager
+
+
+def test_the_plugin_is_registered_once(plugins: ModuleType) -> None:
+    """By the entry point and by no file; a second one would be an import error."""
+    loaded, errors = plugins._get_plugins()
+    assert errors == {}
+    (ours,) = [plugin for plugin in loaded if plugin.name == "tidegate"]
+    assert ours.listeners == [notes]
+
+
+def test_the_listener_is_called_once(plugins: ModuleType) -> None:
+    """So that a pool is made and a note is written once."""
+    manager = ListenerManager()
+    plugins.integrate_listener_plugins(manager)
+    callers = [each.plugin for each in manager.hook.on_dag_run_running.get_hookimpls()]
+    assert callers.count(notes) == 1
+
+
+def test_the_package_is_a_provider() -> None:
+    """Airflow takes what it says of itself; one distribution, one entry point."""
+    provider = ProvidersManager().providers["tidegate"]
+    assert provider.data["name"] == "Tidegate"
+    assert [e.dist.name for e in entry_points(group="apache_airflow_provider") if e.dist and e.dist.name == "tidegate"] == [
+        "tidegate"
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Airflow's own use of pathspec
+def test_airflow_takes_one_file_of_what_init_writes_for_a_dag_file(tmp_path: Path) -> None:
+    """Transforms are none, also where Airflow does not look into files before it imports them."""
+    write_example(tmp_path)
+    found = list_py_file_paths(tmp_path, safe_mode=False)
+    assert [Path(file).name for file in found] == ["tidegate_dags.py"]
+    assert list_py_file_paths(tmp_path, safe_mode=True) == found
+
+
+def test_what_init_writes_makes_the_dags_of_its_pipeline(tmp_path: Path) -> None:
+    """Both, with loads that run the installed application and find the transforms beside the pipelines."""
+    write_example(tmp_path)
+    dags = build_dags(tmp_path / "pipelines", spark_jobs=tmp_path / "spark_jobs")
+    assert dags.keys() == {"orders", "orders__replay"}
+    load = dags["orders"].get_task("load")
+    assert load.spark_jobs == tmp_path / "spark_jobs"
+    assert Path(load.application).is_file()
