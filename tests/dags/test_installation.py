@@ -14,6 +14,7 @@ from airflow.utils.file import list_py_file_paths
 
 from tidegate.airflow import notes
 from tidegate.airflow.dag_factory import build_dags
+from tidegate.airflow.operators import LoadOperator
 from tidegate.cli.init import write_example
 
 REPO = Path(__file__).parents[2]
@@ -67,5 +68,6 @@ def test_what_init_writes_makes_the_dags_of_its_pipeline(tmp_path: Path) -> None
     dags = build_dags(tmp_path / "pipelines", spark_jobs=tmp_path / "spark_jobs")
     assert dags.keys() == {"orders", "orders__replay"}
     load = dags["orders"].get_task("load")
+    assert isinstance(load, LoadOperator)
     assert load.spark_jobs == tmp_path / "spark_jobs"
     assert Path(load.application).is_file()

@@ -102,7 +102,7 @@ def test_transforms_come_from_the_folder_that_the_application_is_given_or_is_in(
 
     monkeypatch.setattr(submit, "run", run)
     monkeypatch.setattr(submit, "read_job", lambda _: None)
-    defaults = [] if application == INSTALLED else [[]]
+    defaults: list[list[str]] = [] if application == INSTALLED else [[]]
     for options in [*defaults, ["--spark-jobs", str(tmp_path)]]:
         monkeypatch.setattr(sys, "argv", [str(application), "--job", "j", "--result", str(tmp_path / "answer"), *options])
         with pytest.raises(SystemExit):
