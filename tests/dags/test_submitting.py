@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.airflow.application import INSTALLED
 from tidegate.airflow.operators import LoadOperator, load
 from tidegate.airflow.runners.connect import ConnectRunner
 from tidegate.airflow.runners.submit import JOB_FILE, SubmitRunner
@@ -76,8 +77,9 @@ def test_a_driver_here_reads_the_jobs_file_and_writes_its_answer(
     assert (answer["receipt"]["snapshot"], answer["observed"]["records"]) == (7, 5)
     arguments = json.loads(notes.read_text())
     assert arguments[:2] == ["--master", "local[2]"]
-    assert arguments[-5] == "/jobs/load_range.py"
-    assert arguments[-4::2] == ["--job", "--result"]
+    application = arguments.index(str(INSTALLED))
+    assert arguments[application + 1 :: 2] == ["--job", "--result", "--spark-jobs"]
+    assert arguments[-1] == "/jobs"
     assert "--files" not in arguments
 
 
