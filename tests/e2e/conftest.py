@@ -1,4 +1,8 @@
-"""The whole platform, once for all tests here, in a project folder of its own."""
+"""The whole platform, once for all tests here, in a project folder of its own.
+
+Each module adds its own topics, pipelines and tables, and its pipelines are removed after it: the DAG processor and every task
+read all files of pipelines.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,12 @@ import pytest
 
 from tests.catalogs import let_pyiceberg_find
 from tests.e2e.project import Project
+from tests.order import reorder
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.local import Platform
 from tidegate.testing.failpoints import disarm
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="package")
@@ -32,6 +39,13 @@ def platform(project: Project) -> Iterator[Platform]:
         made.down()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_pipelines(project: Project) -> Iterator[None]:
+    """The pipelines of a module are removed after it."""
+    yield
+    project.remove_pipelines()
+
+
 @pytest.fixture
 def api(platform: Platform) -> Iterator[AirflowApi]:
     """Airflow's REST API."""
@@ -50,3 +64,14 @@ def fail_points(project: Project) -> Iterator[Path]:
     """The folder in which a test arms fail points; none of them outlives it."""
     yield project.fail_points
     disarm(project.fail_points)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Commands that run in this process leave the files of PyIceberg's SQLAlchemy engine to the garbage collector.
+
+    Tests with a platform of their own come first, before the shared one is started.
+    """
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+    reorder(items, HERE, lambda item: item.path.stem != "test_upgrade")

@@ -27,11 +27,6 @@ def carriers(records: DataFrame) -> DataFrame:
     return flights(records).groupBy("carrier").agg(F.count("*").alias("flights"))
 '''
 
-pytestmark = [
-    # PyIceberg's SQLAlchemy engine leaves files to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
 
 @pytest.fixture(scope="module")
 def kafka(project: Project, platform: Platform) -> dict[str, str]:

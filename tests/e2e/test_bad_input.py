@@ -48,6 +48,14 @@ def pipelines(project: Project, platform: Platform) -> None:
     platform.sync_pools({f"tidegate_lake_bad_{file.stem}": 1 for file in (project.root / "dags/pipelines").glob("*.yaml")})
 
 
+@pytest.fixture(scope="module")
+def first(platform: Platform, pipelines: None) -> dict[str, str]:
+    """The id of the first run of each pipeline; they run side by side."""
+    names = ("broker_away", "no_connection", "no_topic", "other_connection", "no_transform", "spark_gone", "submitted", "lost")
+    with platform.api() as api:
+        return {name: api.trigger(name) for name in names if Runs(api, name)}
+
+
 def ranges_of(api: AirflowApi, pipeline: str) -> list[str]:
     return [key for key in api.variables(f"tidegate.{pipeline}.") if ".range." in key]
 
@@ -60,10 +68,10 @@ def ranges_of(api: AirflowApi, pipeline: str) -> list[str]:
         ("no_topic", "TopicNotFound: topic nowhere does not exist"),
     ],
 )
-def test_a_plan_that_cannot_be_made_saves_nothing(api: AirflowApi, pipeline: str, words: str) -> None:
+def test_a_plan_that_cannot_be_made_saves_nothing(api: AirflowApi, first: dict[str, str], pipeline: str, words: str) -> None:
     """The error says what to do."""
     runs = Runs(api, pipeline)
-    run = runs.run()
+    run = runs.ended(first[pipeline])
     assert run["tasks"]["plan"] == "failed"
     name, message = words.split(": ")
     log = runs.log(run, "plan")
@@ -86,10 +94,12 @@ def test_a_command_says_soon_that_no_broker_answers_and_why(project: Project) ->
         ("no_transform", "TransformError: "),
     ],
 )
-def test_a_load_that_cannot_start_leaves_its_range_saved(api: AirflowApi, pipeline: str, words: str) -> None:
+def test_a_load_that_cannot_start_leaves_its_range_saved(
+    api: AirflowApi, first: dict[str, str], pipeline: str, words: str
+) -> None:
     """Nothing moved: the range waits for the next run."""
     runs = Runs(api, pipeline)
-    run = runs.run()
+    run = runs.ended(first[pipeline])
     assert run["tasks"] == {"plan": "success", "load": "failed", "commit": "upstream_failed"}
     for part in words.split(": "):
         assert part in runs.log(run, "load")
@@ -97,10 +107,12 @@ def test_a_load_that_cannot_start_leaves_its_range_saved(api: AirflowApi, pipeli
     assert api.variables(f"tidegate.{pipeline}.cursor") == {}
 
 
-def test_a_range_whose_load_found_no_spark_is_taken_up_by_the_next_run(api: AirflowApi, platform: Platform) -> None:
+def test_a_range_whose_load_found_no_spark_is_taken_up_by_the_next_run(
+    api: AirflowApi, platform: Platform, first: dict[str, str]
+) -> None:
     """The connection is repaired in between; the range is the same."""
     runs = Runs(api, "spark_gone")
-    failed = runs.run()
+    failed = runs.ended(first["spark_gone"])
     assert failed["tasks"]["load"] == "failed"
     assert "SparkUnavailable" in runs.log(failed, "load")
     api.sync_connection("spark_away", platform.spark_connection, mark="of a test")
@@ -142,18 +154,18 @@ def test_a_run_that_was_repaired_and_cleared_loses_the_note_of_its_failure(api: 
     assert runs.cleared(failed["dag_run_id"], "plan")["note"] == "Called the producers' team"
 
 
-def test_a_connection_of_type_spark_runs_the_same_job_through_spark_submit(api: AirflowApi) -> None:
+def test_a_connection_of_type_spark_runs_the_same_job_through_spark_submit(api: AirflowApi, first: dict[str, str]) -> None:
     """The plan goes by file, the receipt comes back by file."""
     runs = Runs(api, "submitted")
-    run = runs.run()
+    run = runs.ended(first["submitted"])
     assert run["state"] == "success", runs.log(run, "load")
     assert api.xcom("submitted", run["dag_run_id"], "load")["receipt"]["rows"] == 200
 
 
-def test_a_lost_cursor_stops_the_pipeline_and_names_the_repair(api: AirflowApi) -> None:
+def test_a_lost_cursor_stops_the_pipeline_and_names_the_repair(api: AirflowApi, first: dict[str, str]) -> None:
     """The table has receipts: beginning again would hide what happened."""
     runs = Runs(api, "lost")
-    assert runs.run()["state"] == "success"
+    assert runs.ended(first["lost"])["state"] == "success"
     for key in api.variables("tidegate.lost."):
         api.delete_variable(key)
     run = runs.run()

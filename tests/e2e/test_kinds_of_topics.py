@@ -28,11 +28,6 @@ COMPACT = {
 }
 UPDATES = 60
 
-pytestmark = [
-    # PyIceberg's SQLAlchemy engine leaves files to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
 
 @pytest.fixture(scope="module")
 def kafka(project: Project, platform: Platform) -> dict[str, str]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.project import Project
-from tests.e2e.runs import Runs, state_of
+from tests.e2e.runs import POLL_S, Runs, state_of
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.errors import PlatformError
@@ -29,7 +26,6 @@ from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.testing.failpoints import arm, disarm, reached
 from tidegate.waiting import wait_until
 
-TIDEGATE = Path(sys.executable).parent / "tidegate"
 TOPIC = "replayed"
 TABLE = "lake.demo.replayed"
 POOL = "tidegate_lake_demo_replayed"
@@ -39,7 +35,7 @@ class Replays(Runs):
     """Triggers replays of one pipeline; mapped loads are told by their chunk."""
 
     def ended(self, run_id: str) -> dict[str, Any]:
-        run = self.api.wait_run(self.dag_id, run_id, timeout_s=600)
+        run = self.api.wait_run(self.dag_id, run_id, timeout_s=600, poll_s=POLL_S)
         tasks = self.api.task_instances(self.dag_id, run_id)
         loads = {t["map_index"]: t["state"] for t in tasks if t["task_id"] == "load" and t["map_index"] >= 0}
         return {**run, "tasks": {t["task_id"]: t["state"] for t in tasks}, "loads": loads}
@@ -261,8 +257,7 @@ def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
     killed = next(s.pid for s in platform.status() if s.name == "spark")
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
-    environment = {**os.environ, **project.environment}
-    subprocess.run([TIDEGATE, "up"], cwd=project.root, check=True, capture_output=True, env=environment)
+    platform.up(("spark",))
     produce(kafka, read_flights(300), topic=TOPIC)
     assert live.run()["state"] == "success"
     assert replays.ended(second)["state"] == "success"  # its load waited for the server
@@ -301,29 +296,14 @@ def test_two_replays_at_once_leave_a_slot_for_the_schedule(api: AirflowApi, repl
     assert verdict(api, kafka).holds
 
 
-def tidegate(project: Project, *words: str) -> tuple[int, Any, str]:
-    """Exit code, what a command prints as JSON, and what it says beside."""
-    done = subprocess.run(
-        [TIDEGATE, "replay", TOPIC, *words, "--json"],
-        cwd=project.root,
-        capture_output=True,
-        text=True,
-        env=dict(os.environ),
-        check=False,
-    )
-    return done.returncode, json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
-
-
 def test_the_command_replays_and_ends_as_the_run_ends(project: Project, api: AirflowApi, kafka: dict[str, str]) -> None:
     """Dry, in earnest, and refused."""
     before = len(api.dag_runs(f"{TOPIC}__replay"))
-    code, dry, words = tidegate(project, "--batch", "1..2", "--dry-run")
-    assert code == 0, words
+    dry = project.tidegate("replay", TOPIC, "--batch", "1..2", "--dry-run")
     assert dry["total"] in range(998, 1003)
     assert len(api.dag_runs(f"{TOPIC}__replay")) == before
     end = body(api)["offsets"][TOPIC]["0"]
-    code, done, words = tidegate(project, "--from", "0:0", "--until", f"0:{end}")
-    assert code == 0, words
+    done = project.tidegate("replay", TOPIC, "--from", "0:0", "--until", f"0:{end}")
     assert (done["state"], done["verdict"]["offsets"]) == ("success", end)
     assert verdict(api, kafka).holds
 
@@ -343,8 +323,8 @@ def test_the_command_refuses_what_cannot_be_before_a_run_exists(
 ) -> None:
     """In the words of the plan."""
     before = len(api.dag_runs(f"{TOPIC}__replay"))
-    code, refused, _ = tidegate(project, *words)
-    assert (code, refused["error"]) == (1, "RequestError")
+    refused = project.tidegate("replay", TOPIC, *words, code=1)
+    assert refused["error"] == "RequestError"
     assert told in refused["message"]
     assert len(api.dag_runs(f"{TOPIC}__replay")) == before
 

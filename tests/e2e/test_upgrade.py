@@ -42,11 +42,6 @@ PENDING = ("shop", "totals")
 FIRST_OF_NEW = 100
 """The first `id` in the topic that was created again."""
 
-pytestmark = [
-    # PyIceberg's SQLAlchemy engine leaves files to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
 
 @dataclass
 class Upgraded:
@@ -100,7 +95,7 @@ def upgraded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     shutil.copytree(request.param / "project", root, dirs_exist_ok=True)
     (root / "dags" / "pipelines" / "flights.yaml").unlink()
     restore(request.param, root / ".tidegate")
-    platform = Platform(root / ".tidegate", root)
+    platform = Platform(root / ".tidegate", root, extra_env=project.environment)
     try:
         platform.up()
         with pytest.MonkeyPatch.context() as patch, platform.api() as api:
