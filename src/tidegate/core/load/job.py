@@ -14,12 +14,16 @@ from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import RequestError
 from tidegate.core.load.receipt import Observed, Receipt
 from tidegate.core.offsets.isolation import ISOLATION_LEVELS
-from tidegate.core.offsets.ranges import OffsetRange, ranges_from_json, ranges_to_json
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.state.codec import Shape
-from tidegate.core.state.cursor import Positions
+from tidegate.core.state.cursor import POSITIONS, Positions
+from tidegate.core.state.fields import LATER, MAPPING, RANGES, TUPLE, fields_from_json, fields_to_json, form, optional
 
 IDENTITIES = ("origin", "batch")
 """What a row is known by: the record it came from, or, where the transform aggregates, the batch that made it."""
+
+
+SPLIT = optional(form(Split.to_json, lambda limits: Split(**limits)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +55,23 @@ class LoadJob:
     pipeline: str
     seq: int
     run_id: str
-    ranges: tuple[OffsetRange, ...]
+    ranges: tuple[OffsetRange, ...] = field(metadata=RANGES)
     transform: str
     table: str
-    kafka_options: Mapping[str, str] = field(repr=False)
+    kafka_options: Mapping[str, str] = field(repr=False, metadata=MAPPING)
     redo: bool = False
-    split: Split | None = None
-    isolation_level: str = "read_committed"
-    contiguous: bool = False
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-    generation: int = 0
-    replay: str | None = None
-    identity: str = "origin"
-    batch: int | None = None
-    others: Positions | None = None
-    create: bool = True
-    shared_with: tuple[str, ...] = ()
-    attempt: str | None = None
+    split: Split | None = field(default=None, metadata=SPLIT | LATER)
+    isolation_level: str = field(default="read_committed", metadata=LATER)
+    contiguous: bool = field(default=False, metadata=LATER)
+    topic_ids: Mapping[str, str] = field(default_factory=dict, metadata=MAPPING | LATER)
+    generation: int = field(default=0, metadata=LATER)
+    replay: str | None = field(default=None, metadata=LATER)
+    identity: str = field(default="origin", metadata=LATER)
+    batch: int | None = field(default=None, metadata=LATER)
+    others: Positions | None = field(default=None, metadata=POSITIONS | LATER)
+    create: bool = field(default=True, metadata=LATER)
+    shared_with: tuple[str, ...] = field(default=(), metadata=TUPLE | LATER)
+    attempt: str | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         if self.isolation_level not in ISOLATION_LEVELS:
@@ -92,28 +96,7 @@ class LoadJob:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready; holds the secrets of `kafka_options`."""
-        return {
-            "pipeline": self.pipeline,
-            "seq": self.seq,
-            "run_id": self.run_id,
-            "ranges": ranges_to_json(self.ranges),
-            "transform": self.transform,
-            "table": self.table,
-            "kafka_options": dict(self.kafka_options),
-            "redo": self.redo,
-            "split": None if self.split is None else self.split.to_json(),
-            "isolation_level": self.isolation_level,
-            "contiguous": self.contiguous,
-            "topic_ids": dict(self.topic_ids),
-            "generation": self.generation,
-            "replay": self.replay,
-            "identity": self.identity,
-            "batch": self.batch,
-            "others": None if self.others is None else self.others.to_json(),
-            "create": self.create,
-            "shared_with": list(self.shared_with),
-            "attempt": self.attempt,
-        }
+        return fields_to_json(self)
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> LoadJob:
@@ -123,29 +106,7 @@ class LoadJob:
             StateCorrupt: the value is not what `to_json` makes.
         """
         with Shape("a load's order cannot be read", "Clear the run's load task to write it anew"):
-            split = value.get("split")
-            return LoadJob(
-                value["pipeline"],
-                value["seq"],
-                value["run_id"],
-                ranges_from_json(value["ranges"]),
-                value["transform"],
-                value["table"],
-                value["kafka_options"],
-                value["redo"],
-                None if split is None else Split(**split),
-                value.get("isolation_level", "read_committed"),
-                value.get("contiguous", False),
-                value.get("topic_ids", {}),
-                value.get("generation", 0),
-                value.get("replay"),
-                value.get("identity", "origin"),
-                value.get("batch"),
-                None if value.get("others") is None else Positions.from_json(value["others"]),
-                value.get("create", True),
-                tuple(value.get("shared_with", ())),
-                value.get("attempt"),
-            )
+            return fields_from_json(LoadJob, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,19 +118,14 @@ class LoadResult:
     from the job's submission to its end.
     """
 
-    receipt: Receipt
-    observed: Observed
-    seconds: Mapping[str, float]
+    receipt: Receipt = field(metadata=form(Receipt.to_json, Receipt.from_json))
+    observed: Observed = field(metadata=form(Observed.to_json, Observed.from_json))
+    seconds: Mapping[str, float] = field(metadata=MAPPING)
     landed_before: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {
-            "receipt": self.receipt.to_json(),
-            "observed": self.observed.to_json(),
-            "seconds": dict(self.seconds),
-            "landed_before": self.landed_before,
-        }
+        return fields_to_json(self)
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> LoadResult:
@@ -179,5 +135,4 @@ class LoadResult:
             StateCorrupt: the value is not what `to_json` makes.
         """
         with Shape("a load's answer cannot be read", "Clear the run's load task"):
-            observed = Observed.from_json(value["observed"])
-            return LoadResult(Receipt.from_json(value["receipt"]), observed, value["seconds"], value["landed_before"])
+            return fields_from_json(LoadResult, value)

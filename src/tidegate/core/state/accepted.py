@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.core.offsets.ranges import OffsetRange, ranges_from_json, ranges_to_json, selection_from_json, selection_to_json
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.state.codec import Shape
+from tidegate.core.state.fields import LATER, MAPPING, RANGES, SELECTION, fields_from_json, fields_to_json
 
 
 @dataclass(frozen=True)
@@ -19,10 +20,10 @@ class Accepted:
     """
 
     seq: int
-    loss: tuple[OffsetRange, ...] = ()
-    recreated: Mapping[str, str] = field(default_factory=dict)
-    absent: tuple[OffsetRange, ...] = ()
-    gone: bool = False
+    loss: tuple[OffsetRange, ...] = field(default=(), metadata=RANGES)
+    recreated: Mapping[str, str] = field(default_factory=dict, metadata=MAPPING)
+    absent: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION | LATER)
+    gone: bool = field(default=False, metadata=LATER)
 
     @property
     def creates(self) -> bool:
@@ -31,13 +32,7 @@ class Accepted:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {
-            "seq": self.seq,
-            "loss": ranges_to_json(self.loss),
-            "recreated": dict(self.recreated),
-            "absent": selection_to_json(self.absent),
-            "gone": self.gone,
-        }
+        return fields_to_json(self)
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Accepted:
@@ -47,10 +42,4 @@ class Accepted:
             StateCorrupt: the value is not what `to_json` makes.
         """
         with Shape("an acceptance has the wrong shape", "Delete the Variable and accept again"):
-            return Accepted(
-                value["seq"],
-                ranges_from_json(value["loss"]),
-                dict(value["recreated"]),
-                selection_from_json(value.get("absent", {})),
-                value.get("gone", False) is True,
-            )
+            return fields_from_json(Accepted, value)

@@ -50,6 +50,9 @@ class Positions:
         return fields_from_json(Positions, value)
 
 
+POSITIONS = optional(form(Positions.to_json, Positions.from_json))
+
+
 @dataclass(frozen=True)
 class Cursor:
     """The state of a pipeline's schedule.

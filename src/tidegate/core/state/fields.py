@@ -3,13 +3,14 @@
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS)
     generation: int = field(default=0, metadata=LATER)
 
-A field without metadata is JSON already, and every value has it. Keys are the fields' names, in their order.
+A field without metadata is JSON already, and every value has it. Keys are the fields' names, or those that `named` states, in
+the order of the fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import Field, fields
 from typing import Any, TypeVar, cast
 
 from tidegate.core.offsets.ranges import (
@@ -30,6 +31,11 @@ LATER = {"later": True}
 def form(write: Callable[[Any], Any], read: Callable[[Any], Any]) -> dict[str, Any]:
     """The metadata of a field that `write` makes JSON, and `read` reads again."""
     return {"write": write, "read": read}
+
+
+def named(key: str) -> dict[str, Any]:
+    """The metadata of a field whose value has another key. To be joined with a form by `|`."""
+    return {"key": key}
 
 
 def each(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +63,7 @@ TUPLE = form(list, tuple)
 
 def fields_to_json(value: Any) -> dict[str, Any]:
     """The fields of a dataclass, JSON-ready."""
-    return {f.name: f.metadata.get("write", _as_it_is)(getattr(value, f.name)) for f in fields(value)}
+    return {_key(f): f.metadata.get("write", _as_it_is)(getattr(value, f.name)) for f in fields(value)}
 
 
 def fields_from_json(kind: type[T], value: Mapping[str, Any]) -> T:
@@ -69,11 +75,16 @@ def fields_from_json(kind: type[T], value: Mapping[str, Any]) -> T:
     """
     return kind(
         **{
-            f.name: f.metadata.get("read", _as_it_is)(value[f.name])
+            f.name: f.metadata.get("read", _as_it_is)(value[_key(f)])
             for f in fields(cast("Any", kind))
-            if f.name in value or "later" not in f.metadata
+            if _key(f) in value or "later" not in f.metadata
         }
     )
+
+
+def _key(field: Field[Any]) -> str:
+    key: str = field.metadata.get("key", field.name)
+    return key
 
 
 def _as_it_is(value: Any) -> Any:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from tidegate.core.offsets.ranges import (
-    OffsetRange,
-    TopicPartition,
-    offsets_from_json,
-    offsets_to_json,
-    ranges_from_json,
-    ranges_to_json,
-    selection_from_json,
-    selection_to_json,
-)
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.codec import Shape
-from tidegate.core.state.cursor import Positions
+from tidegate.core.state.cursor import POSITIONS, Positions
+from tidegate.core.state.fields import (
+    LATER,
+    MAPPING,
+    OFFSETS,
+    RANGES,
+    SELECTION,
+    fields_from_json,
+    fields_to_json,
+    form,
+    named,
+)
 
 FromReason = Literal[
     "cursor", "earliest", "latest", "timestamp", "offsets", "new partition", "accepted loss", "recreated", "rebuilt"
@@ -34,6 +36,34 @@ class Decision:
     until_reason: UntilReason
 
 
+def _reasons_to_json(decisions: Iterable[Decision]) -> dict[str, dict[str, list[int]]]:
+    """Partitions by reason and topic, since thousands of partitions share a few reasons."""
+    reasons: dict[str, dict[str, list[int]]] = {}
+    for d in sorted(decisions):
+        tp = d.topic_partition
+        reasons.setdefault(f"{d.from_reason} to {d.until_reason}", {}).setdefault(tp.topic, []).append(tp.partition)
+    return reasons
+
+
+def _reasons_from_json(reasons: Mapping[str, Mapping[str, list[int]]]) -> tuple[Decision, ...]:
+    decisions = []
+    for reason, topics in reasons.items():
+        from_reason, until_reason = reason.split(" to ")
+        decisions += [
+            Decision(TopicPartition(topic, number), cast("FromReason", from_reason), cast("UntilReason", until_reason))
+            for topic, numbers in topics.items()
+            for number in numbers
+        ]
+    return tuple(sorted(decisions))
+
+
+REASONS = form(_reasons_to_json, _reasons_from_json) | named("reasons")
+PARTITIONS = form(
+    lambda partitions: [[tp.topic, tp.partition] for tp in partitions],
+    lambda pairs: tuple(TopicPartition(topic, partition) for topic, partition in pairs),
+)
+
+
 @dataclass(frozen=True)
 class SavedRange:
     """The plan of one DAG run, made durable before any work: written once, never changed.
@@ -47,18 +77,18 @@ class SavedRange:
     pipeline: str
     seq: int
     run_id: str
-    ranges: tuple[OffsetRange, ...]
-    decisions: tuple[Decision, ...]
-    topic_ids: Mapping[str, str]
-    limits: Mapping[str, Any]
+    ranges: tuple[OffsetRange, ...] = field(metadata=RANGES)
+    decisions: tuple[Decision, ...] = field(metadata=REASONS)
+    topic_ids: Mapping[str, str] = field(metadata=MAPPING)
+    limits: Mapping[str, Any] = field(metadata=MAPPING)
     planned_at_ms: int
-    jumped: Mapping[TopicPartition, int] = field(default_factory=dict)
-    retired: tuple[TopicPartition, ...] = ()
+    jumped: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS)
+    retired: tuple[TopicPartition, ...] = field(default=(), metadata=PARTITIONS)
     adopted_from: str | None = None
-    generation: int = 0
-    others: Positions | None = None
-    absent: tuple[OffsetRange, ...] = ()
-    present: tuple[OffsetRange, ...] = ()
+    generation: int = field(default=0, metadata=LATER)
+    others: Positions | None = field(default=None, metadata=POSITIONS | LATER)
+    absent: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION | LATER)
+    present: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION | LATER)
 
     @property
     def skipped(self) -> tuple[OffsetRange, ...]:
@@ -76,28 +106,8 @@ class SavedRange:
         return tuple(r for r in self.ranges if r.count)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready; decisions are grouped by reason, since thousands of partitions share a few."""
-        reasons: dict[str, dict[str, list[int]]] = {}
-        for d in sorted(self.decisions):
-            tp = d.topic_partition
-            reasons.setdefault(f"{d.from_reason} to {d.until_reason}", {}).setdefault(tp.topic, []).append(tp.partition)
-        return {
-            "pipeline": self.pipeline,
-            "seq": self.seq,
-            "run_id": self.run_id,
-            "ranges": ranges_to_json(self.ranges),
-            "reasons": reasons,
-            "topic_ids": dict(self.topic_ids),
-            "limits": dict(self.limits),
-            "planned_at_ms": self.planned_at_ms,
-            "jumped": offsets_to_json(self.jumped),
-            "retired": [[tp.topic, tp.partition] for tp in self.retired],
-            "adopted_from": self.adopted_from,
-            "generation": self.generation,
-            "others": None if self.others is None else self.others.to_json(),
-            "absent": selection_to_json(self.absent),
-            "present": selection_to_json(self.present),
-        }
+        """JSON-ready."""
+        return fields_to_json(self)
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> SavedRange:
@@ -107,26 +117,4 @@ class SavedRange:
             StateCorrupt: the value is not what `to_json` makes.
         """
         with Shape("a saved range has the wrong shape", "It is written once by the plan task and never edited"):
-            decisions = []
-            for reason, topics in value["reasons"].items():
-                from_reason, until_reason = reason.split(" to ")
-                decisions += [
-                    Decision(TopicPartition(t, p), from_reason, until_reason) for t, numbers in topics.items() for p in numbers
-                ]
-            return SavedRange(
-                pipeline=value["pipeline"],
-                seq=value["seq"],
-                run_id=value["run_id"],
-                ranges=ranges_from_json(value["ranges"]),
-                decisions=tuple(sorted(decisions)),
-                topic_ids=dict(value["topic_ids"]),
-                limits=dict(value["limits"]),
-                planned_at_ms=value["planned_at_ms"],
-                jumped=offsets_from_json(value["jumped"]),
-                retired=tuple(TopicPartition(topic, partition) for topic, partition in value["retired"]),
-                adopted_from=value["adopted_from"],
-                generation=value.get("generation", 0),
-                others=None if value.get("others") is None else Positions.from_json(value["others"]),
-                absent=selection_from_json(value.get("absent", {})),
-                present=selection_from_json(value.get("present", {})),
-            )
+            return fields_from_json(SavedRange, value)
