@@ -216,6 +216,24 @@ class BrokersContract:
         with pytest.raises(TopicNotFound, match=f"{word}-7"):
             brokers.offsets_at({TopicPartition(word, 0): 0, TopicPartition(word, 7): 0})
 
+    def test_the_next_record_of_a_position_has_its_own_timestamp(
+        self, brokers: Brokers, cluster: Cluster, word: str, now_ms: int
+    ) -> None:
+        """The end of a log has none, and neither has an empty partition."""
+        t0, t1, t2 = (TopicPartition(word, number) for number in range(3))
+        cluster.make_topic(word, 3)
+        cluster.write(t0, [now_ms, now_ms + 10, now_ms + 5])
+        cluster.write(t1, [now_ms])
+        assert brokers.next_timestamps({t0: 1, t1: 0, t2: 0}) == {t0: now_ms + 10, t1: now_ms}
+        assert brokers.next_timestamps({t0: 2, t1: 1}, isolation_level="read_committed") == {t0: now_ms + 5}
+        assert brokers.next_timestamps({}) == {}
+
+    def test_retention_is_asked_of_the_topics_that_are_named(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
+        """And of no other."""
+        cluster.make_topic(word)
+        assert brokers.retention_ms([word]).keys() <= {word}
+        assert brokers.retention_ms([]) == {}
+
     @pytest.mark.parametrize(
         "call",
         [
@@ -223,8 +241,10 @@ class BrokersContract:
             lambda brokers: brokers.watermarks(["t"], isolation_level="read_committed"),
             lambda brokers: brokers.match_topics(".*"),
             lambda brokers: brokers.offsets_at({TopicPartition("t", 0): 0}),
+            lambda brokers: brokers.next_timestamps({TopicPartition("t", 0): 0}),
+            lambda brokers: brokers.retention_ms(["t"]),
         ],
-        ids=["watermarks", "read-committed", "match", "times"],
+        ids=["watermarks", "read-committed", "match", "times", "timestamps", "retention"],
     )
     def test_brokers_that_do_not_answer_are_unavailable(self, unreachable: Brokers, call: Callable[[Brokers], object]) -> None:
         """A topic that nobody was asked about is never missing; the question can be asked again."""
