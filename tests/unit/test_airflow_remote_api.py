@@ -50,6 +50,20 @@ def test_a_refusal_carries_the_servers_own_words() -> None:
         assert client.find("/dags/x") is None
 
 
+def test_an_entry_that_is_deleted_between_two_pages_hides_no_other() -> None:
+    """Pages begin at positions, and what comes after a deleted entry moves up by one."""
+    entries = [{"key": f"tidegate.p.{n:03}", "value": "v"} for n in range(150)]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        listed = page(request, "variables", entries)
+        if len(entries) == 150:
+            del entries[7]
+        return listed
+
+    with api(answer) as client:
+        assert list(client.variables("tidegate.p.")) == [entry["key"] for entry in entries]
+
+
 def test_a_body_that_does_not_fit_is_told_by_field() -> None:
     """FastAPI's list of faults becomes a sentence."""
     fault = {"loc": ["body", "slots"], "msg": "must be positive"}

@@ -95,7 +95,7 @@ def _print_check(check: FileCheck) -> None:
 
 def _is_ready(project: Path) -> bool:
     """Whether loads can run in the Airflow that the environment names, or in the platform's; true where neither answers."""
-    from tidegate.airflow.remote.api import URL  # noqa: PLC0415
+    from tidegate.airflow.remote.client import URL  # noqa: PLC0415
 
     if URL not in os.environ and not open_platform(project).is_up:
         return True

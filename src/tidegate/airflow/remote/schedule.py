@@ -16,7 +16,8 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from tidegate.airflow.remote.api import PASSWORD, TOKEN, URL, USER, AirflowApi
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.airflow.remote.client import PASSWORD, TOKEN, URL, USER
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import ConfigError, PlatformError, StateError, StateUnavailable
 from tidegate.core.ports import StateStore
