@@ -1,0 +1,186 @@
+"""The built wheel in an empty environment: `tidegate init`, Airflow's own commands, and a first run that loads.
+
+Broker and Spark Connect are the embedded platform's. Airflow, with `tidegate[airflow]`, is in an environment and folders of its
+own, where nothing of the repository is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import REPO
+from pyiceberg.catalog import load_catalog
+
+from tidegate.airflow.remote.api import PASSWORD, URL, USER, AirflowApi
+from tidegate.local import Platform
+from tidegate.local.airflow import Airflow
+from tidegate.local.sockets import choose_port
+from tidegate.local.topics import create_topic, produce_lines
+
+ORDERS = [b'{"id": 1, "item": "lamp", "price": 19.5}', b'{"id": 2, "item": "desk", "price": 120.0}', b"this is not JSON"]
+OF_OTHERS = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_", "PYTHONPATH", "TIDEGATE_", "UV_", "VIRTUAL_ENV")
+
+
+def run(*command: object, cwd: Path, env: dict[str, str] | None = None) -> str:
+    """What a command prints; it succeeds."""
+    words = [str(word) for word in command]
+    ended = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
+    assert ended.returncode == 0, f"{words}\n{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment that holds the wheel with its extra `airflow`, in the locked versions."""
+    root = tmp_path_factory.mktemp("environment")
+    uv = shutil.which("uv") or REPO / ".uv" / "bin" / "uv"
+    run(uv, "build", "--quiet", "--wheel", "--out-dir", root, REPO, cwd=root)
+    locked = root / "locked.txt"
+    export = ["--frozen", "--quiet", "--no-dev", "--extra", "airflow", "--no-emit-project", "--no-hashes", "--no-annotate"]
+    run(uv, "export", *export, "--project", REPO, "--output-file", locked, cwd=root)
+    run(uv, "venv", "--quiet", "--python", sys.executable, root / "venv", cwd=root)
+    python = root / "venv" / "bin" / "python"
+    (wheel,) = root.glob("*.whl")
+    run(uv, "pip", "install", "--quiet", "--python", python, "--constraint", locked, f"{wheel}[airflow]", cwd=root)
+    return python.parent
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """The broker and the Spark Connect server."""
+    root = tmp_path_factory.mktemp("servers")
+    platform = Platform(root / ".tidegate", root)
+    try:
+        platform.up(("kafka", "spark"))
+        yield platform
+    finally:
+        platform.down()
+
+
+@dataclass(frozen=True)
+class Home:
+    """The folder of an Airflow, and how to run the environment's programs there."""
+
+    root: Path
+    programs: Path
+    env: dict[str, str]
+
+    @property
+    def dags(self) -> Path:
+        """The DAG folder."""
+        return self.root / "dags"
+
+    def run(self, program: str, *words: object, **env: str) -> str:
+        """What a program of the environment prints, in the DAG folder."""
+        return run(self.programs / program, *words, cwd=self.dags, env={**self.env, **env})
+
+    def json(self, program: str, *words: object, **env: str) -> Any:
+        """The JSON that a program prints."""
+        return json.loads(self.run(program, *words, **env))
+
+
+@pytest.fixture(scope="module")
+def home(environment: Path, servers: Platform, tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """An empty DAG folder; of the platform, its programs know the catalog, and that no proxy leads to the loopback."""
+    root = tmp_path_factory.mktemp("home")
+    (root / "dags").mkdir()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(OF_OTHERS)}
+    ours = {
+        name: value for name, value in servers.environment().items() if name.startswith(("PYICEBERG_", "NO_PROXY", "no_proxy"))
+    }
+    path = os.pathsep.join([str(environment), inherited["PATH"]])
+    return Home(root, environment, {**inherited, **ours, "PATH": path, "AIRFLOW_HOME": str(root / "airflow")})
+
+
+@pytest.fixture(scope="module")
+def steps(home: Home) -> list[list[str]]:
+    """The commands that `tidegate init` prints, once it has written its files."""
+    printed = home.run("tidegate", "init")
+    assert home.json("tidegate", "init", "--json")["written"] == []
+    return [shlex.split(line) for line in printed.splitlines() if line.strip().startswith(("airflow ", "tidegate "))]
+
+
+@pytest.fixture(scope="module")
+def airflow(home: Home, steps: list[list[str]], servers: Platform) -> Iterator[Airflow]:
+    """Airflow's servers, with the connections that `tidegate init` asks for."""
+    made = Airflow(home.root / "airflow", home.root, choose_port([]), home.env, home.root / "logs", home.root / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(home.programs / "python"))
+        made.prepare()
+        started = made.servers()
+    spark = servers.spark_connection
+    values = {"HOST": str(spark["host"]), "15002": str(spark["port"])}
+    for step in steps:
+        if step[:3] == ["airflow", "connections", "add"]:
+            command = [values.get(word, word).replace("HOST:9092", servers.bootstrap_servers) for word in step]
+            token = ["--conn-password", str(spark["password"])] if "spark_connect" in step else []
+            home.run(*command, *token)
+    try:
+        for server in started:
+            server.spawn()
+        for server in started:
+            server.await_healthy()
+        yield made
+    finally:
+        for server in started:
+            server.stop()
+
+
+@pytest.fixture
+def api(airflow: Airflow) -> Iterator[AirflowApi]:
+    """Its REST API."""
+    with airflow.api() as client:
+        yield client
+
+
+def test_the_package_registers_one_provider_and_one_plugin(home: Home) -> None:
+    """As Airflow's own commands list them."""
+    providers = [p for p in home.json("airflow", "providers", "list", "--output", "json") if p["package_name"] == "tidegate"]
+    assert len(providers) == 1
+    plugins = [p for p in home.json("airflow", "plugins", "--output", "json") if "tidegate" in p["name"]]
+    assert [(p["name"], p["listeners"]) for p in plugins] == [("tidegate", ["tidegate.airflow.notes"])]
+
+
+def test_what_init_writes_is_valid_at_once(home: Home, steps: list[list[str]]) -> None:
+    """By the command that `init` prints, in the DAG folder."""
+    check = next(command for command in steps if command[:2] == ["tidegate", "check"])
+    assert home.json(*check, "--json") == [{"pipeline": "orders", "valid": True, "faults": []}]
+
+
+def test_the_first_pipeline_runs(home: Home, airflow: Airflow, api: AirflowApi, servers: Platform) -> None:
+    """Airflow parses the folder, the plugin makes the pool and writes the note, and each record is in the table once."""
+    kafka = {"bootstrap.servers": servers.bootstrap_servers}
+    create_topic(kafka, "orders", 2)
+    assert produce_lines(kafka, "orders", ORDERS) == len(ORDERS)
+    api.wait_dag("orders")
+    assert api.import_errors() == []
+    assert {dag["dag_id"] for dag in api.dags()} == {"orders", "orders__replay"}
+    assert api.get("/plugins/importErrors")["total_entries"] == 0
+    api.unpause("orders")
+    run_id = api.trigger("orders")
+    assert api.wait_run("orders", run_id, timeout_s=300)["state"] == "success", api.task_log("orders", run_id, "load")
+    # its schedule may have started a run before
+    runs = [run for run in api.dag_runs("orders") if run["state"] == "success"]
+    loads = [load for run in runs if (load := api.xcom("orders", run["dag_run_id"], "load"))]
+    assert sum(load["receipt"]["rows"] for load in loads) == len(ORDERS)
+    assert all(run["note"] for run in runs)
+    assert api.get("/pools/tidegate_lake_shop_orders")["slots"] == 4
+    scheduler = next(server for server in airflow.servers() if "scheduler" in server.name)
+    assert scheduler.log.read_text().count("made the pool tidegate_lake_shop_orders") == 1
+    table = load_catalog("lake", **servers.catalog_properties).load_table("shop.orders").scan().to_arrow()
+    assert sorted(table.column("item").to_pylist(), key=str) == [None, "desk", "lamp"]
+    user, password = airflow.login
+    verdict = home.json(
+        "tidegate", "ledger", "verify", "orders", "--json", **{URL: airflow.url, USER: user, PASSWORD: password}
+    )
+    assert verdict["holds"]
