@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REPO
 from pyiceberg.catalog import load_catalog
 
-from tidegate.airflow.remote.api import PASSWORD, URL, USER, AirflowApi
+from tests.e2e.project import REPO
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.airflow.remote.client import PASSWORD, URL, USER
+from tidegate.kafka.topics import create_topic, produce_lines
 from tidegate.local import Platform
 from tidegate.local.airflow import Airflow
 from tidegate.local.sockets import choose_port
-from tidegate.local.topics import create_topic, produce_lines
 
 ORDERS = [b'{"id": 1, "item": "lamp", "price": 19.5}', b'{"id": 2, "item": "desk", "price": 120.0}', b"this is not JSON"]
 OF_OTHERS = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_", "PYTHONPATH", "TIDEGATE_", "UV_", "VIRTUAL_ENV")
