@@ -67,12 +67,17 @@ def declared_by(dag_run: DagRun, session: Session) -> Declared | None:
     dag = dag_run.dag or DBDagBag().get_dag_for_run(dag_run, session=session)
     plan = dag.task_dict.get("plan") if dag is not None else None
     try:
-        found = Declared(**json.loads(getattr(plan, "doc_json", None) or "{}")[MARK])
+        declared = Declared(**json.loads(getattr(plan, "doc_json", None) or "{}")[MARK])
     except (ValueError, KeyError, TypeError):
         return None
     # an insertion that fails would end the scheduler's transaction
-    valid = isinstance(found.pool, str) and 0 < len(found.pool) <= LONGEST_POOL and type(found.slots) is int and found.slots > 0
-    return found if valid else None
+    valid = (
+        isinstance(declared.pool, str)
+        and 0 < len(declared.pool) <= LONGEST_POOL
+        and type(declared.slots) is int
+        and declared.slots > 0
+    )
+    return declared if valid else None
 
 
 def make_missing(dag_run: DagRun) -> None:
@@ -80,21 +85,21 @@ def make_missing(dag_run: DagRun) -> None:
     from sqlalchemy.orm import object_session  # noqa: PLC0415 - as above
 
     session = object_session(dag_run)
-    wanted = declared_by(dag_run, session) if session is not None else None
-    if session is None or wanted is None:
+    declared = declared_by(dag_run, session) if session is not None else None
+    if session is None or declared is None:
         return
     # part of the scheduler's own transaction, which must neither commit here nor fail on what another scheduler made meanwhile
-    made = session.execute(_insert(session.get_bind().dialect.name, wanted))
+    made = session.execute(_insert(session.get_bind().dialect.name, declared))
     if getattr(made, "rowcount", 0) == 1:
-        log.info("made the pool %s with %d slots", wanted.pool, wanted.slots)
+        log.info("made the pool %s with %d slots", declared.pool, declared.slots)
 
 
-def _insert(dialect: str, wanted: Declared) -> Insert:
+def _insert(dialect: str, declared: Declared) -> Insert:
     """An insertion that changes nothing where the pool exists."""
     from airflow.models.pool import Pool  # noqa: PLC0415 - as above
     from sqlalchemy.dialects import mysql, postgresql, sqlite  # noqa: PLC0415
 
-    row = {"pool": wanted.pool, "slots": wanted.slots, "description": POOL_DESCRIPTION, "include_deferred": False}
+    row = {"pool": declared.pool, "slots": declared.slots, "description": POOL_DESCRIPTION, "include_deferred": False}
     if dialect == "mysql":
         return mysql.insert(Pool).prefix_with("IGNORE").values(**row)
     if dialect == "postgresql":

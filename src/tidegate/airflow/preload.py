@@ -38,13 +38,13 @@ def preload(argv: Sequence[str] | None = None) -> tuple[str, ...]:
     A module that cannot be imported is left out: whoever needs it says what is wrong.
     """
     words = (sys.argv if argv is None else argv)[1:]
-    wanted = TASKS if "scheduler" in words else DAGS if "dag-processor" in words else ()
-    found = []
-    for name in wanted:
+    modules = TASKS if "scheduler" in words else DAGS if "dag-processor" in words else ()
+    imported = []
+    for name in modules:
         with suppress(Exception):
             importlib.import_module(name)
-            found.append(name)
-    return tuple(found)
+            imported.append(name)
+    return tuple(imported)
 
 
 preload_in_scheduler = preload

@@ -40,10 +40,10 @@ class IcebergReader:
         Raises:
             SinkUnavailable: the catalog is not configured here, or does not answer.
         """
-        found = load_table(table)
-        if found is None:
+        loaded = load_table(table)
+        if loaded is None:
             return TableHistory(exists=False)
-        lineage = list(_lineage(found))
+        lineage = list(_lineage(loaded))
         commits = tuple(
             TableCommit(s.snapshot_id, s.timestamp_ms, {} if s.summary is None else {**s.summary.additional_properties})
             for s in lineage
@@ -52,7 +52,7 @@ class IcebergReader:
             commits,
             complete=not lineage or _is_first(lineage[-1]),
             has_rows=bool(commits) and commits[0].properties.get("total-records", "0") != "0",
-            owners=frozenset(name.removeprefix(OWNER) for name in found.properties if name.startswith(OWNER)),
+            owners=frozenset(name.removeprefix(OWNER) for name in loaded.properties if name.startswith(OWNER)),
         )
 
     def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:
@@ -63,13 +63,13 @@ class IcebergReader:
         Raises:
             SinkUnavailable: the catalog or the storage does not answer.
         """
-        found = load_table(table)
+        loaded = load_table(table)
         columns = (BATCH_COLUMN,) if by_batch else ORIGIN
-        if found is None or not {*columns} <= {*found.schema().column_names}:
+        if loaded is None or not {*columns} <= {*loaded.schema().column_names}:
             return []
-        fields = [found.schema().find_field(name) for name in columns]
+        fields = [loaded.schema().find_field(name) for name in columns]
         with _answering(table):
-            return [Box(tuple(_bounds(task.file, field) for field in fields)) for task in found.scan().plan_files()]
+            return [Box(tuple(_bounds(task.file, field) for field in fields)) for task in loaded.scan().plan_files()]
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """Every receipt of the pipeline that the table's state stands on, oldest commit first, replays too.
@@ -108,37 +108,37 @@ def strangers(table: str) -> list[dict[str, Any]]:
     """
     from pyiceberg.table.snapshots import Operation  # noqa: PLC0415 - slow to import
 
-    found = []
+    commits = []
     for snapshot in ancestors(table):
         summary = snapshot.summary
         if summary is None or summary.operation is Operation.REPLACE:
             continue
-        told = summary.additional_properties
-        if f"{PREFIX}pipeline" in told or not any(told.get(what, "0") != "0" for what in CHANGES):
+        properties = summary.additional_properties
+        if f"{PREFIX}pipeline" in properties or not any(properties.get(what, "0") != "0" for what in CHANGES):
             continue
         at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
-        found.append({"snapshot": snapshot.snapshot_id, "operation": summary.operation.value, "at": f"{at:%F %T}"})
-    return found
+        commits.append({"snapshot": snapshot.snapshot_id, "operation": summary.operation.value, "at": f"{at:%F %T}"})
+    return commits
 
 
 def changed_columns(table: str) -> list[str]:
     """How the table's columns differ from those of the newest load's commit, in words; none without a load."""
-    found = load_table(table)
-    if found is None:
+    loaded = load_table(table)
+    if loaded is None:
         return []
-    ours = (s for s in _lineage(found) if s.summary is not None and f"{PREFIX}pipeline" in s.summary.additional_properties)
+    ours = (s for s in _lineage(loaded) if s.summary is not None and f"{PREFIX}pipeline" in s.summary.additional_properties)
     newest = next(ours, None)
     if newest is None or newest.schema_id is None:
         return []
-    before = {field.field_id: field for field in found.schemas()[newest.schema_id].fields}
-    now = {field.field_id: field for field in found.schema().fields}
-    told = [f"{before[number].name} was dropped" for number in before if number not in now]
-    told += [f"{field.name} ({field.field_type}) was added" for number, field in now.items() if number not in before]
+    before = {field.field_id: field for field in loaded.schemas()[newest.schema_id].fields}
+    now = {field.field_id: field for field in loaded.schema().fields}
+    changes = [f"{before[number].name} was dropped" for number in before if number not in now]
+    changes += [f"{field.name} ({field.field_type}) was added" for number, field in now.items() if number not in before]
     for number in before.keys() & now.keys():
         old, new = before[number], now[number]
-        told += [f"{old.name} is called {new.name}"] if old.name != new.name else []
-        told += [f"{new.name} is {new.field_type}, it was {old.field_type}"] if old.field_type != new.field_type else []
-    return sorted(told)
+        changes += [f"{old.name} is called {new.name}"] if old.name != new.name else []
+        changes += [f"{new.name} is {new.field_type}, it was {old.field_type}"] if old.field_type != new.field_type else []
+    return sorted(changes)
 
 
 def ancestors(table: str) -> Iterator[Snapshot]:
@@ -147,9 +147,9 @@ def ancestors(table: str) -> Iterator[Snapshot]:
     Raises:
         SinkUnavailable: the catalog is not configured here, or does not answer.
     """
-    found = load_table(table)
-    if found is not None:
-        yield from _lineage(found)
+    loaded = load_table(table)
+    if loaded is not None:
+        yield from _lineage(loaded)
 
 
 def _lineage(table: Table) -> Iterator[Snapshot]:

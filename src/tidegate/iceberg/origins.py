@@ -18,10 +18,10 @@ def read_origins(table: str) -> dict[TopicPartition, array[int]]:
         SinkUnavailable: the catalog is not configured here, or does not answer.
         SinkMisfit: the table lacks an origin column.
     """
-    found: dict[TopicPartition, array[int]] = {}
+    by_partition: dict[TopicPartition, array[int]] = {}
     here = load_table(table)
     if here is None:
-        return found
+        return by_partition
     missing = [name for name in ORIGIN if name not in here.schema().column_names]
     if missing:
         raise SinkMisfit(
@@ -34,8 +34,8 @@ def read_origins(table: str) -> dict[TopicPartition, array[int]]:
         of_topic = rows.filter(pc.equal(rows["_kafka_topic"], topic))
         for partition in pc.unique(of_topic["_kafka_partition"]).to_pylist():
             offsets = of_topic.filter(pc.equal(of_topic["_kafka_partition"], partition))["_kafka_offset"]
-            found[TopicPartition(topic, partition)] = array("q", offsets.to_numpy().astype("int64").tobytes())
-    return found
+            by_partition[TopicPartition(topic, partition)] = array("q", offsets.to_numpy().astype("int64").tobytes())
+    return by_partition
 
 
 def rows_without_origin(table: str) -> int:

@@ -192,11 +192,11 @@ class AdminBrokers:
             ck.TopicPartition(tp.topic, tp.partition): admin.OffsetSpec.for_timestamp(at)  # type: ignore[attr-defined]
             for tp, at in times.items()
         }
-        found = {
+        offsets = {
             TopicPartition(tp.topic, tp.partition): int(self._admin.answer(future, tp.topic).offset)
             for tp, future in self._admin.client.list_offsets(asked, request_timeout=self._timeout_s).items()
         }
-        return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
+        return {tp: offset if offset >= 0 else None for tp, offset in offsets.items()}
 
     def _describe(self, topics: Iterable[str]) -> dict[str, Any]:
         names = list(dict.fromkeys(topics))

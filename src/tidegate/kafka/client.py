@@ -139,7 +139,7 @@ class Admin:
         started = time.monotonic()
         while True:
             try:
-                found = future.exception(timeout=STEP_S)
+                failure = future.exception(timeout=STEP_S)
                 break
             except TimeoutError:
                 waited_s = time.monotonic() - started
@@ -147,13 +147,13 @@ class Admin:
                     return ck.KafkaError(ck.KafkaError._TIMED_OUT)  # noqa: SLF001
                 if self._gives_up(waited_s):
                     return ck.KafkaError(ALL_DOWN)
-        if found is None:
+        if failure is None:
             self._answered = True
             return None
-        if isinstance(found, ck.KafkaException):
-            error: ck.KafkaError = found.args[0]
+        if isinstance(failure, ck.KafkaException):
+            error: ck.KafkaError = failure.args[0]
             return error
-        return ck.KafkaError(ck.KafkaError._FAIL, str(found))  # noqa: SLF001
+        return ck.KafkaError(ck.KafkaError._FAIL, str(failure))  # noqa: SLF001
 
     def topics(self) -> list[str]:
         """The names of the cluster's topics.
@@ -167,10 +167,10 @@ class Admin:
             try:
                 return list(self.client.list_topics(timeout=max(STEP_S, min(TELL_S, self.timeout_s - waited_s))).topics)
             except ck.KafkaException as error:
-                found: ck.KafkaError = error.args[0]
+                refusal: ck.KafkaError = error.args[0]
             waited_s = time.monotonic() - started
-            if found.code() not in UNREACHABLE or waited_s >= self.timeout_s or self._gives_up(waited_s):
-                self.fail(found, "*")
+            if refusal.code() not in UNREACHABLE or waited_s >= self.timeout_s or self._gives_up(waited_s):
+                self.fail(refusal, "*")
 
     def _gives_up(self, waited_s: float) -> bool:
         self.client.poll(0)
@@ -202,10 +202,10 @@ def servers_of(settings: Mapping[str, str]) -> str:
 def meaning(
     error: ck.KafkaError, settings: Mapping[str, str], topic: str, reports: Iterable[ck.KafkaError] = ()
 ) -> KafkaError | LeaderMoving:
-    """The error to raise for one of librdkafka's about a topic; `reports` are what its client told beside, oldest first."""
+    """The error to raise for one of librdkafka's about a topic; `reports` are what its client errors beside, oldest first."""
     servers = servers_of(settings)
-    told = [error, *reports]
-    refused = next((e for e in told if _is_refusal(e)), None)
+    errors = [error, *reports]
+    refused = next((e for e in errors if _is_refusal(e)), None)
     if refused is not None:
         return KafkaAuthFailed(
             f"the Kafka broker {servers} refuses the connection's credentials: {redact(refused.str(), settings)}",
@@ -222,7 +222,7 @@ def meaning(
         )
     if error.code() in UNREACHABLE:
         # the request itself only says that it was not answered
-        why = next((e for e in reversed(told) if e.code() != ALL_DOWN), error)
+        why = next((e for e in reversed(errors) if e.code() != ALL_DOWN), error)
         return BrokerUnavailable(
             f"no Kafka broker answers at {servers} ({_plain(redact(why.str(), settings))})",
             fix="Start the broker, or correct `bootstrap.servers` in the Airflow connection",
@@ -247,7 +247,7 @@ def topic_configs(settings: Mapping[str, str], topics: Sequence[str], *, timeout
     if not topics:
         return {}
     resources = [admin.ConfigResource("topic", topic) for topic in topics]  # type: ignore[attr-defined]
-    found = {}
+    configs = {}
     with Admin(settings, timeout_s=timeout_s) as client:
         for resource, future in client.client.describe_configs(resources, request_timeout=timeout_s).items():
             error = client.wait(future)
@@ -257,8 +257,8 @@ def topic_configs(settings: Mapping[str, str], topics: Sequence[str], *, timeout
                 config = client.value(error, future, resource.name)
             except LeaderMoving as moving:
                 raise BrokerUnavailable(f"topic {resource.name} is moving", fix="Try again") from moving
-            found[resource.name] = {name: entry.value for name, entry in config.items()}
-    return found
+            configs[resource.name] = {name: entry.value for name, entry in config.items()}
+    return configs
 
 
 def _is_refusal(error: ck.KafkaError) -> bool:

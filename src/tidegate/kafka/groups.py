@@ -44,8 +44,8 @@ def commit_offsets(
     """
     if not offsets:
         return
-    wanted = [ck.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())]
-    request = [ck.ConsumerGroupTopicPartitions(group, wanted)]
+    positions = [ck.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())]
+    request = [ck.ConsumerGroupTopicPartitions(group, positions)]
     with Admin(settings, timeout_s=timeout_s) as admin:
         alter = partial(admin.client.alter_consumer_group_offsets, request, request_timeout=timeout_s)
         answers = _answers(admin, group, alter)
@@ -54,7 +54,7 @@ def commit_offsets(
         first, error = refused[0]
         why = "the group has members, so its offsets are theirs" if error.code() in IN_USE else error.str()
         raise KafkaError(
-            f"{len(refused)} of {len(wanted)} offsets of group {group} were not written, "
+            f"{len(refused)} of {len(positions)} offsets of group {group} were not written, "
             f"the first of {first.topic}-{first.partition}: {why}",
             fix="The cursor is right, only lag tools see an old position; give the pipeline a group that no consumer joins"
             if error.code() in IN_USE

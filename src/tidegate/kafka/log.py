@@ -44,7 +44,7 @@ def read_offsets(
         KafkaError: a setting is refused, or the broker answers something else.
         OffsetsOutOfRange: the log lost records while it was read.
     """
-    found = {tp: array("q") for tp in watermarks.latest}
+    offsets_read = {tp: array("q") for tp in watermarks.latest}
     waiting = {tp for tp, end in watermarks.latest.items() if end > watermarks.earliest[tp]}
     reports: deque[ck.KafkaError] = deque(maxlen=KEPT)
     conf: dict[str, Any] = {
@@ -77,14 +77,14 @@ def read_offsets(
                     continue
                 is_record = message.error() is None
                 if is_record and offset < watermarks.latest[tp]:
-                    found[tp].append(offset)
+                    offsets_read[tp].append(offset)
                     read += 1
                 if offset >= watermarks.latest[tp] - is_record:
                     waiting.discard(tp)
             progress(read)
     finally:
         consumer.close()
-    return found
+    return offsets_read
 
 
 def _is_tried_again(message: ck.Message, settings: Mapping[str, str]) -> bool:

@@ -40,16 +40,16 @@ class AirflowApi(RestClient):
         Raises:
             PlatformError: it is not there in time; tells the import errors, which are the usual reason.
         """
-        found: list[dict[str, Any]] = []
+        dags: list[dict[str, Any]] = []
 
         def is_there() -> bool:
             dag = self.find(f"/dags/{_part(dag_id)}")
             if dag is not None and not dag["is_stale"]:
-                found.append(dag)
-            return bool(found)
+                dags.append(dag)
+            return bool(dags)
 
         if wait_until(is_there, timeout_s, poll_s=0.5):
-            return found[0]
+            return dags[0]
         errors = "; ".join(f"{error['filename']}: {_last_line(error['stack_trace'])}" for error in self.import_errors())
         raise PlatformError(
             f"Airflow has no DAG {dag_id} after {timeout_s:.0f} s ({errors or 'no import errors'})",
@@ -138,8 +138,8 @@ class AirflowApi(RestClient):
     def count_mapped(self, dag_id: str, run_id: str, task_id: str, state: str) -> int:
         """How many instances of a mapped task are in a state; 0 before it was mapped."""
         path = f"{_run(dag_id, run_id)}/taskInstances/{_part(task_id)}/listMapped"
-        found = self.find(path, state=state, limit=1)
-        return 0 if found is None else int(found["total_entries"])
+        listing = self.find(path, state=state, limit=1)
+        return 0 if listing is None else int(listing["total_entries"])
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
         """The log of one try of a task, one event a line; an event's error and stack follow it."""
@@ -154,8 +154,8 @@ class AirflowApi(RestClient):
             return "no task failed by itself"
         task = min(failed, key=lambda task: task["end_date"] or "")
         log = self.task_log(dag_id, run_id, task["task_id"], task["try_number"], task["map_index"])
-        told = f" ({task['rendered_map_index']})" if task.get("rendered_map_index") else ""
-        return f"{task['task_id']}{told}: {_last_error(log)}"
+        index = f" ({task['rendered_map_index']})" if task.get("rendered_map_index") else ""
+        return f"{task['task_id']}{index}: {_last_error(log)}"
 
     # ---- what the platform keeps in Airflow
 
@@ -192,15 +192,15 @@ class AirflowApi(RestClient):
 
         `mark` is the description of our connections; one with another description is left alone.
         """
-        wanted = {"connection_id": connection_id, "host": None, "port": None, "extra": None, "description": mark, **ours}
+        connection = {"connection_id": connection_id, "host": None, "port": None, "extra": None, "description": mark, **ours}
         path = f"/connections/{_part(connection_id)}"
         current = self.find(path)
         if current is None:
-            self._make("/connections", wanted)
+            self._make("/connections", connection)
         elif current["description"] == mark and any(
-            _json_or_text(current[key]) != _json_or_text(value) for key, value in wanted.items()
+            _json_or_text(current[key]) != _json_or_text(value) for key, value in connection.items()
         ):
-            self.patch(path, wanted)
+            self.patch(path, connection)
 
     def has_pool(self, name: str) -> bool:
         """Whether there is a pool of that name."""

@@ -200,14 +200,14 @@ REFUSED_LOGINS = {401: WRONG_LOGIN, 403: WRONG_LOGIN, 404: NO_LOGIN, 405: NO_LOG
 
 def _checked(url: str) -> httpx.URL:
     try:
-        found = httpx.URL(url)
+        parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise PlatformError(
             f"{url!r} is not a URL: {error}", fix=f"Set {URL} to one like https://airflow.example.com"
         ) from error
-    if found.scheme not in ("http", "https") or not found.host:
+    if parsed.scheme not in ("http", "https") or not parsed.host:
         raise PlatformError(f"{url!r} is not an http or https URL", fix=f"Set {URL} to one like https://airflow.example.com")
-    return found
+    return parsed
 
 
 def _is_loopback(host: str) -> bool:

@@ -128,16 +128,16 @@ class Remote:
 
     def _extra(self, connection: str) -> dict[str, Any]:
         variable = f"AIRFLOW_CONN_{connection.upper()}"
-        found: Any
+        value: Any
         if variable in os.environ:
-            found, where = _json(os.environ[variable]), variable
-            found = found.get("extra", {}) if isinstance(found, dict) else None
+            value, where = _json(os.environ[variable]), variable
+            value = value.get("extra", {}) if isinstance(value, dict) else None
         else:
             entry = self._api.find(f"/connections/{quote(connection, safe='')}")
             if entry is None:
                 raise ConfigError(f"Airflow has no connection {connection}", fix="Add it under Admin > Connections")
-            found, where = entry["extra"] or {}, f"connection {connection}"
-        extra = _json(found) if isinstance(found, str) else found
+            value, where = entry["extra"] or {}, f"connection {connection}"
+        extra = _json(value) if isinstance(value, str) else value
         if not isinstance(extra, dict):
             raise ConfigError(
                 f"the extra of {where} is not a JSON object", fix='Write it like {"bootstrap.servers": "host:9092"}'

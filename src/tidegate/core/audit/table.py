@@ -107,9 +107,9 @@ class TableHistory:
 
 
 def _receipt(commit: TableCommit) -> Receipt:
-    found = Receipt.from_properties(commit.properties, snapshot=commit.snapshot, committed_at_ms=commit.committed_at_ms)
-    assert found is not None  # noqa: S101 - `_loads` passes over the commits of others
-    return found
+    receipt = Receipt.from_properties(commit.properties, snapshot=commit.snapshot, committed_at_ms=commit.committed_at_ms)
+    assert receipt is not None  # noqa: S101 - `_loads` passes over the commits of others
+    return receipt
 
 
 @dataclass(frozen=True)
@@ -276,8 +276,8 @@ def _batch_boxes(batch: int) -> tuple[Box, ...]:
     return (Box(((batch, batch),)),)
 
 
-def _touched(wanted: Iterable[Box], boxes: Sequence[Box]) -> bool:
-    return any(box.touches(file) for box in wanted for file in boxes)
+def _touched(bounds: Iterable[Box], boxes: Sequence[Box]) -> bool:
+    return any(box.touches(file) for box in bounds for file in boxes)
 
 
 def _committed(cursor: Cursor, plans: Iterable[SavedRange]) -> tuple[OffsetRange, ...]:
@@ -291,17 +291,17 @@ def _committed(cursor: Cursor, plans: Iterable[SavedRange]) -> tuple[OffsetRange
 
 def _offsets_in(boxes: Iterable[Box]) -> list[OffsetRange]:
     """The offsets between the bounds of each data file of one known partition."""
-    found = []
+    ranges = []
     for box in boxes:
         ((topic, _), (partition, _), (first, last)) = box.columns
         if box.in_one_place and first is not None and last is not None:
-            found.append(OffsetRange(topic, partition, first, last + 1))
-    return found
+            ranges.append(OffsetRange(topic, partition, first, last + 1))
+    return ranges
 
 
 def _overlap(ranges: Iterable[OffsetRange], others: Sequence[OffsetRange]) -> bool:
-    wanted = merged(ranges)
-    return without(wanted, others) != wanted
+    own = merged(ranges)
+    return without(own, others) != own
 
 
 def loadable(
@@ -321,8 +321,8 @@ def loadable(
         for tp, first in watermarks.earliest.items()
         if tp.topic not in other
     ]
-    found = common(missing.ranges, there)
+    loadable_ranges = common(missing.ranges, there)
     plans = [plan for plan in whole if plan.to_load]
     if missing.by_batch:
-        return merged(r for plan in plans for r in plan.to_load if not without(plan.to_load, found))
-    return found
+        return merged(r for plan in plans for r in plan.to_load if not without(plan.to_load, loadable_ranges))
+    return loadable_ranges

@@ -9,14 +9,14 @@ from tidegate.core.offsets.ranges import OffsetRange, by_partition
 
 def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """The same offsets as disjoint ranges, sorted, none of them empty and none touching the next."""
-    found: list[OffsetRange] = []
+    union: list[OffsetRange] = []
     for r in sorted(r for r in ranges if r.count):
-        last = found[-1] if found else None
+        last = union[-1] if union else None
         if last is not None and last.topic_partition == r.topic_partition and r.from_offset <= last.until_offset:
-            found[-1] = OffsetRange(r.topic, r.partition, last.from_offset, max(last.until_offset, r.until_offset))
+            union[-1] = OffsetRange(r.topic, r.partition, last.from_offset, max(last.until_offset, r.until_offset))
         else:
-            found.append(r)
-    return tuple(found)
+            union.append(r)
+    return tuple(union)
 
 
 def common(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -33,15 +33,15 @@ def common(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[Of
 def without(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """The offsets of `one` that are not in `other`."""
     others = by_partition(merged(other))
-    found = []
+    left = []
     for r in merged(one):
         start = r.from_offset
         for o in others.get(r.topic_partition, ()):
             if o.until_offset <= start or o.from_offset >= r.until_offset:
                 continue
             if start < o.from_offset:
-                found.append(OffsetRange(r.topic, r.partition, start, o.from_offset))
+                left.append(OffsetRange(r.topic, r.partition, start, o.from_offset))
             start = o.until_offset
         if start < r.until_offset:
-            found.append(OffsetRange(r.topic, r.partition, start, r.until_offset))
-    return tuple(found)
+            left.append(OffsetRange(r.topic, r.partition, start, r.until_offset))
+    return tuple(left)

@@ -104,10 +104,10 @@ def covers(outer: Iterable[OffsetRange], inner: Iterable[OffsetRange]) -> bool:
 
 def by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[OffsetRange]]:
     """The ranges of each partition, in the order given."""
-    found: dict[TopicPartition, list[OffsetRange]] = {}
+    by_place: dict[TopicPartition, list[OffsetRange]] = {}
     for r in ranges:
-        found.setdefault(r.topic_partition, []).append(r)
-    return found
+        by_place.setdefault(r.topic_partition, []).append(r)
+    return by_place
 
 
 def from_offsets(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:
@@ -135,12 +135,12 @@ def offsets_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPart
         RequestError: a number is negative or not whole, or a name is empty.
         ValueError, TypeError, AttributeError: the value has another shape.
     """
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for topic, partitions in nested.items():
         for partition, offset in partitions.items():
             one = OffsetRange(topic, int(partition), offset, offset)
-            found[one.topic_partition] = one.from_offset
-    return found
+            offsets[one.topic_partition] = one.from_offset
+    return offsets
 
 
 def ranges_to_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[int]]]:

@@ -25,24 +25,24 @@ class Watermarks:
                 raise RequestError(f"{tp}: the log cannot hold [{self.earliest[tp]}, {latest})")
 
 
-def other_topics(known: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
-    """The ids in `found` of topics that have another id in `known`. A topic without a known id is taken for the same."""
-    return {topic: found[topic] for topic, topic_id in known.items() if found.get(topic, topic_id) != topic_id}
+def other_topics(known: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
+    """The ids in `current` of topics that have another id in `known`. A topic without a known id is taken for the same."""
+    return {topic: current[topic] for topic, topic_id in known.items() if current.get(topic, topic_id) != topic_id}
 
 
-def check_same_topics(known: Mapping[str, str], found: Mapping[str, str], *, since: str, fix: str) -> None:
+def check_same_topics(known: Mapping[str, str], current: Mapping[str, str], *, since: str, fix: str) -> None:
     """Refuse offsets of topics that have another id now: they mean other records.
 
     Args:
         known: topic ids that the offsets belong to.
-        found: the ids that the brokers have now.
+        current: the ids that the brokers have now.
         since: what happened under the known ids, for the error.
         fix: the error's fix.
 
     Raises:
         TopicRecreated: a topic was deleted and created again.
     """
-    for topic, topic_id in other_topics(known, found).items():
+    for topic, topic_id in other_topics(known, current).items():
         raise TopicRecreated(
             f"topic {topic} was deleted and created again since {since}: its id is {topic_id}, it was {known[topic]}",
             fix=f"Its offsets mean other records now. {fix}",

@@ -41,7 +41,7 @@ def live(receipts: Sequence[Receipt]) -> list[tuple[Receipt, tuple[OffsetRange, 
     Args:
         receipts: the oldest commit first.
     """
-    found = []
+    live_loads = []
     covered: dict[TopicPartition, list[OffsetRange]] = {}
     for receipt in reversed(receipts):
         mine = receipt.load.ranges
@@ -49,8 +49,8 @@ def live(receipts: Sequence[Receipt]) -> list[tuple[Receipt, tuple[OffsetRange, 
         for r in mine:
             covered[r.topic_partition] = list(merged([*covered.get(r.topic_partition, ()), r]))
         if left:
-            found.append((receipt, left))
-    return found
+            live_loads.append((receipt, left))
+    return live_loads
 
 
 def cut_chunks(selection: Sequence[OffsetRange], batches: Iterable[Sequence[OffsetRange]], size: int) -> tuple[Chunk, ...]:
@@ -111,21 +111,21 @@ def _layers(selection: Sequence[OffsetRange], batches: Iterable[Sequence[OffsetR
 
 def _one_of_a_partition(ranges: Sequence[OffsetRange]) -> list[Chunk]:
     parts = by_partition(sorted(ranges))
-    deepest = max((len(found) for found in parts.values()), default=0)
-    return [tuple(found[n] for _, found in sorted(parts.items()) if n < len(found)) for n in range(deepest)]
+    deepest = max((len(ranges) for ranges in parts.values()), default=0)
+    return [tuple(ranges[n] for _, ranges in sorted(parts.items()) if n < len(ranges)) for n in range(deepest)]
 
 
 def _joined(before: Chunk, after: Chunk) -> Chunk | None:
     """Both as one chunk; None where a partition would have a gap."""
-    found = {r.topic_partition: r for r in before}
+    joined = {r.topic_partition: r for r in before}
     for r in after:
-        held = found.get(r.topic_partition)
+        held = joined.get(r.topic_partition)
         if held is not None and held.until_offset != r.from_offset:
             return None
-        found[r.topic_partition] = OffsetRange(
+        joined[r.topic_partition] = OffsetRange(
             r.topic, r.partition, r.from_offset if held is None else held.from_offset, r.until_offset
         )
-    return tuple(sorted(found.values()))
+    return tuple(sorted(joined.values()))
 
 
 def _evenly(layer: Chunk, parts: int) -> list[Chunk]:

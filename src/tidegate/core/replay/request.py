@@ -203,11 +203,11 @@ def _asked(value: Any) -> tuple[Asked, ...]:
     """`[from, until]` for all, `{topic: [from, until]}`, `{topic: {partition: [from, until]}}`, or lists of such pairs."""
     if isinstance(value, list):
         return tuple(Asked(None, None, *pair) for pair in _pairs(value))
-    found: list[Asked] = []
+    asked: list[Asked] = []
     for topic, inner in value.items():
         by_partition = {None: inner} if isinstance(inner, list) else {int(p): ranges for p, ranges in inner.items()}
-        found += [Asked(topic, p, *pair) for p, ranges in by_partition.items() for pair in _pairs(ranges)]
-    return tuple(found)
+        asked += [Asked(topic, p, *pair) for p, ranges in by_partition.items() for pair in _pairs(ranges)]
+    return tuple(asked)
 
 
 def _pairs(value: Any) -> list[tuple[int | None, int | None]]:
@@ -238,16 +238,19 @@ def wanted_versions(text: str) -> Callable[[str], bool]:
     match = VERSIONS.fullmatch(text.strip())
     if match is None:
         raise RequestError(f"versions: {text!r} cannot be read", fix="Write it like <2, =1.4 or !=3f9a0c12b7de")
-    how, wanted = match["how"], match["version"]
-    if how == "<" and _numbers(wanted) is None:
-        raise RequestError(f"versions: {wanted} has no order", fix=f"Hashes are equal or not: write ={wanted} or !={wanted}")
+    how, asked_version = match["how"], match["version"]
+    if how == "<" and _numbers(asked_version) is None:
+        raise RequestError(
+            f"versions: {asked_version} has no order",
+            fix=f"Hashes are equal or not: write ={asked_version} or !={asked_version}",
+        )
 
     def wants(identity: str) -> bool:
         version = identity.rpartition("@")[2]
         if how != "<":
-            return (version == wanted) is (how == "=")
+            return (version == asked_version) is (how == "=")
         number = _numbers(version)  # a hash is from before versions were declared
-        return number is None or number < (_numbers(wanted) or ())
+        return number is None or number < (_numbers(asked_version) or ())
 
     return wants
 

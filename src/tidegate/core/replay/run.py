@@ -223,7 +223,7 @@ def _receipts_of(past: Past, table: str) -> list[Receipt]:
 
 def _landed_before(past: Past, request: ReplayRequest, sink: SinkReader) -> tuple[tuple[OffsetRange, ...], tuple[str, ...]]:
     """What unfinished replays of the same request have landed since the last one that finished, and their names."""
-    found: list[OffsetRange] = []
+    landed_ranges: list[OffsetRange] = []
     resumes = []
     for key in past.listing.replays_of(request.digest):
         saved = past.ledger.saved_replay(key.key)
@@ -231,9 +231,9 @@ def _landed_before(past: Past, request: ReplayRequest, sink: SinkReader) -> tupl
         if len(landed) == len(saved.chunks):
             break
         if landed and past.same_topics(saved.topic_ids):
-            found += [r for number in landed for r in saved.chunks[number]]
+            landed_ranges += [r for number in landed for r in saved.chunks[number]]
             resumes.append(saved.replay)
-    return merged(found), tuple(resumes)
+    return merged(landed_ranges), tuple(resumes)
 
 
 def _chunks(past: Past, request: ReplayRequest, selection: tuple[OffsetRange, ...], there: list[Receipt]) -> tuple[Chunk, ...]:

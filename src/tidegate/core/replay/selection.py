@@ -50,22 +50,22 @@ class Past:
 
     def batches(self) -> dict[int, Receipt]:
         """The newest receipt of every committed batch whose topics are still the same ones, by number, in order."""
-        found = {r.load.seq: r for r in self.receipts if r.load.replay is None and r.load.seq <= self.cursor.seq}
-        return {seq: r for seq, r in sorted(found.items()) if self.same_topics(r.load.topic_ids)}
+        newest = {r.load.seq: r for r in self.receipts if r.load.replay is None and r.load.seq <= self.cursor.seq}
+        return {seq: r for seq, r in sorted(newest.items()) if self.same_topics(r.load.topic_ids)}
 
     def batch_ranges(self) -> dict[int, tuple[OffsetRange, ...]]:
         """What every committed batch has read, by number, in order: by its receipt, or else by its Variable.
 
         Batches whose topics were created again since are left out.
         """
-        found = {seq: receipt.load.ranges for seq, receipt in self.batches().items()}
+        ranges = {seq: receipt.load.ranges for seq, receipt in self.batches().items()}
         with_receipt = {r.load.seq for r in self.receipts if r.load.replay is None}
         for key in self.listing.ranges:
             if key.seq <= self.cursor.seq and key.seq not in with_receipt:
                 saved = self.ledger.saved_range(key.key)
                 if saved.to_load and self.same_topics(saved.topic_ids):
-                    found[key.seq] = saved.to_load
-        return dict(sorted(found.items()))
+                    ranges[key.seq] = saved.to_load
+        return dict(sorted(ranges.items()))
 
     def same_topics(self, topic_ids: Mapping[str, str]) -> bool:
         """Whether offsets under these topic ids mean the records that the cursor counts."""
@@ -78,8 +78,8 @@ class Past:
             saved = self.ledger.saved_range(key.key)
             return saved.seq, saved.to_load, saved.topic_ids
         loads = (r.load for r in reversed(self.receipts) if r.load.replay is None and r.load.run_id == run_id)
-        found = next(loads, None)
-        return None if found is None else (found.seq, found.ranges, found.topic_ids)
+        load = next(loads, None)
+        return None if load is None else (load.seq, load.ranges, load.topic_ids)
 
 
 def select(past: Past, request: ReplayRequest) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...], dict[str, str]]:
@@ -108,15 +108,15 @@ def select(past: Past, request: ReplayRequest) -> tuple[tuple[OffsetRange, ...],
 
 def _watermarks(past: Past, topics: set[str]) -> Watermarks:
     level = past.pipeline.source.isolation_level
-    found = past.brokers.watermarks(sorted(topics), isolation_level=level)
-    for topic, topic_id in other_topics(past.cursor.topic_ids, found.topic_ids).items():
+    watermarks = past.brokers.watermarks(sorted(topics), isolation_level=level)
+    for topic, topic_id in other_topics(past.cursor.topic_ids, watermarks.topic_ids).items():
         raise RequestError(
             f"topic {topic} was deleted and created again: its id is {topic_id}, "
             f"the cursor's {past.cursor.topic_ids[topic]}, and its offsets mean other records",
             fix=f"To start it anew, run `tidegate accept recreated {past.pipeline.name} {topic}`",
             topic=topic,
         )
-    return found
+    return watermarks
 
 
 def _exactly(ranges: Iterable[OffsetRange]) -> list[Asked]:
@@ -125,7 +125,7 @@ def _exactly(ranges: Iterable[OffsetRange]) -> list[Asked]:
 
 def _by_offsets(past: Past, asked: Sequence[Asked]) -> list[Asked]:
     """One range for each partition that is named, or meant."""
-    found: list[Asked] = []
+    resolved: list[Asked] = []
     for a in asked:
         meant = [
             tp for tp in sorted(past.cursor.offsets) if a.topic in (None, tp.topic) and a.partition in (None, tp.partition)
@@ -136,8 +136,8 @@ def _by_offsets(past: Past, asked: Sequence[Asked]) -> list[Asked]:
                 f"{past.pipeline.name} has read nothing of {where}",
                 fix=f"It can replay {_told(_valid(past, _watermarks(past, {tp.topic for tp in past.cursor.offsets})))}",
             )
-        found += [Asked(tp.topic, tp.partition, a.from_offset, a.until_offset) for tp in meant]
-    return found
+        resolved += [Asked(tp.topic, tp.partition, a.from_offset, a.until_offset) for tp in meant]
+    return resolved
 
 
 def _told(valid: Mapping[TopicPartition, tuple[int, int]]) -> str:
@@ -151,8 +151,8 @@ def _by_time(past: Past, request: ReplayRequest, watermarks: Watermarks) -> list
     def resolved(at_ms: int | None, side: int) -> dict[TopicPartition, int]:
         if at_ms is None:
             return {tp: bounds[side] for tp, bounds in valid.items()}
-        found = past.brokers.offsets_at(dict.fromkeys(valid, at_ms))
-        return {tp: high if found[tp] is None else min(found[tp] or 0, high) for tp, (_, high) in valid.items()}
+        offsets = past.brokers.offsets_at(dict.fromkeys(valid, at_ms))
+        return {tp: high if offsets[tp] is None else min(offsets[tp] or 0, high) for tp, (_, high) in valid.items()}
 
     starts, ends = resolved(request.from_ms, 0), resolved(request.until_ms, 1)
     asked = [Asked(tp.topic, tp.partition, starts[tp], ends[tp]) for tp in sorted(valid) if starts[tp] < ends[tp]]
@@ -176,16 +176,16 @@ def _by_batches(past: Past, first: int, last: int) -> list[OffsetRange]:
         raise RequestError(f"batches {first}..{last}: this {fault}", fix=f"Batches 1 to {newest} are committed")
     by_receipt = {r.load.seq: r.load for r in past.receipts if r.load.replay is None}
     by_variable = {key.seq: key.key for key in past.listing.ranges}
-    found: list[OffsetRange] = []
+    ranges: list[OffsetRange] = []
     unknown = []
     for seq in range(first, last + 1):
         if seq in by_receipt:
             _check_topics(past, seq, by_receipt[seq].topic_ids)
-            found += by_receipt[seq].ranges
+            ranges += by_receipt[seq].ranges
         elif seq in by_variable:
             saved = past.ledger.saved_range(by_variable[seq])
             _check_topics(past, seq, saved.topic_ids)
-            found += saved.to_load
+            ranges += saved.to_load
         else:
             unknown.append(seq)
     if unknown:
@@ -194,9 +194,9 @@ def _by_batches(past: Past, first: int, last: int) -> list[OffsetRange]:
             f"nothing is known any more of batch {some(map(str, unknown))}",
             fix=f"Batches that are known: {held[0]} to {held[-1]}" if held else "Ask by offsets instead",
         )
-    if not total_count(found):
+    if not total_count(ranges):
         raise RequestError(f"batches {first}..{last} hold no offsets", fix=f"Batches 1 to {newest} are committed")
-    return found
+    return ranges
 
 
 def _check_topics(past: Past, seq: int, topic_ids: Mapping[str, str]) -> None:
@@ -208,13 +208,13 @@ def _check_topics(past: Past, seq: int, topic_ids: Mapping[str, str]) -> None:
 
 
 def _by_run(past: Past, run_id: str) -> tuple[OffsetRange, ...]:
-    found = past.batch_of_run(run_id)
-    if found is None:
+    batch = past.batch_of_run(run_id)
+    if batch is None:
         raise RequestError(
             f"no batch of {past.pipeline.name} is known of run {run_id!r}",
             fix=f"Ask by batch: 1 to {past.cursor.seq} are committed",
         )
-    seq, ranges, topic_ids = found
+    seq, ranges, topic_ids = batch
     if seq > past.cursor.seq:
         raise RequestError(
             f"batch {seq} of run {run_id} is not committed: the schedule loads it", fix=f"Batches 1 to {past.cursor.seq} are"
@@ -229,14 +229,14 @@ def _by_versions(past: Past, versions: str) -> list[OffsetRange]:
     wants = wanted_versions(versions)
     until = [OffsetRange(tp.topic, tp.partition, 0, offset) for tp, offset in past.cursor.offsets.items()]
     live_loads = live([r for r in past.receipts if past.same_topics(r.load.topic_ids)])
-    found = [r for receipt, ranges in live_loads if wants(receipt.load.transform) for r in common(ranges, until)]
-    if not found:
+    ranges = [r for receipt, ranges in live_loads if wants(receipt.load.transform) for r in common(ranges, until)]
+    if not ranges:
         loaded_by = sorted({receipt.load.transform for receipt, _ in live_loads})
         raise RequestError(
             f"no row of {past.pipeline.sink.table} was loaded by a version {versions}",
             fix=f"Its rows were loaded by {some(loaded_by) or 'nothing that is still known'}",
         )
-    return found
+    return ranges
 
 
 def _valid(past: Past, watermarks: Watermarks) -> dict[TopicPartition, tuple[int, int]]:
@@ -256,7 +256,7 @@ def _checked(
     valid = _valid(past, watermarks)
     faults: list[str] = []
     bounds: dict[TopicPartition, tuple[int, int]] = {}
-    found: list[OffsetRange] = []
+    kept_ranges: list[OffsetRange] = []
     lost: list[OffsetRange] = []
     for a in asked:
         tp = TopicPartition(str(a.topic), a.partition or 0)
@@ -272,14 +272,14 @@ def _checked(
             continue
         kept = max(start, min(low, end))
         lost += [OffsetRange(tp.topic, tp.partition, start, kept)] if start < kept else []
-        found += [OffsetRange(tp.topic, tp.partition, kept, end)] if kept < end else []
+        kept_ranges += [OffsetRange(tp.topic, tp.partition, kept, end)] if kept < end else []
     if faults:
         accept = ", or accept the loss" if any("retained" in fault for fault in faults) else ""
         raise RequestError(
             f"this cannot be replayed: {some(faults)}",
             fix=f"{past.pipeline.name} can replay {_told(bounds or valid)}{accept}",
         )
-    selection = disjoint(found)
+    selection = disjoint(kept_ranges)
     if not selection:
         raise RequestError(
             f"nothing of it is retained: {some(map(str, lost))}",

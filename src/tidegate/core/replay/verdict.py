@@ -20,13 +20,13 @@ PLANNED = "this replay was planned" """When its topics had the ids that are comp
 
 def landed_chunks(saved: SavedReplay, receipts: Iterable[Receipt]) -> dict[int, Receipt]:
     """The newest receipt of each chunk that the table holds, by the chunk's number."""
-    found = {}
+    landed = {}
     for receipt in receipts:
         load = receipt.load
         ours = load.replay == saved.replay and 0 <= load.seq < len(saved.chunks)
         if ours and receipt.covers(saved.chunks[load.seq]):
-            found[load.seq] = receipt
-    return found
+            landed[load.seq] = receipt
+    return landed
 
 
 @dataclass(frozen=True)

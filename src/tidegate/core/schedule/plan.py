@@ -149,8 +149,8 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
 
 def _recreated(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy) -> frozenset[str]:
     accepted = policy.accepted.recreated if policy.accepted else {}
-    found = other_topics(cursor.topic_ids, watermarks.topic_ids)
-    for topic, topic_id in found.items():
+    recreated = other_topics(cursor.topic_ids, watermarks.topic_ids)
+    for topic, topic_id in recreated.items():
         if topic_id != accepted.get(topic):
             raise TopicRecreated(
                 f"topic {topic} was deleted and created again: its id is {topic_id}, the cursor's {cursor.topic_ids[topic]}",
@@ -158,7 +158,7 @@ def _recreated(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy) -> f
                 topic=topic,
                 topic_id=topic_id,
             )
-    return frozenset(found)
+    return frozenset(recreated)
 
 
 def _retired(

@@ -149,12 +149,12 @@ class Ledger:
             rest = key.removeprefix(self._prefix)
             if rest == "cursor":
                 has_cursor = True
-            elif found := RANGE_KEY.fullmatch(rest):
-                ranges.append(RangeKey(int(found["seq"]), found["run"], key))
-            elif found := ACCEPTED_KEY.fullmatch(rest):
-                accepted.append(int(found["seq"]))
-            elif found := REPLAY_KEY.fullmatch(rest):
-                replays.append(ReplayKey(int(found["at"]), found["request"], found["run"], key))
+            elif match := RANGE_KEY.fullmatch(rest):
+                ranges.append(RangeKey(int(match["seq"]), match["run"], key))
+            elif match := ACCEPTED_KEY.fullmatch(rest):
+                accepted.append(int(match["seq"]))
+            elif match := REPLAY_KEY.fullmatch(rest):
+                replays.append(ReplayKey(int(match["at"]), match["request"], match["run"], key))
         return Listing(has_cursor, tuple(sorted(ranges)), tuple(sorted(accepted)), tuple(sorted(replays)))
 
     def cursor(self) -> Cursor:
@@ -224,10 +224,10 @@ class Ledger:
         """
         key = self.accepted_key(seq)
         repair = f"Delete the Variable {key} and accept again"
-        found = self._read("accepted", key, repair, Accepted.from_json)
-        if found.seq != seq:
-            raise StateCorrupt(f"{key}: holds what was accepted for batch {found.seq}", fix=repair, key=key)
-        return found
+        accepted = self._read("accepted", key, repair, Accepted.from_json)
+        if accepted.seq != seq:
+            raise StateCorrupt(f"{key}: holds what was accepted for batch {accepted.seq}", fix=repair, key=key)
+        return accepted
 
     def save_accepted(self, accepted: Accepted) -> str:
         """Write what an operator accepts; returns its key. Raises StateUnavailable."""
