@@ -1,4 +1,4 @@
-"""Laws of the DAGs that the pipeline files become."""
+"""Laws of the DAGs that the pipeline files become; in one file, since all of them parse the same folder."""
 
 from __future__ import annotations
 

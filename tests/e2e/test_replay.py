@@ -1,4 +1,7 @@
-"""Replays beside a schedule: through Airflow's REST API and the command line, killed and continued, judged by the oracle."""
+"""Replays beside a schedule, killed and continued; in one file, since all of them go on with one pipeline's table.
+
+Through Airflow's REST API and the command line, judged by the oracle.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of a batch's way: plan, adopt, load again, commit."""
+"""Laws of a batch's way: plan, adopt, load again, commit; in one file, since they share a world of ports in memory."""
 
 from __future__ import annotations
 

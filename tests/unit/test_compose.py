@@ -1,4 +1,4 @@
-"""docker-compose.yml and what it refers to: everything that can be known to be right without a Docker engine.
+"""docker-compose.yml and what it refers to: all that can be known without a Docker engine (one file, as Compose's is).
 
 `compose-spec.json` is the JSON Schema of the Compose Specification (github.com/compose-spec/compose-spec, Apache-2.0),
 unchanged, as the package check-jsonschema 0.39.0 carries it.

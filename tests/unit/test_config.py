@@ -1,4 +1,4 @@
-"""Laws of pipeline files."""
+"""Laws of pipeline files; in one file, since each setting is tried beside the others."""
 
 from __future__ import annotations
 

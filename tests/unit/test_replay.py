@@ -1,4 +1,4 @@
-"""Laws of replays: what they select, refuse, save, leave out, replace and verify."""
+"""Laws of replays: what they select, refuse, save, replace and verify; in one file, since they share one past in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Laws of what a table must hold for a schedule to go on: a lost batch is named, a healthy table is never refused."""
+"""Laws of what a table must hold for a schedule to go on: in one file, for one world.
+
+A lost batch is named, a healthy table is never refused.
+"""
 
 from __future__ import annotations
 
