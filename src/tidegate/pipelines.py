@@ -72,9 +72,18 @@ def pipelines_of(project: Path) -> Path:
 
 
 def spark_jobs_of(project: Path) -> Path:
-    """A project's folder of transforms: `spark_jobs`, or that of its DAG folder where it has none beside it."""
+    """A project's folder of transforms: `spark_jobs`, or that of its DAG folder where it has none beside it.
+
+    Raises:
+        ConfigError: it has both, of which its DAG file uses one.
+    """
     usual, inside = project / "spark_jobs", project / "dags" / "spark_jobs"
-    return inside if inside.is_dir() and not usual.is_dir() else usual
+    if usual.is_dir() and inside.is_dir():
+        raise ConfigError(
+            f"{project} has two folders of transforms, {usual} and {inside}, and its DAG file uses one of them",
+            fix=f"Remove the other one, or run the command with `--project {project / 'dags'}`, which uses {inside}",
+        )
+    return inside if inside.is_dir() else usual
 
 
 def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:

@@ -8,11 +8,12 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tidegate.airflow.application import INSTALLED, application_of, options_of
-from tidegate.core.errors import SparkJobFailed
+from tidegate.core.errors import SparkJobFailed, StateCorrupt
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark import submit
@@ -87,6 +88,24 @@ def test_a_driver_elsewhere_reads_the_copy_of_its_order_and_goes_on_without_an_a
     said = capsys.readouterr().out
     assert "failed: StateCorrupt" in said
     assert f"the answer cannot be written to {gone / 'result.json'} (FileNotFoundError)" in said
+
+
+def test_a_driver_beside_a_task_of_another_user_reads_the_copy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not look into the task's folder, not even whether the order is there."""
+    read = Path.read_text
+
+    def refused(path: Path, *given: Any, **named: Any) -> str:
+        if path.parent == tmp_path / "task":
+            raise PermissionError(path)
+        return read(path, *given, **named)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Path, "read_text", refused)
+    (tmp_path / "job.json").write_text("{}")
+    with pytest.raises(StateCorrupt):
+        submit.read_job(tmp_path / "task" / "job.json")
 
 
 @pytest.mark.parametrize("application", [SPARK_JOBS / "load_range.py", INSTALLED], ids=["project", "installed"])

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tidegate.cli import app
 from tidegate.cli.shared import the_pipeline
-from tidegate.core.errors import RequestError
+from tidegate.core.errors import ConfigError, RequestError
 from tidegate.pipelines import pipelines_of, spark_jobs_of
 
 FILES = {
@@ -54,6 +54,15 @@ def test_what_is_no_file_of_a_pipeline_is_refused_by_name(tmp_path: Path, name: 
         the_pipeline(tmp_path, name)
 
 
+def test_a_project_with_two_folders_of_transforms_is_refused(tmp_path: Path) -> None:
+    """Its DAG file uses one of them, and a check of the other one would prove nothing."""
+    for folder in ("dags/pipelines", "dags/spark_jobs", "spark_jobs"):
+        (tmp_path / folder).mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"two folders of transforms.*--project .*dags"):
+        spark_jobs_of(tmp_path)
+    assert spark_jobs_of(tmp_path / "dags") == tmp_path / "dags" / "spark_jobs"
+
+
 @pytest.mark.parametrize(
     ("folders", "pipelines", "spark_jobs"),
     [
@@ -61,7 +70,7 @@ def test_what_is_no_file_of_a_pipeline_is_refused_by_name(tmp_path: Path, name: 
         (["dags/pipelines", "spark_jobs"], "dags/pipelines", "spark_jobs"),
         (["pipelines", "spark_jobs"], "pipelines", "spark_jobs"),
         (["dags/pipelines", "dags/spark_jobs"], "dags/pipelines", "dags/spark_jobs"),
-        (["dags/pipelines", "dags/spark_jobs", "pipelines", "spark_jobs"], "dags/pipelines", "spark_jobs"),
+        (["dags/pipelines", "pipelines", "spark_jobs"], "dags/pipelines", "spark_jobs"),
     ],
 )
 def test_a_project_is_a_checkout_or_a_dag_folder_or_holds_one(

@@ -73,6 +73,15 @@ def test_init_keeps_every_file_that_exists(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
+def test_a_kept_file_with_other_content_is_marked(tmp_path: Path) -> None:
+    """An older DAG file may read other folders than those that are written beside it."""
+    init(tmp_path)
+    (tmp_path / "tidegate_dags.py").write_text("# of an earlier version")
+    kept = [line for line in CliRunner().invoke(app, ["init", str(tmp_path)]).output.splitlines() if line.startswith("kept")]
+    assert ["with other content" in line for line in kept] == ["tidegate_dags.py" in line for line in kept]
+    assert len(kept) == len(FILES)
+
+
 def test_the_text_names_files_connections_and_catalog(tmp_path: Path) -> None:
     """And a folder whose name a shell would split is quoted."""
     folder = tmp_path / "my dags"
@@ -81,7 +90,7 @@ def test_the_text_names_files_connections_and_catalog(tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, ["init", str(folder)])
     assert ended.exit_code == 0, ended.output
     assert f"written  {folder / 'tidegate_dags.py'}\n" in ended.stdout
-    assert f"kept     {folder / PIPELINE}  (it existed)\n" in ended.stdout
+    assert f"kept     {folder / PIPELINE}  (it existed, with other content)\n" in ended.stdout
     pipeline = load_pipeline(EXAMPLE / PIPELINE)
     for name in (pipeline.source.connection, pipeline.spark.connection, "PYICEBERG_CATALOG__LAKE__URI", f"'{folder}'"):
         assert name in ended.stdout

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tidegate.core.audit.table import TableHistory
+from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.errors import StateCorrupt, TableLost
+from tidegate.core.errors import BrokerUnavailable, CursorLost, StateCorrupt, TableLost, TopicRecreated
 from tidegate.core.load.cutting import Box
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import TopicPartition
@@ -17,6 +17,7 @@ from tidegate.core.schedule.evidence import read_evidence
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.schedule.trust import believe
+from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
@@ -47,9 +48,9 @@ class World:
     sink: CountingReader = field(default_factory=CountingReader)
     brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({TopicPartition("t", 0): 40}))
 
-    def plan(self, run_id: str, ran_at_ms: int | None = None) -> Planned:
+    def plan(self, run_id: str, ran_at_ms: int | None = None, pipeline: Pipeline = PIPELINE) -> Planned:
         planned = plan_batch(
-            PIPELINE, run_id, Request(ran_at_ms=ran_at_ms), store=self.store, brokers=self.brokers, sink=self.sink, now_ms=1
+            pipeline, run_id, Request(ran_at_ms=ran_at_ms), store=self.store, brokers=self.brokers, sink=self.sink, now_ms=1
         )
         assert not isinstance(planned, Skip)
         return planned
@@ -128,3 +129,46 @@ def test_what_is_believed_is_a_value_of_what_was_read(world: World) -> None:
     world.forget_calls()
     assert believe(evidence, "next") == believe(evidence, "next")
     assert (world.store.calls, world.sink.asked, world.brokers.asked) == ([], {}, 0)
+
+
+def test_a_batch_without_offsets_needs_no_receipt(world: World) -> None:
+    """One that only retires a partition is planned again though a receipt in the table's history cannot be read."""
+    retiring = replace(PIPELINE, source=replace(PIPELINE.source, on_deleted="retire"))
+    world.brokers.latest = {TopicPartition("t", 1): 0}
+    first = world.plan("retires", pipeline=retiring)
+    assert first.saved.to_load == ()
+    world.sink.others.append(TableCommit(99, 99, {"tidegate.pipeline": "p", "tidegate.seq": "1"}))
+    for run_id, origin in (("retires", "own"), ("adopts", "adopted")):
+        assert world.plan(run_id, pipeline=retiring).origin == origin
+
+
+def test_a_cursor_that_was_put_back_is_written_before_the_brokers_are_asked(world: World) -> None:
+    """They may be away for long, and commands read the cursor meanwhile."""
+    before = world.store.values["tidegate.p.cursor"]
+    world.run("three")
+    world.plan("four")
+    ahead = Ledger(world.store, "p").cursor()
+    world.store.values["tidegate.p.cursor"] = before
+    world.brokers.away = True
+    with pytest.raises(BrokerUnavailable):
+        world.plan("next")
+    assert Ledger(world.store, "p").cursor() == replace(ahead, record_bytes=None, timing=None)
+
+
+def test_the_range_of_a_pruned_run_is_saved_before_the_brokers_are_asked(world: World) -> None:
+    """What refuses it now may be repaired, and its snapshot may have expired by then."""
+    key = Ledger(world.store, "p").range_key(1, "one")
+    world.store.delete(key)
+    world.brokers.ids["t"] = "another"
+    with pytest.raises(TopicRecreated):
+        world.plan("one", 5)
+    assert key in world.store.values
+
+
+def test_a_lost_cursor_is_named_without_a_look_at_the_saved_ranges(world: World) -> None:
+    """However many there are, and whatever is wrong with them."""
+    world.store.delete("tidegate.p.cursor")
+    world.forget_calls()
+    with pytest.raises(CursorLost):
+        world.plan("next")
+    assert [verb for verb, _ in world.store.calls] == ["keys"]

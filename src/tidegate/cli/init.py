@@ -57,7 +57,8 @@ def init(
     for file in done.written:
         out.print(f"written  {file}", markup=False)
     for file in done.kept:
-        out.print(f"kept     {file}  (it existed)", markup=False)
+        same = file.read_bytes() == (EXAMPLE / file.relative_to(folder)).read_bytes()
+        out.print(f"kept     {file}  (it existed{'' if same else ', with other content'})", markup=False)
     out.print(next_steps(folder, load_pipeline(EXAMPLE / PIPELINE)), markup=False)
 
 

@@ -103,13 +103,14 @@ def read_evidence(
 
     Raises:
         StateUnavailable, SinkUnavailable: the store or the sink cannot be read.
+        CursorLost: there is no cursor, although the pipeline has run before.
         StateCorrupt: the cursor is not what was written.
     """
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()
     history = sink.history(pipeline.sink.table)
     cursor = ledger.cursor() if listing.has_cursor else None
-    seq = 0 if cursor is None else cursor.seq
+    seq = Evidence(pipeline, listing, history, cursor, {}, {}).cursor.seq  # a cursor that is lost needs no saved range
     own = None if run_id is None else listing.of_run(run_id)
     near = [r for r in listing.ranges if r.seq >= seq or r == own or (oldest and r == listing.ranges[0])]
     keys = {r.key for r in near}

@@ -72,7 +72,7 @@ def plan_batch(
 ) -> Planned | Skip:
     """The range that this run reads, saved; or why there is none. With `save=False` nothing is written: a dry run.
 
-    Store and sink are read once, then the brokers; what follows from that is decided on values; the range is written last.
+    Store and sink are read once, then the brokers; what follows from that is decided on values; a new range is written last.
 
     Args:
         pipeline: what to load.
@@ -93,6 +93,9 @@ def plan_batch(
     """
     evidence = read_evidence(pipeline, store, sink, run_id=run_id, oldest=request.ran_at_ms is not None)
     belief = believe(evidence, run_id, request.ran_at_ms)
+    ledger = Ledger(store, pipeline.name)
+    if save:  # before the brokers are asked, which may take long, or fail: this does not depend on them
+        _restore(ledger, belief)
     if belief.saved is None:
         log = read_log(pipeline.source, belief.cursor, brokers)
         decided = _new_range(pipeline, run_id, request, belief, log, now_ms)
@@ -101,19 +104,22 @@ def plan_batch(
             watermarks = watermarks_of(pipeline, belief.saved, brokers)
             check_loadable(pipeline, belief.saved, belief.key, watermarks, redo=belief.redo)
         decided = belief.saved
-    ledger = Ledger(store, pipeline.name)
-    if save and belief.caught_up_from is not None:
-        ledger.save_cursor(belief.cursor)
     if isinstance(decided, Skip):
         return decided
     if belief.saved is not None and belief.origin == "own":
-        if save and belief.new:
-            ledger.save_range(decided)
         return Planned(decided, belief.key, "own", committed=belief.redo, create=belief.create)
     decided = replace(decided, present=present_again(evidence, belief.cursor))
     key = ledger.save_range(decided) if save else ledger.range_key(decided.seq, run_id)
     origin: Literal["planned", "adopted"] = "planned" if belief.saved is None else "adopted"
     return Planned(decided, key, origin, caught_up_from=belief.caught_up_from, create=belief.create)
+
+
+def _restore(ledger: Ledger, belief: Belief) -> None:
+    """Write what was known before and is not saved any more: a cursor that was put back, a run's range that was pruned."""
+    if belief.caught_up_from is not None:
+        ledger.save_cursor(belief.cursor)
+    if belief.saved is not None and belief.origin == "own" and belief.new:
+        ledger.save_range(belief.saved)
 
 
 def _new_range(

@@ -91,7 +91,7 @@ def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Be
     if own is not None:
         saved = evidence.range_at(own.key)
         belief = Belief(cursor, accepted=accepted, saved=saved, key=own.key, redo=own.seq <= cursor.seq, create=create)
-        return replace(belief, landed=not belief.redo and landed(pipeline, saved, evidence.receipts) is not None)
+        return replace(belief, landed=not belief.redo and has_landed(evidence, saved))
     forgotten = forgotten_range(evidence, cursor, run_id, ran_at_ms)
     if forgotten is not None:
         key = range_key(pipeline.name, forgotten.seq, run_id)
@@ -111,7 +111,7 @@ def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Be
         "adopted",
         range_key(pipeline.name, pending.seq, pending.run_id),
         new=True,
-        landed=landed(pipeline, pending, evidence.receipts) is not None,
+        landed=has_landed(evidence, pending),
         create=create,
     )
 
@@ -330,6 +330,11 @@ def forgotten_range(evidence: Evidence, cursor: Cursor, run_id: str, ran_at_ms: 
         f"`tidegate replay {pipeline.name} --since TIME --until TIME`",
         run_id=run_id,
     )
+
+
+def has_landed(evidence: Evidence, saved: SavedRange) -> bool:
+    """Whether the table holds all of a saved range that holds offsets; for one without any, no receipt is read."""
+    return bool(saved.to_load) and landed(evidence.pipeline, saved, evidence.receipts) is not None
 
 
 def landed(pipeline: Pipeline, saved: SavedRange, receipts: Sequence[Receipt]) -> Receipt | None:

@@ -87,9 +87,12 @@ def read_job(file: Path) -> LoadJob:
         RequestError: there is no such file, or it holds no JSON.
         StateCorrupt: the JSON is no order.
     """
-    copied = Path(file.name)  # by `--files`
     try:
-        value = json.loads((file if file.exists() else copied).read_text(encoding="utf-8"))
+        try:
+            text = file.read_text(encoding="utf-8")
+        except OSError:  # it is on another machine, or another user's
+            text = Path(file.name).read_text(encoding="utf-8")  # the copy of `--files`
+        value = json.loads(text)
     except (OSError, ValueError) as error:
         raise RequestError(
             f"the job file {file} cannot be read ({type(error).__name__})",
