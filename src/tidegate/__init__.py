@@ -13,27 +13,50 @@ if TYPE_CHECKING:
     from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
     from tidegate.core.offsets.splitting import split_ranges
     from tidegate.core.rates import BatchTiming, PidRateEstimator, max_messages_per_partition, share_limit
+    from tidegate.core.receivers import (
+        CreditPool,
+        RateLimiter,
+        Tracked,
+        WatermarkThrottle,
+        Worker,
+        reschedule_receiver,
+        schedule_receivers,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BatchTiming",
+    "CreditPool",
     "OffsetRange",
     "PidRateEstimator",
+    "RateLimiter",
     "TidegateError",
     "TopicPartition",
+    "Tracked",
+    "WatermarkThrottle",
+    "Worker",
     "max_messages_per_partition",
+    "reschedule_receiver",
+    "schedule_receivers",
     "share_limit",
     "split_ranges",
 ]
 
 _MODULES = {
     "BatchTiming": "tidegate.core.rates",
+    "CreditPool": "tidegate.core.receivers",
     "OffsetRange": "tidegate.core.offsets.ranges",
     "PidRateEstimator": "tidegate.core.rates",
+    "RateLimiter": "tidegate.core.receivers",
     "TidegateError": "tidegate.core.errors",
     "TopicPartition": "tidegate.core.offsets.ranges",
+    "Tracked": "tidegate.core.receivers",
+    "WatermarkThrottle": "tidegate.core.receivers",
+    "Worker": "tidegate.core.receivers",
     "max_messages_per_partition": "tidegate.core.rates",
+    "reschedule_receiver": "tidegate.core.receivers",
+    "schedule_receivers": "tidegate.core.receivers",
     "share_limit": "tidegate.core.rates",
     "split_ranges": "tidegate.core.offsets.splitting",
 }

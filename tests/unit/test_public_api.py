@@ -9,7 +9,17 @@ import sys
 import pytest
 
 import tidegate
-from tidegate import OffsetRange, PidRateEstimator, TidegateError, TopicPartition
+from tidegate import (
+    CreditPool,
+    OffsetRange,
+    PidRateEstimator,
+    RateLimiter,
+    TidegateError,
+    TopicPartition,
+    Tracked,
+    WatermarkThrottle,
+    Worker,
+)
 from tidegate.core.errors import RequestError
 
 LOADED = "import sys, tidegate; print(*sorted(m for m in sys.modules if m.startswith('tidegate')))"
@@ -51,10 +61,35 @@ def test_public_functions_have_the_signatures_that_others_call() -> None:
     }
     assert parameters == {
         "max_messages_per_partition": ["lags", "rate", "max_rate_per_partition", "min_rate_per_partition", "interval_s"],
+        "reschedule_receiver": ["receiver", "preferred", "tracked", "workers"],
+        "schedule_receivers": ["preferred", "workers"],
         "share_limit": ["sizes", "limit"],
         "split_ranges": ["ranges", "min_partitions", "max_records_per_partition"],
     }
     assert PidRateEstimator(1000.0).compute(time_ms=0, elements=1000, processing_delay_ms=500, scheduling_delay_ms=0) is None
+
+
+def test_public_classes_of_receivers_have_the_signatures_that_others_call() -> None:
+    """Constructors and methods, with their defaults."""
+
+    def signature(called: object) -> str:
+        parameters = inspect.signature(called).parameters.values()  # type: ignore[arg-type]
+        return ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in parameters)
+
+    constructors = {kind: signature(kind) for kind in (Worker, Tracked, RateLimiter, WatermarkThrottle, CreditPool)}
+    assert constructors == {
+        Worker: "name, host",
+        Tracked: "state, workers=()",
+        RateLimiter: "max_rate=None, initial_rate=None",
+        WatermarkThrottle: "high=0.9, low=0.4, expiry_s=30.0",
+        CreditPool: "exclusive, floating",
+    }
+    throttle, pool, limiter = WatermarkThrottle(), CreditPool(1, 1), RateLimiter()
+    assert signature(throttle.report).endswith("instance, used, capacity, now_s")
+    assert inspect.signature(throttle.report).parameters["now_s"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert [signature(m) for m in (throttle.throttled, limiter.update, limiter.acquire)] == ["now_s", "rate", "records, now_s"]
+    assert [signature(m) for m in (pool.open, pool.announce, pool.spend)] == ["channel", "channel, backlog", "channel, n=1"]
+    assert [signature(m) for m in (pool.give_back, pool.close)] == ["channel, n=1", "channel"]
 
 
 def test_an_error_says_whether_to_try_again_and_how_to_put_it_right() -> None:

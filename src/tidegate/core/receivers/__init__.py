@@ -1,0 +1,16 @@
+"""Where receivers run, and how much they may take in: pure arithmetic, time as an argument, no clock, no I/O."""
+
+from tidegate.core.receivers.credit import CreditPool
+from tidegate.core.receivers.limiter import RateLimiter
+from tidegate.core.receivers.placement import Tracked, Worker, reschedule_receiver, schedule_receivers
+from tidegate.core.receivers.watermark import WatermarkThrottle
+
+__all__ = [
+    "CreditPool",
+    "RateLimiter",
+    "Tracked",
+    "WatermarkThrottle",
+    "Worker",
+    "reschedule_receiver",
+    "schedule_receivers",
+]

@@ -1,0 +1,163 @@
+"""On which workers a receiver may run.
+
+From Spark's `ReceiverSchedulingPolicy`, with these differences. Weights are exact fractions: ten tenths are as much as one
+receiver, which they are not as doubles. Only live workers are chosen by weight, where Spark may choose an executor that has
+gone. A preferred host is a candidate even if no worker is live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, get_args
+
+from tidegate.core.errors import RequestError
+
+State = Literal["inactive", "scheduled", "active"]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A live process that can run receivers; a host may have several.
+
+    Args:
+        name: names one process.
+        host: where the process runs.
+
+    Raises:
+        RequestError: the name or the host is empty.
+    """
+
+    name: str
+    host: str
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.host:
+            raise RequestError(
+                f"worker {self.name!r} on host {self.host!r}: both must be named", fix="Pass the name and the host"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """What is known of a receiver.
+
+    Args:
+        state: `inactive`: it runs nowhere; `scheduled`: it will start on one of its workers; `active`: it runs on its worker.
+        workers: names of workers, which may be dead; those of an inactive receiver do not count.
+
+    Raises:
+        RequestError: the state is unknown, the workers are one string, or an active receiver has not exactly one worker.
+    """
+
+    state: State
+    workers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.state not in get_args(State):
+            raise RequestError(f"unknown state of a receiver: {self.state!r}", fix=f"Use one of {', '.join(get_args(State))}")
+        workers: object = self.workers
+        if isinstance(workers, str):  # which is a sequence of names too
+            raise RequestError(f"workers: expected a tuple of names, got {self.workers!r}", fix=f"Pass ({self.workers!r},)")
+        if self.state == "active" and len(self.workers) != 1:
+            raise RequestError(
+                f"an active receiver has one worker, got {self.workers!r}", fix="Name the worker that it runs on"
+            )
+
+
+def schedule_receivers(preferred: Mapping[int, str | None], workers: Sequence[Worker]) -> dict[int, tuple[str, ...]]:
+    """The candidates of each receiver, when none of them runs yet.
+
+    1. A receiver with a preferred host gets the worker of that host that has the fewest receivers; without a live worker there,
+       the host itself, whose worker may still come.
+    2. Each other receiver gets the worker that has the fewest receivers.
+    3. Each worker that has no receiver yet joins the receiver with the fewest candidates.
+
+    Receivers are taken in the order of `preferred`, workers in their own; of equals the first is chosen.
+
+    Args:
+        preferred: the preferred host of each receiver, or None.
+        workers: the live workers; the same worker twice is one.
+
+    Returns:
+        For each receiver names of workers, without duplicates, the best candidate first. Without workers only preferred hosts.
+
+    Raises:
+        RequestError: a preferred host is empty, or two workers on different hosts have the same name.
+    """
+    hosts = _hosts(workers)
+    load = dict.fromkeys(hosts, 0)
+    # the values are ordered sets: a preferred host without a worker may have the name of a worker elsewhere
+    candidates: dict[int, dict[str, None]] = {receiver: {} for receiver in preferred}
+    for receiver, host in preferred.items():
+        if on_host := _on_host(receiver, host, hosts):
+            candidates[receiver][_least_loaded(on_host, load)] = None
+        elif host is not None:
+            candidates[receiver][host] = None
+    for names in candidates.values():
+        if load and not names:
+            names[_least_loaded(load, load)] = None
+    for worker in [name for name, receivers in load.items() if not receivers]:
+        if candidates:
+            min(candidates.values(), key=len)[worker] = None
+    return {receiver: tuple(names) for receiver, names in candidates.items()}
+
+
+def reschedule_receiver(
+    receiver: int, preferred: str | None, tracked: Mapping[int, Tracked], workers: Sequence[Worker]
+) -> tuple[str, ...]:
+    """The candidates of one receiver that has to start again, while others run.
+
+    Every live worker of the preferred host (without one, the host itself), and every idle worker or, when none is idle, every
+    worker of the least weight. A worker's weight is the number of receivers to expect on it: an active receiver adds 1 to its
+    worker, a scheduled one 1/n to each of its n workers, dead ones counted. The receiver's own entry counts like any other:
+    pass it as inactive where it must not.
+
+    Args:
+        receiver: which receiver, for messages.
+        preferred: its preferred host, or None.
+        tracked: what is known of each receiver.
+        workers: the live workers; the same worker twice is one.
+
+    Returns:
+        Names of workers, without duplicates, those of the preferred host first. Without workers only the preferred host.
+
+    Raises:
+        RequestError: the preferred host is empty, or two workers on different hosts have the same name.
+    """
+    hosts = _hosts(workers)
+    weights = dict.fromkeys(hosts, Fraction(0))
+    for entry in tracked.values():
+        for name in entry.workers:
+            if entry.state != "inactive" and name in weights:
+                weights[name] += Fraction(1, len(entry.workers))
+    lightest = min(weights.values(), default=None)
+    first = _on_host(receiver, preferred, hosts) or ([] if preferred is None else [preferred])
+    return tuple(dict.fromkeys([*first, *(name for name, weight in weights.items() if weight == lightest)]))
+
+
+def _hosts(workers: Iterable[Worker]) -> dict[str, str]:
+    """The host of each worker."""
+    hosts: dict[str, str] = {}
+    for worker in workers:
+        if hosts.setdefault(worker.name, worker.host) != worker.host:
+            raise RequestError(
+                f"worker {worker.name!r} is on two hosts, {hosts[worker.name]!r} and {worker.host!r}",
+                fix="Give each worker a name of its own",
+            )
+    return hosts
+
+
+def _on_host(receiver: int, host: str | None, hosts: Mapping[str, str]) -> list[str]:
+    """The live workers of a preferred host."""
+    if host == "":
+        raise RequestError(f"the preferred host of receiver {receiver} is empty", fix="Name a host, or pass None")
+    return [name for name, of_worker in hosts.items() if of_worker == host]
+
+
+def _least_loaded(names: Iterable[str], load: dict[str, int]) -> str:
+    """The worker with the fewest receivers, which gets one more."""
+    name = min(names, key=load.__getitem__)
+    load[name] += 1
+    return name
