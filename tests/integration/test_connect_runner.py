@@ -22,7 +22,7 @@ from tidegate.testing.contracts.job_runner import JobRunnerContract
 # PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 class TestConnectRunner(JobRunnerContract):
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def topic(self, platform: Platform) -> str:
         settings = {"bootstrap.servers": platform.bootstrap_servers}
         name = make_topic(settings, f"runner-{uuid.uuid4().hex[:8]}", 1)

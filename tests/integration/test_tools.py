@@ -168,7 +168,18 @@ def test_airflows_own_commands_run_on_the_platform_and_their_exit_code_counts(sh
         api.wait_dag("daily")
     documented = re.search(r"`(tidegate airflow backfill create [^`]+)`", REPO.joinpath("docs/replay.md").read_text())
     assert documented is not None
-    done = shell.run(documented[1].replace("--dag-id flights", "--dag-id daily"))
+    command = documented[1].replace("--dag-id flights", "--dag-id daily")
+    done = shell.run(command)
+    for _ in range(5):
+        if "database is locked" not in done.err:
+            break
+        # On SQLite, Airflow 3.3 makes these runs in transactions that read before they write; such a one fails at once where
+        # another process has written in between. The backfill is there then, and has to be given up before the next.
+        with shell.platform.api() as api:
+            for begun in api.get("/backfills", dag_id="daily")["backfills"]:
+                if begun["completed_at"] is None:
+                    api._call("PUT", f"/backfills/{begun['id']}/cancel")
+        done = shell.run(command)
     assert done.code == 0, done.err
     with shell.platform.api() as api:
         assert [run["run_type"] for run in api.dag_runs("daily")] == ["backfill", "backfill"]
@@ -242,7 +253,7 @@ def test_sql_answers_with_values_that_json_knows(shell: Shell) -> None:
     ]
     shown = shell.run("tidegate sql 'SELECT id, NULL AS nothing FROM range(5)' --limit 2")
     assert [line.split() for line in shown.out.splitlines()] == [["id", "nothing"], ["0", "NULL"], ["1", "NULL"]]
-    assert "more rows than these 2" in shown.err
+    assert "only the first 2 rows are shown" in shown.err
     made = shell.run("tidegate sql 'CREATE NAMESPACE IF NOT EXISTS lake.mine'")
     assert (made.code, made.out, made.err.strip()) == (0, "", "done")
     assert shell.run("tidegate sql 'SELECT 1 AS a WHERE false'").err.strip() == "no rows"

@@ -147,6 +147,16 @@ def test_a_write_that_leaves_no_receipt_is_told(load: Load, job: Job, monkeypatc
     assert caught.value.retryable
 
 
+def test_a_load_whose_counts_come_too_late_is_whole(
+    sink: SinkUnderTest, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy Spark Connect answers without what it observed: records are counted again, offsets come from the files."""
+    monkeypatch.setattr(Observation, "get", {})
+    observed = load(job(0, 10)).observed
+    assert (observed.records, observed.rows, observed.first_last) == (10, None, {PARTITION: (0, 9)})
+    assert ids(sink, table) == list(range(10))
+
+
 def test_a_topic_that_is_said_to_be_contiguous_has_every_offset(spark: SparkSession, load: Load, job: Job, table: str) -> None:
     """The log ends at 30: a range beyond it is short, and told with what was expected and seen. The retry is not fooled."""
     assert load(replace(job(0, 10), contiguous=True)).observed.records == 10

@@ -112,7 +112,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         reach("after-write")
 
         with phases("receipt", RECEIPT):
-            read, rows = write.seen(), write.written.get["rows"]
+            read, rows = write.seen(), write.counted()
             records = read["rows"]
             # One row for each offset leaves no gap to look for, and saves the commonest load a round trip.
             whole = job.batch_replaced is None and records == rows == total_count(job.ranges)
@@ -148,6 +148,16 @@ class _Write:
         self._begun = True
         reach("before-write")
         return self._identity.marked(self.made).observe(self.written, _count())
+
+    def counted(self) -> int | None:
+        """How many rows it wrote, once it is executed.
+
+        None where Spark Connect does not know: it waits 100 ms for its listener, which a busy machine calls later.
+        """
+        with suppress(Exception):  # as in `seen`
+            rows: int | None = self.written.get.get("rows")
+            return rows
+        return None
 
     def seen(self) -> Mapping[str, int]:
         """How many records it read, under `rows`, and their `bytes`, once it is executed.
