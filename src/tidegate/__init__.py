@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from tidegate.core.errors import TidegateError
     from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
     from tidegate.core.offsets.splitting import split_ranges
-    from tidegate.core.rates import BatchTiming, PidRateEstimator, max_messages_per_partition, share_limit
+    from tidegate.core.rates import (
+        BatchTiming,
+        PidRateEstimator,
+        RatePolicy,
+        make_rate_policy,
+        max_messages_per_partition,
+        share_limit,
+    )
 
 __version__ = "0.1.0"
 
@@ -20,8 +27,10 @@ __all__ = [
     "BatchTiming",
     "OffsetRange",
     "PidRateEstimator",
+    "RatePolicy",
     "TidegateError",
     "TopicPartition",
+    "make_rate_policy",
     "max_messages_per_partition",
     "share_limit",
     "split_ranges",
@@ -31,8 +40,10 @@ _MODULES = {
     "BatchTiming": "tidegate.core.rates",
     "OffsetRange": "tidegate.core.offsets.ranges",
     "PidRateEstimator": "tidegate.core.rates",
+    "RatePolicy": "tidegate.core.rates",
     "TidegateError": "tidegate.core.errors",
     "TopicPartition": "tidegate.core.offsets.ranges",
+    "make_rate_policy": "tidegate.core.rates",
     "max_messages_per_partition": "tidegate.core.rates",
     "share_limit": "tidegate.core.rates",
     "split_ranges": "tidegate.core.offsets.splitting",

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import tidegate
-from tidegate import OffsetRange, PidRateEstimator, TidegateError, TopicPartition
+from tidegate import BatchTiming, OffsetRange, PidRateEstimator, RatePolicy, TidegateError, TopicPartition, make_rate_policy
 from tidegate.core.errors import RequestError
 
 LOADED = "import sys, tidegate; print(*sorted(m for m in sys.modules if m.startswith('tidegate')))"
@@ -50,11 +50,23 @@ def test_public_functions_have_the_signatures_that_others_call() -> None:
         name: list(inspect.signature(getattr(tidegate, name)).parameters) for name in tidegate.__all__ if name[0].islower()
     }
     assert parameters == {
+        "make_rate_policy": ["settings", "interval_s"],
         "max_messages_per_partition": ["lags", "rate", "max_rate_per_partition", "min_rate_per_partition", "interval_s"],
         "share_limit": ["sizes", "limit"],
         "split_ranges": ["ranges", "min_partitions", "max_records_per_partition"],
     }
     assert PidRateEstimator(1000.0).compute(time_ms=0, elements=1000, processing_delay_ms=500, scheduling_delay_ms=0) is None
+
+
+def test_a_public_rate_policy_is_made_and_called_by_its_port() -> None:
+    """The port's methods, by the names that others call."""
+    policy = make_rate_policy({"policy": "fixed_point", "initial_records": 100}, interval_s=10)
+    methods = {
+        name: list(inspect.signature(getattr(RatePolicy, name)).parameters)[1:] for name in ("start", "bound", "observe")
+    }
+    assert methods == {"start": [], "bound": ["state"], "observe": ["state", "timing"]}
+    state = policy.observe(policy.start(), BatchTiming(100, 100, 5000, 4000, 0, 60_000))
+    assert (policy.bound(policy.start()), policy.bound(state)) == (100, 180)
 
 
 def test_an_error_says_whether_to_try_again_and_how_to_put_it_right() -> None:
