@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from tidegate.core.errors import TidegateError
     from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
     from tidegate.core.offsets.splitting import split_ranges
-    from tidegate.core.rates import BatchTiming, PidRateEstimator, max_messages_per_partition, share_limit
+    from tidegate.core.rates import (
+        BatchTiming,
+        PidRateEstimator,
+        RatePolicy,
+        make_rate_policy,
+        max_messages_per_partition,
+        share_limit,
+    )
     from tidegate.core.receivers import (
         CreditPool,
         RateLimiter,
@@ -31,11 +38,13 @@ __all__ = [
     "OffsetRange",
     "PidRateEstimator",
     "RateLimiter",
+    "RatePolicy",
     "TidegateError",
     "TopicPartition",
     "Tracked",
     "WatermarkThrottle",
     "Worker",
+    "make_rate_policy",
     "max_messages_per_partition",
     "reschedule_receiver",
     "schedule_receivers",
@@ -54,6 +63,8 @@ _MODULES = {
     "Tracked": "tidegate.core.receivers",
     "WatermarkThrottle": "tidegate.core.receivers",
     "Worker": "tidegate.core.receivers",
+    "RatePolicy": "tidegate.core.rates",
+    "make_rate_policy": "tidegate.core.rates",
     "max_messages_per_partition": "tidegate.core.rates",
     "reschedule_receiver": "tidegate.core.receivers",
     "schedule_receivers": "tidegate.core.receivers",

@@ -10,15 +10,18 @@ import pytest
 
 import tidegate
 from tidegate import (
+    BatchTiming,
     CreditPool,
     OffsetRange,
     PidRateEstimator,
     RateLimiter,
+    RatePolicy,
     TidegateError,
     TopicPartition,
     Tracked,
     WatermarkThrottle,
     Worker,
+    make_rate_policy,
 )
 from tidegate.core.errors import RequestError
 
@@ -60,6 +63,7 @@ def test_public_functions_have_the_signatures_that_others_call() -> None:
         name: list(inspect.signature(getattr(tidegate, name)).parameters) for name in tidegate.__all__ if name[0].islower()
     }
     assert parameters == {
+        "make_rate_policy": ["settings", "interval_s"],
         "max_messages_per_partition": ["lags", "rate", "max_rate_per_partition", "min_rate_per_partition", "interval_s"],
         "reschedule_receiver": ["receiver", "preferred", "tracked", "workers"],
         "schedule_receivers": ["preferred", "workers"],
@@ -90,6 +94,17 @@ def test_public_classes_of_receivers_have_the_signatures_that_others_call() -> N
     assert [signature(m) for m in (throttle.throttled, limiter.update, limiter.acquire)] == ["now_s", "rate", "records, now_s"]
     assert [signature(m) for m in (pool.open, pool.announce, pool.spend)] == ["channel", "channel, backlog", "channel, n=1"]
     assert [signature(m) for m in (pool.give_back, pool.close)] == ["channel, n=1", "channel"]
+
+
+def test_a_public_rate_policy_is_made_and_called_by_its_port() -> None:
+    """The port's methods, by the names that others call."""
+    policy = make_rate_policy({"policy": "fixed_point", "initial_records": 100}, interval_s=10)
+    methods = {
+        name: list(inspect.signature(getattr(RatePolicy, name)).parameters)[1:] for name in ("start", "bound", "observe")
+    }
+    assert methods == {"start": [], "bound": ["state"], "observe": ["state", "timing"]}
+    state = policy.observe(policy.start(), BatchTiming(100, 100, 5000, 4000, 0, 60_000))
+    assert (policy.bound(policy.start()), policy.bound(state)) == (100, 180)
 
 
 def test_an_error_says_whether_to_try_again_and_how_to_put_it_right() -> None:

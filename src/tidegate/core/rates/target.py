@@ -1,0 +1,76 @@
+"""The policy that aims at a time: as many records as a run of that time holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from tidegate.core.rates.checks import check_interval, check_number, check_records
+from tidegate.core.rates.cost import Cost
+from tidegate.core.rates.learning import LearningPolicy, initial_records
+from tidegate.core.rates.timing import BatchTiming
+
+MOST_OVERHEAD = 0.75
+"""Share of the target time that the overhead can have: the rest is left for records."""
+
+GROWTH = (2.0, 4.0)
+"""The bound may double, and grow by what the last batch's speed allows, but not beyond 4 times the last batch."""
+
+_COST = {f.name: f"cost_{f.name}" for f in fields(Cost)}
+
+
+@dataclass(frozen=True)
+class TargetPolicy(LearningPolicy):
+    """The next bound is (utilization * interval - a) / b, for the cost t = a + b * n of a batch (`Cost`).
+
+    Args:
+        interval_s: seconds between runs.
+        utilization: share of the interval that a full run takes, above 0 and at most 1.
+        initial_records: the first bound; None: `INITIAL_RATE` for one interval.
+
+    Raises:
+        ConfigError: an argument is out of its bounds.
+    """
+
+    interval_s: float
+    utilization: float = 0.9
+    initial_records: int | None = None
+
+    name: ClassVar[str] = "target"
+
+    def __post_init__(self) -> None:
+        check_interval(self.interval_s)
+        check_number("utilization", self.utilization, most=1)
+        if self.initial_records is not None:
+            check_records("initial_records", self.initial_records)
+
+    def cost(self, state: Mapping[str, Any]) -> Cost | None:
+        """The cost of a batch as far as the state knows it; None before the first full batch."""
+        known = self._believed(state)
+        return None if known["cost_b"] is None else Cost(**{name: known[key] for name, key in _COST.items()})
+
+    def _first_bound(self) -> int:
+        return initial_records(self.interval_s, self.initial_records)
+
+    def _nothing_learned(self) -> dict[str, Any]:
+        return dict.fromkeys(_COST.values())
+
+    def _plausible(self, state: Mapping[str, Any]) -> bool:
+        values = {name: state[key] for name, key in _COST.items()}
+        if all(value is None for value in values.values()):
+            return bool(state["bound"] == self._first_bound())
+        return Cost(**values).plausible
+
+    def _learn(self, known: dict[str, Any], timing: BatchTiming) -> dict[str, Any]:
+        records, run_s, target_s = timing.records, timing.run_ms / 1000, self.utilization * self.interval_s
+        last = self.cost(known)
+        cost = (
+            last.after(records, run_s, interval_s=self.interval_s, most_a=MOST_OVERHEAD * target_s)
+            if last
+            else Cost.first(records, run_s, self.interval_s)
+        )
+        least, most = GROWTH
+        growth = max(least, min(most, target_s / run_s))
+        exact = min((target_s - cost.a) / cost.b, growth * records)
+        return {"bound": self._whole_bound(exact, records), **{key: getattr(cost, name) for name, key in _COST.items()}}
