@@ -44,7 +44,9 @@ def run(*command: object, cwd: Path, env: dict[str, str] | None = None) -> str:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment that holds the wheel with its extra `airflow`, in the locked versions."""
     root = tmp_path_factory.mktemp("environment")
-    uv = shutil.which("uv") or REPO / ".uv" / "bin" / "uv"
+    own = REPO / ".uv" / "bin" / "uv"  # there where `make venv` found none that works
+    uv = own if own.exists() else shutil.which("uv")
+    assert uv is not None
     run(uv, "build", "--quiet", "--wheel", "--out-dir", root, REPO, cwd=root)
     locked = root / "locked.txt"
     export = ["--frozen", "--quiet", "--no-dev", "--extra", "airflow", "--no-emit-project", "--no-hashes", "--no-annotate"]
