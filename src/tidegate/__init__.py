@@ -12,14 +12,9 @@ if TYPE_CHECKING:
     from tidegate.core.errors import TidegateError
     from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
     from tidegate.core.offsets.splitting import split_ranges
-    from tidegate.core.rates import (
-        BatchTiming,
-        PidRateEstimator,
-        RatePolicy,
-        make_rate_policy,
-        max_messages_per_partition,
-        share_limit,
-    )
+    from tidegate.core.rates import BatchTiming, PidRateEstimator, max_messages_per_partition, share_limit
+    from tidegate.core.rates.choice import make_rate_policy
+    from tidegate.core.rates.policy import RatePolicy
     from tidegate.core.receivers import (
         CreditPool,
         RateLimiter,
@@ -63,8 +58,8 @@ _MODULES = {
     "Tracked": "tidegate.core.receivers",
     "WatermarkThrottle": "tidegate.core.receivers",
     "Worker": "tidegate.core.receivers",
-    "RatePolicy": "tidegate.core.rates",
-    "make_rate_policy": "tidegate.core.rates",
+    "RatePolicy": "tidegate.core.rates.policy",
+    "make_rate_policy": "tidegate.core.rates.choice",
     "max_messages_per_partition": "tidegate.core.rates",
     "reschedule_receiver": "tidegate.core.receivers",
     "schedule_receivers": "tidegate.core.receivers",

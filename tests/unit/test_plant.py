@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.core.rates import make_rate_policy
+from tidegate.core.rates.choice import make_rate_policy
 from tidegate.testing.plant import Plant, Steps
 
 UNBOUNDED = make_rate_policy({"policy": "static"}, interval_s=10)

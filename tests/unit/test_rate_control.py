@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.rates import BatchTiming, make_rate_policy
+from tidegate.core.rates import BatchTiming
+from tidegate.core.rates.choice import make_rate_policy
 from tidegate.core.rates.target import TargetPolicy
 from tidegate.testing.plant import Plant, PlantBatch, Steps
 

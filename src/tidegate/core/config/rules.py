@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from tidegate.core.counts import is_whole
+
 MOST_NAMED = 5
 """Entries of one list or mapping that a message names."""
 LONGEST_SHOWN = 80
@@ -68,11 +70,6 @@ def shown(value: object) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
 
 
-def is_whole(value: Any) -> bool:
-    """Whether it is an integer; YAML's true and false are none."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def is_finite_between(value: Any, least: float, most: float) -> bool:
     """Whether it is a number between the bounds, both included, and not NaN."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and least <= value <= most
@@ -112,7 +109,7 @@ def matching(pattern: re.Pattern[str], expected: str, longest: int | None = None
 def whole(expected: str, least: int, most: int | None = None) -> Rule:
     """An integer between two bounds, both included."""
     schema = {"type": "integer", "minimum": least, **({} if most is None else {"maximum": most})}
-    return rule(expected, schema, lambda value: is_whole(value) and least <= value and (most is None or value <= most))
+    return rule(expected, schema, lambda value: is_whole(value, least, most))
 
 
 def number(expected: str, least: float, most: float) -> Rule:

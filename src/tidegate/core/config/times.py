@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from typing import Any, Literal, cast
 
 from tidegate.core.config.names import TOPIC
-from tidegate.core.config.rules import is_whole
+from tidegate.core.counts import is_whole
 from tidegate.core.errors import TidegateError
 from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json
 
@@ -66,7 +66,7 @@ def epoch_ms(value: Any) -> int:
     Raises:
         ValueError, TypeError: it is none of these.
     """
-    if is_whole(value) and value >= 0:
+    if is_whole(value):
         return int(value)
     if isinstance(value, str):
         value = datetime.fromisoformat(value)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tidegate.core.counts import is_whole
 from tidegate.core.errors import RequestError
 
 
@@ -27,7 +28,7 @@ class TopicPartition:
     def __post_init__(self) -> None:
         if not isinstance(self.topic, str) or not self.topic:
             raise RequestError(f"a topic is a non-empty name, not {self.topic!r}", topic=self.topic)
-        if not _is_whole(self.partition):
+        if not is_whole(self.partition):
             raise RequestError(f"a partition is a whole number from 0, not {self.partition!r}", partition=self.partition)
 
     def __str__(self) -> str:
@@ -49,7 +50,7 @@ class OffsetRange:
 
     def __post_init__(self) -> None:
         where = TopicPartition(self.topic, self.partition)
-        if not _is_whole(self.from_offset) or not _is_whole(self.until_offset):
+        if not is_whole(self.from_offset) or not is_whole(self.until_offset):
             raise RequestError(
                 f"{where}: offsets are whole numbers from 0, not {self.from_offset!r} and {self.until_offset!r}",
                 fix="Write a range as [from, until), for example [0, 1000]",
@@ -184,7 +185,3 @@ def selection_from_json(nested: Mapping[str, Mapping[str, list[list[int]]]]) -> 
             for bounds in pairs
         )
     )
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from tidegate.core.counts import is_whole
 from tidegate.core.errors import RequestError
 from tidegate.core.offsets.ranges import OffsetRange
 
@@ -53,7 +54,7 @@ def check_limits(**limits: int | None) -> None:
         RequestError: names the first of them.
     """
     for name, limit in limits.items():
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        if limit is not None and not is_whole(limit, 1):
             raise RequestError(f"{name}: expected a positive integer, got {limit!r}")
 
 

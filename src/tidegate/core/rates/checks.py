@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tidegate.core.counts import is_whole
 from tidegate.core.errors import ConfigError
 
 MOST_RECORDS = 2**63 - 1
@@ -17,6 +18,7 @@ MOST_RATE = 1e9
 """Records/s beyond every pipeline: no bound is higher, and a saved one that is higher is not believed."""
 
 MOST_SECONDS = 366 * 24 * 3600
+"""Of an interval, and of a run."""
 
 
 def check_interval(seconds: object) -> None:
@@ -48,8 +50,3 @@ def is_number(value: object) -> bool:
         return math.isfinite(value)
     except OverflowError:  # an int beyond every float
         return False
-
-
-def is_whole(value: object, least: int, most: int) -> bool:
-    """Whether the value is an int between the two, both included, and no bool."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

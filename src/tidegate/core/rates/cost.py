@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tidegate.core.rates.checks import is_number
+from tidegate.core.rates.checks import MOST_SECONDS, is_number
 
 NOISE = 0.05
 """Relative standard deviation of a run's time, assumed at first; from then on it is measured, within these bounds."""
@@ -36,9 +36,6 @@ DIFFERENT_SIZE = 0.2
 
 LEAST_SHARE = 0.02
 """The least share of a batch's time that is due to its records."""
-
-MOST_SECONDS = 366 * 24 * 3600
-"""A run that is measured as longer counts as one of this time: its clock was set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,10 @@ class Cost:
         return Cost(a=0.0, b=b, var_a=doubt**2, lean=-1 / n, var_b=(NOISE * b) ** 2, noise=NOISE, strain=0.0, n=n)
 
     def after(self, n: int, t: float, *, interval_s: float, most_a: float) -> Cost:
-        """After one more batch. The overhead stays at most `most_a` seconds, so that some of a run is left for records."""
+        """After one more batch; a run that is measured as longer than `MOST_SECONDS` counts as one of that: its clock was set.
+
+        The overhead stays at most `most_a` seconds, so that some of a run is left for records.
+        """
         t = min(t, MOST_SECONDS)
         prior = replace(self, var_b=self.var_b + (DRIFT * self.b) ** 2)
         forecast = self.a + self.b * n

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from tidegate.core.counts import is_whole
 from tidegate.core.errors import RequestError
 from tidegate.core.offsets.ranges import TopicPartition
 
@@ -33,7 +34,7 @@ def max_messages_per_partition(
     """
     counts = {"max_rate_per_partition": max_rate_per_partition, "min_rate_per_partition": min_rate_per_partition}
     for name, count in [*counts.items(), *((str(tp), lag) for tp, lag in lags.items())]:
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        if not is_whole(count):
             raise RequestError(f"{name}: expected a whole number, 0 or more, got {count!r}")
     for name, number in {"rate": rate or 0.0, "interval_s": interval_s}.items():
         if not math.isfinite(number) or number < 0:

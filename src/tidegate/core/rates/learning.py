@@ -12,7 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tidegate.core.rates.checks import INITIAL_RATE, MOST_RATE, MOST_RECORDS, is_whole
+from tidegate.core.counts import is_whole
+from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS
 from tidegate.core.rates.timing import BatchTiming
 
 FULL_PERCENT = 95
@@ -133,8 +134,3 @@ def counts(timing: BatchTiming, interval_s: float) -> bool:
 def whole_records(exact: float) -> int:
     """The nearest whole number of records, at least 1 and no more than an offset can count."""
     return max(1, round(exact)) if exact < MOST_RECORDS else MOST_RECORDS
-
-
-def initial_records(interval_s: float, records: int | None) -> int:
-    """The first bound: as set, else `INITIAL_RATE` for one interval."""
-    return whole_records(INITIAL_RATE * interval_s) if records is None else records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidegate.core.counts import is_whole
 from tidegate.core.errors import RequestError
 from tidegate.core.offsets.ranges import TopicPartition
 
@@ -19,7 +20,7 @@ def share_limit(sizes: Mapping[TopicPartition, int], limit: int) -> dict[TopicPa
         RequestError: the limit or a size is negative or not whole.
     """
     for name, value in [("limit", limit), *((str(tp), size) for tp, size in sizes.items())]:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        if not is_whole(value):
             raise RequestError(f"{name}: expected a whole number of records, 0 or more, got {value!r}")
     total = sum(sizes.values())
     return {tp: min(size, _share(limit * size, total)) if size else 0 for tp, size in sizes.items()}

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from tidegate.core.rates.checks import check_interval, check_number, check_records
+from tidegate.core.rates.aiming import AimingPolicy
 from tidegate.core.rates.cost import Cost
-from tidegate.core.rates.learning import LearningPolicy, initial_records
 from tidegate.core.rates.timing import BatchTiming
 
 MOST_OVERHEAD = 0.75
@@ -21,37 +20,18 @@ _COST = {f.name: f"cost_{f.name}" for f in fields(Cost)}
 
 
 @dataclass(frozen=True)
-class TargetPolicy(LearningPolicy):
+class TargetPolicy(AimingPolicy):
     """The next bound is (utilization * interval - a) / b, for the cost t = a + b * n of a batch (`Cost`).
 
-    Args:
-        interval_s: seconds between runs.
-        utilization: share of the interval that a full run takes, above 0 and at most 1.
-        initial_records: the first bound; None: `INITIAL_RATE` for one interval.
-
-    Raises:
-        ConfigError: an argument is out of its bounds.
+    Arguments as `AimingPolicy`.
     """
 
-    interval_s: float
-    utilization: float = 0.9
-    initial_records: int | None = None
-
     name: ClassVar[str] = "target"
-
-    def __post_init__(self) -> None:
-        check_interval(self.interval_s)
-        check_number("utilization", self.utilization, most=1)
-        if self.initial_records is not None:
-            check_records("initial_records", self.initial_records)
 
     def cost(self, state: Mapping[str, Any]) -> Cost | None:
         """The cost of a batch as far as the state knows it; None before the first full batch."""
         known = self._believed(state)
         return None if known["cost_b"] is None else Cost(**{name: known[key] for name, key in _COST.items()})
-
-    def _first_bound(self) -> int:
-        return initial_records(self.interval_s, self.initial_records)
 
     def _nothing_learned(self) -> dict[str, Any]:
         return dict.fromkeys(_COST.values())
@@ -63,7 +43,7 @@ class TargetPolicy(LearningPolicy):
         return Cost(**values).plausible
 
     def _learn(self, known: dict[str, Any], timing: BatchTiming) -> dict[str, Any]:
-        records, run_s, target_s = timing.records, timing.run_ms / 1000, self.utilization * self.interval_s
+        records, run_s, target_s = timing.records, timing.run_ms / 1000, self.target_s
         last = self.cost(known)
         cost = (
             last.after(records, run_s, interval_s=self.interval_s, most_a=MOST_OVERHEAD * target_s)

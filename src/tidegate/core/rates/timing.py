@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from tidegate.core.counts import is_whole
 from tidegate.core.errors import RequestError
 
 
@@ -36,7 +37,7 @@ class BatchTiming:
             least = 1 if name == "bound" else 0
             if name == "bound" and value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if not is_whole(value, least):
                 raise RequestError(f"{name}: expected a whole number from {least}, got {value!r}")
 
     @staticmethod

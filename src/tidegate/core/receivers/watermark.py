@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from tidegate.core.counts import check_count
 from tidegate.core.errors import RequestError
-from tidegate.core.receivers.counts import check_count
 
 
 class WatermarkThrottle:

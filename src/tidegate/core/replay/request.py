@@ -17,6 +17,7 @@ from typing import Any
 from tidegate.core.config.names import TABLE, TRANSFORM
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.times import epoch_ms
+from tidegate.core.counts import is_whole
 from tidegate.core.errors import RequestError
 
 BATCHES = re.compile(r"(\d+)(?:\.\.(\d+))?")
@@ -101,7 +102,7 @@ class ReplayRequest:
             )
         for name in ("chunk_size", "parallel"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            if value is not None and not is_whole(value, 1):
                 raise RequestError(f"{name}: expected a whole number of at least 1, got {value!r}")
         for name, pattern, example in (
             ("table", TABLE, "lake.trial.flights"),

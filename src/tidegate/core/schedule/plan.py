@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tidegate.core.counts import is_whole
 from tidegate.core.errors import (
     ConfigError,
     CursorBeyondLog,
@@ -78,7 +79,7 @@ class RangePolicy:
             raise ConfigError(f'on_deleted is "stop" or "retire", not {self.on_deleted!r}')
         for name in ("max_rate_per_partition", "max_bytes", "max_records", "min_records"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            if value is not None and not is_whole(value, 1):
                 raise RequestError(f"{name}: expected a positive integer, got {value!r}")
 
 

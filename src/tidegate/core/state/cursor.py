@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.core.counts import is_whole
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates import BatchTiming
@@ -82,12 +83,12 @@ class Cursor:
     timing: BatchTiming | None = field(default=None, metadata=TIMING | LATER)
 
     def __post_init__(self) -> None:
-        if isinstance(self.seq, bool) or not isinstance(self.seq, int) or self.seq < 0:
+        if not is_whole(self.seq):
             raise StateCorrupt(
                 f"a cursor's seq is a whole number from 0, not {self.seq!r}", fix=REPAIR.format(pipeline=self.pipeline)
             )
         for tp, offset in self.offsets.items():
-            if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            if not is_whole(offset):
                 raise StateCorrupt(
                     f"the cursor of {tp} is {offset!r}, not an offset", fix=REPAIR.format(pipeline=self.pipeline)
                 )
