@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.unit.loads import P0, receipt
 from tidegate.cli import ledger, repair
 from tidegate.core.audit.views.replays import ReplayRun
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import RequestError, StateError
 from tidegate.core.load.cutting import Box
-from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.cursor import Cursor, Positions
 from tidegate.core.state.ledger import Ledger
@@ -23,12 +23,7 @@ from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-def receipt(seq: int, start: int, until: int, others: Positions | None = None) -> Receipt:
-    load = LoadId("p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), "v", f"a{seq}", {"t": "id"}, others=others)
-    return Receipt(load, 100 + seq, 1000 * seq, until - start)
+P1 = TopicPartition("t", 1)
 
 
 @dataclass
@@ -85,14 +80,14 @@ def test_a_rebuild_stops_at_a_partition_whose_position_nothing_tells(remote: Fak
 
 def test_a_rebuild_of_receipts_that_tell_the_whole_cursor_asks_for_nothing(remote: FakeRemote) -> None:
     """A partition that they do not name is new."""
-    remote.sink.found[1] = receipt(2, 10, 20, Positions({}, {}))
+    remote.sink.found[1] = receipt(2, 10, 20, others=Positions({}, {}))
     assert run("rebuild", "p").exit_code == 0
     assert remote.saved.offsets == {P0: 20}
 
 
 def test_a_rebuild_stops_where_the_table_begins_after_the_first_batch(remote: FakeRemote) -> None:
     """Nothing is known of what came before; an expired table keeps that to itself."""
-    remote.sink.found = [receipt(2, 10, 20, Positions({}, {}))]
+    remote.sink.found = [receipt(2, 10, 20, others=Positions({}, {}))]
     assert "nothing is known of batch 1 of p" in str(run("rebuild", "p").exception)
     dry = run("rebuild", "p", "--dry-run", "--json")
     assert dry.exit_code == 1
@@ -103,7 +98,7 @@ def test_a_rebuild_stops_where_the_table_begins_after_the_first_batch(remote: Fa
 
 def test_a_rebuild_writes_down_what_the_table_lacks_where_that_is_accepted(remote: FakeRemote) -> None:
     """By a saved range that no commit and no file vouches for."""
-    remote.sink.found = [receipt(1, 0, 10), receipt(3, 25, 30, Positions({}, {}))]
+    remote.sink.found = [receipt(1, 0, 10), receipt(3, 25, 30, others=Positions({}, {}))]
     why = (Decision(P0, "cursor", "log end"),)
     Ledger(remote.store, "p").save_range(SavedRange("p", 2, "run2", (OffsetRange("t", 0, 10, 25),), why, {"t": "id"}, {}, 1))
     assert "lacks offsets before the rebuilt cursor of p: t-0 [10, 25)" in str(run("rebuild", "p").exception)
@@ -113,7 +108,7 @@ def test_a_rebuild_writes_down_what_the_table_lacks_where_that_is_accepted(remot
 
 def test_a_rebuild_stops_at_offsets_that_its_receipts_jump_over(remote: FakeRemote) -> None:
     """A batch that is lost, or a loss that was accepted: nothing tells."""
-    remote.sink.found = [receipt(1, 0, 10), receipt(2, 10, 20), receipt(4, 25, 30, Positions({}, {}))]
+    remote.sink.found = [receipt(1, 0, 10), receipt(2, 10, 20), receipt(4, 25, 30, others=Positions({}, {}))]
     refused = run("rebuild", "p")
     assert isinstance(refused.exception, StateError)
     assert "lacks offsets before the rebuilt cursor of p: t-0 [20, 25)" in str(refused.exception)

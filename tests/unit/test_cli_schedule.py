@@ -10,22 +10,16 @@ from dataclasses import dataclass, field, replace
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.unit.loads import P0, receipt
 from tidegate.cli import app, ledger, schedule, verify
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.load.receipt import LoadId, Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
-P0 = TopicPartition("t", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
-
-
-def receipt(seq: int, start: int, until: int, batch: int | None = None) -> Receipt:
-    load = LoadId("p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), "v1", f"a{seq}", {"t": "id"}, batch=batch)
-    return Receipt(load, 100 + seq, 1000 * seq, until - start)
 
 
 @dataclass

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.loads import P0, receipt, saved
 from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.errors import StateError
@@ -17,22 +17,7 @@ from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.cursor import Cursor, Positions
 from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
-
-P0 = TopicPartition("t", 0)
-
-
-def receipt(seq: int, start: int, until: int, **changes: Any) -> Receipt:
-    load = LoadId("p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), "v1", f"a{seq}", {"t": "id"})
-    return Receipt(replace(load, **changes), 100 + seq, 1000 * seq, until - start)
-
-
-def saved(seq: int, start: int, until: int, **changes: Any) -> SavedRange:
-    made = SavedRange(
-        "p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), (Decision(P0, "cursor", "log end"),), {"t": "id"}, {}, 500
-    )
-    return replace(made, **changes)
 
 
 def test_a_table_without_receipts_cannot_rebuild_anything() -> None:

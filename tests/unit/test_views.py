@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.loads import P0, receipt, saved
 from tidegate.core.audit.oracle import Verdict, Verification
 from tidegate.core.audit.readable import read_state
 from tidegate.core.audit.reload import offsets_to_reload
@@ -25,29 +26,15 @@ from tidegate.core.audit.views.replays import ReplayRun
 from tidegate.core.audit.views.verdict import VerdictView, judge_batches
 from tidegate.core.config.pipeline import Pipeline, Replay, Sink, Source
 from tidegate.core.errors import ConfigError, CursorBeyondLog, PartitionsDeleted, RequestError
-from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.schedule.lifecycle import State
 from tidegate.core.schedule.run import Request, plan_batch
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+P1 = TopicPartition("t", 1)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
-
-
-def receipt(seq: int, start: int, until: int, **changes: Any) -> Receipt:
-    load = LoadId("p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), "v1", f"a{seq}", {"t": "id"})
-    return Receipt(replace(load, **changes), 100 + seq, 1000 * seq, until - start)
-
-
-def saved(seq: int, start: int, until: int, **changes: Any) -> SavedRange:
-    made = SavedRange(
-        "p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), (Decision(P0, "cursor", "log end"),), {"t": "id"}, {}, 500
-    )
-    return replace(made, **changes)
 
 
 def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:

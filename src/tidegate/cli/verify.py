@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
@@ -15,7 +15,11 @@ from tidegate.core.audit.views.verdict import VerdictView, judge_batches
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import some
 from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+
+if TYPE_CHECKING:
+    from tidegate.airflow.remote.schedule import Remote
 
 
 def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
@@ -26,11 +30,11 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
     from tidegate.iceberg.history import changed_columns, strangers  # noqa: PLC0415
 
     this = the_pipeline(project, pipeline)
-    verification = _verify_batches(this, project) if this.identity == "batch" else _verify_records(this, project)
-    others, columns = strangers(this.sink.table), changed_columns(this.sink.table)
     with open_remote(project) as remote:
-        absent = remote.cursor(this).absent
-    view = VerdictView(this.name, verification, tuple(others), tuple(columns), absent)
+        cursor = remote.cursor(this)
+        verification = (_verify_batches if this.identity == "batch" else _verify_records)(this, cursor, remote)
+    others, columns = strangers(this.sink.table), changed_columns(this.sink.table)
+    view = VerdictView(this.name, verification, tuple(others), tuple(columns), cursor.absent)
     if as_json:
         out.print_json(json.dumps(view.to_json()))
     else:
@@ -39,23 +43,20 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
         raise typer.Exit(1)
 
 
-def _verify_batches(this: Pipeline, project: Path) -> BatchVerification:
+def _verify_batches(this: Pipeline, cursor: Cursor, remote: Remote) -> BatchVerification:
     from tidegate.iceberg.origins import read_batches  # noqa: PLC0415
 
-    with open_remote(project) as remote:
-        ledger, cursor = Ledger(remote.store, this.name), remote.cursor(this)
-        receipts = remote.sink.receipts(this.sink.table, this.name)
-        return judge_batches(ledger, cursor, receipts, read_batches(this.sink.table))
+    receipts = remote.sink.receipts(this.sink.table, this.name)
+    return judge_batches(Ledger(remote.store, this.name), cursor, receipts, read_batches(this.sink.table))
 
 
-def _verify_records(this: Pipeline, project: Path) -> Verification:
+def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verification:
     from tidegate.iceberg.origins import read_origins, rows_without_origin  # noqa: PLC0415
     from tidegate.kafka.log import compacted_topics, read_offsets  # noqa: PLC0415
 
     level = this.source.isolation_level
-    with open_remote(project) as remote, show_progress() as progress:
+    with show_progress() as progress:
         ledger = Ledger(remote.store, this.name)
-        cursor = remote.cursor(this)
         pending = ledger.listing().of_seq(cursor.seq + 1)[:1]  # copies of a range that was adopted are the same
         in_flight = [r for copy in pending for r in ledger.saved_range(copy.key).to_load]
         settings, topics = remote.kafka(this), sorted(cursor.topic_ids)

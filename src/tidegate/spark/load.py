@@ -88,19 +88,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
                 )
             sink.prepare(schema, identity, job, lookup)
 
-        load = LoadId(
-            job.pipeline,
-            job.seq,
-            job.run_id,
-            job.ranges,
-            transform.identity,
-            job.attempt or str(uuid.uuid4()),
-            job.topic_ids,
-            job.generation,
-            job.replay,
-            job.batch_replaced,
-            job.others,
-        )
+        load = job.load_id(transform.identity, job.attempt or str(uuid.uuid4()))
         again = lookup.exists and (job.redo or job.replay is not None or landed is not None)
         try:
             receipt = sink.replace(write.rows, identity, load, again=again, phases=phases)

@@ -12,7 +12,7 @@ from tidegate.core.events import Committed, Replayed
 from tidegate.core.load.answer import answer_by_receipt
 from tidegate.core.load.cutting import Box
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import KEPT, LoadId, Observed, Receipt
+from tidegate.core.load.receipt import KEPT, Observed, Receipt
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks
@@ -194,19 +194,7 @@ class FakeRunner:
         if landed := answer_by_receipt(replace(job, attempt=None), receipts, {"lookup": 0.1}):
             return landed
         attempt = job.attempt or f"attempt {len(self.sink.found) + 1}"
-        load = LoadId(
-            job.pipeline,
-            job.seq,
-            job.run_id,
-            job.ranges,
-            f"{job.transform}@1",
-            attempt,
-            job.topic_ids,
-            job.generation,
-            job.replay,
-            job.batch_replaced,
-            job.others,
-        )
+        load = job.load_id(f"{job.transform}@1", attempt)
         rows = total_count(job.ranges)
         receipt = Receipt(load, len(self.sink.found) + 1, 1, rows)
         self.sink.found.append(receipt)

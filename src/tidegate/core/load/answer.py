@@ -16,7 +16,7 @@ from typing import Any
 
 from tidegate.core.errors import ReceiptMismatch
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import Observed, Receipt, task_properties
+from tidegate.core.load.receipt import Observed, Receipt, covering, task_properties
 from tidegate.core.offsets.ranges import OffsetRange, ranges_to_json, total_count
 from tidegate.core.state.codec import Shape
 from tidegate.core.state.saved_range import SavedRange
@@ -34,13 +34,12 @@ def answer_by_receipt(job: LoadJob, receipts: Sequence[Receipt], seconds: Mappin
         receipts: of the job's pipeline, in the job's table; the oldest commit first.
         seconds: how long the job took, by phase.
     """
-    task = task_properties(job.pipeline, job.seq, job.replay)
-    covering = [r for r in receipts if r.load.task == task and r.covers(job.ranges)]
-    own = [r for r in covering if r.load.attempt == job.attempt]
-    if own:
-        return LoadResult(own[-1], Observed(None, None), seconds)
-    if covering and not job.redo:
-        return LoadResult(covering[-1], Observed(None, None), seconds, landed_before=True)
+    newest_first = list(covering(receipts, task_properties(job.pipeline, job.seq, job.replay), job.ranges))
+    own = next((r for r in newest_first if r.load.attempt == job.attempt), None)
+    if own is not None:
+        return LoadResult(own, Observed(None, None), seconds)
+    if newest_first and not job.redo:
+        return LoadResult(newest_first[0], Observed(None, None), seconds, landed_before=True)
     return None
 
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
-from tidegate.core.config.pipeline import Split
+from tidegate.core.config.pipeline import Identity, Split
 from tidegate.core.errors import RequestError
-from tidegate.core.load.receipt import Observed, Receipt
+from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.isolation import ISOLATION_LEVELS
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.state.codec import Shape
 from tidegate.core.state.cursor import POSITIONS, Positions
 from tidegate.core.state.fields import LATER, MAPPING, RANGES, TUPLE, fields_from_json, fields_to_json, form, optional
 
-IDENTITIES = ("origin", "batch")
+IDENTITIES = get_args(Identity)
 """What a row is known by: the record it came from, or, where the transform aggregates, the batch that made it."""
 
 
@@ -93,6 +93,22 @@ class LoadJob:
         if self.identity == "origin":
             return None
         return self.seq if self.batch is None else self.batch
+
+    def load_id(self, transform: str, attempt: str) -> LoadId:
+        """What the receipt of one write of this job says, by this version of the transform."""
+        return LoadId(
+            self.pipeline,
+            self.seq,
+            self.run_id,
+            self.ranges,
+            transform,
+            attempt,
+            self.topic_ids,
+            self.generation,
+            self.replay,
+            self.batch_replaced,
+            self.others,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready; holds the secrets of `kafka_options`."""

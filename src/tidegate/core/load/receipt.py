@@ -9,7 +9,7 @@ receipt, where it is judged before the cursor moves.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,6 +179,17 @@ class Receipt:
                 value.get("batch"),
             )
             return Receipt(load, value["snapshot"], value["committed_at_ms"], value["rows"], value.get("kept", 0))
+
+
+def covering(receipts: Sequence[Receipt], task: Mapping[str, str], ranges: tuple[OffsetRange, ...]) -> Iterator[Receipt]:
+    """The receipts of a task (`task_properties`) that cover the ranges, the newest first.
+
+    Args:
+        receipts: the oldest commit first.
+        task: a batch, or a chunk of a replay.
+        ranges: what has to be covered.
+    """
+    return (r for r in reversed(receipts) if r.load.task == task and r.covers(ranges))
 
 
 def batch_told_by(properties: Mapping[str, str], *, snapshot: int) -> tuple[int, int] | None:

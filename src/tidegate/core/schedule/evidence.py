@@ -22,6 +22,7 @@ from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing, cursor_key
 from tidegate.core.state.saved_range import SavedRange
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -31,37 +32,16 @@ class Evidence:
 
     `ranges` are saved ranges by key: those of the cursor's batch and of all later ones, the run's own, and, where the table
     does not descend from the cursor's batches, one of each committed batch; `extents` are read in that case only. `acceptances`
-    are by batch. `saved_cursor` is None where there is none.
+    are by batch. `cursor` is as it is saved, or at the beginning for a pipeline that never ran.
     """
 
     pipeline: Pipeline
     listing: Listing
     history: TableHistory
-    saved_cursor: Cursor | None
+    cursor: Cursor
     ranges: Mapping[str, SavedRange | StateCorrupt]
     acceptances: Mapping[int, Accepted | StateCorrupt]
     extents: tuple[Box, ...] = ()
-
-    @property
-    def cursor(self) -> Cursor:
-        """The cursor as it is saved; one at the beginning for a pipeline that never ran.
-
-        Raises:
-            CursorLost: there is none, although the pipeline has run before.
-        """
-        if self.saved_cursor is not None:
-            return self.saved_cursor
-        name, table = self.pipeline.name, self.pipeline.sink.table
-        later = [r for r in self.listing.ranges if r.seq > 1]
-        if later or (not self.listing.ranges and self.history.was_loaded_by(name)):
-            remains = f"a saved range of batch {later[-1].seq}" if later else f"rows of it in {table}"
-            raise CursorLost(
-                f"pipeline {name} has no cursor ({cursor_key(name)}), but there is {remains}: "
-                "it has run before, and must not start again from the beginning",
-                fix=f"Run `tidegate ledger rebuild {name}` to restore the cursor from the table's own history",
-                key=cursor_key(name),
-            )
-        return Cursor(name)
 
     @property
     def receipts(self) -> list[Receipt]:
@@ -109,14 +89,17 @@ def read_evidence(
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()
     history = sink.history(pipeline.sink.table)
-    cursor = ledger.cursor() if listing.has_cursor else None
-    seq = Evidence(pipeline, listing, history, cursor, {}, {}).cursor.seq  # a cursor that is lost needs no saved range
+    if listing.has_cursor:
+        cursor = ledger.cursor()
+    else:
+        _check_never_ran(pipeline, listing, history)
+        cursor = Cursor(pipeline.name)
     own = None if run_id is None else listing.of_run(run_id)
-    near = [r for r in listing.ranges if r.seq >= seq or r == own or (oldest and r == listing.ranges[0])]
+    near = [r for r in listing.ranges if r.seq >= cursor.seq or r == own or (oldest and r == listing.ranges[0])]
     keys = {r.key for r in near}
     extents: list[Box] = []
-    if cursor is not None and is_doubted(cursor, history):
-        keys.update(listing.committed(seq))
+    if is_doubted(cursor, history):
+        keys.update(listing.committed(cursor.seq))
         extents = sink.extents(pipeline.sink.table, by_batch=pipeline.identity == "batch") if history.commits else []
     return Evidence(
         pipeline,
@@ -124,12 +107,27 @@ def read_evidence(
         history,
         cursor,
         _kept(sorted(keys), ledger.saved_range),
-        _kept((n for n in listing.accepted if n > seq), ledger.accepted_for),
+        _kept((n for n in listing.accepted if n > cursor.seq), ledger.accepted_for),
         tuple(extents),
     )
 
 
-K = TypeVar("K")
+def _check_never_ran(pipeline: Pipeline, listing: Listing, history: TableHistory) -> None:
+    """A pipeline without a cursor begins only where nothing is left of a batch.
+
+    Raises:
+        CursorLost: it has run before.
+    """
+    name, table = pipeline.name, pipeline.sink.table
+    later = [r for r in listing.ranges if r.seq > 1]
+    if later or (not listing.ranges and history.was_loaded_by(name)):
+        remains = f"a saved range of batch {later[-1].seq}" if later else f"rows of it in {table}"
+        raise CursorLost(
+            f"pipeline {name} has no cursor ({cursor_key(name)}), but there is {remains}: "
+            "it has run before, and must not start again from the beginning",
+            fix=f"Run `tidegate ledger rebuild {name}` to restore the cursor from the table's own history",
+            key=cursor_key(name),
+        )
 
 
 def _kept(keys: Iterable[K], read: Callable[[K], T]) -> dict[K, T | StateCorrupt]:

@@ -85,7 +85,7 @@ def plan_batch(
         save: whether to write.
 
     Raises:
-        StateError, TableLost: as `tidegate.core.schedule.trust.believe`; the schedule cannot be read.
+        StateError, TableLost: as `read_evidence` and `believe`.
         SinkUnavailable: the table cannot be read.
         KafkaError: the brokers do not answer.
         OffsetsOutOfRange: cursor and log do not fit.

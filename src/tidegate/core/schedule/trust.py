@@ -17,7 +17,7 @@ from tidegate.core.audit.rebuild import rebuild, saved_of
 from tidegate.core.audit.table import Missing, find_missing
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import CommitConflict, OffsetsExpired, RangeForgotten, StateCorrupt, some
-from tidegate.core.load.receipt import Receipt, task_properties
+from tidegate.core.load.receipt import Receipt, covering, task_properties
 from tidegate.core.offsets.algebra import common, merged
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.offsets.watermarks import Watermarks, check_same_topics, deleted_of
@@ -75,9 +75,8 @@ def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Be
         ran_at_ms: when the run was created (epoch ms), if it was cleared since; None for one that runs for the first time.
 
     Raises:
-        StateError: what is saved contradicts itself or the table (`CursorLost` where the cursor must be rebuilt,
-            `CommitConflict` where the pending range does not start at it, `RangeForgotten` where nothing is known any more of
-            what a cleared run has loaded).
+        StateError: what is saved contradicts itself or the table (`CommitConflict` where the pending range does not start at
+            the cursor, `RangeForgotten` where nothing is known any more of what a cleared run has loaded).
         TableLost: the table does not hold what the cursor has committed.
     """
     pipeline, saved_cursor = evidence.pipeline, evidence.cursor
@@ -214,7 +213,6 @@ def caught_up(evidence: Evidence) -> Cursor:
     woke up late. The commits are done again, as far as the table holds them. Any other cursor is returned as it is.
 
     Raises:
-        CursorLost: there is no cursor, although the pipeline has run before.
         StateCorrupt: the table does not hold the batches, so nobody knows how far the schedule is; or the cursor was never
             there.
     """
@@ -339,5 +337,4 @@ def has_landed(evidence: Evidence, saved: SavedRange) -> bool:
 
 def landed(pipeline: Pipeline, saved: SavedRange, receipts: Sequence[Receipt]) -> Receipt | None:
     """The newest of the receipts that covers all of the saved range."""
-    task = task_properties(pipeline.name, saved.seq)
-    return next((r for r in reversed(receipts) if r.load.task == task and r.covers(saved.to_load)), None)
+    return next(covering(receipts, task_properties(pipeline.name, saved.seq), saved.to_load), None)
