@@ -495,9 +495,9 @@ def test_a_topic_created_again_under_a_replay_is_told(world: World) -> None:
     planned = world.replay(batches="1")
     world.load(planned, 0)
     world.brokers.ids = {"t": "new"}
-    with pytest.raises(TopicRecreated, match="since this replay was planned"):
+    with pytest.raises(TopicRecreated, match="since this replay was planned: its id is"):
         world.replay(batches="1")
-    with pytest.raises(TopicRecreated, match="since this replay was planned"):
+    with pytest.raises(TopicRecreated, match="since this replay was planned: its id is"):
         world.verify(planned)
 
 

@@ -193,25 +193,12 @@ def verified(pipeline: Pipeline, key: str, patience: Patience, log: Any) -> tupl
         lambda: verify_replay(saved, sink=ports["sink"], brokers=ports["brokers"], level=pipeline.source.isolation_level)
     )
     log.info("all %d chunks of replay %s are in %s: %s", verdict.chunks, saved.replay, saved.table, verdict)
-    event = Replayed(
-        pipeline=saved.pipeline,
-        run_id=saved.run_id,
-        replay=saved.replay,
-        chunks=verdict.chunks,
-        offsets=verdict.offsets,
-        rows=verdict.rows,
-        transform=verdict.transform,
-    )
-    return (
-        saved,
-        event,
-        {
-            "replay": saved.replay,
-            "chunks": verdict.chunks,
-            "offsets": verdict.offsets,
-            "rows": verdict.rows,
-            "transform": verdict.transform,
-            "expired_offsets": total_count(verdict.expired),
-            "expired": [str(r) for r in verdict.expired[:SHOWN]],
-        },
-    )
+    loaded: dict[str, Any] = {
+        "replay": saved.replay,
+        "chunks": verdict.chunks,
+        "offsets": verdict.offsets,
+        "rows": verdict.rows,
+        "transform": verdict.transform,
+    }
+    expired = {"expired_offsets": total_count(verdict.expired), "expired": [str(r) for r in verdict.expired[:SHOWN]]}
+    return saved, Replayed(pipeline=saved.pipeline, run_id=saved.run_id, **loaded), {**loaded, **expired}

@@ -15,7 +15,8 @@ from tidegate.core.ports import Brokers, SinkReader
 from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.schedule.trust import KEEP_ROWS
 
-PLANNED = "this replay was planned" """When its topics had the ids that are compared with those of now; for the error."""
+PLANNED = "this replay was planned"
+"""For the error: since when a topic has another id."""
 
 
 def landed_chunks(saved: SavedReplay, receipts: Iterable[Receipt]) -> dict[int, Receipt]:
