@@ -69,6 +69,21 @@ def test_a_dag_is_plan_then_load_then_commit_and_one_run_at_a_time(dags: Path) -
     assert "max_records: 100000" in (dag.doc_md or "")
 
 
+def test_a_pipeline_that_catches_up_has_a_task_for_it_after_the_commit(dags: Path) -> None:
+    """A @continuous schedule starts the next run by itself."""
+    file = dags / "pipelines" / "flights.yaml"
+    text = f"{file.read_text()}catch_up: true\n"
+    file.write_text(text)
+    dag = parse(dags)[0].dags["flights"]
+    assert [t.task_id for t in dag.topological_sort()] == ["plan", "load", "commit", "catch_up"]
+    assert dag.get_task("catch_up").upstream_task_ids == {"commit"}
+    assert "| catch_up |" in (dag.doc_md or "")
+    file.write_text(f"{text}schedule: '@continuous'\n")
+    dag = parse(dags)[0].dags["flights"]
+    assert not dag.has_task("catch_up")
+    assert "| catch_up |" not in (dag.doc_md or "")
+
+
 def test_a_timeout_is_the_runs_and_not_the_replays(dags: Path) -> None:
     """A replay takes as long as it takes."""
     file = dags / "pipelines" / "flights.yaml"

@@ -45,15 +45,12 @@ def test_a_batch_took_the_time_since_its_run_started() -> None:
     assert timing() == BatchTiming(7, 10, run_ms=4000, load_ms=2500, scheduling_delay_ms=2000, ended_at_ms=STARTED_MS + 4000)
 
 
-def test_a_run_that_was_cleared_has_no_delay() -> None:
-    """It waited for a person."""
-    cleared = timing(clear_number=1)
-    assert cleared is not None
-    assert cleared.scheduling_delay_ms == 0
-
-
 def test_nothing_is_said_of_a_load_that_is_not_the_work_of_this_run() -> None:
-    """It landed in an earlier try, or long before the run was started again to commit it; or the start is not known."""
+    """It landed in an earlier try, or long before the run was started again to commit it; or the start is not known.
+
+    A run that was cleared waited for a person.
+    """
+    assert timing(clear_number=1) is None
     assert timing(replace(LOADED, landed_before=True)) is None
     assert timing(start_date=STARTED + timedelta(hours=1)) is None
     assert timing(start_date=None) is None

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.loads import P0, receipt
 from tidegate.cli import app, ledger, schedule, verify
-from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.config.pipeline import Backpressure, Pipeline, Sink, Source
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
@@ -83,6 +83,24 @@ def test_a_plan_is_one_row_for_each_partition(remote: FakeRemote) -> None:
     assert "batch 2 of p is saved by run run2, and would be adopted: 10 offsets" in run("plan", "p").stdout
     remote.log.latest[P0] = 10
     remote.store.values = {key: value for key, value in remote.store.values.items() if "run2" not in key}
+    assert run("plan", "p").stdout.startswith("nothing to read: ")
+
+
+def test_a_plan_names_the_bound_of_its_rate_policy_and_what_waits_beyond(
+    remote: FakeRemote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its terms; a plan without a policy, or that leaves nothing behind, says nothing of them."""
+    assert "backpressure" not in run("plan", "p").stdout
+    assert "beyond" not in run("plan", "p").stdout
+    bounded = replace(PIPELINE, backpressure=Backpressure("target", initial_records=5))
+    monkeypatch.setattr(schedule, "the_pipeline", lambda *_: bounded)
+    shown = run("plan", "p").stdout
+    assert "backpressure: target allows 5 records; it limits this batch" in shown
+    assert "15 records wait beyond this batch" in shown
+    saved = json.loads(run("plan", "p", "--json").stdout)
+    assert saved["rate"] == {"policy": "target", "records": 5, "terms": {}, "reset": None, "limiting": True}
+    assert saved["remaining"] == 15
+    remote.log.latest[P0] = 10
     assert run("plan", "p").stdout.startswith("nothing to read: ")
 
 

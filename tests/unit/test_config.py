@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from datetime import date, datetime, timedelta, timezone
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Source, pool_command
-from tidegate.core.config.schedules import is_schedule
+from tidegate.core.config.schedules import is_schedule, shortest_gap_s
 from tidegate.core.config.schema import json_schema
 from tidegate.core.config.times import StartOffsets, StartTime
 from tidegate.core.config.values import FUNCTION
@@ -93,7 +94,7 @@ def test_a_fault_names_file_setting_expectation_and_value() -> None:
         ({"limits": {"max_delay_s": 5}}, "limits.max_delay_s: requires limits.min_records"),
         ({"split": {"min_partitions": 0}}, "positive integer"),
         ({"limits": {"max_record": 5}}, "did you mean max_records"),
-        ({"zzz": 1}, "zzz: not a setting, expected one of description, group"),
+        ({"zzz": 1}, "zzz: not a setting, expected one of backpressure, catch_up, description, group"),
         ({"limits": {"max_records": True}}, "positive integer"),
         ({"limits": {"max_records": 0}}, "positive integer"),
         ({"sink": {"table": "orders"}}, "catalog.namespace.table"),
@@ -121,6 +122,14 @@ def test_a_fault_names_file_setting_expectation_and_value() -> None:
         ({"sink": {"table": "lake.a.b", "slots": 2**31}}, "below 2^31"),
         ({"sink": {"table": f"lake.a.{'b' * 250}"}}, "at most 247 characters"),
         ({"transform": f"m:{'f' * 250}"}, "at most 250 characters"),
+        ({"limits": {"interval_s": 0}}, "limits.interval_s: expected a number of seconds above 0"),
+        ({"catch_up": "yes"}, "catch_up: expected true or false"),
+        ({"backpressure": {"policy": "vegas"}}, 'backpressure.policy: expected "static" or "pid"'),
+        ({"backpressure": {"policy": "target", "utilization": 0}}, "a number above 0 and at most 1"),
+        ({"backpressure": {"policy": "target", "utilization": 1.5}}, "a number above 0 and at most 1"),
+        ({"backpressure": {"policy": "target", "min_rate": 5}}, "backpressure: policy target has no setting min_rate"),
+        ({"backpressure": {"initial_records": 5}}, "backpressure: policy static has no setting initial_records"),
+        ({"backpressure": {"policy": "pid", "integral": -1}}, "backpressure.integral: expected a number from 0"),
     ],
 )
 def test_every_setting_refuses_what_it_cannot_take(change: dict[str, Any], words: str) -> None:
@@ -152,6 +161,32 @@ def test_what_python_holds_and_airflow_or_kafka_do_not_is_refused(change: dict[s
     """One file's value must never stop the others in a column, a protocol or a timedelta."""
     with pytest.raises(ConfigError, match="expected"):
         parse({**MINIMAL, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"backpressure": {"policy": "pid", "initial_rate": 1, "min_rate": 2}}, "initial_rate 1 is below min_rate 2"),
+        (
+            {"backpressure": {"policy": "target", "initial_records": 500}, "limits": {"max_records": 400}},
+            "backpressure: its first bound of 500 records is above limits.max_records 400",
+        ),
+        (
+            {"backpressure": {"max_records": 401}, "limits": {"max_records": 400}},
+            "its first bound of 401 records is above limits.max_records 400",
+        ),
+        (
+            {"backpressure": {"policy": "pid", "initial_rate": 10}, "limits": {"max_records": 400}, "schedule": "*/5 * * * *"},
+            "its first bound of 3000 records is above limits.max_records 400",
+        ),
+    ],
+)
+def test_limits_that_contradict_each_other_are_refused(change: dict[str, Any], words: str) -> None:
+    """What nobody stated contradicts nothing: a default bound is cut by `max_records`."""
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        parse({**MINIMAL, **change})
+    stated = {name: value for name, value in change["backpressure"].items() if name == "policy"}
+    assert parse({**MINIMAL, **change, "backpressure": stated}).backpressure.settings["policy"]
 
 
 def test_any_value_is_shown_in_short() -> None:
@@ -238,6 +273,29 @@ def test_whatever_schedule_is_accepted_has_a_next_run(schedule: str) -> None:
     """The grammar here is a part of croniter's."""
     if is_schedule(schedule):
         assert croniter(schedule, datetime(2026, 1, 1)).get_next(datetime)  # noqa: DTZ001 - any time
+
+
+@pytest.mark.parametrize(
+    ("schedule", "gap_s"),
+    [
+        (None, 60), ("@continuous", 60), ("@hourly", 3600), ("@daily", 86400), ("@weekly", 86400), ("* * * * *", 60),
+        ("*/5 * * * *", 300), ("0 * * * *", 3600), ("50,55 * * * *", 300), ("59,0 * * * *", 60), ("0 6 * * *", 86400),
+        ("0 6,8 * * *", 7200), ("30 23,0 * * *", 3600), ("55,5 23,0 * * *", 600), ("0 0 1 1 *", 86400),
+    ],
+)  # fmt: skip
+def test_the_interval_of_a_pipeline_is_the_shortest_time_between_its_runs(schedule: str | None, gap_s: int) -> None:
+    """At most a day; a minute where the schedule has no fixed times; and what the file states goes before."""
+    assert parse({**MINIMAL, "schedule": schedule}).interval_s == gap_s
+    assert parse({**MINIMAL, "schedule": schedule, "limits": {"interval_s": 7}}).interval_s == 7
+
+
+@given(st.lists(FIELDS, min_size=2, max_size=2).map(lambda fields: f"{' '.join(fields)} * * *"))
+def test_no_two_runs_are_closer_than_the_shortest_gap(schedule: str) -> None:
+    """And two of a day are as close, as croniter reads the schedule."""
+    if is_schedule(schedule):
+        runs = croniter(schedule, datetime(2026, 1, 1))  # noqa: DTZ001 - any time
+        gaps = [later - earlier for earlier, later in pairwise(runs.get_next(float) for _ in range(24 * 60 + 2))]
+        assert shortest_gap_s(schedule) == min(gaps)
 
 
 @pytest.mark.parametrize(

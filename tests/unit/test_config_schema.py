@@ -35,6 +35,7 @@ FILES: list[dict[str, Any]] = [
     MINIMAL,
     {**MINIMAL, "source": {"pattern": "orders_.*"}, "limits": {"min_records": 10}},
     {**MINIMAL, "source": {"assign": {"orders": [0]}}},
+    *({**MINIMAL, "backpressure": {"policy": name}} for name in ("static", "pid", "fixed_point", "target")),
 ]
 ANYTHING: list[Any] = [
     None,

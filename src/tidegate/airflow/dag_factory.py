@@ -18,6 +18,7 @@ from airflow.sdk import DAG, Param
 
 from tidegate.airflow import failures, pools
 from tidegate.airflow.operators import (
+    CatchUpOperator,
     CommitOperator,
     LoadChunkOperator,
     LoadOperator,
@@ -104,7 +105,14 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
         load = LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=spark_jobs, pool=pipeline.pool)
         commit = CommitOperator(task_id="commit", pipeline=pipeline)
         plan >> load >> commit
+        if catches_up(pipeline):
+            commit >> CatchUpOperator(task_id="catch_up", pipeline=pipeline)
     return dag
+
+
+def catches_up(pipeline: Pipeline) -> bool:
+    """Whether a run starts the next one; a @continuous schedule does so by itself."""
+    return pipeline.catch_up and pipeline.schedule != "@continuous"
 
 
 def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG:
@@ -184,6 +192,9 @@ def _params(pipeline: Pipeline) -> dict[str, Param]:
     }
 
 
+CATCH_UP_DOCS = "| catch_up | starts the next run, if records waited beyond this run's range | does nothing |\n"
+
+
 def _docs(pipeline: Pipeline, source: str) -> str:
     return f"""\
 ### {pipeline.name}
@@ -197,7 +208,7 @@ Reads `{pipeline.source}`, and replaces in `{pipeline.sink.table}` the rows that
 | plan | saves this run's offset range as a Variable, before any work | finds the saved range again |
 | load | one bounded Spark job replaces the rows of that range | replaces the same rows again |
 | commit | moves the cursor, if the receipt covers the range | does nothing, if the cursor has moved |
-
+{CATCH_UP_DOCS if catches_up(pipeline) else ""}
 A run that fails leaves its range; the next run takes it up. Variables: `tidegate.{pipeline.name}.*`.
 
 ```yaml

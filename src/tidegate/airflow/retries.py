@@ -22,13 +22,19 @@ class Patient(BaseOperator):
 
     pipeline: Pipeline
     _stopped = False
+    _waited = False
 
     def patience(self) -> Patience:
         """For one try."""
         self._stopped = False
         return Patience(self.pipeline.wait_s, self.log.warning, sleep=self._sleep)
 
+    def disturbed(self, context: Context) -> bool:
+        """Whether this task has waited for a server, or failed before: its time says nothing of the batch."""
+        return self._waited or context["ti"].try_number > 1
+
     def _sleep(self, seconds: float) -> None:
+        self._waited = True
         # in naps: Python goes on with a sleep after the handler of a signal has returned
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:

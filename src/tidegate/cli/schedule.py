@@ -58,6 +58,10 @@ def _print_plan(view: PlanView) -> None:
         positions = (f"{p.range.from_offset}", f"{p.range.until_offset}", f"{p.range.count:,}")
         table.add_row(str(p.range.topic_partition), *positions, p.from_reason, p.until_reason)
     print_table(table)
+    if view.rate is not None:
+        out.print(f"backpressure: {view.rate}", markup=False)
+    if view.remaining:
+        out.print(f"{view.remaining:,} records wait beyond this batch")
     if view.retired:
         out.print(f"retired: {', '.join(map(str, view.retired))}", markup=False)
 

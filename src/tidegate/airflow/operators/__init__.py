@@ -1,4 +1,4 @@
-"""The tasks of a pipeline's DAGs: plan, load and commit of a batch; plan, load of each chunk and verify of a replay.
+"""The tasks of a pipeline's DAGs: plan, load, commit and catch_up of a batch; plan, load of each chunk and verify of a replay.
 
 Operators are thin: they read Airflow's context, call the core through its ports, log, and hand on. `plan`, `commit` and
 `verify` import neither Spark nor pandas. What a plan saves travels between the tasks as its Variable's key; the load's answer
@@ -10,12 +10,14 @@ its commit checks the cursor, so it can be late without harm.
 
 from __future__ import annotations
 
+from tidegate.airflow.operators.catch_up import CatchUpOperator
 from tidegate.airflow.operators.commit import CommitOperator
 from tidegate.airflow.operators.load import LoadOperator, SparkLoad
 from tidegate.airflow.operators.plan import PlanOperator
 from tidegate.airflow.operators.replay import LoadChunkOperator, PlanReplayOperator, VerifyReplayOperator
 
 __all__ = [
+    "CatchUpOperator",
     "CommitOperator",
     "LoadChunkOperator",
     "LoadOperator",

@@ -62,7 +62,8 @@ class CommitOperator(Patient):
         if answer:
             planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
             result = self.patience().through(lambda: whole(answer, planned, self._receipt_at))
-            timing = timing_of(planned, result, context)
+            disturbed = plan.get("disturbed") or answer.get("disturbed") or self.disturbed(context)
+            timing = None if disturbed else timing_of(planned, result, context)
         saved, cursor, moved = commit_batch(
             self.pipeline,
             plan["key"],
@@ -102,19 +103,20 @@ class CommitOperator(Patient):
 
 
 def timing_of(saved: SavedRange, result: LoadResult, context: Context) -> BatchTiming | None:
-    """What the batch takes that is committed now; None where its load was not the work of this run since it started."""
+    """What the batch takes that is committed now; None where its load was not the work of this run since it started.
+
+    A run that somebody has cleared waited for a person, and parts of it may not have run again: it shows nothing.
+    """
     run = context["dag_run"]
-    if run.start_date is None or result.landed_before:
+    if run.start_date is None or run.clear_number or result.landed_before:
         return None
     started_ms = int(run.start_date.timestamp() * 1000)
     if result.receipt.committed_at_ms + CLOCKS_APART_MS < started_ms:
         return None
-    # a run that was cleared waited for a person, which says nothing of how fast batches are
-    due = run.start_date if run.clear_number else run.run_after
     return BatchTiming.between(
         total_count(saved.to_load),
-        saved.limits.get("max_records"),
-        due_ms=int(due.timestamp() * 1000),
+        saved.rate.records if saved.rate else saved.limits.get("max_records"),
+        due_ms=int(run.run_after.timestamp() * 1000),
         started_ms=started_ms,
         ended_ms=now_ms(),
         load_s=sum(result.seconds.values()),

@@ -210,4 +210,4 @@ class LoadOperator(SparkLoad):
             others=saved.others,
             create=plan.get("create", True),
         )
-        return self.run_job(job, context)
+        return {**self.run_job(job, context), "disturbed": self.disturbed(context)}

@@ -63,6 +63,8 @@ class PlanOperator(Patient):
             "create": planned.create,
             "records": total_count(saved.ranges),
             "partitions": len(saved.ranges),
+            "remaining": saved.remaining,
+            "disturbed": self.disturbed(context),
         }
 
     def _plan(self, context: Context) -> Planned | PlannedReplay | Skip:
@@ -86,6 +88,8 @@ class PlanOperator(Patient):
             "adopted": f"adopted from run {saved.adopted_from}, which did not commit it; this run's own limits are not applied",
         }[planned.origin]
         lines = [f"batch {saved.seq} of {saved.pipeline}, {total_count(saved.ranges)} offsets: {how}"]
+        if saved.rate is not None:
+            lines.append(f"backpressure: {saved.rate}")
         reasons = {d.topic_partition: d for d in saved.decisions}
         for r in saved.ranges:
             why = reasons[r.topic_partition]

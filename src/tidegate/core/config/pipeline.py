@@ -10,18 +10,25 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from tidegate.core.config import values
 from tidegate.core.config.model import ExactlyOne, Relation, Requires, section, setting
 from tidegate.core.config.names import REPLAY_DAG
+from tidegate.core.config.rate_settings import BoundWithinLimits, SettingsOfPolicy
 from tidegate.core.config.rules import FLAG, choice
+from tidegate.core.config.schedules import shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, FitsSink, SinkKind
 from tidegate.core.config.times import Start
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.splitting import check_limits
+from tidegate.core.rates.control import RateControl
+
+USUAL_INTERVAL_S = 60.0
+"""Seconds between two runs of a pipeline whose schedule has no fixed times."""
 
 OnDeleted = Literal["stop", "retire"]
+PolicyName = Literal["static", "pid", "fixed_point", "target"]
 Identity = Literal["origin", "batch"]
 RowsPerRecord = Literal["one", "any"]
 
@@ -108,14 +115,57 @@ class Limits:
         "Records of each partition that a batch may take in any case, even beyond `max_rate_per_partition`.",
         1,
     )
-    interval_s: float = setting(
-        values.SECONDS, "Seconds by which a rate is multiplied: the expected time between two runs.", 60
+    interval_s: float | None = setting(
+        values.INTERVAL,
+        "Seconds between two runs: a rate is multiplied by it, and with `backpressure` a run fits into it. "
+        "The default is the shortest time between two runs of `schedule`, at most a day, or 60 where it has no fixed times.",
+        None,
     )
     max_bytes: int | None = setting(
         values.POSITIVE, "Most bytes of a batch, estimated from the mean record size of the last batch.", None
     )
 
     RELATIONS: ClassVar[tuple[Relation, ...]] = (Requires({"max_delay_s": "min_records"}),)
+
+
+@dataclass(frozen=True)
+class Backpressure:
+    """Which policy decides how many records a batch may hold, and its settings."""
+
+    policy: PolicyName = setting(
+        choice(PolicyName),
+        "How the bound of a batch is found. static: it is max_records. pid: by Spark's PIDRateEstimator. "
+        "fixed_point: what the speed of the last batch loads in the target time. "
+        "target: the same, with the overhead of a run estimated as well.",
+        "static",
+    )
+    max_records: int | None = setting(values.RECORDS, "static: the bound. Without it, there is none.", None)
+    initial_rate: float | None = setting(
+        values.RATE, "pid: records per second of the first batch. The default is 1000, or `min_rate` if that is higher.", None
+    )
+    min_rate: float | None = setting(
+        values.RATE,
+        "pid: the least records per second that it may decide. The default is 100, or `initial_rate` if that is lower.",
+        None,
+    )
+    proportional: float | None = setting(values.GAIN, "pid: gain of the last error. The default is 1.", None)
+    integral: float | None = setting(values.GAIN, "pid: gain of the scheduling delay. The default is 0.2.", None)
+    derivative: float | None = setting(values.GAIN, "pid: gain of the error's change. The default is 0.", None)
+    utilization: float | None = setting(
+        values.SHARE, "fixed_point and target: share of the interval that a full run takes. The default is 0.9.", None
+    )
+    initial_records: int | None = setting(
+        values.RECORDS,
+        "fixed_point and target: the first bound. The default is 1000 records for each second of the interval.",
+        None,
+    )
+
+    RELATIONS: ClassVar[tuple[Relation, ...]] = (SettingsOfPolicy(),)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The policy and what is set of its settings, as `make_rate_policy` takes them."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -206,7 +256,13 @@ class Pipeline:
         values.SCHEDULE, "When runs start. Without it, runs start only when they are triggered.", None
     )
     tags: tuple[str, ...] = setting(values.TAGS, "Tags of the DAG in the Airflow UI, in addition to `tidegate`.", ())
+    catch_up: bool = setting(
+        FLAG,
+        "Starts the next run as soon as a run has ended that left records behind, until no more wait than one batch takes.",
+        False,
+    )
     limits: Limits = section(Limits, "How many records a batch takes, and when a run is skipped.")
+    backpressure: Backpressure = section(Backpressure, "Which policy decides how many records a batch may hold.")
     split: Split = section(Split, "How a batch is cut into Spark tasks.")
     group: str | None = setting(
         values.GROUP,
@@ -234,7 +290,25 @@ class Pipeline:
         values.POSITIVE, "Saved ranges that are kept as Variables. Older ones remain in the table's snapshots.", 1000
     )
 
-    RELATIONS: ClassVar[tuple[Relation, ...]] = (FitsSink(),)
+    RELATIONS: ClassVar[tuple[Relation, ...]] = (FitsSink(), BoundWithinLimits())
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two runs."""
+        if self.limits.interval_s is not None:
+            return self.limits.interval_s
+        gap = None if self.schedule is None else shortest_gap_s(self.schedule)
+        return USUAL_INTERVAL_S if gap is None else gap
+
+    @property
+    def rate_control(self) -> RateControl | None:
+        """What bounds a batch by earlier ones; None where nothing does.
+
+        Raises:
+            ConfigError: its settings contradict each other; a pipeline that was parsed does not raise it.
+        """
+        settings = self.backpressure.settings
+        return None if settings == {"policy": "static"} else RateControl(settings, self.interval_s)
 
     @property
     def replay_dag(self) -> str:

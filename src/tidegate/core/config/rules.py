@@ -118,6 +118,12 @@ def number(expected: str, least: float, most: float) -> Rule:
     return rule(expected, schema, lambda value: is_finite_between(value, least, most))
 
 
+def number_above(expected: str, least: float, most: float) -> Rule:
+    """A finite number above `least`, and at most `most`."""
+    schema = {"type": "number", "exclusiveMinimum": least, "maximum": most}
+    return rule(expected, schema, lambda value: is_finite_between(value, least, most) and value > least)
+
+
 def choice(words: Any) -> Rule:
     """One of the words of a `Literal`."""
     allowed = get_args(words)

@@ -17,8 +17,10 @@ Pure: the standard library only.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 PRESETS = ("@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+DAY_S = 24 * 3600
 
 _MONTHS = {
     name: n for n, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1)
@@ -47,6 +49,17 @@ def is_schedule(text: str) -> bool:
     if weekday in _ANY:
         return _has_day(day, months)
     return _numbers(weekday, 0, 7, _DAYS) is not None and _has_day(day, set(_MONTHS.values()))
+
+
+def shortest_gap_s(text: str) -> int | None:
+    """Seconds of the shortest time between two runs of a schedule, at most a day; None for one without fixed times."""
+    if text in PRESETS:
+        return {"@continuous": None, "@hourly": 3600}.get(text, DAY_S)
+    minute, hour, *_ = text.lower().split()
+    minutes, hours = sorted(_numbers(minute, 0, 59) or {0}), sorted(_numbers(hour, 0, 23) or {0})
+    hours_apart = min([later - earlier for earlier, later in pairwise(hours)] + [24 - hours[-1] + hours[0]])
+    across = (hours_apart - 1) * 60 + 60 - minutes[-1] + minutes[0]
+    return 60 * min([later - earlier for earlier, later in pairwise(minutes)] + [across])
 
 
 def _is_nth(field: str, months: set[int]) -> bool:

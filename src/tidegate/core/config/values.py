@@ -22,21 +22,29 @@ from tidegate.core.config.names import (
     TRANSFORM,
 )
 from tidegate.core.config.patterns import ends_soon
-from tidegate.core.config.rules import is_text, list_of, mapping_of, matching, number, rule, text, whole
+from tidegate.core.config.rules import is_text, list_of, mapping_of, matching, number, number_above, rule, text, whole
 from tidegate.core.config.schedules import PRESETS, is_schedule
 from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.config.times import MOST_INT32, start_of
+from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS
 
 LONGEST_TEXT = 1000
 """Characters of a description or a pattern, which Airflow stores with the DAG."""
 MOST_RETRIES = 1000
 MOST_SECONDS = 366 * 24 * 3600
+MOST_GAIN = 1000
 
 POSITIVE = whole("a positive integer", 1)
+RECORDS = whole("a whole number of records from 1 to 2^63 - 1", 1, MOST_RECORDS)
 SLOTS = whole("a positive integer below 2^31", 1, MOST_INT32)
 RETRIES = whole(f"an integer from 0 to {MOST_RETRIES}", 0, MOST_RETRIES)
 SECONDS = number(f"a number of seconds from 0 to {MOST_SECONDS} (366 days)", 0, MOST_SECONDS)
+INTERVAL = number_above(f"a number of seconds above 0 and at most {MOST_SECONDS} (366 days)", 0, MOST_SECONDS)
 TIMEOUT = whole(f"a positive integer of at most {MOST_SECONDS} seconds (366 days)", 1, MOST_SECONDS)
+
+SHARE = number_above("a number above 0 and at most 1", 0, 1)
+RATE = number_above(f"a number of records/s above 0 and at most {MOST_RATE:.0e}", 0, MOST_RATE)
+GAIN = number(f"a number from 0 to {MOST_GAIN}", 0, MOST_GAIN)
 
 DESCRIPTION = text(f"a text of at most {LONGEST_TEXT} characters", LONGEST_TEXT)
 GROUP = text(f"the name of a consumer group of at most {LONGEST_GROUP} characters", LONGEST_GROUP, 1)

@@ -36,7 +36,7 @@ def make_rate_policy(settings: Mapping[str, Any], *, interval_s: float) -> RateP
     if not isinstance(name, str) or name not in POLICIES:
         raise ConfigError(f"policy: expected one of {policies}, got {name!r}", fix=f"Set policy to one of {policies}")
     policy = POLICIES[name]
-    known = [f.name for f in fields(policy) if f.name != "interval_s"]
+    known = settings_of(name)
     unknown = [str(setting) for setting in settings if setting not in ("policy", *known)]
     if unknown:
         raise ConfigError(
@@ -44,3 +44,8 @@ def make_rate_policy(settings: Mapping[str, Any], *, interval_s: float) -> RateP
         )
     made: RatePolicy = policy(interval_s=interval_s, **{setting: settings[setting] for setting in known if setting in settings})
     return made
+
+
+def settings_of(policy: str) -> list[str]:
+    """The names of a policy's settings."""
+    return [f.name for f in fields(POLICIES[policy]) if f.name != "interval_s"]

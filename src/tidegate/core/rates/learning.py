@@ -45,6 +45,24 @@ class LearningPolicy(ABC):
             **self._nothing_learned(),
         }
 
+    def reads(self, state: Mapping[str, Any]) -> bool:
+        """As the port."""
+        start = self.start()
+        try:
+            return (
+                state["policy"] == self.name
+                and is_whole(state["bound"], 1, self._most())
+                and all(state[time] is None or is_whole(state[time], 0, LATEST_MS) for time in ("ended_at_ms", "ahead_ms"))
+                and all(key in state for key in start)
+                and self._plausible(state)
+            )
+        except (LookupError, TypeError):
+            return False
+
+    def terms(self, state: Mapping[str, Any]) -> dict[str, float]:  # noqa: ARG002 - for policies that learn more than a bound
+        """As the port."""
+        return {}
+
     def bound(self, state: Mapping[str, Any]) -> int | None:
         """As the port; never None."""
         return int(self._believed(state)["bound"])
@@ -92,16 +110,7 @@ class LearningPolicy(ABC):
     def _believed(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The state as a dict of its own, or the start where it is not one that this policy made."""
         start = self.start()
-        try:
-            believed = (
-                state["policy"] == self.name
-                and is_whole(state["bound"], 1, self._most())
-                and all(state[time] is None or is_whole(state[time], 0, LATEST_MS) for time in ("ended_at_ms", "ahead_ms"))
-                and self._plausible(state)
-            )
-        except (LookupError, TypeError):
-            believed = False
-        return {key: state[key] for key in start} if believed else start
+        return {key: state[key] for key in start} if self.reads(state) else start
 
     def _order(self, known: Mapping[str, Any], ended_at_ms: int) -> dict[str, Any] | None:
         """The times to remember after a batch that ended then; None where it is no later than one that counted already.

@@ -54,6 +54,12 @@ class PidPolicy(LearningPolicy):
                 setting="initial_rate",
             )
 
+    def terms(self, state: Mapping[str, Any]) -> dict[str, float]:
+        """As the port: the estimator's rate and error."""
+        known = self._believed(state)
+        learned = not known["first_run"]
+        return {"rate (records/s)": known["latest_rate"], "error (records/s)": known["latest_error"]} if learned else {}
+
     def _first_bound(self) -> int:
         rate = max(INITIAL_RATE, self._min_rate()) if self.initial_rate is None else self.initial_rate
         return whole_records(rate * self.interval_s)

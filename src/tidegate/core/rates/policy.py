@@ -19,6 +19,14 @@ class RatePolicy(Protocol):
         """The state before the first batch."""
         ...
 
+    def reads(self, state: Mapping[str, Any]) -> bool:
+        """Whether the state is one that this policy has made, so that it does not count as `start()`."""
+        ...
+
+    def terms(self, state: Mapping[str, Any]) -> dict[str, float]:
+        """What the bound is computed from, by name and unit, for people; empty where nothing is learned."""
+        ...
+
     def bound(self, state: Mapping[str, Any]) -> int | None:
         """The most records of the next batch, at least 1; None: no bound."""
         ...

@@ -34,6 +34,14 @@ class StaticPolicy:
         """As the port."""
         return {"policy": "static"}
 
+    def reads(self, state: Mapping[str, Any]) -> bool:
+        """As the port."""
+        return dict(state) == self.start()
+
+    def terms(self, state: Mapping[str, Any]) -> dict[str, float]:  # noqa: ARG002 - the port has it
+        """As the port: none."""
+        return {}
+
     def bound(self, state: Mapping[str, Any]) -> int | None:  # noqa: ARG002 - the port has it
         """As the port."""
         return self.max_records

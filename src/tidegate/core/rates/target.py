@@ -33,6 +33,11 @@ class TargetPolicy(AimingPolicy):
         known = self._believed(state)
         return None if known["cost_b"] is None else Cost(**{name: known[key] for name, key in _COST.items()})
 
+    def terms(self, state: Mapping[str, Any]) -> dict[str, float]:
+        """As the port: overhead and cost of a record."""
+        cost = self.cost(state)
+        return {} if cost is None else {"a (s)": cost.a, "b (s/record)": cost.b}
+
     def _nothing_learned(self) -> dict[str, Any]:
         return dict.fromkeys(_COST.values())
 

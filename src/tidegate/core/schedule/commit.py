@@ -23,7 +23,7 @@ from tidegate.core.offsets.algebra import merged, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, from_offsets, until_offsets
 from tidegate.core.offsets.watermarks import other_topics
 from tidegate.core.rates import BatchTiming
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import MOST_TIMINGS, Cursor
 from tidegate.core.state.saved_range import SavedRange
 
 
@@ -79,6 +79,7 @@ class AdvanceCursor:
     former: Mapping[TopicPartition, int] = field(default_factory=dict)
     present: tuple[OffsetRange, ...] = ()
     timing: BatchTiming | None = None
+    remaining: int = 0
 
     def happened_in(self, cursor: Cursor) -> bool:
         """Whether the cursor has this update behind it."""
@@ -130,6 +131,7 @@ def commit_of(
             _former(saved),
             saved.present,
             timing,
+            saved.remaining,
         ),
     )
 
@@ -178,8 +180,13 @@ def _not_passed(former: Mapping[TopicPartition, int], offsets: Mapping[TopicPart
     return {tp: until for tp, until in former.items() if offsets.get(tp, 0) < until}
 
 
-def apply(cursor: Cursor, commit: Commit) -> Cursor:
+def apply(cursor: Cursor, commit: Commit, *, rate_state: Mapping[str, Any] | None = None) -> Cursor:
     """The cursor after the commit; the very same object when the commit has happened already.
+
+    Args:
+        cursor: before the commit.
+        commit: what is required, and what changes.
+        rate_state: what the rate policy knows after the batch; None leaves it as it is.
 
     Raises:
         CommitConflict: the requirement does not hold and the update has not happened.
@@ -202,6 +209,9 @@ def apply(cursor: Cursor, commit: Commit) -> Cursor:
             absent=without([*(r for r in cursor.absent if r.topic not in anew), *update.absent], update.present),
             former=_not_passed({**cursor.former, **update.former}, offsets),
             timing=update.timing,
+            timings=(*cursor.timings, *([] if update.timing is None else [update.timing]))[-MOST_TIMINGS:],
+            remaining=update.remaining,
+            rate_state=cursor.rate_state if rate_state is None else rate_state,
         )
     if commit.update.happened_in(cursor):
         return cursor

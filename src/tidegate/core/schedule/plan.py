@@ -6,7 +6,7 @@ has a `Decision` that names what set its two bounds, so that a saved range expla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -48,6 +48,8 @@ class RangePolicy:
         start_reason: where resolved offsets came from.
         on_deleted: what to do when a partition of the cursor is gone: stop, or retire it from the cursor.
         until: exclusive ends that a trigger asked for; partitions it does not name are not read.
+        bound: of the batch, by a rate policy; shared by lag (`share_limit`) before the other limits, and never below
+            `min_rate_per_partition` of a partition.
         max_rate_per_partition: records/s, times the interval. min_rate_per_partition: records of a batch; beats the maximum.
         max_bytes: of the batch, by `record_bytes`, the mean size observed; before one is known, a batch probes.
         max_records: of the batch, shared by lag (`share_limit`).
@@ -61,6 +63,7 @@ class RangePolicy:
     start_reason: Literal["timestamp", "offsets"] = "offsets"
     on_deleted: Literal["stop", "retire"] = "stop"
     until: Mapping[TopicPartition, int] | None = None
+    bound: int | None = None
     max_rate_per_partition: int | None = None
     min_rate_per_partition: int = 1
     max_bytes: int | None = None
@@ -77,7 +80,7 @@ class RangePolicy:
             raise ConfigError(f'a start is "earliest", "latest" or offsets, not {self.start!r}')
         if self.on_deleted not in ("stop", "retire"):
             raise ConfigError(f'on_deleted is "stop" or "retire", not {self.on_deleted!r}')
-        for name in ("max_rate_per_partition", "max_bytes", "max_records", "min_records"):
+        for name in ("bound", "max_rate_per_partition", "max_bytes", "max_records", "min_records"):
             value = getattr(self, name)
             if value is not None and not is_whole(value, 1):
                 raise RequestError(f"{name}: expected a positive integer, got {value!r}")
@@ -95,7 +98,8 @@ class Plan:
     """The ranges of one batch, sorted, with a decision for each; or a skip, and then nothing else.
 
     A range may be empty where it moves or fixes a partition's position. `jumped` are the positions of the cursor that a range
-    does not start at (accepted loss, recreated topics); `retired` are partitions that leave the cursor.
+    does not start at (accepted loss, recreated topics); `retired` are partitions that leave the cursor. `remaining` counts the
+    records that wait beyond the ranges.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -103,6 +107,7 @@ class Plan:
     skip: Skip | None = None
     jumped: Mapping[TopicPartition, int] = field(default_factory=dict)
     retired: tuple[TopicPartition, ...] = ()
+    remaining: int = 0
 
     @property
     def count(self) -> int:
@@ -145,7 +150,8 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
     if not ranges and not retired:
         end = "the end of the log" if policy.until is None else "the `until` asked for"
         return Plan((), (), Skip(f"nothing new: the cursor is at {end}"))
-    return Plan(tuple(ranges), tuple(decisions), jumped=jumped, retired=retired)
+    remaining = waiting - total_count(ranges)
+    return Plan(tuple(ranges), tuple(decisions), jumped=jumped, retired=retired, remaining=remaining)
 
 
 def _recreated(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy) -> frozenset[str]:
@@ -283,29 +289,38 @@ def _ends(
         for tp in starts:
             ends[tp], reasons[tp] = policy.until.get(tp, starts[tp]), "until"
 
-    def cap(most: Mapping[TopicPartition, int], reason: UntilReason) -> None:
-        for tp, count in most.items():
+    for reason, most_of in _limits(policy, interval_s):
+        for tp, count in most_of({tp: ends[tp] - starts[tp] for tp in starts}).items():
             if starts[tp] + count < ends[tp]:
                 ends[tp], reasons[tp] = starts[tp] + count, reason
-
-    def lags() -> dict[TopicPartition, int]:
-        return {tp: ends[tp] - starts[tp] for tp in starts}
-
-    if policy.max_rate_per_partition is not None:
-        most = max_messages_per_partition(
-            lags(),
-            rate=None,
-            max_rate_per_partition=policy.max_rate_per_partition,
-            min_rate_per_partition=policy.min_rate_per_partition,
-            interval_s=interval_s,
-        )
-        cap(most or {}, "max_rate_per_partition")
-    if policy.max_bytes is not None:
-        records = PROBE_RECORDS if not policy.record_bytes else max(1, int(policy.max_bytes / policy.record_bytes))
-        cap(share_limit(lags(), records), "max_bytes")
-    if policy.max_records is not None:
-        cap(share_limit(lags(), policy.max_records), "max_records")
     return ends, reasons
+
+
+Counts = Mapping[TopicPartition, int]
+
+
+def _limits(policy: RangePolicy, interval_s: float) -> Iterator[tuple[UntilReason, Callable[[Counts], Counts]]]:
+    """The limits in force, in their order: each makes of the records that are still to be read the most of each partition."""
+    bound, most_bytes, most_records = policy.bound, policy.max_bytes, policy.max_records
+    if bound is not None:
+        yield (
+            "backpressure",
+            lambda lags: {tp: max(share, policy.min_rate_per_partition) for tp, share in share_limit(lags, bound).items()},
+        )
+    if policy.max_rate_per_partition is not None:
+        rates = {
+            "max_rate_per_partition": policy.max_rate_per_partition,
+            "min_rate_per_partition": policy.min_rate_per_partition,
+        }
+        yield (
+            "max_rate_per_partition",
+            lambda lags: max_messages_per_partition(lags, rate=None, interval_s=interval_s, **rates) or {},
+        )
+    if most_bytes is not None:
+        records = PROBE_RECORDS if not policy.record_bytes else max(1, int(most_bytes / policy.record_bytes))
+        yield "max_bytes", lambda lags: share_limit(lags, records)
+    if most_records is not None:
+        yield "max_records", lambda lags: share_limit(lags, most_records)
 
 
 def _check_offsets(

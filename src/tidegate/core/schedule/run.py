@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.load.receipt import Receipt
@@ -35,6 +35,7 @@ from tidegate.core.state.saved_range import SavedRange
 class Request:
     """What a trigger asks of one run, beside the pipeline's own limits.
 
+    `max_records` takes the place of the pipeline's own, and of what its rate policy allows.
     `ran_at_ms` is when the run was created (epoch ms), if somebody has cleared it since; None for one that has not run before.
     """
 
@@ -131,9 +132,12 @@ def _new_range(
     now_ms: int,
 ) -> SavedRange | Skip:
     limits, cursor, accepted, watermarks = pipeline.limits, belief.cursor, belief.accepted, log.watermarks
+    control = pipeline.rate_control
+    rate = None if control is None else control.bound(cursor.rate_state)
     policy = RangePolicy(
         on_deleted=pipeline.source.on_deleted,
         until=request.until,
+        bound=None if rate is None or request.max_records is not None else rate.records,
         max_rate_per_partition=limits.max_rate_per_partition,
         min_rate_per_partition=limits.min_rate_per_partition,
         max_bytes=limits.max_bytes,
@@ -145,7 +149,7 @@ def _new_range(
         left_out=_left_out(pipeline.source, cursor),
         **log.start,
     )
-    plan = plan_next(cursor, watermarks, policy, interval_s=limits.interval_s, now_ms=now_ms)
+    plan = plan_next(cursor, watermarks, policy, interval_s=pipeline.interval_s, now_ms=now_ms)
     if plan.skip is not None:
         return plan.skip
     planned_topics = {r.topic for r in plan.ranges}
@@ -167,6 +171,8 @@ def _new_range(
         generation=cursor.generation,
         others=Positions(others, {t: i for t, i in cursor.topic_ids.items() if t in other_topics}),
         absent=accepted.absent if accepted else (),
+        rate=rate and replace(rate, limiting=any(d.until_reason == "backpressure" for d in plan.decisions)),
+        remaining=0 if request.max_records is not None or request.until is not None else plan.remaining,
     )
 
 
@@ -192,6 +198,16 @@ def _left_out(source: Source, cursor: Cursor) -> frozenset[TopicPartition]:
             return tp.topic in topics
 
     return frozenset(tp for tp in cursor.offsets if not is_named(tp))
+
+
+def _rate_state(pipeline: Pipeline, cursor: Cursor, saved: SavedRange, timing: BatchTiming | None) -> Mapping[str, Any]:
+    """What the pipeline's rate policy knows once the batch is committed."""
+    control = pipeline.rate_control
+    if control is None:
+        return {}
+    if timing is None:
+        return cursor.rate_state
+    return control.observed(cursor.rate_state, timing, catching_up=pipeline.catch_up and saved.remaining > 0)
 
 
 def commit_batch(
@@ -223,7 +239,8 @@ def commit_batch(
     cursor = ledger.cursor() if listing.has_cursor else Cursor(pipeline.name)
     accepted = ledger.accepted(listing, saved.seq)
     absent = accepted.absent if accepted else ()
-    after = apply(cursor, commit_of(saved, receipt, record_bytes=record_bytes, absent=absent, timing=timing))
+    commit = commit_of(saved, receipt, record_bytes=record_bytes, absent=absent, timing=timing)
+    after = apply(cursor, commit, rate_state=_rate_state(pipeline, cursor, saved, timing))
     if after is cursor:
         return saved, cursor, False
     if accepted and accepted.creates and receipt is None:  # the table is still to be created

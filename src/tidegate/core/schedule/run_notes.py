@@ -55,9 +55,11 @@ def next_run(task: str, plan: Mapping[str, Any] | None, *, is_replay: bool) -> s
     batch = f"batch {plan.get('seq')}"
     if plan.get("redo"):
         return f"The cursor is past {batch} already, and the next run goes on after it. Clear the failed task to load it again."
-    if task == "commit":
-        return f"The cursor did not move. The next run finds what is loaded of {batch}, and commits it."
-    return f"The cursor did not move. The next run retries {batch} (same offsets)."
+    did_not_move = "The cursor did not move. The next run"
+    return {
+        "commit": f"{did_not_move} finds what is loaded of {batch}, and commits it.",
+        "catch_up": f"The cursor is past {batch}. The next run goes on after it, when it is due.",
+    }.get(task, f"{did_not_move} retries {batch} (same offsets).")
 
 
 def note(plan: str | None, failed: str | None) -> str | None:

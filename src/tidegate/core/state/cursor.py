@@ -28,6 +28,14 @@ from tidegate.core.state.fields import (
 
 REPAIR = "Run `tidegate ledger rebuild {pipeline}` to restore the cursor from the table's own history"
 TIMING = optional(form(BatchTiming.to_json, BatchTiming.from_json))
+TIMINGS = form(
+    lambda timings: [list(timing.to_json().values()) for timing in timings],
+    lambda rows: tuple(t for row in rows if (t := BatchTiming.from_row(row)) is not None) if isinstance(rows, list) else (),
+)
+COUNT = form(int, lambda value: value if is_whole(value) else 0)
+"""A number that no batch depends on."""
+MOST_TIMINGS = 100
+"""So many batches show what a batch costs, in about 5 kB of a cursor."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,8 @@ class Cursor:
     it took. They are None where that is not known: the batch had nothing to load, or a retry found that its load had landed.
     `absent` are committed ranges whose rows the table may lack, as an operator accepted. `former` is, for each partition of a
     topic that was deleted and created again, the next offset of the former topic: the table may hold rows of it below.
+    `rate_state` is what the rate policy has learned (`tidegate.core.rates.control`), `timings` are those of the last batches
+    that are known, at most `MOST_TIMINGS`, oldest first. `remaining` counts the records that the last batch left behind.
     """
 
     pipeline: str
@@ -81,6 +91,8 @@ class Cursor:
     former: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS | LATER)
     previous: Mapping[str, Any] | None = field(default=None, metadata=optional(MAPPING) | LATER)
     timing: BatchTiming | None = field(default=None, metadata=TIMING | LATER)
+    timings: tuple[BatchTiming, ...] = field(default=(), metadata=TIMINGS | LATER)
+    remaining: int = field(default=0, metadata=COUNT | LATER)
 
     def __post_init__(self) -> None:
         if not is_whole(self.seq):

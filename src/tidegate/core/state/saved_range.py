@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.rates.control import RateBound
 from tidegate.core.state.codec import Shape
 from tidegate.core.state.cursor import POSITIONS, Positions
 from tidegate.core.state.fields import (
@@ -19,12 +20,13 @@ from tidegate.core.state.fields import (
     fields_to_json,
     form,
     named,
+    optional,
 )
 
 FromReason = Literal[
     "cursor", "earliest", "latest", "timestamp", "offsets", "new partition", "accepted loss", "recreated", "rebuilt"
 ]
-UntilReason = Literal["log end", "until", "max_rate_per_partition", "max_bytes", "max_records", "rebuilt"]
+UntilReason = Literal["log end", "until", "backpressure", "max_rate_per_partition", "max_bytes", "max_records", "rebuilt"]
 
 
 @dataclass(frozen=True, order=True)
@@ -71,7 +73,9 @@ class SavedRange:
     `limits` are the limits in force when it was planned; `jumped` and `retired` as in `Plan`; `adopted_from` is the run whose
     uncommitted range this run took over; `generation` is the cursor's. `others` are the cursor's positions of the partitions
     that the batch does not read, so that its receipt has the whole cursor. `absent` is what an operator accepted to be
-    missing in the table when it was planned, `present` what of the cursor's absent ranges the table held then.
+    missing in the table when it was planned, `present` what of the cursor's absent ranges the table held then. `rate` is what
+    the rate policy allowed, None where none did. `remaining` counts the records that waited when it was planned and that the
+    pipeline's limits leave to later batches.
     """
 
     pipeline: str
@@ -89,6 +93,8 @@ class SavedRange:
     others: Positions | None = field(default=None, metadata=POSITIONS | LATER)
     absent: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION | LATER)
     present: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION | LATER)
+    rate: RateBound | None = field(default=None, metadata=optional(form(RateBound.to_json, RateBound.from_json)) | LATER)
+    remaining: int = field(default=0, metadata=LATER)
 
     @property
     def skipped(self) -> tuple[OffsetRange, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.ports import Brokers, SinkReader, StateStore
+from tidegate.core.rates.control import RateBound
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, plan_batch
 
@@ -63,6 +64,16 @@ class PlanView:
     def offsets(self) -> int:
         """How many offsets the batch reads."""
         return total_count(partition.range for partition in self.partitions)
+
+    @property
+    def rate(self) -> RateBound | None:
+        """What the rate policy allows; None where none bounds the batch."""
+        return None if isinstance(self.plan, Skip) else self.plan.saved.rate
+
+    @property
+    def remaining(self) -> int:
+        """Records that wait beyond this batch, which the pipeline's limits leave to later ones."""
+        return 0 if isinstance(self.plan, Skip) else self.plan.saved.remaining
 
     @property
     def retired(self) -> tuple[TopicPartition, ...]:

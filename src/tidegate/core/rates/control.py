@@ -1,0 +1,129 @@
+"""A pipeline's rate policy together with the state of it that the pipeline's cursor holds.
+
+The saved value names the settings that the state was learned under. Under other settings the policy starts anew, and the bound
+says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from tidegate.core.counts import is_whole
+from tidegate.core.rates.aiming import AimingPolicy
+from tidegate.core.rates.choice import make_rate_policy
+from tidegate.core.rates.policy import RatePolicy
+from tidegate.core.rates.timing import BatchTiming
+
+
+@dataclass(frozen=True, slots=True)
+class RateBound:
+    """The most records that a rate policy allows a batch, and why.
+
+    Args:
+        policy: the policy's name.
+        records: the bound, at least 1.
+        terms: what the policy computed it from, by name (`RatePolicy.terms`).
+        reset: why the policy started anew with this batch; None where it did not.
+        limiting: whether the bound is what ended the batch: more records waited.
+    """
+
+    policy: str
+    records: int
+    terms: Mapping[str, float]
+    reset: str | None = None
+    limiting: bool = False
+
+    def __str__(self) -> str:
+        """One line for people."""
+        terms = "".join(f", {name} {value:.4g}" for name, value in self.terms.items())
+        effect = "it limits this batch" if self.limiting else "this batch is smaller"
+        anew = "" if self.reset is None else f"; started anew: {self.reset}"
+        return f"{self.policy} allows {self.records:,} records{terms}; {effect}{anew}"
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> RateBound:
+        """The inverse of `to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: the value has another shape.
+        """
+        read = RateBound(**{f.name: value[f.name] for f in fields(RateBound)})
+        if not is_whole(read.records, 1):
+            raise ValueError(f"a bound is a whole number from 1, not {read.records!r}")
+        return read
+
+
+@dataclass(frozen=True)
+class RateControl:
+    """A policy by its settings.
+
+    Args:
+        settings: as `make_rate_policy` takes them.
+        interval_s: seconds between runs.
+
+    Raises:
+        ConfigError: as `make_rate_policy`.
+    """
+
+    settings: Mapping[str, Any]
+    interval_s: float
+
+    def __post_init__(self) -> None:
+        self._policy()
+
+    def bound(self, saved: Mapping[str, Any]) -> RateBound | None:
+        """The bound of the next batch; None where the policy has none.
+
+        Args:
+            saved: the cursor's `rate_state`; empty before the first batch.
+        """
+        policy = self._policy()
+        state, reset = self._state(policy, saved)
+        records = policy.bound(state)
+        return None if records is None else RateBound(self.settings["policy"], records, policy.terms(state), reset)
+
+    def observed(self, saved: Mapping[str, Any], timing: BatchTiming, *, catching_up: bool = False) -> dict[str, Any]:
+        """The cursor's `rate_state` after a batch.
+
+        Args:
+            saved: the `rate_state` before it.
+            timing: what the batch took.
+            catching_up: the next run starts at once, so it may fill the whole interval: utilization is 1.
+        """
+        policy = self._policy()
+        state, _ = self._state(policy, saved)
+        if catching_up and isinstance(policy, AimingPolicy):
+            policy = replace(policy, utilization=1.0)
+        return {"settings": self._stated, "state": policy.observe(state, timing)}
+
+    def _policy(self) -> RatePolicy:
+        return make_rate_policy(self.settings, interval_s=self.interval_s)
+
+    @property
+    def _stated(self) -> dict[str, Any]:
+        return {**self.settings, "interval_s": self.interval_s}
+
+    def _state(self, policy: RatePolicy, saved: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+        """The state to go on from, and why it is a new one where something was saved."""
+        if not saved:
+            return policy.start(), None
+        state, before = saved.get("state"), saved.get("settings")
+        if not isinstance(before, Mapping) or not isinstance(state, Mapping):
+            return policy.start(), "the saved state cannot be read"
+        if before != self._stated:
+            return policy.start(), f"the settings changed ({_changes(before, self._stated)})"
+        if not policy.reads(state):
+            return policy.start(), "the saved state cannot be read"
+        return state, None
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Each setting that differs, with both values."""
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    return ", ".join(f"{name} from {before.get(name, 'its default')} to {now.get(name, 'its default')}" for name in names)

@@ -1,0 +1,280 @@
+"""Laws of a pipeline under a rate policy: its bound in a plan, and its state in the cursor."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.world import P0, World
+from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
+from tidegate.core.errors import ConfigError, StateCorrupt
+from tidegate.core.offsets.ranges import TopicPartition, total_count
+from tidegate.core.rates import BatchTiming
+from tidegate.core.rates.control import RateBound, RateControl
+from tidegate.core.schedule.plan import Skip
+from tidegate.core.schedule.run import Planned, Request
+from tidegate.core.state.cursor import MOST_TIMINGS, Cursor
+from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import SavedRange
+from tidegate.testing.fakes import FakeBrokers
+
+P1 = TopicPartition("t", 1)
+TARGET = Backpressure("target", initial_records=10)
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(interval_s=10), backpressure=TARGET)
+CONTROL = RateControl({"policy": "target", "initial_records": 10}, 10.0)
+
+
+def took(records: int, run_s: float, ended_ms: int, bound: int | None = None) -> BatchTiming:
+    return BatchTiming(records, bound or records, round(1000 * run_s), 0, 0, ended_ms)
+
+
+def limited(log_end: int = 1000, **changes: Any) -> World:
+    return World(pipeline=replace(PIPELINE, **changes), brokers=FakeBrokers({P0: log_end}))
+
+
+def run(world: World, run_id: str, run_s: float) -> Planned:
+    """A batch that took so long."""
+    planned = world.planned(run_id)
+    saved = planned.saved
+    assert saved.rate is not None
+    world.commit(planned, took(total_count(saved.to_load), run_s, world.now_ms, saved.rate.records))
+    return planned
+
+
+def test_the_first_batch_is_bounded_and_each_next_one_by_what_the_last_ones_took() -> None:
+    """The bound aims at 0.9 of the interval; bound and terms are in the saved range, what was learned in the cursor."""
+    world = limited()
+    first = run(world, "run1", run_s=3.0)
+    assert first.saved.rate == RateBound("target", 10, {}, limiting=True)
+    assert total_count(first.saved.ranges) == 10
+    assert first.saved.remaining == 990
+    assert first.saved.decisions[0].until_reason == "backpressure"
+    second = world.planned("run2").saved
+    assert second.rate is not None
+    assert second.rate.records == 30
+    assert second.rate.terms == {"a (s)": 0.0, "b (s/record)": pytest.approx(0.3)}
+    assert world.cursor.remaining == 990
+    assert world.cursor.timings == (took(10, 3.0, 1),)
+
+
+def test_the_state_is_saved_with_the_cursor_in_one_write() -> None:
+    """A commit that does not reach the store leaves the cursor and the state as they were."""
+    world = limited()
+    planned = world.planned("run1")
+    before = len(world.store.calls)
+    world.commit(planned, took(10, 3.0, 1))
+    assert [key for verb, key in world.store.calls[before:] if verb == "put"] == ["tidegate.p.cursor"]
+    assert world.cursor.rate_state["state"]["bound"] == 30
+
+
+def test_a_batch_whose_time_is_not_known_teaches_nothing() -> None:
+    """It was cleared, retried, or landed in an earlier try."""
+    world = limited()
+    run(world, "run1", run_s=3.0)
+    state = world.cursor.rate_state
+    world.run("run2")
+    assert world.cursor.rate_state == state
+    assert len(world.cursor.timings) == 1
+
+
+def test_a_small_batch_does_not_lower_the_bound_unless_it_takes_longer_than_the_interval() -> None:
+    """Quiet nights do not throttle mornings; a sink that is slow also for few records does."""
+    world = limited(log_end=10)
+    run(world, "run1", run_s=3.0)
+    world.brokers.latest[P0] = 12
+    quiet = run(world, "run2", run_s=2.0).saved
+    assert quiet.rate is not None
+    assert (quiet.rate.records, quiet.rate.limiting) == (30, False)
+    assert quiet.remaining == 0
+    assert world.cursor.rate_state["state"]["bound"] == 30
+    world.brokers.latest[P0] = 14
+    run(world, "run3", run_s=20.0)
+    assert world.cursor.rate_state["state"]["bound"] < 30
+
+
+def test_the_bound_is_shared_by_lag_capped_by_the_rate_and_raised_to_the_minimum() -> None:
+    """As Spark's direct stream does with the rate of its estimator."""
+    brokers = FakeBrokers({P0: 900, P1: 100})
+    limits = Limits(interval_s=10, max_rate_per_partition=5, min_rate_per_partition=20)
+    bounded = Backpressure("target", initial_records=100)
+    saved = World(pipeline=replace(PIPELINE, limits=limits, backpressure=bounded), brokers=brokers).planned("run1").saved
+    assert {r.partition: r.count for r in saved.ranges} == {0: 50, 1: 20}
+    assert [d.until_reason for d in saved.decisions] == ["max_rate_per_partition", "backpressure"]
+
+
+def test_max_records_of_the_pipeline_is_a_limit_beside_the_policy() -> None:
+    """A batch that it cuts is smaller than the policy's bound, and does not lower it."""
+    world = limited(limits=Limits(max_records=4, interval_s=10), backpressure=Backpressure("target"))
+    saved = run(world, "run1", run_s=3.0).saved
+    assert total_count(saved.ranges) == 4
+    assert saved.rate == RateBound("target", 10_000, {}, limiting=False)
+    assert world.cursor.rate_state["state"]["bound"] == 10_000
+
+
+def test_whoever_triggers_a_run_with_max_records_gets_them() -> None:
+    """The number takes the place of every other bound, and starts no run after it; the policy is not misled."""
+    world = limited()
+    planned = world.plan("run1", Request(max_records=500))
+    assert isinstance(planned, Planned)
+    assert total_count(planned.saved.ranges) == 500
+    assert planned.saved.remaining == 0
+    assert planned.saved.rate == RateBound("target", 10, {}, limiting=False)
+    few = world.plan("run1b", Request(max_records=1))
+    assert isinstance(few, Planned)
+    world.commit(few, took(500, 5.0, 1, bound=10))
+    assert world.cursor.rate_state["state"]["bound"] > 100
+
+
+def test_a_change_of_the_settings_starts_the_policy_anew_and_says_so() -> None:
+    """Its policy, one of its settings, or the interval; once a batch is observed, the reason is gone."""
+    world = limited()
+    run(world, "run1", run_s=3.0)
+    world.pipeline = replace(PIPELINE, backpressure=Backpressure("target", utilization=0.5, initial_records=10))
+    changed = run(world, "run2", run_s=3.0).saved.rate
+    assert changed is not None
+    assert changed.records == 10
+    reason = "the settings changed (utilization from its default to 0.5)"
+    assert changed.reset == reason
+    assert str(changed) == f"target allows 10 records; it limits this batch; started anew: {reason}"
+    later = world.planned("run3").saved.rate
+    assert later is not None
+    assert later.reset is None
+    world.pipeline = replace(world.pipeline, limits=Limits(interval_s=20))
+    other = CONTROL.bound({"settings": {"policy": "pid", "interval_s": 20.0}, "state": {}})
+    assert other is not None
+    assert other.reset is not None
+    assert other.reset.startswith("the settings changed (policy from pid to target, interval_s from 20.0 to 10.0")
+
+
+def test_a_pipeline_without_a_policy_forgets_what_one_has_learned() -> None:
+    """A policy that comes back weeks later does not go on from what was true then."""
+    world = limited()
+    run(world, "run1", run_s=3.0)
+    world.pipeline = replace(PIPELINE, backpressure=Backpressure())
+    saved = world.run("run2").saved
+    assert saved.rate is None
+    assert total_count(saved.ranges) == 990
+    assert world.cursor.rate_state == {}
+
+
+def test_an_adopted_range_keeps_the_bound_it_was_planned_with() -> None:
+    """It was saved before; the run that adopts it is observed as any other."""
+    world = limited()
+    world.planned("run1")
+    adopted = world.planned("run2")
+    assert adopted.origin == "adopted"
+    assert adopted.saved.rate == RateBound("target", 10, {}, limiting=True)
+
+
+def test_while_it_catches_up_a_run_may_fill_the_interval() -> None:
+    """The next run starts at once, so the headroom is spent; without more records behind, it is kept."""
+    for catch_up, bound in ((True, 33), (False, 30)):
+        world = limited(catch_up=catch_up)
+        run(world, "run1", run_s=3.0)
+        assert world.cursor.rate_state["state"]["bound"] == bound
+    done = limited(log_end=10, catch_up=True)
+    run(done, "run1", run_s=3.0)
+    assert done.cursor.rate_state["state"]["bound"] == 30
+    pid = RateControl({"policy": "pid"}, 10.0)
+    assert pid.observed({}, took(9, 3.0, 1), catching_up=True) == pid.observed({}, took(9, 3.0, 1))
+
+
+def test_the_static_policy_bounds_every_batch() -> None:
+    """As `limits.max_records`, but through the policy, so that policies can be compared."""
+    world = limited(backpressure=Backpressure("static", max_records=7))
+    for n in range(3):
+        planned = run(world, f"run{n}", run_s=3.0)
+        assert planned.saved.rate == RateBound("static", 7, {}, limiting=True)
+    assert world.cursor.rate_state["state"] == {"policy": "static"}
+    assert Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b")).rate_control is None
+
+
+def test_the_terms_of_pid_are_its_rate_and_error() -> None:
+    """From the first batch that it has measured."""
+    control = RateControl({"policy": "pid", "initial_rate": 100, "min_rate": 1}, 10.0)
+    first = control.bound({})
+    assert first == RateBound("pid", 1000, {})
+    state = control.observed({}, took(1000, 5.0, 10_000))
+    after = control.bound(control.observed(state, took(1000, 5.0, 20_000)))
+    assert after is not None
+    assert after.terms == {"rate (records/s)": 200.0, "error (records/s)": 0.0}
+    assert str(replace(after, limiting=False)) == (
+        "pid allows 2,000 records, rate (records/s) 200, error (records/s) 0; this batch is smaller"
+    )
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["settings", "state", "bound"]), inner),
+    ).filter(lambda value: isinstance(value, dict))
+)
+def test_no_saved_state_makes_a_batch_endless_empty_or_unbounded(saved: dict[str, Any]) -> None:
+    """It counts as none, and the reason says so."""
+    bound = CONTROL.bound(saved)
+    assert bound is not None
+    assert bound.records == 10
+    assert (bound.reset is None) == (not saved)
+    assert CONTROL.observed(saved, took(10, 3.0, 1))["state"]["bound"] == 30
+
+
+@pytest.mark.parametrize("poison", [-1, 0, 10**30, "7", None, float("inf")])
+def test_a_poisoned_bound_counts_as_none(poison: Any) -> None:
+    """Under the settings in force too."""
+    state = CONTROL.observed({}, took(10, 3.0, 1))
+    state["state"]["bound"] = poison
+    bound = CONTROL.bound(state)
+    assert bound is not None
+    assert (bound.records, bound.reset) == (10, "the saved state cannot be read")
+    static = RateControl({"policy": "static", "max_records": 3}, 10.0)
+    read = static.bound({"settings": {"policy": "static", "max_records": 3, "interval_s": 10.0}, "state": {"bound": poison}})
+    assert read == RateBound("static", 3, {}, reset="the saved state cannot be read")
+
+
+def test_a_cursor_keeps_a_bounded_number_of_timings_and_ignores_what_is_none() -> None:
+    """They are for people and for forecasts: no batch depends on them."""
+    world = limited(backpressure=Backpressure("static", max_records=1))
+    for n in range(MOST_TIMINGS + 5):
+        run(world, f"run{n}", run_s=3.0)
+    kept = world.cursor.timings
+    assert len(kept) == MOST_TIMINGS
+    assert kept[-1].ended_at_ms == world.now_ms
+    value = world.cursor.to_json()
+    assert Cursor.from_json(json.loads(json.dumps(value))).timings == kept
+    assert len(json.dumps(value["timings"])) < 6000
+    for poison in (None, "x", [None], [[1]], [[-1, 2, 3, 4, 5, 6]], {"a": 1}):
+        assert Cursor.from_json({**value, "timings": poison}).timings == ()
+    assert Cursor.from_json({**value, "remaining": "many"}).remaining == 0
+
+
+def test_a_saved_range_keeps_its_bound_and_one_that_is_not_is_refused_by_name() -> None:
+    """A range is written once and never edited."""
+    world = limited()
+    planned = world.planned("run1")
+    value = Ledger(world.store, "p").saved_range(planned.key).to_json()
+    assert SavedRange.from_json(value) == planned.saved
+    old = {name: item for name, item in value.items() if name not in ("rate", "remaining")}
+    assert (SavedRange.from_json(old).rate, SavedRange.from_json(old).remaining) == (None, 0)
+    for poison in ({"policy": "target"}, {**value["rate"], "records": 0}, {**value["rate"], "records": "x"}):
+        with pytest.raises(StateCorrupt):
+            SavedRange.from_json({**value, "rate": poison})
+
+
+def test_settings_that_no_policy_takes_are_refused_when_they_are_stated() -> None:
+    """Not when the first batch is planned."""
+    with pytest.raises(ConfigError, match="interval_s"):
+        RateControl({"policy": "target"}, 0.0)
+
+
+def test_a_run_that_finds_nothing_leaves_the_state_alone() -> None:
+    """An idle pipeline forgets nothing."""
+    world = limited(log_end=10)
+    run(world, "run1", run_s=3.0)
+    state = world.cursor.rate_state
+    assert isinstance(world.plan("run2"), Skip)
+    assert world.cursor.rate_state == state
