@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.core.audit.table import TableCommit
 from tidegate.core.errors import StateCorrupt
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.testing.contracts.brokers import BrokersContract

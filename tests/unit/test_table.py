@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tidegate.core.audit.table import CLOCKS_APART_MS, Missing, TableCommit, find_missing, loadable
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.errors import CursorLost, RangeForgotten, RequestError, TableLost
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.algebra import without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count

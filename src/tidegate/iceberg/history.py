@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.errors import SinkUnavailable
-from tidegate.core.load.cutting import Bounds, Box
+from tidegate.core.load.boxes import Bounds, Box
 from tidegate.core.load.receipt import OWNER, PREFIX, Receipt
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from tidegate.core.errors import SinkMisfit, TransformError
-from tidegate.core.load.cutting import Box, boxes_of
+from tidegate.core.load.boxes import Box, boxes_of
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark.origin import ORIGIN, check_origin_columns, guard_origin, inside, reaching

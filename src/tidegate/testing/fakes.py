@@ -10,7 +10,7 @@ from tidegate.core.config.patterns import topic_filter
 from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, StateUnavailable, TopicNotFound
 from tidegate.core.events import Committed, Replayed
 from tidegate.core.load.answer import answer_by_receipt
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import KEPT, Observed, Receipt
 from tidegate.core.offsets.isolation import IsolationLevel

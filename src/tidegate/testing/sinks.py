@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
 from tidegate.core.config.sinks import Replaces, SinkKind
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows, in_the_way
 from tidegate.core.load.receipt import LoadId, Receipt

@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from tidegate.core.errors import TableLost, some
-from tidegate.core.load.cutting import Box, boxes_of
+from tidegate.core.load.boxes import Box, boxes_of
 from tidegate.core.load.receipt import PREFIX, Receipt, batch_told_by
 from tidegate.core.offsets.algebra import common, merged, without
 from tidegate.core.offsets.ranges import OffsetRange, total_count

@@ -14,7 +14,7 @@ from typing import TypeVar
 from tidegate.core.audit.table import TableHistory, is_doubted
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import CursorLost, StateCorrupt
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.ports import SinkReader, StateStore
 from tidegate.core.state.accepted import Accepted

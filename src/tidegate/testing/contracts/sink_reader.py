@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pytest
 
 from tidegate.core.errors import SinkUnavailable, StateCorrupt
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.receipt import KEPT, LoadId
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.ports import SinkReader
