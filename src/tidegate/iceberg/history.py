@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.errors import SinkUnavailable
 from tidegate.core.load.boxes import Bounds, Box
+from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
 from tidegate.core.load.receipt import OWNER, PREFIX, Receipt
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.types import NestedField, PrimitiveType
-
-ORIGIN = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
-BATCH_COLUMN = "_batch"
 
 CHANGES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
 """What a commit that changes rows says of itself; making a table leaves a commit without any."""
@@ -64,7 +62,7 @@ class IcebergReader:
             SinkUnavailable: the catalog or the storage does not answer.
         """
         loaded = load_table(table)
-        columns = (BATCH_COLUMN,) if by_batch else ORIGIN
+        columns = (BATCH,) if by_batch else ORIGIN_COLUMNS
         if loaded is None or not {*columns} <= {*loaded.schema().column_names}:
             return []
         fields = [loaded.schema().find_field(name) for name in columns]

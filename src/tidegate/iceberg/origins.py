@@ -7,8 +7,9 @@ from array import array
 import pyarrow.compute as pc
 
 from tidegate.core.errors import SinkMisfit
+from tidegate.core.load.columns import BATCH, OFFSET, ORIGIN_COLUMNS, PARTITION, TOPIC
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.iceberg.history import BATCH_COLUMN, ORIGIN, load_table
+from tidegate.iceberg.history import load_table
 
 
 def read_origins(table: str) -> dict[TopicPartition, array[int]]:
@@ -22,18 +23,18 @@ def read_origins(table: str) -> dict[TopicPartition, array[int]]:
     here = load_table(table)
     if here is None:
         return by_partition
-    missing = [name for name in ORIGIN if name not in here.schema().column_names]
+    missing = [name for name in ORIGIN_COLUMNS if name not in here.schema().column_names]
     if missing:
         raise SinkMisfit(
             f"table {table} has no column {' and no '.join(missing)}: nobody can tell which record a row came from",
             fix="Somebody dropped or renamed it: undo that, or roll the table back to a snapshot from before",
             table=table,
         )
-    rows = here.scan(selected_fields=ORIGIN).to_arrow().drop_null()
-    for topic in pc.unique(rows["_kafka_topic"]).to_pylist():
-        of_topic = rows.filter(pc.equal(rows["_kafka_topic"], topic))
-        for partition in pc.unique(of_topic["_kafka_partition"]).to_pylist():
-            offsets = of_topic.filter(pc.equal(of_topic["_kafka_partition"], partition))["_kafka_offset"]
+    rows = here.scan(selected_fields=ORIGIN_COLUMNS).to_arrow().drop_null()
+    for topic in pc.unique(rows[TOPIC]).to_pylist():
+        of_topic = rows.filter(pc.equal(rows[TOPIC], topic))
+        for partition in pc.unique(of_topic[PARTITION]).to_pylist():
+            offsets = of_topic.filter(pc.equal(of_topic[PARTITION], partition))[OFFSET]
             by_partition[TopicPartition(topic, partition)] = array("q", offsets.to_numpy().astype("int64").tobytes())
     return by_partition
 
@@ -45,7 +46,7 @@ def rows_without_origin(table: str) -> int:
         SinkUnavailable: the catalog is not configured here, or does not answer.
     """
     here = load_table(table)
-    return 0 if here is None else here.scan(row_filter=" or ".join(f"{name} is null" for name in ORIGIN)).count()
+    return 0 if here is None else here.scan(row_filter=" or ".join(f"{name} is null" for name in ORIGIN_COLUMNS)).count()
 
 
 def read_batches(table: str) -> dict[int | None, int]:
@@ -58,11 +59,11 @@ def read_batches(table: str) -> dict[int | None, int]:
     here = load_table(table)
     if here is None:
         return {}
-    if BATCH_COLUMN not in here.schema().column_names:
+    if BATCH not in here.schema().column_names:
         raise SinkMisfit(
             f"the rows of table {table} are not known by their batch",
             fix="The pipeline says `identity: batch`: write to a new table, or say `identity: origin`",
             table=table,
         )
-    counted = pc.value_counts(here.scan(selected_fields=(BATCH_COLUMN,)).to_arrow()[BATCH_COLUMN])
+    counted = pc.value_counts(here.scan(selected_fields=(BATCH,)).to_arrow()[BATCH])
     return {each["values"]: each["counts"] for each in counted.to_pylist()}

@@ -16,12 +16,10 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from tidegate.core.errors import SinkMisfit, TransformError
 from tidegate.core.load.boxes import Box, boxes_of
+from tidegate.core.load.columns import BATCH
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark.origin import ORIGIN, check_origin_columns, guard_origin, inside, reaching
-
-BATCH = "_batch"
-"""The number of the batch that made a row (BIGINT), where the transform aggregates."""
 
 
 class Identity(Protocol):

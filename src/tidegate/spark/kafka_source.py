@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import RequestError
+from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
 from tidegate.core.offsets.ranges import OffsetRange, from_offsets, offsets_to_json, until_offsets
 
 DEFAULTS = {
@@ -81,7 +82,7 @@ def read_ranges(
         "value",
         "timestamp",
         "timestampType",
-        F.col("topic").alias("_kafka_topic"),
-        F.col("partition").alias("_kafka_partition"),
-        F.col("offset").alias("_kafka_offset"),
+        F.col("topic").alias(TOPIC),
+        F.col("partition").alias(PARTITION),
+        F.col("offset").alias(OFFSET),
     )
