@@ -134,7 +134,7 @@ def test_an_error_of_others_is_told_by_its_kind_alone(session: Session) -> None:
     run.task("plan", "failed", **left(RuntimeError("password=hunter2")))
     assert run.end() == (
         "Failed in plan: RuntimeError. See the task's log. "
-        "The cursor did not move. The next run plans again, or takes up the range that is saved."
+        "The cursor did not move. The next run adopts the saved range, or plans again."
     )
 
 

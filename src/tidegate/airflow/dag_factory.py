@@ -198,7 +198,7 @@ Reads `{pipeline.source}`, and replaces in `{pipeline.sink.table}` the rows that
 | load | one bounded Spark job replaces the rows of that range | replaces the same rows again |
 | commit | moves the cursor, if the receipt covers the range | does nothing, if the cursor has moved |
 
-A run that fails leaves its range; the next run takes it up. Variables: `tidegate.{pipeline.name}.*`.
+A run that fails leaves its saved range; the next run adopts it. Variables: `tidegate.{pipeline.name}.*`.
 
 ```yaml
 {source or yaml.safe_dump({"transform": pipeline.transform})}

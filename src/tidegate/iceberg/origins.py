@@ -1,4 +1,4 @@
-"""What a table's rows are known by, read through PyIceberg: which record each row came from, or which batch made it."""
+"""What identifies a table's rows, read through PyIceberg: the record that each row came from, or the batch that made it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def read_origins(table: str) -> dict[TopicPartition, array[int]]:
         SinkMisfit: the table lacks an origin column.
     """
     by_partition: dict[TopicPartition, array[int]] = {}
-    here = load_table(table)
-    if here is None:
+    loaded = load_table(table)
+    if loaded is None:
         return by_partition
-    missing = [name for name in ORIGIN_COLUMNS if name not in here.schema().column_names]
+    missing = [name for name in ORIGIN_COLUMNS if name not in loaded.schema().column_names]
     if missing:
         raise SinkMisfit(
             f"table {table} has no column {' and no '.join(missing)}: nobody can tell which record a row came from",
             fix="Somebody dropped or renamed it: undo that, or roll the table back to a snapshot from before",
             table=table,
         )
-    rows = here.scan(selected_fields=ORIGIN_COLUMNS).to_arrow().drop_null()
+    rows = loaded.scan(selected_fields=ORIGIN_COLUMNS).to_arrow().drop_null()
     for topic in pc.unique(rows[TOPIC]).to_pylist():
         of_topic = rows.filter(pc.equal(rows[TOPIC], topic))
         for partition in pc.unique(of_topic[PARTITION]).to_pylist():
@@ -40,13 +40,13 @@ def read_origins(table: str) -> dict[TopicPartition, array[int]]:
 
 
 def rows_without_origin(table: str) -> int:
-    """How many rows say of no record that they came from it: somebody else has written them.
+    """How many rows have no origin: another writer than Tidegate has added them.
 
     Raises:
         SinkUnavailable: the catalog is not configured here, or does not answer.
     """
-    here = load_table(table)
-    return 0 if here is None else here.scan(row_filter=" or ".join(f"{name} is null" for name in ORIGIN_COLUMNS)).count()
+    loaded = load_table(table)
+    return 0 if loaded is None else loaded.scan(row_filter=" or ".join(f"{name} is null" for name in ORIGIN_COLUMNS)).count()
 
 
 def read_batches(table: str) -> dict[int | None, int]:
@@ -56,14 +56,14 @@ def read_batches(table: str) -> dict[int | None, int]:
         SinkUnavailable: the catalog is not configured here, or does not answer.
         SinkMisfit: the table's rows are not known by their batch.
     """
-    here = load_table(table)
-    if here is None:
+    loaded = load_table(table)
+    if loaded is None:
         return {}
-    if BATCH not in here.schema().column_names:
+    if BATCH not in loaded.schema().column_names:
         raise SinkMisfit(
             f"the rows of table {table} are not known by their batch",
             fix="The pipeline says `identity: batch`: write to a new table, or say `identity: origin`",
             table=table,
         )
-    counted = pc.value_counts(here.scan(selected_fields=(BATCH,)).to_arrow()[BATCH])
+    counted = pc.value_counts(loaded.scan(selected_fields=(BATCH,)).to_arrow()[BATCH])
     return {each["values"]: each["counts"] for each in counted.to_pylist()}
