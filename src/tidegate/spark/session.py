@@ -123,15 +123,15 @@ def _connect_mode() -> Iterator[None]:
     before = os.environ.get(CONNECT_MODE)
     os.environ[CONNECT_MODE] = "1"
 
-    def is_wanted(_record: logging.LogRecord) -> bool:
+    def is_enabled(_record: logging.LogRecord) -> bool:
         return LOG_LEVEL in os.environ
 
     # pyspark disables this logger by default, but a later set-up of logging, such as Airflow's, enables it again.
-    logger.addFilter(is_wanted)
+    logger.addFilter(is_enabled)
     try:
         yield
     finally:
-        logger.removeFilter(is_wanted)
+        logger.removeFilter(is_enabled)
         if before is None:
             os.environ.pop(CONNECT_MODE, None)
         else:

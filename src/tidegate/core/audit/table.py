@@ -328,12 +328,12 @@ def loadable(
         whole: the batches, where rows are known by their batch: only whole ones can be loaded again.
     """
     other = other_topics(cursor.topic_ids, watermarks.topic_ids)
-    there = [
+    retained = [
         OffsetRange(tp.topic, tp.partition, first, watermarks.latest[tp])
         for tp, first in watermarks.earliest.items()
         if tp.topic not in other
     ]
-    loadable_ranges = common(missing.ranges, there)
+    loadable_ranges = common(missing.ranges, retained)
     plans = [plan for plan in whole if plan.to_load]
     if missing.by_batch:
         return merged(r for plan in plans for r in plan.to_load if not without(plan.to_load, loadable_ranges))
