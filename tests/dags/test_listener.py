@@ -139,7 +139,7 @@ def test_an_error_of_others_is_told_by_its_kind_alone(session: Session) -> None:
 
 
 def test_a_task_that_was_killed_is_told_from_its_state(session: Session) -> None:
-    """Nobody called its callback."""
+    """Its callback was not called."""
     run = schedule(session)
     run.task("plan", "success", return_value=PLAN)
     run.task("load", "failed")
