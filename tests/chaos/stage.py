@@ -214,7 +214,7 @@ class Stage:
         return Oracle(self.platform.bootstrap_servers, TOPIC, TABLES[pipeline])
 
     def receipts(self, pipeline: str) -> list[Receipt]:
-        """The commits of batches that the pipeline's table stands on and still tells, oldest first."""
+        """The receipts of batches that the table's history still holds, oldest first."""
         self.platform.use_catalog()
         return [r for r in IcebergReader().receipts(TABLES[pipeline], pipeline) if r.load.replay is None]
 

@@ -134,12 +134,12 @@ def test_an_error_of_others_is_told_by_its_kind_alone(session: Session) -> None:
     run.task("plan", "failed", **left(RuntimeError("password=hunter2")))
     assert run.end() == (
         "Failed in plan: RuntimeError. See the task's log. "
-        "The cursor did not move. The next run plans again, or takes up the range that is saved."
+        "The cursor did not move. The next run adopts the saved range, or plans again."
     )
 
 
 def test_a_task_that_was_killed_is_told_from_its_state(session: Session) -> None:
-    """Nobody called its callback."""
+    """Its callback was not called."""
     run = schedule(session)
     run.task("plan", "success", return_value=PLAN)
     run.task("load", "failed")

@@ -158,7 +158,7 @@ class TestDatabaseStore(StateStoreContract):
     def test_a_value_that_another_fernet_key_encrypted_cannot_be_read(
         self, store: DatabaseStore, prefix: str, use_fernet_key: Callable[[], None]
     ) -> None:
-        """It is listed, and neither missing nor empty."""
+        """It is listed, and counts neither as missing nor as empty."""
         use_fernet_key()
         store.put(f"{prefix}cursor", "v", "")
         assert store.get(f"{prefix}cursor") == "v"

@@ -1,4 +1,4 @@
-"""What goes wrong outside: each ends in one named error, the saved range stays, and the next run takes it up."""
+"""Failures of servers and of input: each ends in one named error, the saved range stays, and the next run adopts it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class CreatedTopics:
         return AdminBrokers(self.kafka).watermarks([where.topic], isolation_level=level).latest[where]
 
     def _wait(self, name: str, partitions: int) -> None:
-        """Until the broker that is asked has heard of it."""
+        """Wait until the broker under test knows the topic."""
 
         def known() -> int:
             topics = self.admin.list_topics(timeout=30).topics

@@ -126,7 +126,7 @@ def test_a_cursor_that_does_not_fit_the_log_is_named(kafka: dict[str, str], now_
 
 
 def test_no_partitions_have_no_lag(kafka: dict[str, str], now_ms: int) -> None:
-    """And their total is nothing, of an age nobody knows."""
+    """Their total is 0, and its age is unknown."""
     assert measure_lag(AdminBrokers(kafka), {}, now_ms=now_ms) == []
     assert total_lag([]) == TotalLag(0, 0, None, None)
     assert total_lag([]).to_json()["records_behind"] == 0

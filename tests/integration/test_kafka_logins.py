@@ -218,7 +218,7 @@ PASSWORDS = [
 
 @pytest.mark.parametrize(("login", "name"), PASSWORDS)
 def test_a_wrong_password_is_named_by_the_planner(guarded: Guarded, login: str, name: str) -> None:
-    """Told apart from a broker that is away; and it is not told."""
+    """The error is not that of a broker that is away, and does not contain the password."""
     with pytest.raises(KafkaAuthFailed, match="refuses the connection's credentials") as caught:
         guarded.planned(login, **{name: WRONG})
     assert WRONG not in str(caught.value)

@@ -155,7 +155,7 @@ def test_ranges_that_cut_through_transactions_meet_without_a_gap(
 
 
 def test_a_transactional_topic_is_not_contiguous(platform: Platform, load: Load, job: Job, transactional: str) -> None:
-    """Told as what it is, with both numbers, also by the retry that finds the commit; a stretch without gaps is fine."""
+    """The error has both counts, also in the retry that finds the commit. A range without gaps is loaded."""
     asked = job(transactional, 0, 15, contiguous=True)
     for _ in range(2):
         with pytest.raises(ReceiptMismatch, match=r"15 offsets.*8 records.*rows from 0 to 13"):

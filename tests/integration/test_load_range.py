@@ -114,7 +114,7 @@ def test_offsets_that_the_log_does_not_hold_are_named(platform: Platform, job: L
 
 
 def test_a_topic_that_is_not_there_is_named(platform: Platform, job: LoadJob) -> None:
-    """Told as such, in bounded time."""
+    """The error names it, and comes in bounded time."""
     started = time.monotonic()
     with pytest.raises(TopicNotFound):
         load(platform, replace(job, ranges=(OffsetRange("no-such-topic", 0, 0, 10),)))

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Protocol
 from pyspark.sql import SparkSession
 
 from tidegate.core.load.job import LoadJob
-from tidegate.core.load.receipt import OWNER, Receipt
+from tidegate.core.load.receipt import Receipt
+from tidegate.iceberg.summary import owners_in
 from tidegate.spark.sinks.port import SinkWriter
 from tidegate.spark.sinks.registry import sink_of
 from tidegate.testing.sinks import MemorySink, MemoryTable
@@ -69,8 +70,7 @@ class Iceberg:
         self.spark.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {receipt.snapshot})").collect()
 
     def owners(self, table: str) -> set[str]:
-        keys = {row["key"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
-        return {key.removeprefix(OWNER) for key in keys if key.startswith(OWNER)}
+        return owners_in(row["key"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {table}").collect())
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,12 @@ def call(status: str, details: str) -> str:
         ("INTERNAL", "it broke", SparkJobFailed, "the Spark job failed: it broke"),
         ("UNKNOWN", "", SparkJobFailed, "without a reason (gRPC status UNKNOWN)"),
         ("UNAVAILABLE", "Socket closed", SparkUnavailable, "does not answer, or died"),
-        ("UNKNOWN", "Application error processing RPC", SparkUnavailable, "the Spark server answers, and can no longer work"),
+        (
+            "UNKNOWN",
+            "Application error processing RPC",
+            SparkUnavailable,
+            "the Spark server answers, but cannot run jobs any more",
+        ),
         ("UNAUTHENTICATED", "Invalid authentication token", SparkAuthFailed, "refuses the credentials"),
     ],
 )

@@ -13,8 +13,7 @@ import tidegate.spark.sinks.iceberg.ownership
 from tests.spark.sinks_under_test import SinkUnderTest, ids
 from tidegate.core.errors import SinkMisfit
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import OWNER
-from tidegate.spark.sinks.iceberg.ownership import OWNED
+from tidegate.iceberg.summary import OWNED, OWNER
 from tidegate.spark.sinks.iceberg.table import IcebergTable
 
 Load = Callable[[LoadJob], LoadResult]

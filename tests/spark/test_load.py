@@ -158,7 +158,7 @@ def test_a_load_whose_counts_come_too_late_is_whole(
 
 
 def test_a_topic_that_is_said_to_be_contiguous_has_every_offset(spark: SparkSession, load: Load, job: Job, table: str) -> None:
-    """The log ends at 30: a range beyond it is short, and told with what was expected and seen. The retry is not fooled."""
+    """The log ends at 30: a range beyond it is short, and the error has both counts. The retry fails too."""
     assert load(replace(job(0, 10), contiguous=True)).observed.records == 10
     again = load(replace(job(0, 10), contiguous=True))
     assert again.landed_before

@@ -87,7 +87,7 @@ def test_a_driver_elsewhere_reads_the_copy_of_its_order_and_goes_on_without_an_a
     assert application(gone / "job.json", gone / "result.json") == 1
     said = capsys.readouterr().out
     assert "failed: StateCorrupt" in said
-    assert f"the answer cannot be written to {gone / 'result.json'} (FileNotFoundError)" in said
+    assert f"the result cannot be written to {gone / 'result.json'} (FileNotFoundError)" in said
 
 
 def test_a_driver_beside_a_task_of_another_user_reads_the_copy(

@@ -150,7 +150,7 @@ def test_loads_at_once_over_ranges_that_cross_leave_one_copy(sink: SinkUnderTest
 def test_a_transform_that_breaks_its_contract_commits_nothing(
     sink: SinkUnderTest, load: Load, job: Job, table: str, transform: str, told: str
 ) -> None:
-    """Lost or changed origins, exceptions and wrong answers are each told by name, and the table stays as it was."""
+    """Lost or changed origins, exceptions and wrong results are each named in the error, and the table stays as it was."""
     load(job(0, 5))
     commits = sink.commits(table)
     with pytest.raises(TransformError, match=told) as caught:

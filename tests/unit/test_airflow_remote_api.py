@@ -231,7 +231,7 @@ def test_a_log_reads_as_lines() -> None:
 
 
 def test_a_missing_dag_is_explained_by_the_import_errors() -> None:
-    """The usual reason stands in the message."""
+    """The message names the usual reason."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/importErrors"):

@@ -351,7 +351,7 @@ def test_any_run_id_makes_a_key_that_stores_and_logs_can_take(run_id: str) -> No
 
 
 def test_run_ids_that_look_alike_have_different_keys() -> None:
-    """Case, blanks and signs are told apart also where the store compares loosely."""
+    """Run ids that differ in case, blanks or signs have different keys, also in a store that compares keys loosely."""
     ids = ["manual__A", "manual__a", "manual a", "manual/a", "manual?a", "manual#a", "manual%a", "manual+a", "my_token_run", ""]
     assert len({run_key(i).lower() for i in ids}) == len(ids)
 

@@ -69,7 +69,7 @@ def test_words_that_mean_nothing_are_refused(
 
 
 class FakeApi:
-    """An Airflow whose one run of the replay ends as it is told to, after it was planned."""
+    """An Airflow whose one replay run, once planned, ends in the given state."""
 
     def __init__(self, state: str = "success") -> None:
         self.state, self.triggered, self.seen = state, list[dict[str, Any]](), list[str]()

@@ -62,7 +62,7 @@ def test_no_value_is_json(body: dict[str, object]) -> None:
 
 
 def test_people_can_read_a_value() -> None:
-    """What was written stands in it as it is, up to a length that somebody may read."""
+    """The value holds the written JSON as readable text, up to a maximum length."""
     assert GOOD.startswith('tidegate 2 {"body":{"seq":4},"kind":"cursor"} ')
     long = {"run": "r" * 1_000_000}
     assert encode("cursor", long)[SHOWN:].startswith("... ")

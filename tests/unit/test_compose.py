@@ -112,7 +112,7 @@ def test_the_same_parts_as_the_embedded_platform_are_there() -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_service_has_a_health_check_and_a_restart_policy(name: str) -> None:
-    """Only the one that ends by itself is neither asked nor restarted."""
+    """Except the service that ends by itself: it has no health check and is not restarted."""
     service = SERVICES[name]
     ends = name == "airflow-init"
     assert service["restart"] == ("no" if ends else "unless-stopped")

@@ -10,7 +10,7 @@ import pytest
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, CursorLost, StateCorrupt, TableLost, TopicRecreated
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.schedule.evidence import read_evidence

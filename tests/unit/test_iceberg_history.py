@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
 from tidegate.core.errors import SinkMisfit, SinkUnavailable, StateCorrupt
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.receipt import LoadId
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.iceberg.history import IcebergReader, changed_columns, strangers

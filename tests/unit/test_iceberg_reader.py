@@ -10,8 +10,8 @@ import pyiceberg.catalog
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tidegate.core.load.receipt import OWNER
 from tidegate.iceberg.history import IcebergReader
+from tidegate.iceberg.summary import KEPT, OWNER
 from tidegate.testing.contracts.sink_reader import SinkReaderContract
 
 SCHEMA = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32()), ("_kafka_offset", pa.int64())])
@@ -27,9 +27,10 @@ class IcebergTable:
         catalog.create_namespace("demo")
         self.table = catalog.create_table("demo.flights", SCHEMA)
 
-    def commit(self, properties: Mapping[str, str], *offsets: int) -> int:
+    def commit(self, properties: Mapping[str, str], *offsets: int, kept: int = 0) -> int:
         rows = {"_kafka_topic": ["t"] * len(offsets), "_kafka_partition": [0] * len(offsets), "_kafka_offset": list(offsets)}
-        self.table.append(pa.table(rows, schema=SCHEMA), snapshot_properties=dict(properties))
+        summary = {**properties, **({KEPT: str(kept)} if kept else {})}
+        self.table.append(pa.table(rows, schema=SCHEMA), snapshot_properties=summary)
         snapshot = self.table.current_snapshot()
         assert snapshot is not None
         return snapshot.snapshot_id

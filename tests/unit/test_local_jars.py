@@ -183,7 +183,7 @@ def test_a_damaged_cache_is_named_and_resolved_anew(
 def test_a_damaged_cache_that_cannot_be_resolved_anew_is_not_used(
     cache: Path, no_java: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error tells the damage and what stands in the way of a repair."""
+    """The error names the damage, and why it cannot be repaired."""
     fill(cache, JARS)
     DAMAGE["spark/s-1.jar differs"](cache)
     monkeypatch.setenv("JAVA_HOME", str(fake_ivy(no_java, {})))

@@ -35,7 +35,7 @@ def test_a_port_that_is_taken_is_not_free_and_its_owner_is_named(listener: socke
 
 
 def test_a_port_that_nobody_has_answers_nothing_and_has_no_name() -> None:
-    """No owner is still an answer for a message."""
+    """A message can still be made without an owner."""
     port = sockets.choose_port()
     assert not sockets.answers(port)
     assert sockets.owner_of(port) == "another process"

@@ -59,7 +59,7 @@ def test_a_table_is_written_by_its_owners_and_by_whoever_shares_it_with_all_of_t
 
 
 def test_a_table_of_batches_is_never_shared() -> None:
-    """Neither with an owner nor with a pipeline that has loaded without being one."""
+    """Not with an owner, and not with a pipeline that has loaded into it without being an owner."""
     check_owners(BATCHES, {"orders"}, ())
     shared = replace(BATCHES, shared_with=("visits",))
     for owners, others in (({"orders", "visits"}, ()), ({"orders"}, (loaded("visits", *RANGES),))):

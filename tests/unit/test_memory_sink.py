@@ -11,11 +11,12 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from tidegate.core.errors import SinkMisfit
+from tidegate.core.load.columns import BATCH
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.lookup import Lookup
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.spark.identity import BATCH, ByBatch, ByOrigin, Identity
+from tidegate.spark.identity import ByBatch, ByOrigin, Identity
 from tidegate.spark.origin import ORIGIN
 from tidegate.spark.phases import Phases
 from tidegate.testing.sinks import MemorySink, MemoryTable

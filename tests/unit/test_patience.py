@@ -67,7 +67,7 @@ def test_jitter_halves_a_pause_at_most() -> None:
 
 
 def test_what_is_not_an_absence_is_raised_at_once() -> None:
-    """Waiting cannot help, and neither can it where none is wanted."""
+    """Nothing is waited for then, nor with `for_s` 0, nor where `waits_for` is false."""
     time = Time()
     with pytest.raises(TopicNotFound):
         time.patience(600).through(time.away(1, TopicNotFound))

@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.core.audit.table import TableCommit
 from tidegate.core.errors import StateCorrupt
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.testing.contracts.brokers import BrokersContract
@@ -94,15 +94,15 @@ class CommittedRows:
         self.reader = reader
         self.snapshot = 0
 
-    def commit(self, properties: Mapping[str, str], *offsets: int) -> int:
+    def commit(self, properties: Mapping[str, str], *offsets: int, kept: int = 0) -> int:
         self.snapshot += 1
-        known = {**properties, "added-records": str(len(offsets))}
+        at, rows = self.snapshot, len(offsets) - kept
         try:
-            receipt = Receipt.from_properties(known, snapshot=self.snapshot, committed_at_ms=self.snapshot)
+            receipt = Receipt.from_properties(properties, snapshot=self.snapshot, committed_at_ms=at, rows=rows, kept=kept)
         except StateCorrupt:
             receipt = None
         if receipt is None:
-            self.reader.others.append(TableCommit(self.snapshot, self.snapshot, known))
+            self.reader.others.append(TableCommit(self.snapshot, at, {**properties}, rows, kept))
         else:
             self.reader.found.append(receipt)
         self.reader.boxes.append(Box((("t", "t"), (0, 0), (min(offsets), max(offsets)))))

@@ -113,7 +113,7 @@ def test_a_rebuilt_cursor_knows_partitions_that_were_silent() -> None:
 
 
 def test_receipts_of_older_versions_are_completed_by_saved_ranges_and_by_an_operator() -> None:
-    """In this order; the result says that nobody vouches for it."""
+    """In this order. The result is marked as incomplete evidence (`whole` is false)."""
     fixed = saved(1, 0, 10, ranges=(OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 70, 70), OffsetRange("t", 2, 5, 5)))
     retiring = saved(2, 10, 20, retired=(TopicPartition("t", 2),))
     made = rebuild(

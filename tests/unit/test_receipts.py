@@ -23,9 +23,11 @@ RECEIPT = Receipt(LOAD, snapshot=99, committed_at_ms=1, rows=15)
 
 def test_a_receipt_is_read_back_from_a_commits_properties() -> None:
     """Every property is a string, and the commit's own counters are used."""
-    properties = {**LOAD.to_properties(), "added-records": "15"}
+    properties = LOAD.to_properties()
     assert all(isinstance(v, str) for v in properties.values())
-    assert Receipt.from_properties(properties, snapshot=99, committed_at_ms=1) == RECEIPT
+    assert Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=15) == RECEIPT
+    written_again = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=15, kept=4)
+    assert written_again == replace(RECEIPT, kept=4)
 
 
 def test_a_replays_receipt_is_no_batchs() -> None:
@@ -33,7 +35,7 @@ def test_a_replays_receipt_is_no_batchs() -> None:
     replayed = replace(LOAD, replay="again", topic_ids={"t": "id"}, generation=2, batch=3)
     properties = replayed.to_properties()
     assert "tidegate.seq" not in properties
-    found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1)
+    found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=0)
     assert found is not None
     assert found.load == replayed
     assert Receipt.from_json(found.to_json()) == found
@@ -42,7 +44,8 @@ def test_a_replays_receipt_is_no_batchs() -> None:
 
 def test_a_strangers_commit_has_no_receipt() -> None:
     """Other writers' snapshots are passed over."""
-    assert Receipt.from_properties({"added-records": "3"}, snapshot=1, committed_at_ms=1) is None
+    for rows in (3, None):
+        assert Receipt.from_properties({"somebody": "else's"}, snapshot=1, committed_at_ms=1, rows=rows) is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +54,13 @@ def test_a_strangers_commit_has_no_receipt() -> None:
 def test_a_broken_receipt_is_an_error_not_an_absence(change: dict[str, str]) -> None:
     """A receipt that cannot be read is never taken for none."""
     with pytest.raises(StateCorrupt):
-        Receipt.from_properties({**LOAD.to_properties(), **change}, snapshot=1, committed_at_ms=1)
+        Receipt.from_properties({**LOAD.to_properties(), **change}, snapshot=1, committed_at_ms=1, rows=0)
+
+
+def test_a_receipt_whose_rows_are_unknown_is_an_error() -> None:
+    """The counters of its commit are broken: that is not a load without rows."""
+    with pytest.raises(StateCorrupt, match="counters"):
+        Receipt.from_properties(LOAD.to_properties(), snapshot=1, committed_at_ms=1, rows=None)
 
 
 def test_a_receipt_covers_its_ranges_and_no_more() -> None:
@@ -77,11 +86,11 @@ def test_a_receipt_tells_the_positions_of_what_its_batch_did_not_read() -> None:
     """So the newest one tells the whole cursor."""
     others = Positions({TopicPartition("u", 3): 40}, {"u": "id"})
     properties = replace(LOAD, others=others).to_properties()
-    found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1)
+    found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=0)
     assert found is not None
     assert found.load.others == others
     with pytest.raises(StateCorrupt):
-        Receipt.from_properties({**properties, "tidegate.others": "{}"}, snapshot=1, committed_at_ms=1)
+        Receipt.from_properties({**properties, "tidegate.others": "{}"}, snapshot=1, committed_at_ms=1, rows=0)
 
 
 def test_json_brings_orders_and_answers_back() -> None:

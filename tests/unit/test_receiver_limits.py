@@ -241,7 +241,7 @@ def test_marks_that_contradict_each_other_are_refused(settings: dict[str, float]
     ],
 )
 def test_a_refused_report_changes_nothing(used: Any, capacity: Any, now_s: float) -> None:
-    """Neither the flag of the instance, nor that another one expires."""
+    """The instance's flag stays, and another instance's flag expires as before."""
     throttle = WatermarkThrottle()
     throttle.report("a", 9, 10, now_s=0.0)
     throttle.report("b", 9, 10, now_s=20.0)

@@ -228,7 +228,7 @@ def test_rescheduling_is_deterministic_and_counts_every_entry_alike(
 
 @pytest.mark.parametrize(("name", "host"), [("", "A"), ("a", ""), ("", "")])
 def test_a_worker_has_a_name_and_a_host(name: str, host: str) -> None:
-    """Neither is empty."""
+    """An empty one is refused."""
     with pytest.raises(RequestError, match="Pass the name and the host"):
         Worker(name, host)
 

@@ -292,7 +292,7 @@ def test_what_an_earlier_replay_wrote_is_where_later_chunks_end(world: World) ->
 
 
 def test_more_chunks_than_airflow_maps_are_refused_with_the_smallest_size_that_fits() -> None:
-    """Unless nobody asked for that size: then that one is taken."""
+    """Where no size was asked for, the smallest one that fits is used."""
     world = World(brokers=FakeBrokers({P0: 10**6}), pipeline=replace(PIPELINE, limits=Limits(10**6), keep_ranges=2)).batches(1)
     told = refused(world, batches="1", chunk_size=10)
     assert (
@@ -508,7 +508,7 @@ def whole() -> World:
 
 
 def test_whole_batches_are_replayed_batch_by_batch(whole: World) -> None:
-    """However they are asked for; neither put together nor cut."""
+    """However they are selected, batches are not joined and not cut."""
     for run, params in (
         ("a", {"batches": "1..2"}),
         ("b", {"offsets": [0, 20], "chunk_size": 1}),

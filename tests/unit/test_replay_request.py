@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidegate.core.errors import RequestError
-from tidegate.core.replay.request import Asked, ReplayRequest, wanted_versions
+from tidegate.core.replay.request import Asked, ReplayRequest, version_filter
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_the_digest_stands_for_what_is_replayed_and_not_for_how_fast() -> None:
 )
 def test_versions_compare_as_numbers_and_hashes_are_equal_or_not(text: str, wanted: list[str], unwanted: list[str]) -> None:
     """A hash is from before versions were declared."""
-    wants = wanted_versions(text)
-    assert [identity for identity in [*wanted, *unwanted] if wants(identity)] == wanted
+    matches = version_filter(text)
+    assert [identity for identity in [*wanted, *unwanted] if matches(identity)] == wanted
 
 
 def test_a_parameter_that_nothing_reads_is_refused_with_the_closest_one() -> None:

@@ -54,7 +54,7 @@ def test_a_note_is_never_too_long_and_its_failure_is_whole(plan: str, message: s
 
 
 def test_a_note_without_a_failure_is_the_plan() -> None:
-    """And nothing where there is neither."""
+    """There is no note where there is neither a plan nor a failure."""
     assert note("plan", None) == "plan"
     assert note("x" * 2000, None) == "x" * LONGEST
     assert note(None, "failed") == "failed"

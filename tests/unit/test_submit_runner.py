@@ -145,7 +145,7 @@ def test_a_driver_that_wrote_nothing_had_found_its_batch(driver: Driver) -> None
 
 
 def test_a_driver_that_failed_without_a_word_is_a_failed_job_though_it_has_committed(driver: Driver) -> None:
-    """Nobody has judged its commit; the next try does, and looks for it first."""
+    """The driver has not checked its commit. The next try looks for the commit first, and checks it."""
 
     def die(job: LoadJob, _: Path) -> None:
         driver.land(job)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tidegate.core.audit.table import CLOCKS_APART_MS, Missing, TableCommit, find_missing, loadable
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.errors import CursorLost, RangeForgotten, RequestError, TableLost
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.algebra import without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
@@ -171,7 +171,7 @@ def test_a_healthy_table_whose_receipts_are_gone_is_not_refused(world: World) ->
 
 
 def test_files_that_do_not_say_what_they_hold_leave_an_expired_table_believed(world: World) -> None:
-    """Nothing speaks against it."""
+    """Without bounds, the files do not show that rows are missing."""
     world.sink.found.clear()
     world.sink.expired = True
     world.stranger()
@@ -385,7 +385,7 @@ def test_a_cleared_run_that_nothing_is_known_of_fails_by_name(world: World) -> N
 
 
 def test_a_cleared_run_that_never_saved_a_range_plans_one(world: World) -> None:
-    """It failed before, for want of a broker; had it saved a range, that would still be kept."""
+    """It failed before, since no broker answered. If it had saved a range, that range would still be kept."""
     assert world.plan("failed", ran_at_ms=1).saved.seq == 4
     world.store.delete(Ledger(world.store, "p").range_key(1, "run1"))
     world.batch("failed")
@@ -472,7 +472,7 @@ def test_an_accepted_loss_of_records_is_not_missing_in_the_table(world: World) -
 
 
 def test_what_was_absent_and_is_replayed_is_committed_again(world: World) -> None:
-    """A later loss of it is told."""
+    """If it is lost again later, that is reported."""
     kept = world.sink.found[:1]
     world.sink.found = list(kept)
     accept_table(PIPELINE, store=world.store, sink=world.sink)
@@ -531,7 +531,7 @@ def test_a_table_that_is_gone_is_refused_also_where_nothing_that_the_cursor_name
 
 
 def test_an_acceptance_that_is_withdrawn_counts_no_more(world: World) -> None:
-    """Though a range was planned with it; whoever accepts again is heard, and what was accepted before is kept."""
+    """Also where a range was planned with it. A new acceptance counts, and what was accepted before is kept."""
     key = Ledger(world.store, "p").accepted_key(4)
     world.sink.found.pop()
     accept_table(PIPELINE, store=world.store, sink=world.sink)

@@ -44,7 +44,7 @@ def test_what_a_module_makes_while_it_is_imported_may_need_what_a_load_has(jobs:
 def test_a_module_that_never_comes_back_is_named(jobs: Path) -> None:
     """The time is for all of a process; the test's is long enough for pyspark to be imported or not."""
     assert broken_transforms(["hangs:f"], jobs, timeout_s=3) == {
-        "hangs:f": "importing hangs:f does not end within 3 s. Keep what runs out of the module's top level"
+        "hangs:f": "importing hangs:f does not end within 3 s. Move the code that does so out of the module's top level"
     }
 
 

@@ -76,7 +76,7 @@ def test_a_row_of_no_record_is_found_unless_the_log_is_compacted() -> None:
 
 
 def test_rows_beyond_the_cursor_need_a_saved_range_that_waits_for_them() -> None:
-    """A batch that is loaded and not committed is in flight; others are nobody's."""
+    """They belong to a pending batch; without a saved range they belong to none."""
     rows = [*range(10, 25)]
     assert check(rows).ahead == {P0: 5}
     found = check(rows, in_flight=[OffsetRange("t", 0, 20, 25), OffsetRange("u", 0, 1, 2)])

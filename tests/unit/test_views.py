@@ -143,7 +143,7 @@ def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> Non
 
 
 def test_where_nothing_is_behind_no_record_is_asked_for() -> None:
-    """Neither its time nor its retention."""
+    """The brokers are not asked for timestamps or retention."""
     brokers = FakeBrokers({P0: 30})
     assert measure_lag(brokers, {P0: 30}, now_ms=0) == [PartitionLag(P0, 30, 30, 0, None, None)]
     assert measure_lag(brokers, {}, now_ms=0) == []

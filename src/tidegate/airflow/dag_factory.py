@@ -50,18 +50,18 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
         try:
             if isinstance(pipeline, ConfigError):
                 raise pipeline  # noqa: TRY301 - one way for all that makes a file's import error
-            made = [
+            built = [
                 pipeline_dag(pipeline, spark_jobs=spark_jobs, source=file.read_text(encoding="utf-8")),
                 replay_dag(pipeline, spark_jobs=spark_jobs, sharing=sharing[pipeline.pool]),
             ]
-            for dag in made:
+            for dag in built:
                 _validate(dag)
         except ConfigError as error:
             dags[file.stem] = BrokenPipeline(file, error)
         except Exception as error:  # noqa: BLE001 - whatever Airflow refuses, and however
             dags[file.stem] = BrokenPipeline(file, _refused(file, error))
         else:
-            dags.update({dag.dag_id: dag for dag in made})
+            dags.update({dag.dag_id: dag for dag in built})
     return dags
 
 
@@ -76,9 +76,9 @@ def _validate(dag: DAG) -> None:
 
 
 def _refused(file: Path, error: Exception) -> ConfigError:
-    said = " ".join(str(error).split())[:500]
+    message = " ".join(str(error).split())[:500]
     return ConfigError(
-        f"{shown_as(file)}: Airflow refuses this pipeline: {type(error).__name__}: {said}",
+        f"{shown_as(file)}: Airflow refuses this pipeline: {type(error).__name__}: {message}",
         fix="Correct the setting that the message names, then run `tidegate check`",
         file=shown_as(file),
     )
@@ -209,7 +209,7 @@ Reads `{pipeline.source}`, and replaces in `{pipeline.sink.table}` the rows that
 | load | one bounded Spark job replaces the rows of that range | replaces the same rows again |
 | commit | moves the cursor, if the receipt covers the range | does nothing, if the cursor has moved |
 {CATCH_UP_DOCS if catches_up(pipeline) else ""}
-A run that fails leaves its range; the next run takes it up. Variables: `tidegate.{pipeline.name}.*`.
+A run that fails leaves its saved range; the next run adopts it. Variables: `tidegate.{pipeline.name}.*`.
 
 ```yaml
 {source or yaml.safe_dump({"transform": pipeline.transform})}

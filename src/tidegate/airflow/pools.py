@@ -89,8 +89,8 @@ def make_missing(dag_run: DagRun) -> None:
     if session is None or declared is None:
         return
     # part of the scheduler's own transaction, which must neither commit here nor fail on what another scheduler made meanwhile
-    made = session.execute(_insert(session.get_bind().dialect.name, declared))
-    if getattr(made, "rowcount", 0) == 1:
+    insertion = session.execute(_insert(session.get_bind().dialect.name, declared))
+    if getattr(insertion, "rowcount", 0) == 1:
         log.info("made the pool %s with %d slots", declared.pool, declared.slots)
 
 

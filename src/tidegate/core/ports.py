@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tidegate.core.audit.table import TableHistory
 from tidegate.core.events import Committed, Replayed
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.isolation import IsolationLevel

@@ -15,20 +15,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.errors import SinkUnavailable
-from tidegate.core.load.cutting import Bounds, Box
-from tidegate.core.load.receipt import OWNER, PREFIX, Receipt
+from tidegate.core.load.boxes import Bounds, Box
+from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
+from tidegate.core.load.receipt import PREFIX, Receipt
+from tidegate.iceberg.summary import changes_rows, holds_rows, owners_in, row_counts
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.types import NestedField, PrimitiveType
-
-ORIGIN = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
-BATCH_COLUMN = "_batch"
-
-CHANGES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
-"""What a commit that changes rows says of itself; making a table leaves a commit without any."""
 
 
 class IcebergReader:
@@ -44,15 +40,12 @@ class IcebergReader:
         if loaded is None:
             return TableHistory(exists=False)
         lineage = list(_lineage(loaded))
-        commits = tuple(
-            TableCommit(s.snapshot_id, s.timestamp_ms, {} if s.summary is None else {**s.summary.additional_properties})
-            for s in lineage
-        )
+        commits = tuple(map(_commit, lineage))
         return TableHistory(
             commits,
             complete=not lineage or _is_first(lineage[-1]),
-            has_rows=bool(commits) and commits[0].properties.get("total-records", "0") != "0",
-            owners=frozenset(name.removeprefix(OWNER) for name in loaded.properties if name.startswith(OWNER)),
+            has_rows=bool(commits) and holds_rows(commits[0].properties),
+            owners=frozenset(owners_in(loaded.properties)),
         )
 
     def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:
@@ -64,7 +57,7 @@ class IcebergReader:
             SinkUnavailable: the catalog or the storage does not answer.
         """
         loaded = load_table(table)
-        columns = (BATCH_COLUMN,) if by_batch else ORIGIN
+        columns = (BATCH,) if by_batch else ORIGIN_COLUMNS
         if loaded is None or not {*columns} <= {*loaded.schema().column_names}:
             return []
         fields = [loaded.schema().find_field(name) for name in columns]
@@ -79,6 +72,11 @@ class IcebergReader:
             StateCorrupt: a receipt is there, but broken.
         """
         return self.history(table).receipts(pipeline)
+
+
+def _commit(snapshot: Snapshot) -> TableCommit:
+    summary = {} if snapshot.summary is None else {**snapshot.summary.additional_properties}
+    return TableCommit(snapshot.snapshot_id, snapshot.timestamp_ms, summary, *row_counts(summary))
 
 
 def _is_first(snapshot: Snapshot) -> bool:
@@ -114,7 +112,7 @@ def strangers(table: str) -> list[dict[str, Any]]:
         if summary is None or summary.operation is Operation.REPLACE:
             continue
         properties = summary.additional_properties
-        if f"{PREFIX}pipeline" in properties or not any(properties.get(what, "0") != "0" for what in CHANGES):
+        if f"{PREFIX}pipeline" in properties or not changes_rows(properties):
             continue
         at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
         commits.append({"snapshot": snapshot.snapshot_id, "operation": summary.operation.value, "at": f"{at:%F %T}"})

@@ -1,4 +1,4 @@
-"""What a table's rows are known by, read through PyIceberg: which record each row came from, or which batch made it."""
+"""What identifies a table's rows, read through PyIceberg: the record that each row came from, or the batch that made it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from array import array
 import pyarrow.compute as pc
 
 from tidegate.core.errors import SinkMisfit
+from tidegate.core.load.columns import BATCH, OFFSET, ORIGIN_COLUMNS, PARTITION, TOPIC
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.iceberg.history import BATCH_COLUMN, ORIGIN, load_table
+from tidegate.iceberg.history import load_table
 
 
 def read_origins(table: str) -> dict[TopicPartition, array[int]]:
@@ -19,33 +20,33 @@ def read_origins(table: str) -> dict[TopicPartition, array[int]]:
         SinkMisfit: the table lacks an origin column.
     """
     by_partition: dict[TopicPartition, array[int]] = {}
-    here = load_table(table)
-    if here is None:
+    loaded = load_table(table)
+    if loaded is None:
         return by_partition
-    missing = [name for name in ORIGIN if name not in here.schema().column_names]
+    missing = [name for name in ORIGIN_COLUMNS if name not in loaded.schema().column_names]
     if missing:
         raise SinkMisfit(
             f"table {table} has no column {' and no '.join(missing)}: nobody can tell which record a row came from",
             fix="Somebody dropped or renamed it: undo that, or roll the table back to a snapshot from before",
             table=table,
         )
-    rows = here.scan(selected_fields=ORIGIN).to_arrow().drop_null()
-    for topic in pc.unique(rows["_kafka_topic"]).to_pylist():
-        of_topic = rows.filter(pc.equal(rows["_kafka_topic"], topic))
-        for partition in pc.unique(of_topic["_kafka_partition"]).to_pylist():
-            offsets = of_topic.filter(pc.equal(of_topic["_kafka_partition"], partition))["_kafka_offset"]
+    rows = loaded.scan(selected_fields=ORIGIN_COLUMNS).to_arrow().drop_null()
+    for topic in pc.unique(rows[TOPIC]).to_pylist():
+        of_topic = rows.filter(pc.equal(rows[TOPIC], topic))
+        for partition in pc.unique(of_topic[PARTITION]).to_pylist():
+            offsets = of_topic.filter(pc.equal(of_topic[PARTITION], partition))[OFFSET]
             by_partition[TopicPartition(topic, partition)] = array("q", offsets.to_numpy().astype("int64").tobytes())
     return by_partition
 
 
 def rows_without_origin(table: str) -> int:
-    """How many rows say of no record that they came from it: somebody else has written them.
+    """How many rows have no origin: another writer than Tidegate has added them.
 
     Raises:
         SinkUnavailable: the catalog is not configured here, or does not answer.
     """
-    here = load_table(table)
-    return 0 if here is None else here.scan(row_filter=" or ".join(f"{name} is null" for name in ORIGIN)).count()
+    loaded = load_table(table)
+    return 0 if loaded is None else loaded.scan(row_filter=" or ".join(f"{name} is null" for name in ORIGIN_COLUMNS)).count()
 
 
 def read_batches(table: str) -> dict[int | None, int]:
@@ -55,14 +56,14 @@ def read_batches(table: str) -> dict[int | None, int]:
         SinkUnavailable: the catalog is not configured here, or does not answer.
         SinkMisfit: the table's rows are not known by their batch.
     """
-    here = load_table(table)
-    if here is None:
+    loaded = load_table(table)
+    if loaded is None:
         return {}
-    if BATCH_COLUMN not in here.schema().column_names:
+    if BATCH not in loaded.schema().column_names:
         raise SinkMisfit(
             f"the rows of table {table} are not known by their batch",
             fix="The pipeline says `identity: batch`: write to a new table, or say `identity: origin`",
             table=table,
         )
-    counted = pc.value_counts(here.scan(selected_fields=(BATCH_COLUMN,)).to_arrow()[BATCH_COLUMN])
+    counted = pc.value_counts(loaded.scan(selected_fields=(BATCH,)).to_arrow()[BATCH])
     return {each["values"]: each["counts"] for each in counted.to_pylist()}

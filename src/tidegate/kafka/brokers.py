@@ -29,7 +29,7 @@ NAMED = 10
 LEADER_WAIT_S = 0.2
 UNKNOWN_WAIT_S = 1.0
 SETTLE_S = 1.0
-"""A broker learns of a new topic a moment after the controller has said that it exists."""
+"""A broker may learn of a new topic some time after the controller has created it."""
 
 T = TypeVar("T")
 
@@ -40,8 +40,8 @@ class AdminBrokers:
     Args:
         settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
         timeout_s: seconds that each request may take before the broker counts as unavailable.
-        refused_s: seconds after which refused connections count as no answer, and tell: who hears that it takes long; see
-            `tidegate.kafka.client.Admin`.
+        refused_s: seconds after which refused connections count as no answer; see `tidegate.kafka.client.Admin`.
+        tell: called with a sentence when an answer takes long; see there.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class AdminBrokers:
         try:
             return self._retried(ask)
         except BaseException:
-            # whoever keeps the error keeps this object: end the client now, and take a new one for the next question
+            # the error's traceback keeps this object alive: end the client now, and open a new one for the next request
             self._admin.close()
             self._admin = self._open()
             raise
@@ -159,7 +159,7 @@ class AdminBrokers:
             ids[topic] = str(description.topic_id)
             partitions += [ck.TopicPartition(topic, p.id) for p in description.partitions]
             leaderless += [f"{topic}-{p.id}" for p in description.partitions if p.leader is None or p.leader.id < 0]
-        if leaderless:  # all of them by name; an answer about offsets would tell the topic of one
+        if leaderless:  # name all of them: the error of list_offsets would name the topic of one only
             raise LeaderMoving(", ".join(leaderless[:NAMED]) + (" and more" if leaderless[NAMED:] else ""))
         asked = [
             self._admin.client.list_offsets(
@@ -174,11 +174,11 @@ class AdminBrokers:
             }
             for answers in asked
         )
-        # the two requests run side by side: retention may move past an end that was read just before
+        # the two requests are concurrent: retention may delete records beyond an end that was read just before
         return Watermarks(earliest, {tp: max(end, earliest[tp]) for tp, end in latest.items()}, ids)
 
     def _offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        # list_offsets tells an unknown topic and a leader that moves apart in no way: ask about the topics first
+        # list_offsets does not distinguish an unknown topic from a leader that moves: describe the topics first
         described = self._describe(tp.topic for tp in times)
         known = {TopicPartition(topic, p.id) for topic, about in described.items() for p in about.partitions}
         unknown = sorted(times.keys() - known)

@@ -2,8 +2,8 @@
 
 The client must end in the thread that uses it. Left to the garbage collector, it may be ended by the collector running in
 one of the client's own threads, and that kills the process. So an answer is read with `Future.exception`, never by letting
-`Future.result` raise (a raised exception keeps the frames that keep the futures that keep the exception: a ring that only
-the collector frees), and whoever lets an error out closes the client first.
+`Future.result` raise (a raised exception keeps the frames that keep the futures that keep the exception: a reference cycle that
+only the collector frees), and code that raises an error closes the client first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNREACHABLE = {
     ck.KafkaError.BROKER_NOT_AVAILABLE,
 }
 MOVING = {
-    ck.KafkaError._NOENT,  # noqa: SLF001 - what librdkafka says when no partition of a request has a leader
+    ck.KafkaError._NOENT,  # noqa: SLF001 - reported when no partition of a request has a leader
     ck.KafkaError.LEADER_NOT_AVAILABLE,
     ck.KafkaError.NOT_LEADER_FOR_PARTITION,
     ck.KafkaError.REPLICA_NOT_AVAILABLE,
@@ -41,7 +41,7 @@ MOVING = {
     ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     ck.KafkaError.NOT_COORDINATOR,
 }
-"""A partition whose leader, or a group whose coordinator, changes: the next metadata tells where it went."""
+"""A partition whose leader, or a group whose coordinator, changes: the next metadata names the new one."""
 REFUSED = {
     ck.KafkaError._AUTHENTICATION,  # noqa: SLF001
     ck.KafkaError._SSL,  # noqa: SLF001
@@ -50,8 +50,8 @@ REFUSED = {
     ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     ck.KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
-# In TLS 1.3 the broker looks at the client's certificate after the handshake, and librdkafka calls its answer a lost
-# connection. The numbers are TLS's: a certificate is bad, of another kind, revoked, expired, unknown, of an unknown CA,
+# In TLS 1.3 the broker checks the client's certificate after the handshake, and librdkafka reports a lost connection when
+# it is refused. The numbers are TLS's: a certificate is bad, of another kind, revoked, expired, unknown, of an unknown CA,
 # not allowed, or missing.
 CERTIFICATE_REFUSED = re.compile(r"SSL alert number (42|43|44|45|46|48|49|116)\b")
 
@@ -59,24 +59,24 @@ LOST = {
     ck.KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001
     ck.KafkaError.OFFSET_OUT_OF_RANGE,
 }
-"""What a consumer without a reset rule says of an offset that the log does not hold (any more)."""
+"""Errors of a consumer with `auto.offset.reset=error` at an offset that is not in the log."""
 ALL_DOWN = ck.KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
 
 ANSWER_SLACK_S = 5.0
-"""librdkafka keeps a request's timeout itself; only a client that hangs needs this."""
+"""Added to a request's timeout, which librdkafka enforces itself: this limit is for a client that hangs."""
 STEP_S = 0.2
 TELL_S = 2.0
-"""Seconds without an answer after which somebody who waits wants to know for what."""
+"""Seconds without an answer after which the user is told what a command waits for."""
 KEPT = 100
-"""Reports of a client that are kept: it makes about ten a second while no broker can be reached."""
+"""Most errors of a client that are kept: it reports about ten a second while no broker can be reached."""
 
 
 class LeaderMoving(Exception):
-    """The partitions, a partition of the topic, or the coordinator of the group in `args`: nobody's right now."""
+    """The partitions, or the topic, in `args` have no leader at the moment, or the group has no coordinator."""
 
 
 class Admin:
-    """An admin client whose faults are Tidegate's errors; a context manager that ends its threads.
+    """An admin client that raises Tidegate's errors; a context manager that ends its threads.
 
     Args:
         settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
@@ -110,7 +110,7 @@ class Admin:
         try:
             self.client = admin.AdminClient(conf)
         except ck.KafkaException as error:
-            raise settings_refused(error, settings) from None  # the cause would tell the value
+            raise settings_refused(error, settings) from None  # the cause contains the value
 
     def __enter__(self) -> Self:
         return self
@@ -202,7 +202,7 @@ def servers_of(settings: Mapping[str, str]) -> str:
 def meaning(
     error: ck.KafkaError, settings: Mapping[str, str], topic: str, reports: Iterable[ck.KafkaError] = ()
 ) -> KafkaError | LeaderMoving:
-    """The error to raise for one of librdkafka's about a topic; `reports` are what its client errors beside, oldest first."""
+    """The error to raise for one of librdkafka's about a topic; `reports` are its client's other errors, oldest first."""
     servers = servers_of(settings)
     errors = [error, *reports]
     refused = next((e for e in errors if _is_refusal(e)), None)
@@ -221,7 +221,7 @@ def meaning(
             topic=topic,
         )
     if error.code() in UNREACHABLE:
-        # the request itself only says that it was not answered
+        # the error of the request says only that there was no answer
         why = next((e for e in reversed(errors) if e.code() != ALL_DOWN), error)
         return BrokerUnavailable(
             f"no Kafka broker answers at {servers} ({_plain(redact(why.str(), settings))})",
@@ -231,9 +231,9 @@ def meaning(
     return KafkaError(f"Kafka at {servers} answers: {redact(error.str(), settings)}", fix="See the broker's log", topic=topic)
 
 
-def _plain(said: str) -> str:
-    """Without librdkafka's names of its connection and its state: `connection refused`."""
-    why = re.sub(r" \(after \d+ms in state .*", "", said)
+def _plain(text: str) -> str:
+    """A message without librdkafka's names of the connection and its state, such as `connection refused`."""
+    why = re.sub(r" \(after \d+ms in state .*", "", text)
     why = re.sub(r"^\S+: ", "", why).rpartition(" failed: ")[2]
     return why[:1].lower() + why[1:]
 
@@ -252,11 +252,11 @@ def topic_configs(settings: Mapping[str, str], topics: Sequence[str], *, timeout
         for resource, future in client.client.describe_configs(resources, request_timeout=timeout_s).items():
             error = client.wait(future)
             if error is not None and error.code() == ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                continue  # to read a topic's settings takes another right than to read the topic
+                continue  # reading a topic's settings needs another permission than reading its records
             try:
                 config = client.value(error, future, resource.name)
             except LeaderMoving as moving:
-                raise BrokerUnavailable(f"topic {resource.name} is moving", fix="Try again") from moving
+                raise BrokerUnavailable(f"topic {resource.name} has no leader at the moment", fix="Try again") from moving
             configs[resource.name] = {name: entry.value for name, entry in config.items()}
     return configs
 

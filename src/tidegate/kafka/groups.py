@@ -1,7 +1,7 @@
 """The pipeline's progress as a consumer group, so that every lag tool sees it.
 
-Nobody ever joins the group and nothing is ever read back from it: the cursor is the truth, this is its shadow. Offsets are
-written through the admin client, which needs no consumer and no rebalance.
+The group has no members. Its offsets are a copy of the cursor, and no plan reads them. They are written through the admin
+client, which needs no consumer and no rebalance.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.kafka.client import MOVING, UNREACHABLE, Admin, LeaderMoving, sett
 from tidegate.kafka.settings import redact
 
 IN_USE = {ck.KafkaError.UNKNOWN_MEMBER_ID, ck.KafkaError.NON_EMPTY_GROUP, ck.KafkaError.ILLEGAL_GENERATION}
-"""What a broker says when consumers are members of the group."""
+"""Errors of a broker when the group has members."""
 COORDINATOR_WAIT_S = 0.2
 
 
@@ -52,7 +52,7 @@ def commit_offsets(
     refused = [(tp, error) for tp, error in answers if error is not None]
     if refused:
         first, error = refused[0]
-        why = "the group has members, so its offsets are theirs" if error.code() in IN_USE else error.str()
+        why = "the group has members, and only they may commit its offsets" if error.code() in IN_USE else error.str()
         raise KafkaError(
             f"{len(refused)} of {len(positions)} offsets of group {group} were not written, "
             f"the first of {first.topic}-{first.partition}: {why}",
@@ -66,7 +66,7 @@ def commit_offsets(
 def committed_offsets(
     settings: Mapping[str, str], group: str, partitions: Iterable[TopicPartition], *, timeout_s: float = 10.0
 ) -> dict[TopicPartition, int]:
-    """The committed offsets of a consumer group; partitions of which it never committed one are left out.
+    """The committed offsets of a consumer group; partitions without a committed offset are left out.
 
     The group is not joined. This is not the admin client's request: that one ends the process (a null pointer in
     librdkafka 2.16's `rd_kafka_handle_OffsetFetch`) when the group's coordinator is just moving.
@@ -81,7 +81,7 @@ def committed_offsets(
     try:
         consumer = ck.Consumer({"log_level": 2, **settings, "group.id": group, "enable.auto.commit": False})
     except ck.KafkaException as error:
-        raise settings_refused(error, settings) from None  # the cause would tell the value
+        raise settings_refused(error, settings) from None  # the cause contains the value
     deadline = time.monotonic() + timeout_s
     try:
         answers, refused = _committed(consumer, asked, timeout_s)
@@ -119,7 +119,7 @@ def _answers(
         try:
             answers = [(tp, tp.error) for tp in admin.answer(future, group).topic_partitions]
             if any(error is not None and error.code() in MOVING for _, error in answers):
-                raise LeaderMoving(group)  # noqa: TRY301 - the same as when the whole answer says so
+                raise LeaderMoving(group)  # noqa: TRY301 - handled as where the whole request fails with it
             return answers  # noqa: TRY300 - same
         except LeaderMoving as moving:
             if time.monotonic() > deadline:

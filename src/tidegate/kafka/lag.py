@@ -1,7 +1,7 @@
 """What a lag needs beside watermarks: the timestamp of the next record of a partition, and how long topics keep records.
 
-Only the record itself has its timestamp, so it is read: one of each partition, by a consumer that is given its positions, joins
-no group and commits nothing.
+Only the record itself has its timestamp, so it is read: one of each partition, by a consumer that gets explicit
+positions, joins no group and commits nothing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def next_timestamps(
     try:
         consumer = ck.Consumer(conf)
     except ck.KafkaException as error:
-        raise settings_refused(error, settings) from None  # the cause would tell the value
+        raise settings_refused(error, settings) from None  # the cause contains the value
     waiting, times = set(positions), dict[TopicPartition, int]()
     try:
         consumer.assign([ck.TopicPartition(tp.topic, tp.partition, at) for tp, at in sorted(positions.items())])
@@ -104,7 +104,7 @@ def _answered(message: ck.Message) -> TopicPartition | None:
             f"the credentials do not allow to read topic {topic}", fix="Allow READ on it, or see its watermarks only"
         )
     if topic is None or partition is None or (error is not None and error.code() not in FINAL):
-        return None  # a connection that broke: librdkafka connects again
+        return None  # a lost connection: librdkafka connects again
     return TopicPartition(topic, partition)
 
 

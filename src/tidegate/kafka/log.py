@@ -39,7 +39,7 @@ def read_offsets(
         silent_s: seconds without a record after which the broker counts as unavailable.
 
     Raises:
-        BrokerUnavailable: the log stayed silent for so long before its end.
+        BrokerUnavailable: no record came for so long before the end of the log.
         KafkaAuthFailed: the credentials are refused, or do not allow to read a topic.
         KafkaError: a setting is refused, or the broker answers something else.
         OffsetsOutOfRange: the log lost records while it was read.
@@ -60,7 +60,7 @@ def read_offsets(
     try:
         consumer = ck.Consumer(conf)
     except ck.KafkaException as error:
-        raise settings_refused(error, settings) from None  # the cause would tell the value
+        raise settings_refused(error, settings) from None  # the cause contains the value
     try:
         consumer.assign([ck.TopicPartition(tp.topic, tp.partition, watermarks.earliest[tp]) for tp in sorted(waiting)])
         read, heard = 0, time.monotonic()
@@ -88,10 +88,10 @@ def read_offsets(
 
 
 def _is_tried_again(message: ck.Message, settings: Mapping[str, str]) -> bool:
-    """Whether a message tells of a connection or a leader that went: librdkafka finds another.
+    """Whether a message reports a lost connection or a leader that moves, which librdkafka retries.
 
     Raises:
-        OffsetsOutOfRange, KafkaError: it tells of what cannot be read.
+        OffsetsOutOfRange, KafkaError: it reports another error.
     """
     error = message.error()
     if error is None or error.code() == EOF:
@@ -114,13 +114,13 @@ def _silence(
     if reports:
         return meaning(ck.KafkaError(ck.KafkaError._TIMED_OUT), settings, "*", reports)  # noqa: SLF001
     return BrokerUnavailable(
-        f"the log of {min(waiting)} stayed silent for {silent_s:g} s before its end was read",
+        f"no record of {min(waiting)} came for {silent_s:g} s, and the end of its log is not reached",
         fix="Start the broker and try again",
     )
 
 
 def compacted_topics(settings: Mapping[str, str], topics: Sequence[str]) -> frozenset[str]:
-    """Those of the topics whose log may lose records that were read before; topics that may not be asked count as such.
+    """The topics whose log may lose records that were read before. Topics whose settings may not be read are among them.
 
     Raises:
         KafkaError: a subclass says what is wrong.

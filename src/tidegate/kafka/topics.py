@@ -19,11 +19,11 @@ def create_topic(settings: Mapping[str, str], topic: str, partitions: int, *, co
     """Create the topic when it is missing; returns whether it did.
 
     Raises:
-        RequestError: Kafka does not take the name, the number of partitions or the configuration.
+        RequestError: Kafka refuses the name, the number of partitions or the configuration.
         BrokerUnavailable: the broker does not answer, or refuses.
     """
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-    admin = _admin(settings)  # its requests end with it, so it has a name
+    admin = _admin(settings)  # kept in a variable, since its requests end with it
     try:
         admin.create_topics([new], request_timeout=TIMEOUT_S)[topic].result()
     except ck.KafkaException as error:
@@ -54,7 +54,7 @@ def partitions_of(settings: Mapping[str, str], topic: str) -> int:
 
 
 def _admin(settings: Mapping[str, str]) -> AdminClient:
-    """What goes wrong is raised; librdkafka's own log would come between the lines of a command."""
+    """Errors are raised. librdkafka's own log would be mixed with the output of a command, so it is off."""
     return AdminClient({**settings, "log_level": 2})
 
 
@@ -110,7 +110,7 @@ def _hand_over(producer: ck.Producer, topic: str, key: bytes | None, value: byte
         try:
             producer.produce(topic, key=key, value=value, on_delivery=acknowledged)
         except BufferError:
-            producer.poll(1.0)  # the queue is full: wait until the broker took some
+            producer.poll(1.0)  # the queue is full: wait until the broker has taken some
         else:
             producer.poll(0)
             return

@@ -1,13 +1,13 @@
-"""What Spark, Kafka's Java client and sinks throw, as Tidegate's errors.
+"""Translates what Spark, Kafka's Java client and sinks throw into Tidegate's errors.
 
-Their messages are read here and nowhere else, by rules; those of a sink are its own (`sinks.iceberg.errors`).
+Their messages are read here and nowhere else, by rules; each sink has rules of its own (`sinks.iceberg.errors`).
 
 A JVM failure reaches Python as text: a class name, a message and a chain of causes, through Py4J or through gRPC. `RULES` is
-read from the top and the first rule that matches names the error. What no rule knows is `SparkJobFailed`, with the deepest
-cause's line. The original error is always kept as `__cause__`.
+read from the top, and the first rule that matches names the error. An error that no rule matches is `SparkJobFailed`, with the
+line of the deepest cause. The original error is always kept as `__cause__`.
 
 A JVM error that is no exception, such as OutOfMemoryError, reaches Spark Connect's client without a class or a trace: the text
-is that of the gRPC call, and only its details say what happened.
+is that of the failed gRPC call, and only the call's details contain the cause.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidegate.spark.rules import LOOKED_UP, rule
 from tidegate.spark.sinks.iceberg import errors as iceberg
 
 ORIGIN_BROKEN = "tidegate: a row left the range:"
-"""How the origin guard starts what it raises inside a job."""
+"""The start of the error that the origin guard raises inside a job."""
 
 _SMALLER = (
     "Load fewer records at a time (limits.max_records, split.max_records_per_partition), check whether the transform multiplies"
@@ -83,7 +83,7 @@ RULES = (
     rule(
         r"SASL authentication failed|Sasl\w*AuthenticationException|AuthenticationException|TopicAuthorizationException"
         r"|GroupAuthorizationException|ClusterAuthorizationException|SSL handshake failed|Not authorized to access topics"
-        # how Kafka's client tells that the endpoint of tokens refuses it
+        # Kafka's client reports that the token endpoint refuses it
         r"|The response code 40[013] and error response",
         KafkaAuthFailed,
         "the broker refuses the credentials",
@@ -101,7 +101,7 @@ RULES = (
         r"|data has been aged out",
         OffsetsOutOfRange,
         "the range is not in the topic's log (retention deleted it, or the log was truncated)",
-        "Run `tidegate plan` with the pipeline's name: it says which offsets are lost, and which command goes on without",
+        "Run `tidegate plan` with the pipeline's name: it names the lost offsets, and the command that goes on without them",
     ),
     rule(
         r"org\.apache\.kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException)"
@@ -119,10 +119,10 @@ RULES = (
         f"Start it again; its log says why, and running out of memory is a common reason; {LOOKED_UP}",
     ),
     rule(
-        # What a server says whose context an out-of-memory error has stopped, while its process lives on.
+        # Reported by a server whose context an out-of-memory error has stopped, while its process still runs.
         r"No active or default Spark session found|Application error processing RPC",
         SparkUnavailable,
-        "the Spark server answers, and can no longer work",
+        "the Spark server answers, but cannot run jobs any more",
         f"Restart it (tidegate down, tidegate up): its log says why, often that it ran out of memory; {LOOKED_UP}",
     ),
     rule(
@@ -177,7 +177,7 @@ def translate(error: Exception, **fields: Any) -> TidegateError:
 
 
 def known(error: Exception, **fields: Any) -> TidegateError | None:
-    """The Tidegate error that an exception of Spark's client means; None where no rule knows it."""
+    """The Tidegate error that an exception of Spark's client means; None where no rule matches."""
     text = _text(error)
     status = _grpc_status(error)
     if status in _REFUSED:
@@ -197,11 +197,11 @@ def known(error: Exception, **fields: Any) -> TidegateError | None:
 
 
 def reason(error: Exception) -> str:
-    """What an exception says, in one line, after the name of its class; of a failed gRPC call what that says."""
+    """The name and the message of an exception, in one line; for a failed gRPC call the line of its cause."""
     if _CALL.search(str(error)):
         return first_line(_text(error))
-    said = next((line for line in str(error).splitlines() if line.strip()), "no message")
-    return f"{type(error).__name__}: {said[:500]}"
+    message = next((line for line in str(error).splitlines() if line.strip()), "no message")
+    return f"{type(error).__name__}: {message[:500]}"
 
 
 def condition_of(error: Exception) -> str:
@@ -211,18 +211,18 @@ def condition_of(error: Exception) -> str:
 
 
 def first_line(text: str) -> str:
-    """The line of the deepest cause in a JVM trace; the first line that says something where there is no trace."""
+    """The line of the deepest cause in a JVM trace; without a trace, the first line that is not noise."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    said = [line for line in lines if not line.startswith("at ") and not _NOISE.match(line)]
-    line = ((causes[-1:] or said[:1] or lines[:1]) or ["no message"])[0]
+    informative = [line for line in lines if not line.startswith("at ") and not _NOISE.match(line)]
+    line = ((causes[-1:] or informative[:1] or lines[:1]) or ["no message"])[0]
     return _PACKAGE.sub("", line)[:500]
 
 
 def _text(error: Exception) -> str:
     """Message and JVM stack trace: Py4J keeps the trace in `_stackTrace`, Spark Connect hands it out by `getStackTrace`.
 
-    Of a gRPC call that failed, what it says in place of what it is.
+    For a failed gRPC call, only its details: the rest of its text describes the call.
     """
     call = _CALL.search(str(error))
     if call:

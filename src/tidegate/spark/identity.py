@@ -1,7 +1,7 @@
-"""What of a table a load replaces: the rows of its ranges, each known by its record, or the rows of its batch.
+"""Which rows of a table a load replaces: those of its ranges, identified by their records, or those of its batch.
 
-A transform that aggregates makes rows of many records. They cannot be known by their origin, so they are known by the batch
-that made them: the library adds the column `_batch`, and such a batch is replaced as a whole or not at all.
+A transform that aggregates makes a row of many records. Such rows have no origin, so they are identified by the batch that made
+them: the library adds the column `_batch`, and such a batch is replaced as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from tidegate.core.errors import SinkMisfit, TransformError
-from tidegate.core.load.cutting import Box, boxes_of
+from tidegate.core.load.boxes import Box, boxes_of
+from tidegate.core.load.columns import BATCH
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark.origin import ORIGIN, check_origin_columns, guard_origin, inside, reaching
-
-BATCH = "_batch"
-"""The number of the batch that made a row (BIGINT), where the transform aggregates."""
 
 
 class Identity(Protocol):
     """What a load replaces.
 
-    `columns` are those that say what a row is, with their types; `partitioned_by` are those of them that a new table is
+    `columns` are those that identify a row, with their types; `partitioned_by` are those of them that a new table is
     partitioned by.
     """
 
@@ -47,22 +45,22 @@ class Identity(Protocol):
     def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
         """Whether rows between bounds of `columns`, in one place, may be among these ones."""
 
-    def check(self, made: StructType, transform: str) -> StructType:
-        """The schema of the rows to write, of what the transform makes.
+    def check(self, schema: StructType, transform: str) -> StructType:
+        """The schema of the rows to write, by the schema of the rows that the transform makes.
 
         Raises:
-            TransformError: the transform does not treat the columns that say what a row is as it has to.
+            TransformError: the transform drops or changes the columns that identify a row, or makes the library's own.
         """
 
     def check_kind(self, held: Sequence[str], table: str) -> None:
-        """Refuse a table whose rows, by its columns, are known in the other way.
+        """Refuse a table whose columns show that its rows are identified in the other way.
 
         Raises:
             SinkMisfit: they are.
         """
 
     def marked(self, rows: DataFrame) -> DataFrame:
-        """What the transform made, as it is written: a row that is not one of these fails the job."""
+        """The rows that the transform made, as they are written: a row that is not of this identity fails the job."""
 
 
 @dataclass(frozen=True)
@@ -87,23 +85,23 @@ class ByOrigin:
         return inside([OffsetRange(r.topic, r.partition, 0, r.from_offset) for r in self.ranges])
 
     def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
-        """The same text for every batch, so that what is compiled for it once is used again; `reaching` sees to that."""
+        """The generated code is the same for every batch, so that Spark compiles it once; see `reaching`."""
         topic, partition, offset = ORIGIN
         return reaching(self.ranges, lower[topic], lower[partition], lower[offset], upper[offset])
 
-    def check(self, made: StructType, transform: str) -> StructType:
+    def check(self, schema: StructType, transform: str) -> StructType:
         """Each row carries the origin of its record."""
-        check_origin_columns(made, transform)
-        _check_no_batch(made, transform)
-        return made
+        check_origin_columns(schema, transform)
+        _check_no_batch(schema, transform)
+        return schema
 
     def check_kind(self, held: Sequence[str], table: str) -> None:
-        """Rows that have a batch are replaced by it."""
+        """Refuse a table of batches."""
         if BATCH in held:
             raise _other_kind(table, "batch", "origin")
 
     def marked(self, rows: DataFrame) -> DataFrame:
-        """Guarded."""
+        """Guarded: a row of another origin fails the job."""
         return guard_origin(rows, self.ranges)
 
 
@@ -133,18 +131,18 @@ class ByBatch:
         """The batch lies between them."""
         return (lower[BATCH] <= self.batch) & (upper[BATCH] >= self.batch)
 
-    def check(self, made: StructType, transform: str) -> StructType:
-        """The library says which batch it is, so the transform does not."""
-        _check_no_batch(made, transform)
-        return StructType([*made.fields, StructField(BATCH, LongType())])
+    def check(self, schema: StructType, transform: str) -> StructType:
+        """The library adds the batch's number, so the transform must not make such a column."""
+        _check_no_batch(schema, transform)
+        return StructType([*schema.fields, StructField(BATCH, LongType())])
 
     def check_kind(self, held: Sequence[str], table: str) -> None:
-        """Rows without a batch could not be replaced by it."""
+        """Refuse a table whose rows have no batch."""
         if BATCH not in held:
             raise _other_kind(table, "origin", "batch")
 
     def marked(self, rows: DataFrame) -> DataFrame:
-        """Of this batch."""
+        """With the number of this batch."""
         return rows.withColumn(BATCH, F.lit(self.batch).cast("long"))
 
 
@@ -154,8 +152,8 @@ def identity_of(job: LoadJob) -> ByOrigin | ByBatch:
     return ByOrigin(job.ranges) if batch is None else ByBatch(batch)
 
 
-def _check_no_batch(made: StructType, transform: str) -> None:
-    if any(f.name.lower() == BATCH for f in made.fields):
+def _check_no_batch(schema: StructType, transform: str) -> None:
+    if any(f.name.lower() == BATCH for f in schema.fields):
         raise TransformError(
             f"transform {transform} makes a column {BATCH}, which is Tidegate's own",
             fix="Give it another name; a pipeline with `identity: batch` gets the number of its batch there",

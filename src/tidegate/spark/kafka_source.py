@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import RequestError
+from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
 from tidegate.core.offsets.ranges import OffsetRange, from_offsets, offsets_to_json, until_offsets
 
 DEFAULTS = {
@@ -28,7 +29,7 @@ DEFAULTS = {
     "kafkaConsumer.pollTimeoutMs": "20000",
     "fetchOffset.numRetries": "1",
 }
-"""Used where the connection says nothing."""
+"""Used for options that the connection does not set."""
 
 
 def read_ranges(
@@ -42,12 +43,12 @@ def read_ranges(
     """The records of the ranges: `key`, `value` (binary), `timestamp`, `timestampType` and the origin columns.
 
     Nothing is read before an action; the action fails when a range begins before the log or ends behind it. Offsets that hold
-    no record (transaction markers, aborted records under `read_committed`, what compaction removed) are passed over.
+    no record (transaction markers, aborted records under `read_committed`, what compaction removed) are skipped.
 
     Args:
         spark: any session with Spark's Kafka source.
         ranges: one a partition; empty ones are left out.
-        kafka_options: the connection's options; what the plan says beats them.
+        kafka_options: the connection's options; those of the plan take precedence.
         split: one task reads one range, unless this cuts it into several; rows of different tasks keep no order.
         isolation_level: Kafka's `read_committed` or `read_uncommitted`.
 
@@ -81,7 +82,7 @@ def read_ranges(
         "value",
         "timestamp",
         "timestampType",
-        F.col("topic").alias("_kafka_topic"),
-        F.col("partition").alias("_kafka_partition"),
-        F.col("offset").alias("_kafka_offset"),
+        F.col("topic").alias(TOPIC),
+        F.col("partition").alias(PARTITION),
+        F.col("offset").alias(OFFSET),
     )

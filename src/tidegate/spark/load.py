@@ -1,11 +1,11 @@
-"""One bounded load: after it, the table holds exactly the transform's rows of the job's records, and a receipt that says so.
+"""One bounded load: after it, the table holds exactly the rows that the transform makes of the job's records, and a receipt.
 
-What it replaces is either the rows of those records, or, where the transform aggregates, the rows of the batch
+It replaces either the rows of those records, or, where the transform aggregates, the rows of the batch
 (`tidegate.spark.identity`). The table is a port (`tidegate.spark.sinks.port`): what a step costs there is its adapter's.
 
 lookup    has this batch landed before?
 prepare   transform, schemas, the table        2 round trips in Spark Connect, those of the transform itself and of the table
-look      what is in the way?                  only where the sink has to look before it writes
+look      which stored data is affected?       only where the sink has to look before it writes
 write     read Kafka, guard, replace
 receipt   find the commit again, its offsets
 """
@@ -79,7 +79,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
 
         with phases("prepare", "preparing the transform and the table"):
             write = _Write(spark, job, transform, identity)
-            schema = identity.check(_schema(write.made, transform), transform.name)
+            schema = identity.check(_schema(write.transformed, transform), transform.name)
             if not lookup.exists and not job.create:
                 raise TableLost(
                     f"table {job.table} is gone, which held earlier batches of {job.pipeline}",
@@ -116,7 +116,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
 
 
 class _Write:
-    """What a load reads and writes, and what is observed meanwhile: of the latest execution."""
+    """What a load reads and writes, with the observations of its latest execution."""
 
     def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform, identity: Identity) -> None:
         self._spark, self._job, self._transform, self._identity = spark, job, transform, identity
@@ -124,10 +124,10 @@ class _Write:
         self._plan()
 
     def _plan(self) -> None:
-        # An observation is of one execution: what a refused write saw is not what the next one sees.
+        # An observation belongs to one execution: after a refused write, the next attempt needs new ones.
         self.read, self.written = Observation("tidegate_read"), Observation("tidegate_written")
         self.records = _records(self._spark, self._job)
-        self.made = self._transform(self.records.observe(self.read, *_sizes()))
+        self.transformed = self._transform(self.records.observe(self.read, *_sizes()))
 
     def rows(self) -> DataFrame:
         """The rows to write, for one execution."""
@@ -135,7 +135,7 @@ class _Write:
             self._plan()
         self._begun = True
         reach("before-write")
-        return self._identity.marked(self.made).observe(self.written, _count())
+        return self._identity.marked(self.transformed).observe(self.written, _count())
 
     def counted(self) -> int | None:
         """How many rows it wrote, once it is executed.
@@ -150,10 +150,10 @@ class _Write:
     def seen(self) -> Mapping[str, int]:
         """How many records it read, under `rows`, and their `bytes`, once it is executed.
 
-        Where Spark finds meanwhile that no row comes of a part of the job (it groups none), it leaves that part out of the
-        plan, and with it what was observed there: then the records are counted once more.
+        Where Spark finds during execution that a part of the plan has no rows (such as a grouping of none), it drops that part
+        together with its observation. The records are counted once more then.
         """
-        with suppress(Exception):  # a classic session fails on an observation of nothing, Connect answers with nothing
+        with suppress(Exception):  # without metrics a classic session raises, and Connect returns an empty dict
             observed: dict[str, int] = self.read.get
             if observed:
                 return observed
@@ -164,7 +164,7 @@ def _landed_before(spark: SparkSession, sink: SinkWriter, receipt: Receipt, job:
     """The answer for a commit that landed, though what its job observed is lost."""
     with phases("receipt", RECEIPT):
         observed = Observed(
-            # The count was lost with the answer, and it is the only look at a gap: the records are counted once more.
+            # The count was lost with the answer, and only a count shows gaps: the records are counted once more.
             records=_records(spark, job).count() if job.contiguous else None,
             rows=None,
             first_last=sink.offsets_of(receipt),
@@ -174,9 +174,9 @@ def _landed_before(spark: SparkSession, sink: SinkWriter, receipt: Receipt, job:
 
 
 def _landed_unanswered(sink: SinkWriter, job: LoadJob, load: LoadId, error: Exception) -> Receipt | None:
-    """The receipt of a write whose answer was lost. None where it did not land, or the error says that nothing was written.
+    """The receipt of a write whose answer was lost. None where it did not land, or the error means that nothing was written.
 
-    None also where the sink cannot be asked: the next load looks again.
+    None also where the sink does not answer: the next load looks again.
     """
     meaning = error if isinstance(error, TidegateError) else known(error)
     if isinstance(meaning, SinkUnavailable):
@@ -213,7 +213,7 @@ def _bytes() -> Column:
 
 
 def _judge(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
-    """Refuse what the commit cannot have made of exactly these ranges; see `load_range`."""
+    """Refuse a commit that is not a load of exactly these ranges; see `load_range`."""
     where = {"table": job.table, "snapshot": receipt.snapshot}
     again = "Clear the load task: it replaces the whole range"
     if not receipt.covers(job.ranges):

@@ -1,6 +1,5 @@
-"""Where a row came from (`_kafka_topic`, `_kafka_partition`, `_kafka_offset`), and the rule that no row may leave its range.
+"""The origin of a row (`tidegate.core.load.columns`), and the rule that no row may leave its range.
 
-Not `_partition`: Iceberg reserves that name, and Spark refuses to read a table that has such a column.
 The same condition says which rows a load replaces and which rows it may write, so the two cannot differ.
 """
 
@@ -13,20 +12,21 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType
 
 from tidegate.core.errors import TransformError
+from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark.errors import ORIGIN_BROKEN
 
-ORIGIN: dict[str, DataType] = {"_kafka_topic": StringType(), "_kafka_partition": IntegerType(), "_kafka_offset": LongType()}
+ORIGIN: dict[str, DataType] = {TOPIC: StringType(), PARTITION: IntegerType(), OFFSET: LongType()}
 """The origin columns and their types."""
 
 
 def inside(ranges: Sequence[OffsetRange]) -> Column:
     """True for rows whose origin lies in one of the ranges, false or null for every other row. At least one range."""
     return any_of(
-        (F.col("_kafka_topic") == r.topic)
-        & (F.col("_kafka_partition") == r.partition)
-        & (F.col("_kafka_offset") >= r.from_offset)
-        & (F.col("_kafka_offset") < r.until_offset)
+        (F.col(TOPIC) == r.topic)
+        & (F.col(PARTITION) == r.partition)
+        & (F.col(OFFSET) >= r.from_offset)
+        & (F.col(OFFSET) < r.until_offset)
         for r in ranges
     )
 
@@ -46,9 +46,9 @@ def guard_origin(rows: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
     topic, partition, offset = (F.coalesce(F.col(name).cast("string"), F.lit("null")) for name in ORIGIN)
     message = F.concat(F.lit(f"{ORIGIN_BROKEN} "), topic, F.lit("-"), partition, F.lit(" at offset "), offset)
     broken = F.raise_error(message).cast("long")
-    offset = F.col("_kafka_offset")
-    listed = reaching(ranges, F.col("_kafka_topic"), F.col("_kafka_partition"), offset, offset)
-    return rows.withColumn("_kafka_offset", F.when(listed, offset).otherwise(broken))
+    offset = F.col(OFFSET)
+    listed = reaching(ranges, F.col(TOPIC), F.col(PARTITION), offset, offset)
+    return rows.withColumn(OFFSET, F.when(listed, offset).otherwise(broken))
 
 
 def reaching(ranges: Sequence[OffsetRange], topic: Column, partition: Column, first: Column, last: Column) -> Column:

@@ -1,4 +1,4 @@
-"""JSON records as typed columns, without losing one that is broken."""
+"""JSON records as typed columns; a broken record keeps its row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FROM_KAFKA = ("key", "timestamp", "timestampType")
 
 _STRICT = {
     "mode": "PERMISSIVE",
-    # Spark takes both of these unless an option says otherwise; RFC 8259 has neither.
+    # Spark accepts both by default; RFC 8259 allows neither.
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
@@ -36,7 +36,7 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value") -> DataFram
     tombstone), or holds a value that does not fit its field keeps its row: `_error` says why, `_raw` holds the whole text
     (base64 where it is not UTF-8), and the fields of a JSON object that do fit are filled.
 
-    JSON is what RFC 8259 says: one value, with nothing before or after it but spaces, tabs and line breaks. Where the RFC
+    JSON is what RFC 8259 defines: one value, with nothing before or after it but spaces, tabs and line breaks. Where the RFC
     leaves a choice:
 
     - A byte order mark, NaN and Infinity are not JSON.
@@ -51,7 +51,7 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value") -> DataFram
     readable = F.is_valid_utf8(text)
     # from_json stops after the first value and drops what follows it. So the record is parsed as the first element of a list,
     # and a mark as the second: only a text that is one whole value has the mark beside it. No record can forge the list or the
-    # mark, since its text is older than their name.
+    # mark, since their name is random and newer than the record.
     mark = f"_{secrets.token_hex(8)}"
     wrapped = F.when(readable, F.concat(F.lit(f'{{"{mark}":['), text, F.lit(f',{{"{mark}":1}}]}}')))
     options = {**_STRICT, "columnNameOfCorruptRecord": "_misfit"}

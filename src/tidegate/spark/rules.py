@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tidegate.core.errors import TidegateError
 
 LOOKED_UP = "the saved range stays, and the next try looks in the sink before it writes"
-"""What a fix says where a write may have landed."""
+"""Part of the fix of every error after which a write may have landed."""
 
 
 @dataclass(frozen=True)

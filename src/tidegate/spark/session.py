@@ -43,8 +43,8 @@ CHANNEL_OPTIONS = [
 def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     """A new session of the server at `remote_url`, closed at the end; sessions of other loads are never reused.
 
-    Nothing is shared with the pyspark sessions of this process, but the process may hold no classic session meanwhile.
-    What fails inside is raised, and not logged by pyspark as well, unless the environment has `SPARK_CONNECT_LOG_LEVEL`.
+    Nothing is shared with the pyspark sessions of this process, but the process must not hold a classic session meanwhile.
+    Errors inside are raised, and not logged by pyspark as well, unless the environment has `SPARK_CONNECT_LOG_LEVEL`.
     The server redacts the credentials of Kafka connections in what it keeps of the session's requests.
 
     Args:
@@ -69,7 +69,7 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
         session.client.set_retry_policies([_Patience()])
         session.addTag(name.replace(",", "_"))
         try:
-            # The first call: a server that is away or refuses us says so here, before any work.
+            # The first call: if the server is away or refuses the credentials, it fails here, before any work.
             with translated(server=channel.host):
                 theirs = session.conf.get(STRING_REGEX, None)
                 session.conf.set(STRING_REGEX, with_ours(theirs, OPTION_IN_TEXT))
@@ -104,7 +104,7 @@ class _Patience(DefaultPolicy):
 
 
 class _PatienceState(RetryPolicyState):
-    """Counts from the first failure of one call. Out of patience it declines to retry, which raises the failure itself."""
+    """Counts from the first failure of one call. After the deadline it declines to retry, so pyspark raises the failure."""
 
     deadline: float | None = None
 
@@ -119,19 +119,19 @@ class _PatienceState(RetryPolicyState):
 
 @contextmanager
 def _connect_mode() -> Iterator[None]:
-    """The switch to Connect on and pyspark's log of it off; both as before at the end."""
+    """Turn on pyspark's Connect mode, and turn off the log of its Connect client; both are restored at the end."""
     before = os.environ.get(CONNECT_MODE)
     os.environ[CONNECT_MODE] = "1"
 
-    def is_wanted(_record: logging.LogRecord) -> bool:
+    def is_enabled(_record: logging.LogRecord) -> bool:
         return LOG_LEVEL in os.environ
 
-    # pyspark disables this logger unless asked; whoever sets up logging later, as Airflow does, enables it by that.
-    logger.addFilter(is_wanted)
+    # pyspark disables this logger by default, but a later set-up of logging, such as Airflow's, enables it again.
+    logger.addFilter(is_enabled)
     try:
         yield
     finally:
-        logger.removeFilter(is_wanted)
+        logger.removeFilter(is_enabled)
         if before is None:
             os.environ.pop(CONNECT_MODE, None)
         else:
@@ -140,15 +140,15 @@ def _connect_mode() -> Iterator[None]:
 
 def _close(session: ConnectSession) -> None:
     """Release the session on the server, or give up at once where the server is gone."""
-    # pyspark asks a server that is gone once more when the process ends, for ten minutes
+    # when the process ends, pyspark would call a server that is gone for ten minutes
     atexit.unregister(session.client._cleanup_ml_cache)  # noqa: SLF001
     session.client.set_retry_policies([])
     with suppress(Exception):
         session.stop()
     # pyspark closes a session once more when it is collected as garbage. Closing waits for a lock of the thread pool that all
-    # sessions share, and where the collector runs while another session holds that lock, the process would wait for itself.
+    # sessions share. If the collector runs in a thread that holds that lock, the process deadlocks.
     session.client.close = _do_nothing  # type: ignore[method-assign]
 
 
 def _do_nothing() -> None:
-    """In place of a method that must not run again."""
+    """Replaces a method that must not run again."""

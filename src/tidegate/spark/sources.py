@@ -1,4 +1,4 @@
-"""Importing the modules of one folder in such a way that it is known which source runs.
+"""Imports the modules of one folder, and records which source runs.
 
 Rules:
 - A module is compiled from the source that is hashed, read once. Bytecode caches are not used: a file that was edited within a
@@ -32,7 +32,7 @@ _LOCK = threading.RLock()
 
 @dataclass(frozen=True)
 class _Source:
-    """What a module was made of."""
+    """The source that a module was compiled from."""
 
     file: Path
     text: bytes
@@ -78,7 +78,7 @@ _FINDER = _Finder()
 
 
 def import_module(name: str, folder: Path) -> tuple[ModuleType, str, tuple[str, ...]]:
-    """The module, the version of its source, and the names of all modules in the folder that the version speaks of.
+    """The module, the version of its source, and the names of all modules in the folder that the version covers.
 
     The version is twelve hex digits: of the module's own source where it imports nothing else of the folder; otherwise of that
     and of all it imports of the folder, directly or not, inside functions too. A package that holds nothing but a docstring
@@ -89,7 +89,7 @@ def import_module(name: str, folder: Path) -> tuple[ModuleType, str, tuple[str, 
         folder: resolved.
 
     Raises:
-        TransformError: there is no such module in the folder, or it must not be taken.
+        TransformError: there is no such module in the folder, or it may not be used.
         Exception: whatever the module raises.
     """
     file = _look_up(name, folder)
@@ -144,7 +144,7 @@ def _packages(name: str, folder: Path) -> Iterator[Path]:
 
 
 def _prepare(name: str, folder: Path) -> None:
-    """Let the folder come first, and forget what must be imported anew."""
+    """Put the folder first on the path, and drop the modules that must be imported anew."""
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     _FINDER.folder = folder
@@ -161,7 +161,7 @@ def _prepare(name: str, folder: Path) -> None:
 
 
 def _is_under(module: ModuleType, folder: Path) -> bool:
-    # not by getattr: there are modules that import others when they are asked
+    # not by getattr: some modules import others when an attribute is read
     known = getattr(module, "__dict__", {})
     places = [known["__file__"]] if known.get("__file__") else list(known.get("__path__", ()))
     return bool(places) and all(str(place).startswith(f"{folder}{os.sep}") for place in places)
@@ -211,10 +211,10 @@ def _imported_by(name: str, source: _Source, folder: Path) -> set[str]:
     for each in list(named):
         parts = each.split(".")
         named |= {".".join(parts[:depth]) for depth in range(1, len(parts))}
-    return {each for each in named if each and not _of_python(each) and _says_something(_file_of(each, folder))}
+    return {each for each in named if each and not _of_python(each) and _has_code(_file_of(each, folder))}
 
 
-def _says_something(file: Path | None) -> bool:
+def _has_code(file: Path | None) -> bool:
     if file is None or file.name != "__init__.py":
         return file is not None
     return any(not isinstance(node, ast.Expr) for node in ast.parse(file.read_bytes()).body)

@@ -1,8 +1,8 @@
 """Whether transforms can be imported and found, without importing them in this process.
 
-A transform's module is anybody's code: it may fail, end the process, or never return. So a process of its own imports it,
-`tidegate.spark.probe`, which reports one transform after the other. The one that it does not return from is named, and another
-process checks the rest.
+A transform's module is the user's code: it may fail, end the process, or never return. So a process of its own
+(`tidegate.spark.probe`) imports the modules and reports one transform after the other. A transform that ends or blocks that
+process is reported as broken, and another process checks the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TIMEOUT_S = 60.0
 
 
 def broken_transforms(names: Sequence[str], spark_jobs: Path, *, timeout_s: float = TIMEOUT_S) -> dict[str, str]:
-    """What is wrong, by transform; nothing where all is well, or pyspark is not installed."""
+    """What is wrong, by transform; empty where nothing is, or where pyspark is not installed."""
     if importlib.util.find_spec("pyspark") is None:
         return {}
     broken: dict[str, str] = {}
@@ -31,7 +31,7 @@ def broken_transforms(names: Sequence[str], spark_jobs: Path, *, timeout_s: floa
         broken |= {name: fault for name, fault in faults.items() if fault}
         unchecked = [name for name in unchecked if name not in faults]
         if unchecked:
-            broken[unchecked[0]] = f"importing {unchecked[0]} {end}. Keep what runs out of the module's top level"
+            broken[unchecked[0]] = f"importing {unchecked[0]} {end}. Move the code that does so out of the module's top level"
             del unchecked[0]
     return broken
 

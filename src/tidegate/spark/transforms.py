@@ -35,7 +35,7 @@ class Transform:
 
     @property
     def identity(self) -> str:
-        """`name@version`, as it stands in a receipt."""
+        """`name@version`, as receipts hold it."""
         return f"{self.name}@{self.version}"
 
     def __call__(self, records: DataFrame) -> DataFrame:
@@ -58,7 +58,7 @@ class Transform:
         return rows
 
     def broken(self, error: Exception) -> Exception:
-        """What an exception met while its plan was made or analysed means."""
+        """The error to raise for an exception while the plan of its rows is built or analysed."""
         return known(error, transform=self.name) or TransformError(
             f"transform {self.name} fails: {reason(error)}",
             fix="Correct the transform; the saved range stays and is loaded by the next run",
@@ -116,15 +116,18 @@ def find_transform(name: str, spark_jobs: Path) -> Transform:
             transform=name,
         )
     for each in names:
-        # Python UDFs of a transform travel to Spark's workers as code: this folder is not on their path.
+        # Python UDFs of a transform are sent to Spark's workers as code: this folder is not on their path.
         cloudpickle.register_pickle_by_value(sys.modules[each])  # type: ignore[no-untyped-call]
     declared = getattr(module, "__version__", None)
     return Transform(name, version if declared is None else str(declared), function)
 
 
 def _parameters(function: Callable[..., object]) -> inspect.Signature | None:
-    """Those of what is called, not of what a decorator wraps; None where it does not tell them."""
-    for follow_wrapped in (False, True):  # a wrapper in C, such as of `functools.cache`, has those of what it wraps
+    """The parameters of the function as it is called, decorators included; None where it has no signature."""
+    for follow_wrapped in (
+        False,
+        True,
+    ):  # a wrapper in C (`functools.cache`) has the signature of what it wraps
         with suppress(TypeError, ValueError):
             return inspect.signature(function, follow_wrapped=follow_wrapped)
     return None

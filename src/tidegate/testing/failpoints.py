@@ -61,7 +61,7 @@ def disarm(folder: Path) -> None:
 def reached(folder: Path, point: str) -> tuple[int, int] | None:
     """The pid and the parent's pid of the process that got to `point`; None while it is still armed, or never was."""
     try:
-        found = json.loads((folder / f"{point}.reached").read_text(encoding="utf-8"))
+        process = json.loads((folder / f"{point}.reached").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    return found["pid"], found["parent"]
+    return process["pid"], process["parent"]

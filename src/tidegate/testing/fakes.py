@@ -10,9 +10,9 @@ from tidegate.core.config.patterns import topic_filter
 from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, StateUnavailable, TopicNotFound
 from tidegate.core.events import Committed, Replayed
 from tidegate.core.load.answer import answer_by_receipt
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import KEPT, Observed, Receipt
+from tidegate.core.load.receipt import Observed, Receipt
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks
@@ -155,14 +155,7 @@ class FakeReader:
         self._answer(table)
         if not self.exists:
             return TableHistory(exists=False)
-        loads = [
-            TableCommit(
-                r.snapshot,
-                r.committed_at_ms,
-                {**r.load.to_properties(), "added-records": str(r.rows + r.kept), KEPT: str(r.kept)},
-            )
-            for r in self.found
-        ]
+        loads = [TableCommit(r.snapshot, r.committed_at_ms, r.load.to_properties(), r.rows, r.kept) for r in self.found]
         commits = sorted([*loads, *self.others], key=lambda commit: commit.committed_at_ms)
         return TableHistory(tuple(commits[::-1]), complete=not self.expired, owners=self.owners, has_rows=self.has_rows)
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
 from tidegate.core.config.sinks import Replaces, SinkKind
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows, in_the_way
 from tidegate.core.load.receipt import LoadId, Receipt
@@ -44,7 +44,7 @@ class MemoryTable:
     schema: StructType
     owners: set[str]
     commits: list[MemoryCommit] = field(default_factory=list)
-    made: int = 0
+    last_snapshot: int = 0
     lock: Lock = field(default_factory=Lock, repr=False)
 
     @property
@@ -101,13 +101,13 @@ class MemorySink:
         """As the port. Commits come one after the other, so none gets in the way of another."""
         table = self.tables[self.name]
         with phases("write", "reading Kafka and writing the table"):
-            made = [row.asDict() for row in rows().collect()]
+            new_rows = [row.asDict() for row in rows().collect()]
             with table.lock:
                 names = table.schema.names
                 kept = tuple(row for row in table.rows if not _is_of(row, identity))
-                table.made += 1
-                receipt = Receipt(load, table.made, time.time_ns() // 1_000_000, len(made))
-                new = tuple({name: row.get(name) for name in names} for row in made)
+                table.last_snapshot += 1
+                receipt = Receipt(load, table.last_snapshot, time.time_ns() // 1_000_000, len(new_rows))
+                new = tuple({name: row.get(name) for name in names} for row in new_rows)
                 table.commits.append(MemoryCommit(receipt, (*kept, *new)))
         with phases("receipt", "reading the receipt of the commit"):
             return receipt

@@ -116,10 +116,10 @@ class _Position:
 
     def begin(self, known: Iterable[SavedRange | Cursor]) -> None:
         """Partitions begin where the earliest of what is known of the same topics begins; receipts of that may have expired."""
-        for one in known:
-            if other_topics(one.topic_ids, self.topic_ids):
+        for state in known:
+            if other_topics(state.topic_ids, self.topic_ids):
                 continue
-            starts = one.starts if isinstance(one, Cursor) else from_offsets(one.ranges)
+            starts = state.starts if isinstance(state, Cursor) else from_offsets(state.ranges)
             for tp, start in starts.items():
                 if tp in self.starts:
                     self.starts[tp] = min(start, self.starts[tp])

@@ -15,7 +15,7 @@ from tidegate.core.audit.table import TableHistory, find_missing
 from tidegate.core.audit.views.rebuilt import RebuildView
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import StateError, some
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.offsets.algebra import merged
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.ports import Brokers, SinkReader, StateStore

@@ -21,8 +21,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from tidegate.core.errors import TableLost, some
-from tidegate.core.load.cutting import Box, boxes_of
-from tidegate.core.load.receipt import PREFIX, Receipt, batch_told_by
+from tidegate.core.load.boxes import Box, boxes_of
+from tidegate.core.load.receipt import PREFIX, Receipt, batch_of
 from tidegate.core.offsets.algebra import common, merged, without
 from tidegate.core.offsets.ranges import OffsetRange, total_count
 from tidegate.core.offsets.watermarks import Watermarks, other_topics
@@ -35,11 +35,17 @@ CLOCKS_APART_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """One commit of a table: its id, its time (epoch ms), and the properties of its receipt, if it carries one."""
+    """One commit of a table: its id, its time (epoch ms), and its properties, which hold the receipt of a load.
+
+    `rows` are those that its load made, by the sink's own counters; None where the counters cannot be read. The commit added
+    `kept` rows more: older ones that it wrote again.
+    """
 
     snapshot: int
     committed_at_ms: int
     properties: dict[str, str] = field(default_factory=dict)
+    rows: int | None = 0
+    kept: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ class TableHistory:
         Raises:
             StateCorrupt: a receipt cannot be read.
         """
-        batches = (batch_told_by(commit.properties, snapshot=commit.snapshot) for commit in self._loads(pipeline))
+        batches = (batch_of(commit.properties, snapshot=commit.snapshot) for commit in self._loads(pipeline))
         return max((batch for batch in batches if batch is not None), default=None)
 
     def receipts(self, pipeline: str) -> list[Receipt]:
@@ -107,7 +113,13 @@ class TableHistory:
 
 
 def _receipt(commit: TableCommit) -> Receipt:
-    receipt = Receipt.from_properties(commit.properties, snapshot=commit.snapshot, committed_at_ms=commit.committed_at_ms)
+    receipt = Receipt.from_properties(
+        commit.properties,
+        snapshot=commit.snapshot,
+        committed_at_ms=commit.committed_at_ms,
+        rows=commit.rows,
+        kept=commit.kept,
+    )
     assert receipt is not None  # noqa: S101 - `_loads` passes over the commits of others
     return receipt
 
@@ -316,12 +328,12 @@ def loadable(
         whole: the batches, where rows are known by their batch: only whole ones can be loaded again.
     """
     other = other_topics(cursor.topic_ids, watermarks.topic_ids)
-    there = [
+    retained = [
         OffsetRange(tp.topic, tp.partition, first, watermarks.latest[tp])
         for tp, first in watermarks.earliest.items()
         if tp.topic not in other
     ]
-    loadable_ranges = common(missing.ranges, there)
+    loadable_ranges = common(missing.ranges, retained)
     plans = [plan for plan in whole if plan.to_load]
     if missing.by_batch:
         return merged(r for plan in plans for r in plan.to_load if not without(plan.to_load, loadable_ranges))

@@ -1,8 +1,8 @@
 """The receipt: what a sink's own commit says of the load that made it.
 
-A receipt travels as properties of the same commit that holds the rows (Iceberg: the snapshot's summary), so it exists
-exactly when the rows do. The properties say what was promised before the write began; the commit's own counters say what
-was written. How many records the job read (`Observed`) is known only after the commit; the load hands it on beside the
+A receipt travels as properties of the same commit that holds the rows, so it exists exactly when the rows do. The properties
+say what was promised before the write began; the commit's own counters, which the sink's adapter reads, say what was written.
+How many records the job read (`Observed`) is known only after the commit; the load hands it on beside the
 receipt, where it is judged before the cursor moves.
 """
 
@@ -21,10 +21,6 @@ from tidegate.core.state.cursor import Positions
 PREFIX = "tidegate."
 BATCH_PROPERTY = f"{PREFIX}batch"
 """The property that says which batch's rows a commit replaced, where rows are known by their batch."""
-KEPT = f"{PREFIX}kept"
-"""The property that says how many of a commit's added rows are older ones, written again as they were."""
-OWNER = f"{PREFIX}owner."
-"""What a table's property begins with that names a pipeline that may write into the table."""
 OTHERS = f"{PREFIX}others"
 """The property that holds the cursor's positions of the partitions that a batch does not read."""
 
@@ -98,11 +94,20 @@ class Receipt:
     kept: int = 0
 
     @staticmethod
-    def from_properties(properties: Mapping[str, str], *, snapshot: int, committed_at_ms: int) -> Receipt | None:
-        """The receipt in a commit's properties, or None when the commit is not one of ours.
+    def from_properties(
+        properties: Mapping[str, str], *, snapshot: int, committed_at_ms: int, rows: int | None, kept: int = 0
+    ) -> Receipt | None:
+        """The receipt in a commit's properties, or None when the commit is not a load of Tidegate.
+
+        Args:
+            properties: as `LoadId.to_properties` made them, with whatever else the sink keeps of a commit.
+            snapshot: the commit's id.
+            committed_at_ms: its time (epoch ms).
+            rows: the rows that the load made, by the commit's own counters; None where they cannot be read.
+            kept: the older rows that the commit wrote again.
 
         Raises:
-            StateCorrupt: the properties are there, but broken.
+            StateCorrupt: the properties are there, but broken, or the counters are.
         """
         if f"{PREFIX}pipeline" not in properties:
             return None
@@ -121,10 +126,11 @@ class Receipt:
                 batch=int(properties[BATCH_PROPERTY]) if BATCH_PROPERTY in properties else None,
                 others=Positions.from_json(json.loads(properties[OTHERS])) if OTHERS in properties else None,
             )
-            kept = int(properties.get(KEPT, "0"))
-            return Receipt(load, snapshot, committed_at_ms, int(properties.get("added-records", "0")) - kept, kept)
         except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
             raise _unreadable(snapshot, error) from error
+        if rows is None:
+            raise _unreadable(snapshot, "the commit's counters are no numbers")
+        return Receipt(load, snapshot, committed_at_ms, rows, kept)
 
     def covers(self, ranges: tuple[OffsetRange, ...]) -> bool:
         """Whether the load replaced every offset of `ranges`; rows of a batch need a load of exactly these ranges.
@@ -192,8 +198,8 @@ def covering(receipts: Sequence[Receipt], task: Mapping[str, str], ranges: tuple
     return (r for r in reversed(receipts) if r.load.task == task and r.covers(ranges))
 
 
-def batch_told_by(properties: Mapping[str, str], *, snapshot: int) -> tuple[int, int] | None:
-    """Generation and batch that a load's commit tells, without a look at its ranges; None for a replay's.
+def batch_of(properties: Mapping[str, str], *, snapshot: int) -> tuple[int, int] | None:
+    """Generation and batch in a load's properties, without reading its ranges; None for a replay.
 
     Raises:
         StateCorrupt: the properties are broken.
@@ -206,10 +212,10 @@ def batch_told_by(properties: Mapping[str, str], *, snapshot: int) -> tuple[int,
         raise _unreadable(snapshot, error) from error
 
 
-def _unreadable(snapshot: int, error: Exception) -> StateCorrupt:
+def _unreadable(snapshot: int, reason: object) -> StateCorrupt:
     return StateCorrupt(
-        f"snapshot {snapshot} carries a receipt that cannot be read ({error})",
-        fix="Look at the snapshot's summary; a receipt is written by a load and never changed afterwards",
+        f"snapshot {snapshot} carries a receipt that cannot be read ({reason})",
+        fix="Look at the properties of that commit; a receipt is written by a load and never changed afterwards",
         snapshot=snapshot,
     )
 

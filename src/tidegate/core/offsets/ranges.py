@@ -139,8 +139,8 @@ def offsets_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPart
     offsets: dict[TopicPartition, int] = {}
     for topic, partitions in nested.items():
         for partition, offset in partitions.items():
-            one = OffsetRange(topic, int(partition), offset, offset)
-            offsets[one.topic_partition] = one.from_offset
+            position = OffsetRange(topic, int(partition), offset, offset)
+            offsets[position.topic_partition] = position.from_offset
     return offsets
 
 

@@ -42,8 +42,8 @@ def make_rate_policy(settings: Mapping[str, Any], *, interval_s: float) -> RateP
         raise ConfigError(
             f"policy {name} has no setting {', '.join(unknown)}", fix=f"Its settings are {', '.join(known)}", policy=name
         )
-    made: RatePolicy = policy(interval_s=interval_s, **{setting: settings[setting] for setting in known if setting in settings})
-    return made
+    chosen: RatePolicy = policy(interval_s=interval_s, **{name: settings[name] for name in known if name in settings})
+    return chosen
 
 
 def settings_of(policy: str) -> list[str]:

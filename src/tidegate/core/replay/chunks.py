@@ -101,8 +101,8 @@ def _layers(selection: Sequence[OffsetRange], batches: Iterable[Sequence[OffsetR
     rest = by_partition(merged(selection))
     layers: list[Chunk] = []
     for batch in batches:
-        here = [r for r in batch if r.topic_partition in rest]
-        part = common(here, [o for r in here for o in rest[r.topic_partition]])
+        unassigned = [r for r in batch if r.topic_partition in rest]
+        part = common(unassigned, [o for r in unassigned for o in rest[r.topic_partition]])
         for tp, taken in by_partition(part).items():
             rest[tp] = list(without(rest[tp], taken))
         layers += _one_of_a_partition(part)

@@ -112,7 +112,7 @@ class ReplayRequest:
             if value is not None and not (isinstance(value, str) and pattern.fullmatch(value)):
                 raise RequestError(f"{name}: {value!r} is not a name like {example}")
         if self.versions is not None:
-            wanted_versions(self.versions)
+            version_filter(self.versions)
 
     @property
     def digest(self) -> str:
@@ -230,7 +230,7 @@ def _shown(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def wanted_versions(text: str) -> Callable[[str], bool]:
+def version_filter(text: str) -> Callable[[str], bool]:
     """Whether a receipt's transform (`module:function@version`) is one of those that are asked for.
 
     Raises:

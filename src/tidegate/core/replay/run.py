@@ -82,14 +82,14 @@ def plan_replay(
         _check_same_request(own.saved, request, again="trigger it without a run id, or with another one")
         return own
     table = request.table or pipeline.sink.table
-    there = past.receipts if table == pipeline.sink.table else sink.receipts(table, pipeline.name)
+    in_table = past.receipts if table == pipeline.sink.table else sink.receipts(table, pipeline.name)
     selection, lost, topic_ids = select(past, request)
     landed, resumes = _landed_before(past, request, sink)
     left = without(selection, landed)
     if not left:  # all of it landed, if not by one run: whoever asks again wants it again
         left, landed, resumes = selection, (), ()
     whole = _check_whole(past, left) if pipeline.identity == "batch" else {}
-    chunks = tuple(whole.values()) if whole else _chunks(past, request, left, there)
+    chunks = tuple(whole.values()) if whole else _chunks(past, request, left, in_table)
     if len(chunks) > MOST_CHUNKS:
         raise RequestError(
             f"these are {len(chunks):,} batches, and a replay has at most {MOST_CHUNKS:,} chunks",
@@ -111,7 +111,7 @@ def plan_replay(
         batches=tuple(whole),
         generation=past.cursor.generation,
     )
-    report = report_on(past, saved, there, total_count(common(selection, landed)))
+    report = report_on(past, saved, in_table, total_count(common(selection, landed)))
     key = past.ledger.replay_key(saved, request.digest)
     if save:
         past.ledger.save_replay(saved, request.digest, past.listing, keep=pipeline.keep_ranges)
@@ -236,8 +236,10 @@ def _landed_before(past: Past, request: ReplayRequest, sink: SinkReader) -> tupl
     return merged(landed_ranges), tuple(resumes)
 
 
-def _chunks(past: Past, request: ReplayRequest, selection: tuple[OffsetRange, ...], there: list[Receipt]) -> tuple[Chunk, ...]:
-    batches = _in_order(past, there)
+def _chunks(
+    past: Past, request: ReplayRequest, selection: tuple[OffsetRange, ...], receipts: list[Receipt]
+) -> tuple[Chunk, ...]:
+    batches = _in_order(past, receipts)
     size = request.chunk_size or past.pipeline.limits.max_records or DEFAULT_CHUNK
     # cutting costs as much as the chunks that come of it: what is far too many is not cut to be counted
     chunks = cut_chunks(selection, batches, max(size, total_count(selection) // (20 * MOST_CHUNKS)))

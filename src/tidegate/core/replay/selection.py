@@ -16,7 +16,7 @@ from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, disjoint, 
 from tidegate.core.offsets.watermarks import Watermarks, other_topics
 from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.replay.chunks import live
-from tidegate.core.replay.request import Asked, ReplayRequest, wanted_versions
+from tidegate.core.replay.request import Asked, ReplayRequest, version_filter
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing
 
@@ -134,13 +134,13 @@ def _by_offsets(past: Past, asked: Sequence[Asked]) -> list[Asked]:
             where = f"topic {a.topic}" if a.partition is None else f"{a.topic or 'partition'}-{a.partition}"
             raise RequestError(
                 f"{past.pipeline.name} has read nothing of {where}",
-                fix=f"It can replay {_told(_valid(past, _watermarks(past, {tp.topic for tp in past.cursor.offsets})))}",
+                fix=f"It can replay {_in_words(_valid(past, _watermarks(past, {tp.topic for tp in past.cursor.offsets})))}",
             )
         resolved += [Asked(tp.topic, tp.partition, a.from_offset, a.until_offset) for tp in meant]
     return resolved
 
 
-def _told(valid: Mapping[TopicPartition, tuple[int, int]]) -> str:
+def _in_words(valid: Mapping[TopicPartition, tuple[int, int]]) -> str:
     return some(f"{tp} [{low}, {high})" for tp, (low, high) in sorted(valid.items()))
 
 
@@ -160,7 +160,7 @@ def _by_time(past: Past, request: ReplayRequest, watermarks: Watermarks) -> list
         raise RequestError(
             f"{past.pipeline.name} has read no record with a time "
             f"from {_time(request.from_ms)} until {_time(request.until_ms)}",
-            fix=f"It can replay {_told(valid)}",
+            fix=f"It can replay {_in_words(valid)}",
         )
     return asked
 
@@ -226,10 +226,10 @@ def _by_run(past: Past, run_id: str) -> tuple[OffsetRange, ...]:
 
 
 def _by_versions(past: Past, versions: str) -> list[OffsetRange]:
-    wants = wanted_versions(versions)
+    matches = version_filter(versions)
     until = [OffsetRange(tp.topic, tp.partition, 0, offset) for tp, offset in past.cursor.offsets.items()]
     live_loads = live([r for r in past.receipts if past.same_topics(r.load.topic_ids)])
-    ranges = [r for receipt, ranges in live_loads if wants(receipt.load.transform) for r in common(ranges, until)]
+    ranges = [r for receipt, ranges in live_loads if matches(receipt.load.transform) for r in common(ranges, until)]
     if not ranges:
         loaded_by = sorted({receipt.load.transform for receipt, _ in live_loads})
         raise RequestError(
@@ -277,13 +277,13 @@ def _checked(
         accept = ", or accept the loss" if any("retained" in fault for fault in faults) else ""
         raise RequestError(
             f"this cannot be replayed: {some(faults)}",
-            fix=f"{past.pipeline.name} can replay {_told(bounds or valid)}{accept}",
+            fix=f"{past.pipeline.name} can replay {_in_words(bounds or valid)}{accept}",
         )
     selection = disjoint(kept_ranges)
     if not selection:
         raise RequestError(
             f"nothing of it is retained: {some(map(str, lost))}",
-            fix=f"{past.pipeline.name} can replay {_told(valid)}",
+            fix=f"{past.pipeline.name} can replay {_in_words(valid)}",
         )
     return merged(selection), disjoint(lost)
 

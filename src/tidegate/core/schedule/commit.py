@@ -8,7 +8,7 @@ from the values alone is decided here:
     cursor already at or past what it would reach  -> nothing to do: this commit has happened
     anything else                                  -> CommitConflict, nothing changed
 
-The manner is PyIceberg's `(updates, requirements)`.
+The form is that of Iceberg's catalogs: requirements and updates.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class RequireCursorAt:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def holds_for(self, cursor: Cursor) -> bool:
-        """Whether the cursor is there."""
+        """Whether the cursor meets the requirement."""
         return next(self.faults(cursor), None) is None
 
     def faults(self, cursor: Cursor) -> Iterator[str]:
-        """What of this is otherwise in the cursor, one clause for each."""
+        """How the cursor differs from the requirement, one clause for each difference."""
         if cursor.seq != self.seq:
             yield f"the cursor is at batch {cursor.seq}, not {self.seq}"
         if cursor.generation != self.generation:
@@ -82,13 +82,13 @@ class AdvanceCursor:
     remaining: int = 0
 
     def happened_in(self, cursor: Cursor) -> bool:
-        """Whether the cursor has this update behind it."""
+        """Whether the cursor is at or past this update."""
         return cursor.seq >= self.seq and all(cursor.offsets.get(tp, -1) >= offset for tp, offset in self.offsets.items())
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What has to hold, and what changes then."""
+    """A requirement, and the update that is applied where it holds."""
 
     requirement: RequireCursorAt
     update: AdvanceCursor
@@ -152,13 +152,13 @@ def outcome_of(saved: SavedRange) -> RequireCursorAt:
 
 
 def _begun(saved: SavedRange) -> dict[TopicPartition, int]:
-    """Where the partitions begin that this range is the first of."""
+    """The first offset of each partition that this range is the first to read; recreated topics count as new."""
     continued = {d.topic_partition for d in saved.decisions if d.from_reason in ("cursor", "accepted loss")}
     return {tp: offset for tp, offset in from_offsets(saved.ranges).items() if tp not in continued}
 
 
 def _former(saved: SavedRange) -> dict[TopicPartition, int]:
-    """How far the topics had been read that this range starts anew."""
+    """How far each recreated topic had been read before this range starts it anew."""
     anew = {d.topic_partition for d in saved.decisions if d.from_reason == "recreated"}
     return {tp: offset for tp, offset in saved.jumped.items() if tp in anew}
 
@@ -176,7 +176,7 @@ def _check_receipt(saved: SavedRange, receipt: Receipt | None) -> None:
 
 
 def _not_passed(former: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Those that the new topic has not replaced yet, row by row."""
+    """The former positions that the recreated topics have not reached yet."""
     return {tp: until for tp, until in former.items() if offsets.get(tp, 0) < until}
 
 

@@ -1,4 +1,4 @@
-"""What a plan is decided on: all that the store and the sink hold of one pipeline, read once into one value.
+"""What a plan decides on: all that the store and the sink hold of one pipeline, read once into one value.
 
 `read_evidence` is the only place where a plan asks the store and the sink; `tidegate.core.schedule.trust` decides on the value
 what is believed. A saved value that cannot be read is kept as its error, which is raised where a decision needs the value:
@@ -14,7 +14,7 @@ from typing import TypeVar
 from tidegate.core.audit.table import TableHistory, is_doubted
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import CursorLost, StateCorrupt
-from tidegate.core.load.cutting import Box
+from tidegate.core.load.boxes import Box
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.ports import SinkReader, StateStore
 from tidegate.core.state.accepted import Accepted
@@ -78,8 +78,8 @@ def read_evidence(
         pipeline: whose.
         store: the schedule.
         sink: the table.
-        run_id: the run whose own range is wanted too.
-        oldest: whether the oldest range that is kept is wanted too.
+        run_id: the run whose own range is read too.
+        oldest: whether the oldest range that is kept is read too.
 
     Raises:
         StateUnavailable, SinkUnavailable: the store or the sink cannot be read.
@@ -131,7 +131,7 @@ def _check_never_ran(pipeline: Pipeline, listing: Listing, history: TableHistory
 
 
 def _kept(keys: Iterable[K], read: Callable[[K], T]) -> dict[K, T | StateCorrupt]:
-    """The value of each key, or what is wrong with it."""
+    """The value of each key, or the error of reading it."""
     values: dict[K, T | StateCorrupt] = {}
     for key in keys:
         try:

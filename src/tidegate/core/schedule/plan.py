@@ -1,7 +1,7 @@
 """Which offsets a run reads, and why: a pure function of the cursor, the brokers' watermarks and the policy.
 
-A bound that is not resolved yet ("earliest") is a word of the policy; a plan holds numbers only. Every partition of a plan
-has a `Decision` that names what set its two bounds, so that a saved range explains itself.
+The policy may hold unresolved bounds, such as "earliest"; a plan holds numbers only. Every partition of a plan has a `Decision`
+that names what set its two bounds, so that a saved range explains itself.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
         now_ms: the time, epoch ms, for limits that depend on it.
 
     Raises:
-        OffsetsOutOfRange: the cursor and the log do not fit (each case has its subclass); never read around.
+        OffsetsOutOfRange: the cursor and the log do not fit (each case has its subclass); nothing is skipped.
         RequestError: `policy.until` or the start names an unknown partition, or an offset outside what can be read.
     """
     recreated = _recreated(cursor, watermarks, policy)
@@ -254,7 +254,7 @@ def _starts(
             return cursor.offsets[tp], "cursor"
         if first_run or tp in policy.begin:
             return _first(tp, watermarks, policy)
-        return watermarks.earliest[tp], "new partition"  # new to everyone, wherever the pipeline itself began
+        return watermarks.earliest[tp], "new partition"  # no batch has read it yet
 
     return {tp: start_of(tp) for tp in sorted(watermarks.latest)}
 

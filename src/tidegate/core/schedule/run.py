@@ -1,4 +1,4 @@
-"""The way of a batch: plan -> load -> commit, on ports.
+"""The steps of a batch: plan -> load -> commit, on ports.
 
     planned    its range is saved; nothing else has happened
     loaded     the sink holds a commit with its receipt
@@ -48,7 +48,7 @@ class Request:
 class Planned:
     """A saved range and how it came to this run: `planned` now, `adopted` from another run, or `own` from an earlier try.
 
-    `caught_up_from` is the batch at which the cursor was found, where something had put it back. `create` says whether the load
+    `caught_up_from` is the batch of a saved cursor that something had put back. `create` says whether the load
     may create the table: only where no batch has written to it, or an operator has accepted that it is gone.
     """
 
@@ -116,7 +116,7 @@ def plan_batch(
 
 
 def _restore(ledger: Ledger, belief: Belief) -> None:
-    """Write what was known before and is not saved any more: a cursor that was put back, a run's range that was pruned."""
+    """Save again what was overwritten or deleted: a cursor that was put back, a run's range that was pruned."""
     if belief.caught_up_from is not None:
         ledger.save_cursor(belief.cursor)
     if belief.saved is not None and belief.origin == "own" and belief.new:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-LONGEST = 1000  # of Airflow's own column
+LONGEST = 1000  # characters of Airflow's own column
 FAILED = "Failed in "
 _LONGEST_MESSAGE = 350
 
@@ -49,7 +49,7 @@ def next_run(task: str, plan: Mapping[str, Any] | None, *, is_replay: bool) -> s
             else "Clear the failed tasks to go on, or replay the same again: chunks that landed are not loaded again."
         )
     if plan is None:
-        return "The cursor did not move. The next run plans again, or takes up the range that is saved."
+        return "The cursor did not move. The next run adopts the saved range, or plans again."
     if "replay" in plan:
         return "Clear the failed task to go on. The schedule does not wait for it: a backfill does not move the cursor."
     batch = f"batch {plan.get('seq')}"
@@ -81,10 +81,10 @@ def since_success(runs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, An
 
 def failed_runs(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Why each failed run failed, by run id, from runs as Airflow's REST API lists them."""
-    return {str(run["dag_run_id"]): _told(run.get("note")) for run in runs if run["state"] == "failed"}
+    return {str(run["dag_run_id"]): _why(run.get("note")) for run in runs if run["state"] == "failed"}
 
 
-def _told(text: str | None) -> str:
+def _why(text: str | None) -> str:
     failures = [line for line in (text or "").splitlines() if line.startswith(FAILED)]
     return failures[-1] if failures else "Failed; see the logs of its tasks."
 

@@ -91,10 +91,10 @@ def _assigned(source: Source, watermarks: Watermarks) -> Watermarks:
 
 
 def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brokers) -> dict[str, Any]:
-    """The policy's start, as offsets where it is not a word.
+    """The policy's start: "earliest", "latest", or the offsets that the file's offsets or timestamp stand for.
 
-    It holds for the first run, and for a topic that the file names since: whoever adds a topic decides where to begin. What a
-    pattern matches later is new to everyone, and read from its earliest offset.
+    It applies to the first run, and to topics that were added to the file since. A topic that a pattern matches later is read
+    from its earliest offset.
     """
     start, known = source.start, {tp.topic for tp in cursor.offsets}
     begin = [tp for tp in watermarks.latest if not cursor.seq or (source.pattern is None and tp.topic not in known)]

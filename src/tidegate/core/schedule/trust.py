@@ -1,10 +1,11 @@
-"""The fence: what of the saved state a plan goes on from, and why.
+"""Which saved state a plan goes on from, and why.
 
 Airflow Variables have no compare-and-set and no fencing token, so a task that was given up may still write one, and people
-edit them. No saved value is believed alone: a cursor needs its last batch and the table's own commits, a pending range needs
-the cursor, and a range that is to be loaded again needs the ids of its topics. docs/exactly-once.md has what remains open.
+edit them. No saved value is believed alone: a cursor is checked against its last batch and the table's own commits, a pending
+range against the cursor, and a range that is to be loaded again against the ids of its topics. docs/exactly-once.md has what
+remains open.
 
-Pure: functions of `Evidence`. `believe` is the whole of it.
+Pure: functions of `Evidence`. The plan calls `believe`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Belief:
 
     Args:
         cursor: how far the schedule is.
-        caught_up_from: the batch of the saved cursor, where something had put it back; the cursor has to be written then.
+        caught_up_from: the batch of a saved cursor that something had put back; `cursor` has to be written then.
         accepted: what an operator accepted for the batch after the cursor.
         saved: the range that this run has to read, if one is known already; its `run_id` is this run's.
         origin: `own` from an earlier try of this run, or `adopted` from the run that planned it.
@@ -62,7 +63,7 @@ class Belief:
 
     @property
     def needs_log(self) -> bool:
-        """Whether the log has to hold `saved`. What the table holds needs no log any more, unless it is loaded again."""
+        """Whether the log has to hold `saved`: not where the table holds it already, and it is not loaded again."""
         return self.saved is not None and bool(self.saved.to_load) and (self.redo or not self.landed)
 
 
@@ -207,10 +208,10 @@ def check_not_passed(evidence: Evidence, cursor: Cursor, pending: SavedRange | N
 
 
 def caught_up(evidence: Evidence) -> Cursor:
-    """The cursor behind the last batch but one that is saved: a range is saved only after the one before was committed.
+    """The cursor after the last batch but one that is saved: a range is saved only after the one before was committed.
 
-    So a cursor that is earlier was put back, by a backup, or by a commit that was stopped between its check and its write and
-    woke up late. The commits are done again, as far as the table holds them. Any other cursor is returned as it is.
+    So an earlier cursor was put back: by a backup, or by a commit that was suspended between its check and its write. The
+    commits are repeated, as far as the table holds them. Any other cursor is returned as it is.
 
     Raises:
         StateCorrupt: the table does not hold the batches, so nobody knows how far the schedule is; or the cursor was never
@@ -318,7 +319,7 @@ def forgotten_range(evidence: Evidence, cursor: Cursor, run_id: str, ran_at_ms: 
     if ran_at_ms is None or not cursor.seq:
         return None
     oldest = listing.ranges[0] if listing.ranges else None
-    # Ranges are pruned from the oldest on: one that this run had saved would be among those that are kept.
+    # The oldest ranges are pruned first: if this run had saved a range after the oldest one that is kept, it would be kept too.
     if oldest is not None and (oldest.seq == 1 or evidence.range_at(oldest.key).planned_at_ms <= ran_at_ms):
         return None
     raise RangeForgotten(

@@ -10,13 +10,13 @@ from tidegate.core.errors import SinkMisfit
 
 
 def check_columns(
-    held: StructType, made: StructType, *, kept_as: Callable[[DataType], object], table: str, transform: str
+    held: StructType, new: StructType, *, kept_as: Callable[[DataType], object], table: str, transform: str
 ) -> None:
     """Refuse rows that a table has no columns for. Columns that the rows lack are written as null.
 
     Args:
         held: the table's columns.
-        made: the columns of the rows to write; names are compared without case.
+        new: the columns of the rows to write; names are compared without case.
         kept_as: what the sink keeps of a type: two types fit where it answers the same for both.
         table: its name.
         transform: what makes the rows.
@@ -25,8 +25,8 @@ def check_columns(
         SinkMisfit: a column has another type than in the table, or is not in it. The fix of the second is a statement of SQL.
     """
     types = {f.name.lower(): f.dataType for f in held.fields}
-    new = [f for f in made.fields if f.name.lower() not in types]
-    changed = [f for f in made.fields if f not in new and kept_as(f.dataType) != kept_as(types[f.name.lower()])]
+    unknown = [f for f in new.fields if f.name.lower() not in types]
+    changed = [f for f in new.fields if f not in unknown and kept_as(f.dataType) != kept_as(types[f.name.lower()])]
     if changed:
         differences = ", ".join(
             f"{f.name} is {types[f.name.lower()].simpleString()} there and {f.dataType.simpleString()} here" for f in changed
@@ -37,9 +37,9 @@ def check_columns(
             table=table,
             columns=", ".join(f.name for f in changed),
         )
-    if new:
-        columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in new)
-        names = ", ".join(f.name for f in new)
+    if unknown:
+        columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in unknown)
+        names = ", ".join(f.name for f in unknown)
         raise SinkMisfit(
             f"table {table} has no column {names}, which transform {transform} makes",
             fix=f"Run ALTER TABLE {table} ADD COLUMNS ({columns}), then clear the load task",

@@ -1,12 +1,12 @@
-"""What spark-submit runs: one load, ordered by a file and answered by a file.
+"""What spark-submit runs: one load. A file holds the job, another one takes the result.
 
     spark-submit tidegate/spark/submit/__main__.py --job job.json --result result.json --spark-jobs spark_jobs
 
-The order may hold the brokers' credentials: it is never printed, and the answer is readable by its owner only. The answer is
-a `LoadResult`, or `{"error": …}` with a `TidegateError`; it appears whole or not at all. Exit code 0 only for a result.
+The job may hold the brokers' credentials: it is never printed, and the result is readable by its owner only. The result is a
+`LoadResult`, or `{"error": …}` with a `TidegateError`; it appears whole or not at all. Exit code 0 only for a `LoadResult`.
 
-On another machine than spark-submit's, the order is where spark-submit copies its `--files`: in the working directory. The
-answer cannot be written then, and whoever ordered the load finds its receipt in the table.
+A driver on another machine than spark-submit's finds the job where spark-submit copies its `--files`: in the working directory.
+It cannot write the result then, and the task that started the load finds its receipt in the table.
 
 This is a package because Python puts the folder of a script first on `sys.path`: in `tidegate/spark` itself, modules such as
 `records` would hide installed ones of the same name.
@@ -33,14 +33,14 @@ from tidegate.spark.redaction import REDACTION, with_ours
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Load what `--job` orders, answer in `--result`; the exit code.
+    """Run the load of `--job`, write its result to `--result`, and return the exit code.
 
     Args:
         arguments: the command line, by default the process's own. An option that is given twice has its last value.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", type=Path, required=True, help="LoadJob as JSON, or a file of its name in the working folder")
-    parser.add_argument("--result", type=Path, required=True, help="where the answer goes")
+    parser.add_argument("--result", type=Path, required=True, help="file that the result is written to")
     parser.add_argument("--spark-jobs", type=Path, required=True, help="folder that the transforms are imported from")
     options = parser.parse_args(arguments)
     try:
@@ -81,11 +81,11 @@ def run(job: LoadJob, *, spark_jobs: Path) -> LoadResult:
 
 
 def read_job(file: Path) -> LoadJob:
-    """The order in the file.
+    """The job in the file.
 
     Raises:
         RequestError: there is no such file, or it holds no JSON.
-        StateCorrupt: the JSON is no order.
+        StateCorrupt: the JSON is no job.
     """
     try:
         try:
@@ -102,7 +102,7 @@ def read_job(file: Path) -> LoadJob:
 
 
 def write_answer(file: Path, answer: dict[str, Any]) -> None:
-    """The answer as JSON, mode 0600: complete under its name, or not there. Where it cannot be written, that is printed."""
+    """Write the result as JSON, mode 0600: whole, or not at all. A failure to write is printed."""
     unfinished = file.with_name(f"{file.name}.{os.getpid()}.tmp")
     try:
         with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
@@ -111,10 +111,10 @@ def write_answer(file: Path, answer: dict[str, Any]) -> None:
             os.fsync(out.fileno())
         unfinished.replace(file)
     except OSError as error:
-        say(f"the answer cannot be written to {file} ({type(error).__name__}); the receipt of a commit is in the table")
+        say(f"the result cannot be written to {file} ({type(error).__name__}); the receipt of a commit is in the table")
 
 
 def say(line: str) -> None:
-    """One line for whoever reads the driver's output."""
+    """Print one line to the driver's output."""
     sys.stdout.write(f"tidegate: {line}\n")
     sys.stdout.flush()

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import pytest
 
 from tidegate.core.errors import SinkUnavailable, StateCorrupt
-from tidegate.core.load.cutting import Box
-from tidegate.core.load.receipt import KEPT, LoadId
+from tidegate.core.load.boxes import Box
+from tidegate.core.load.receipt import LoadId
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.ports import SinkReader
 from tidegate.core.state.cursor import Positions
@@ -24,8 +24,11 @@ class ReadTable(Protocol):
 
     name: str
 
-    def commit(self, properties: Mapping[str, str], *offsets: int) -> int:
-        """A commit with these properties, of one row for each offset of partition 0 of topic `t`; its id."""
+    def commit(self, properties: Mapping[str, str], *offsets: int, kept: int = 0) -> int:
+        """A commit with these properties, of one row for each offset of partition 0 of topic `t`; its id.
+
+        `kept` of the rows are older ones that the load wrote again, recorded as a load into this sink records them.
+        """
 
     def roll_back(self, snapshot: int) -> None:
         """The table's state is that of an earlier commit again."""
@@ -114,7 +117,7 @@ class SinkReaderContract:
             3,
             others=Positions({}, {}),
         )
-        snapshot = table.commit({**load.to_properties(), KEPT: "2"}, 1, 2, 3, 4, 5)
+        snapshot = table.commit(load.to_properties(), 1, 2, 3, 4, 5, kept=2)
         [receipt] = reader.receipts(table.name, "p")
         assert replace(receipt.load, ranges=()) == replace(load, ranges=())
         assert sorted(receipt.load.ranges) == sorted(load.ranges)

@@ -85,5 +85,5 @@ def missing_pools(
         has_plugin: whether Airflow has loaded the plugin; called only where a pool is missing.
     """
     missing = [name for name in slots if not has_pool(name)]
-    made = bool(missing) and has_plugin()
-    return tuple(MissingPool(name, slots[name], made) for name in missing)
+    by_plugin = bool(missing) and has_plugin()
+    return tuple(MissingPool(name, slots[name], by_plugin) for name in missing)

@@ -16,11 +16,10 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows
-from tidegate.core.load.receipt import OWNER, PREFIX
+from tidegate.core.load.receipt import PREFIX
+from tidegate.iceberg.summary import OWNER, owners_in
 from tidegate.spark.origin import any_of
 
-OWNED = f"{PREFIX}owned"
-"""The property of a commit that says that its pipeline was an owner of the table by then."""
 PIPELINE = f"{PREFIX}pipeline"
 """The property of a commit that names its pipeline."""
 
@@ -58,7 +57,7 @@ def add_owner(spark: SparkSession, job: LoadJob) -> None:
 def _named(spark: SparkSession, table: str) -> set[str]:
     """The pipelines that the table's properties name."""
     properties = spark.sql(f"SHOW TBLPROPERTIES {_quoted(table)}").collect()
-    return {row["key"].removeprefix(OWNER) for row in properties if row["key"].startswith(OWNER)}
+    return owners_in(row["key"] for row in properties)
 
 
 def _loaded(spark: SparkSession, table: str) -> set[str]:

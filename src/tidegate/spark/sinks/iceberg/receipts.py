@@ -1,7 +1,7 @@
 """The receipts in an Iceberg table's snapshots, read through Spark, and the offsets that the files of a commit hold.
 
-A receipt is the `tidegate.*` part of a snapshot's summary. Which commits the table's current state descends from is in its
-`history`, and the bounds of each data file are in its `entries`.
+A receipt is in a snapshot's summary (`tidegate.iceberg.summary`). Which commits the table's current state descends from is in
+its `history`, and the bounds of each data file are in its `entries`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.iceberg.summary import OWNED, receipt_in
 from tidegate.spark.origin import ORIGIN, inside
-from tidegate.spark.sinks.iceberg.ownership import OWNED
 
 ADDED = 1
 """Iceberg's status of a manifest entry whose file was added by the commit that wrote the manifest."""
@@ -39,7 +39,7 @@ def receipts_where(spark: SparkSession, table: str, condition: Column) -> list[t
     receipts = []
     for row in rows:
         summary, at_ms = row["summary"], row["committed_at_ms"]
-        receipt = Receipt.from_properties(summary, snapshot=row["snapshot_id"], committed_at_ms=at_ms)
+        receipt = receipt_in(summary, snapshot=row["snapshot_id"], committed_at_ms=at_ms)
         if receipt is not None:
             receipts.append((receipt, summary.get(OWNED) == "true"))
     return sorted(receipts, key=lambda receipt: receipt[0].committed_at_ms)

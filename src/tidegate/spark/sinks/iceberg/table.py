@@ -37,13 +37,14 @@ from tidegate.core.config.sinks import ICEBERG, SinkKind
 from tidegate.core.errors import ReceiptMissing, SinkConflict
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.lookup import Lookup, in_the_way
-from tidegate.core.load.receipt import KEPT, OWNER, PREFIX, LoadId, Receipt, task_properties
+from tidegate.core.load.receipt import PREFIX, LoadId, Receipt, task_properties
 from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.iceberg.summary import KEPT, OWNED, OWNER
 from tidegate.spark.errors import condition_of, known
 from tidegate.spark.identity import Identity
 from tidegate.spark.phases import Phases
 from tidegate.spark.sinks.columns import check_columns
-from tidegate.spark.sinks.iceberg.ownership import OWNED, add_owner, by_others, check_owner
+from tidegate.spark.sinks.iceberg.ownership import add_owner, by_others, check_owner
 from tidegate.spark.sinks.iceberg.receipts import carries, is_current, offsets_added, offsets_read, receipts_where
 from tidegate.spark.sinks.iceberg.replacement import Cut, find_cut, in_boxes, kept_rows
 

@@ -1,0 +1,57 @@
+"""How a snapshot's summary and a table's properties say what the core asks for. Both adapters of Iceberg use it, so no client.
+
+A receipt is the `tidegate.*` part of a summary. Two more facts are Iceberg's: a snapshot counts all rows that it added, also
+those that it only wrote again since they shared a data file with replaced rows, and a table names its owners in its properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidegate.core.load.receipt import PREFIX, Receipt
+
+KEPT = f"{PREFIX}kept"
+"""The key of a summary that says how many of the added rows are older ones, written again as they were."""
+OWNED = f"{PREFIX}owned"
+"""The key of a summary that says that its pipeline was an owner of the table by then."""
+OWNER = f"{PREFIX}owner."
+"""The prefix of a table property that names a pipeline that may write into the table."""
+
+ADDED_ROWS = "added-records"
+TOTAL_ROWS = "total-records"
+CHANGES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
+"""The counters of a commit that changes rows; the commit that creates a table has none of them."""
+
+
+def row_counts(summary: Mapping[str, str]) -> tuple[int | None, int]:
+    """The rows that a load made, and the older rows that its commit wrote again. None where the counters are no numbers."""
+    try:
+        added, kept = (int(summary.get(key, "0")) for key in (ADDED_ROWS, KEPT))
+    except ValueError:
+        return None, 0
+    return added - kept, kept
+
+
+def receipt_in(summary: Mapping[str, str], *, snapshot: int, committed_at_ms: int) -> Receipt | None:
+    """The receipt in a summary; None where the snapshot is no load of Tidegate.
+
+    Raises:
+        StateCorrupt: the receipt is there, but broken.
+    """
+    rows, kept = row_counts(summary)
+    return Receipt.from_properties(summary, snapshot=snapshot, committed_at_ms=committed_at_ms, rows=rows, kept=kept)
+
+
+def holds_rows(summary: Mapping[str, str]) -> bool:
+    """Whether the table holds rows in the state of this snapshot."""
+    return summary.get(TOTAL_ROWS, "0") != "0"
+
+
+def changes_rows(summary: Mapping[str, str]) -> bool:
+    """Whether a snapshot added or removed data files."""
+    return any(summary.get(counter, "0") != "0" for counter in CHANGES)
+
+
+def owners_in(properties: Iterable[str]) -> set[str]:
+    """The pipelines that the keys of a table's properties name as owners."""
+    return {key.removeprefix(OWNER) for key in properties if key.startswith(OWNER)}
