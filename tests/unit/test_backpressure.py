@@ -42,7 +42,7 @@ def run(world: World, run_id: str, run_s: float) -> Planned:
     planned = world.planned(run_id)
     saved = planned.saved
     assert saved.rate is not None
-    world.commit(planned, took(total_count(saved.to_load), run_s, world.now_ms, saved.rate.records))
+    world.commit(planned, took(total_count(saved.to_load), run_s, world.now_ms, saved.allowed))
     return planned
 
 
@@ -105,6 +105,17 @@ def test_the_bound_is_shared_by_lag_capped_by_the_rate_and_raised_to_the_minimum
     saved = World(pipeline=replace(PIPELINE, limits=limits, backpressure=bounded), brokers=brokers).planned("run1").saved
     assert {r.partition: r.count for r in saved.ranges} == {0: 50, 1: 20}
     assert [d.until_reason for d in saved.decisions] == ["max_rate_per_partition", "backpressure"]
+
+
+@given(st.dictionaries(st.integers(0, 30), st.integers(1, 1000), min_size=1), st.integers(1, 100))
+def test_a_batch_of_all_that_its_partitions_are_given_is_full(lags: dict[int, int], bound: int) -> None:
+    """Whole records for each partition are up to one less than its share: a bound of 10 gives 4 and 5 to two partitions."""
+    brokers = FakeBrokers({TopicPartition("t", partition): lag for partition, lag in lags.items()})
+    world = World(pipeline=replace(PIPELINE, backpressure=Backpressure("target", initial_records=bound)), brokers=brokers)
+    saved = run(world, "run1", run_s=0.001).saved
+    assert saved.rate is not None
+    full = saved.rate.limiting or sum(lags.values()) >= 0.95 * bound
+    assert (world.cursor.rate_state["state"]["bound"] > bound) == full
 
 
 def test_max_records_of_the_pipeline_is_a_limit_beside_the_policy() -> None:

@@ -115,7 +115,7 @@ def timing_of(saved: SavedRange, result: LoadResult, context: Context) -> BatchT
         return None
     return BatchTiming.between(
         total_count(saved.to_load),
-        saved.rate.records if saved.rate else saved.limits.get("max_records"),
+        saved.allowed if saved.rate else saved.limits.get("max_records"),
         due_ms=int(run.run_after.timestamp() * 1000),
         started_ms=started_ms,
         ended_ms=now_ms(),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.rates.control import RateBound
 from tidegate.core.state.codec import Shape
 from tidegate.core.state.cursor import POSITIONS, Positions
@@ -105,6 +105,18 @@ class SavedRange:
             for r in self.ranges
             if r.topic_partition in lost and r.topic_partition in self.jumped
         )
+
+    @property
+    def allowed(self) -> int | None:
+        """Records that the rate policy allowed the batch; None where none did.
+
+        Partitions get whole records, so what they get together is a little less than the bound, or more. Where nothing else cut
+        the batch, that counts: a batch of all that it was given is full.
+        """
+        if self.rate is None:
+            return None
+        cut_by = {d.until_reason for d in self.decisions}.difference({"log end"})
+        return total_count(self.ranges) if cut_by == {"backpressure"} else self.rate.records
 
     @property
     def to_load(self) -> tuple[OffsetRange, ...]:
