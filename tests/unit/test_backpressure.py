@@ -168,7 +168,7 @@ def test_a_pipeline_without_a_policy_forgets_what_one_has_learned() -> None:
     run(world, "run1", run_s=3.0)
     world.pipeline = replace(PIPELINE, backpressure=Backpressure())
     saved = world.run("run2").saved
-    assert saved.rate is None
+    assert (saved.rate, saved.allowed) == (None, None)
     assert total_count(saved.ranges) == 990
     assert world.cursor.rate_state == {}
 
@@ -206,7 +206,8 @@ def test_the_static_policy_bounds_every_batch() -> None:
 
 
 def test_the_terms_of_pid_are_its_rate_and_error() -> None:
-    """From the first batch that it has measured."""
+    """From the first batch that it has measured; `fixed_point` learns nothing but its bound."""
+    assert RateControl({"policy": "fixed_point"}, 10.0).bound({}) == RateBound("fixed_point", 10_000, {})
     control = RateControl({"policy": "pid", "initial_rate": 100, "min_rate": 1}, 10.0)
     first = control.bound({})
     assert first == RateBound("pid", 1000, {})

@@ -57,9 +57,8 @@ class BoundWithinLimits:
     def faults(self, held: Any, path: str) -> list[str]:
         """One sentence, where it is above."""
         control, most = held.rate_control, held.limits.max_records
-        if control is None or most is None or not STATED_BOUNDS & control.settings.keys():
-            return []
-        first = control.bound({})
-        if first is None or first.records <= most:
+        stated = control is not None and bool(STATED_BOUNDS & control.settings.keys())
+        first = control.bound({}) if control is not None and stated else None
+        if most is None or first is None or first.records <= most:
             return []
         return [f"{path}backpressure: its first bound of {first.records} records is above limits.max_records {most}; lower one"]
