@@ -140,6 +140,7 @@ def test_catching_up_starts_the_next_run_at_once_while_more_than_a_batch_waits()
         {"interval_s": 0},
         {"backlog": -1},
         {"partitions": 0},
+        {"partitions": 10_001},
         {"noise": -0.1},
         {"noise": math.nan},
         {"overhead_s": -1.0},

@@ -114,10 +114,10 @@ class Advice:
         return tuple(told)
 
     def _verdict(self) -> str:
-        load = f"{self.arrival_rate:,.4g} records/s"
+        load = f"{_rate(self.arrival_rate)} records/s"
         if self.least_interval_s is None:
             return (
-                f"the pipeline cannot keep up with {load} at any interval: it loads at most {self.utilization / self.b:,.4g} "
+                f"the pipeline cannot keep up with {load} at any interval: it loads at most {_rate(self.utilization / self.b)} "
                 "records/s, however large its batches. Give the job more cores, or make the transform cheaper"
             )
         least = f"{_up(self.least_interval_s):g} s"
@@ -179,3 +179,7 @@ def _up(seconds: float) -> float:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _rate(records_per_s: float) -> str:
+    return f"{records_per_s:,.0f}" if records_per_s >= 100 else f"{records_per_s:.3g}"

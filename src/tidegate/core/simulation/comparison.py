@@ -112,7 +112,7 @@ def compare(
     seconds: float,
     *,
     seed: int = 0,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> list[Simulated]:
     """Each policy on the plant, by itself.
 
@@ -121,14 +121,14 @@ def compare(
         policies: by the name that they are shown under.
         seconds: of virtual time.
         seed: of the noise.
-        progress: called with the name of each policy before it runs.
+        progress: called with how many policies are done.
 
     Raises:
         RequestError: as `Plant.run`.
     """
     done = []
-    for name, policy in policies.items():
-        progress(name)
+    for k, (name, policy) in enumerate(policies.items()):
+        progress(k)
         trace = plant.run(policy, seconds, seed=seed)
         done.append(Simulated(name, trace, summarize(trace, plant.interval_s)))
     return done

@@ -29,6 +29,8 @@ SkipReason = Literal["nothing to read", "the run before", "outage"]
 MOST_RUNS = 200_000
 """Runs of one simulation."""
 
+MOST_PARTITIONS = 10_000
+
 LEAST_NOISE_FACTOR = 0.2
 """The least of its usual time that noise leaves a run."""
 
@@ -103,6 +105,11 @@ class Plant:
         check_interval(self.interval_s)
         check_count("backlog", self.backlog)
         check_count("partitions", self.partitions, least=1)
+        if self.partitions > MOST_PARTITIONS:
+            raise RequestError(
+                f"partitions: expected at most {MOST_PARTITIONS:,}, got {self.partitions:,}",
+                fix="Simulate fewer: a policy's bound is for all of them together",
+            )
         check_number("noise", self.noise, most=1, strict=False)
         for steps in (self.overhead_s, self.record_s, self.arrivals):
             Steps.of(steps)
@@ -148,13 +155,11 @@ class _Simulation:
             batch = self._run_at(due_s, max(due_s, free_s))
             free_s = batch.ended_s if batch else free_s
             passed = int(free_s / interval_s)
-            if batch and self.plant.catch_up and self._is_behind(free_s):
-                slot, due_s = max(slot, passed), free_s
-                continue
-            following = max(slot + 1, passed)
+            at_once = batch is not None and self.plant.catch_up and self._is_behind(free_s)
+            following = max(slot, passed) if at_once else max(slot + 1, passed)
             for missed in range(slot + 1, min(following, math.ceil(seconds / interval_s))):
                 self.trace.skipped.append(Skipped(missed * interval_s, "the run before", self._lag(missed * interval_s)))
-            slot, due_s = following, following * interval_s
+            slot, due_s = following, free_s if at_once else following * interval_s
         return self.trace
 
     def _is_behind(self, second: float) -> bool:

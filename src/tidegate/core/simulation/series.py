@@ -60,4 +60,4 @@ def total(points: Points, seconds: float, parts: int) -> list[float]:
 
 
 def _part(second: float, seconds: float, parts: int) -> int:
-    return min(int(second / seconds * parts), parts - 1)
+    return min(int(second * parts / seconds + 1e-9), parts - 1)  # a point on a border is in the later part
