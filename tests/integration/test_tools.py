@@ -303,3 +303,12 @@ def _records(platform: Platform, topic: str) -> list[tuple[bytes | None, bytes |
         return found
     finally:
         consumer.close()
+
+
+def test_a_pipeline_is_simulated_without_a_platform_where_its_cost_is_given(shell: Shell) -> None:
+    """And refused by name where it has neither run nor been given a cost."""
+    data = shell.json("tidegate simulate orders --a 5 --b 1e-5 --outage --plot outage.svg")
+    assert list(data["policies"]) == ["static", "pid", "fixed_point", "target"]
+    assert (shell.root / "outage.svg").read_text().startswith("<?xml")
+    assert "daily has no cursor yet" in shell.refused("tidegate simulate daily")
+    assert "b: expected the seconds of each record" in shell.refused("tidegate simulate orders --a 5 --b 0")

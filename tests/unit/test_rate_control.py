@@ -11,7 +11,8 @@ import pytest
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.choice import make_rate_policy
 from tidegate.core.rates.target import TargetPolicy
-from tidegate.testing.plant import Plant, PlantBatch, Steps
+from tidegate.core.simulation.plant import Plant, PlantBatch
+from tidegate.core.simulation.steps import Steps
 
 T = 60.0
 B = 1e-5
@@ -26,7 +27,7 @@ def optimum(name: str, overhead: float, record_s: float = B) -> float:
 
 def simulate(name: str, plant: Plant, intervals: int, *, seed: int = 0, **settings: Any) -> list[PlantBatch]:
     policy = make_rate_policy({"policy": name, **settings}, interval_s=T)
-    return plant.run(policy, intervals * T, seed=seed)
+    return plant.run(policy, intervals * T, seed=seed).batches
 
 
 def saturated(overhead: float, record_s: Steps | float = B, **changes: Any) -> Plant:
@@ -154,7 +155,7 @@ def test_target_knows_the_least_stable_interval_after_8_batches(overhead: float,
     errors = []
     for seed in range(25 if noise else 1):
         state = policy.start()
-        for k, batch in enumerate(saturated(overhead, noise=noise).run(policy, 9 * T, seed=seed), 1):
+        for k, batch in enumerate(saturated(overhead, noise=noise).run(policy, 9 * T, seed=seed).batches, 1):
             timing = BatchTiming(batch.records, batch.bound, round(batch.run_s * 1000), 0, 0, k)
             state = policy.observe(state, timing)
         cost = policy.cost(state)

@@ -94,12 +94,12 @@ class RateControl:
         Args:
             saved: the `rate_state` before it.
             timing: what the batch took.
-            catching_up: the next run starts at once, so it may fill the whole interval: utilization is 1.
+            catching_up: as `without_headroom`.
         """
         policy = self._policy()
         state, _ = self._state(policy, saved)
-        if catching_up and isinstance(policy, AimingPolicy):
-            policy = replace(policy, utilization=1.0)
+        if catching_up:
+            policy = without_headroom(policy)
         return {"settings": self._stated, "state": policy.observe(state, timing)}
 
     def _policy(self) -> RatePolicy:
@@ -121,6 +121,11 @@ class RateControl:
         if not policy.reads(state):
             return policy.start(), "the saved state cannot be read"
         return state, None
+
+
+def without_headroom(policy: RatePolicy) -> RatePolicy:
+    """The policy of a pipeline that catches up: the next run starts at once, so a run may fill the whole interval."""
+    return replace(policy, utilization=1.0) if isinstance(policy, AimingPolicy) else policy
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

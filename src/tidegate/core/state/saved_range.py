@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -66,6 +66,16 @@ PARTITIONS = form(
 )
 
 
+def records_allowed(bound: int, ranges: Sequence[OffsetRange], decisions: Iterable[Decision]) -> int:
+    """What a rate policy's bound allowed a batch.
+
+    Partitions get whole records, so what they get together is a little less than the bound, or more. Where nothing else cut the
+    batch, that counts: a batch of all that its partitions were given is full.
+    """
+    cut_by = {d.until_reason for d in decisions}.difference({"log end"})
+    return total_count(ranges) if cut_by == {"backpressure"} else bound
+
+
 @dataclass(frozen=True)
 class SavedRange:
     """The plan of one DAG run, made durable before any work: written once, never changed.
@@ -108,15 +118,8 @@ class SavedRange:
 
     @property
     def allowed(self) -> int | None:
-        """Records that the rate policy allowed the batch; None where none did.
-
-        Partitions get whole records, so what they get together is a little less than the bound, or more. Where nothing else cut
-        the batch, that counts: a batch of all that it was given is full.
-        """
-        if self.rate is None:
-            return None
-        cut_by = {d.until_reason for d in self.decisions}.difference({"log end"})
-        return total_count(self.ranges) if cut_by == {"backpressure"} else self.rate.records
+        """As `records_allowed`; None where no policy bounds the batch."""
+        return None if self.rate is None else records_allowed(self.rate.records, self.ranges, self.decisions)
 
     @property
     def to_load(self) -> tuple[OffsetRange, ...]:

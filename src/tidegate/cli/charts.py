@@ -1,0 +1,119 @@
+"""A simulation drawn in the terminal, in block characters: one line for each policy, one scale for each figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli.shared import out, print_table
+from tidegate.core.simulation.comparison import Simulated
+from tidegate.core.simulation.experiment import Experiment
+from tidegate.core.simulation.series import Series, largest, total
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+MOST_COLUMNS = 100
+LEAST_COLUMNS = 20
+COLOURS = ("cyan", "yellow", "magenta", "green")
+
+
+def draw(asked: Experiment, done: Sequence[Simulated]) -> None:
+    """Lag, batch size, run time and skipped time under each policy over time, and a table of figures."""
+    seconds, interval_s = asked.seconds, asked.plant.interval_s
+    series = [Series.of(each.trace, interval_s) for each in done]
+    label = max(cell_len(each.name) for each in done) + 2
+    runs = max(1, int(seconds / interval_s))
+    # a column has the same number of runs as any other, so that a steady load is a steady line
+    per_column = -(-runs // max(LEAST_COLUMNS, min(MOST_COLUMNS, out.width - label)))
+    columns = -(-runs // per_column)
+    span_s = columns * per_column * interval_s
+
+    def rows(title: str, shown: Callable[[float], str], values: Sequence[Sequence[float]]) -> None:
+        top = max(max(each) for each in values)
+        out.print(f"\n{title}, █ = {shown(top)}" if top else f"\n{title}: none", style="bold", highlight=False)
+        for k, (each, line) in enumerate(zip(done, values, strict=True)):
+            if top:
+                bars = Text(blocks(line, top), style=COLOURS[k % len(COLOURS)])
+                out.print(Text(f"{each.name:<{label}}").append_text(bars), no_wrap=True, crop=True)
+
+    rows("records that wait", count, [largest(each.lag, span_s, columns, hold=True) for each in series])
+    rows("records of a batch", count, [largest(each.size, span_s, columns) for each in series])
+    rows("run time", duration, [largest(each.run_s, span_s, columns) for each in series])
+    rows("skipped time", duration, [total(each.skipped_s, span_s, columns) for each in series])
+    out.print(axis(asked, label, columns, span_s))
+    print_table(_figures(done))
+
+
+def blocks(values: Sequence[float], top: float) -> str:
+    """A line of blocks, of which a full one is `top`; what is above 0 is seen."""
+    return "".join(BLOCKS[0 if value <= 0 else max(1, min(8, round(8 * value / top)))] for value in values)
+
+
+def axis(asked: Experiment, label: int, columns: int, span_s: float) -> str:
+    """The event, and below it the time at its begin and end."""
+
+    def column(second: float) -> int:
+        return min(int(second * columns / span_s + 1e-9), columns - 1)
+
+    lines = []
+    if asked.event:
+        since, until = column(asked.since_s), column(asked.until_s)
+        lines.append(" " * (label + since) + "├" + "─" * max(0, until - since - 1) + "┤" + f" {asked.event}")
+    end = duration(asked.seconds)
+    marks = [(0, "0")]
+    if asked.event:
+        marks += [(column(asked.since_s), duration(asked.since_s)), (column(asked.until_s), duration(asked.until_s))]
+    line = ""
+    for at, text in [*marks, (max(0, columns - len(end)), end)]:
+        if not line or at > len(line):  # what does not fit is left out
+            line = f"{line:<{at}}{text}"
+    return "\n".join([*lines, " " * label + line, ""])
+
+
+def count(number: float) -> str:
+    """A number of records in at most four digits and a unit."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """A time in its unit."""
+    for unit, size in (("d", 172_800.0), ("h", 7200.0), ("min", 300.0)):
+        if seconds >= size:
+            return f"{seconds / {'d': 86_400, 'h': 3600, 'min': 60}[unit]:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _figures(done: Sequence[Simulated]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    titles = (
+        "policy",
+        "batches",
+        "longer than 1.25 T",
+        "longest run",
+        "worst delay",
+        "most lag",
+        "lag at the end",
+        "skipped",
+        "backlog lasts",
+    )
+    for title in titles:
+        table.add_column(title, justify="left" if title == "policy" else "right")
+    for each in done:
+        figures = each.summary
+        table.add_row(
+            each.name,
+            f"{figures.batches:,}",
+            f"{figures.overlong:,}",
+            duration(figures.longest_run_s),
+            duration(figures.worst_delay_s),
+            count(figures.most_lag),
+            count(figures.last_lag),
+            duration(figures.skipped_s),
+            "beyond the end" if figures.backlog_s is None else duration(figures.backlog_s),
+        )
+    return table

@@ -1,0 +1,97 @@
+"""A simulation drawn as PNG or SVG, by matplotlib: an extra of its own, which is imported when a plot is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.core.errors import RequestError
+from tidegate.core.simulation.comparison import Simulated
+from tidegate.core.simulation.experiment import Experiment
+from tidegate.core.simulation.series import Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SUFFIXES = (".png", ".svg")
+COLOURS = ("#0072b2", "#e69f00", "#cc79a7", "#009e73", "#d55e00", "#56b4e9")
+"""Of Okabe and Ito: told apart by people with any colour vision."""
+DASHES = ("-", "--", "-.", ":")
+
+Save = Callable[[str, Experiment, Sequence[Simulated]], None]
+
+
+def open_plot(file: Path) -> Save:
+    """What draws a simulation into the file, over what it holds; matplotlib is imported now.
+
+    Raises:
+        RequestError: the file is neither .png nor .svg, its folder is missing, or matplotlib is. The function that is returned
+            raises it where the file cannot be written.
+    """
+    if file.suffix.lower() not in SUFFIXES:
+        raise RequestError(f"--plot: expected a file named .png or .svg, got {file}", fix="Name it so, such as simulation.png")
+    if not file.parent.is_dir():
+        raise RequestError(f"--plot: there is no folder {file.parent}", fix="Make it, or name another file")
+    try:
+        from matplotlib import rc_context  # noqa: PLC0415 - an extra that most do not have
+        from matplotlib.figure import Figure  # noqa: PLC0415
+        from matplotlib.ticker import EngFormatter  # noqa: PLC0415
+    except ImportError as error:
+        raise RequestError(
+            f"--plot needs matplotlib, which cannot be imported ({error})",
+            fix="Run `pip install 'tidegate[plots]'`, or leave --plot out",
+        ) from error
+
+    def save(title: str, asked: Experiment, done: Sequence[Simulated]) -> None:
+        with rc_context({"svg.hashsalt": "tidegate", "font.size": 9}):
+            figure = Figure(figsize=(11, 9), layout="constrained")
+            panels = list(figure.subplots(4, 1, sharex=True))
+            _fill(panels, asked, done)
+            for panel in panels[:2]:
+                panel.yaxis.set_major_formatter(EngFormatter())
+            figure.suptitle(title)
+            handles, labels = figure.axes[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+            try:
+                figure.savefig(file, dpi=120, metadata={"Date": None} if file.suffix.lower() == ".svg" else None)
+            except OSError as error:
+                raise RequestError(f"--plot: {file} cannot be written: {error.strerror}", fix="Name another file") from error
+
+    return save
+
+
+def _fill(axes: Sequence[Axes], asked: Experiment, done: Sequence[Simulated]) -> None:
+    interval_s, unit, size = asked.plant.interval_s, *_unit(asked.seconds)
+    for panel, title in zip(axes, ("records that wait", "records of a batch", "run time, s", "skipped time, s"), strict=True):
+        panel.set_ylabel(title)
+        panel.grid(alpha=0.3)
+        panel.spines[["top", "right"]].set_visible(False)
+        if asked.event:
+            panel.axvspan(asked.since_s / size, asked.until_s / size, color="0.9")
+    for k, each in enumerate(done):
+        series = Series.of(each.trace, interval_s)
+        style: dict[str, Any] = {
+            "color": COLOURS[k % len(COLOURS)],
+            "linestyle": DASHES[k % len(DASHES)],
+            "linewidth": 1.4,
+            "label": each.name,
+        }
+        for panel, points in zip(axes, (series.lag, series.size, series.run_s), strict=False):
+            panel.step([second / size for second, _ in points], [value for _, value in points], where="post", **style)
+        seconds, sums = [0.0], [0.0]  # skipped time adds up, so that policies are seen side by side
+        for second, value in series.skipped_s:
+            seconds.append(second / size)
+            sums.append(sums[-1] + value)
+        axes[3].step([*seconds, asked.seconds / size], [*sums, sums[-1]], where="post", **style)
+    axes[2].axhline(interval_s, color="0.4", linewidth=0.8)
+    axes[2].annotate("interval", (1, interval_s), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4")
+    axes[3].set_ylabel("skipped time so far, s")
+    for panel in axes:
+        panel.set_ylim(bottom=0)
+        panel.set_xlim(0, asked.seconds / size)
+    axes[3].set_xlabel(f"{unit} of virtual time")
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    return ("hours", 3600.0) if seconds >= 2 * 3600 else ("minutes", 60.0)

@@ -1,0 +1,203 @@
+"""`tidegate simulate`: what each rate policy would make of a load, an outage or a slower sink, in virtual time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.charts import draw, duration
+from tidegate.cli.plots import open_plot
+from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, show_progress, the_pipeline
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import RequestError
+from tidegate.core.rates.choice import POLICIES
+from tidegate.core.schedule.plan import RangePolicy
+from tidegate.core.simulation.comparison import Simulated, compare, parse_policy, policy_at
+from tidegate.core.simulation.experiment import Event, Experiment, Model, experiment, limits_of, model_of
+from tidegate.core.simulation.loads import read_load
+from tidegate.core.simulation.steps import Steps
+from tidegate.core.state.cursor import Cursor
+
+app = typer.Typer()
+
+
+@app.command()
+def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simulation can be asked
+    pipeline: Name,
+    project: Project = HERE,
+    load: Annotated[
+        Path | None,
+        typer.Option(help="CSV with the columns second,records_per_s: each rate holds from its second on", metavar="FILE"),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="records/s that arrive; by default as the pipeline's batches show")] = None,
+    factor: Annotated[
+        float | None,
+        typer.Option(help="of --step: how much more a record costs (3); of --quiet: full batches that follow (10)"),
+    ] = None,
+    lasting: Annotated[
+        float | None, typer.Option(help="minutes of --step (50 intervals), --quiet (20 intervals) or --outage (60)")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="a policy, with settings: target, or pid,min_rate=10; give several to compare them. "
+            "By default the pipeline's own and the other ones of static, pid, fixed_point and target; unlimited has no bound"
+        ),
+    ] = None,
+    utilization: Annotated[float, typer.Option(help="share of the interval that a full run takes, of every policy")] = 0.9,
+    a: Annotated[
+        float | None, typer.Option("--a", help="seconds of a run that do not depend on its records; by default of its history")
+    ] = None,
+    b: Annotated[float | None, typer.Option("--b", help="seconds of each record; by default of the history")] = None,
+    interval: Annotated[float | None, typer.Option(help="seconds between runs; by default the pipeline's")] = None,
+    hours: Annotated[
+        float | None, typer.Option(help="virtual time; by default 150 intervals, or what the load and event need")
+    ] = None,
+    partitions: Annotated[int, typer.Option(help="partitions of the modelled topic")] = 4,
+    noise: Annotated[float, typer.Option(help="relative standard deviation of a run's time, such as 0.1")] = 0.0,
+    seed: Annotated[int, typer.Option(help="of the noise")] = 0,
+    plot: Annotated[Path | None, typer.Option(help="also draw into this .png or .svg file", metavar="FILE")] = None,
+    *,
+    step: Annotated[bool, typer.Option("--step", help="a sink that becomes slower, and recovers")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="quiet hours, and a burst after them")] = False,
+    outage: Annotated[bool, typer.Option("--outage", help="a time in which nothing can be committed")] = False,
+    catch_up: Annotated[
+        bool,
+        typer.Option(
+            "--catch-up", help="start the next run at once while more than a batch waits; by default as the file says"
+        ),
+    ] = False,
+    no_limits: Annotated[bool, typer.Option("--no-limits", help="leave out the pipeline's own `limits`")] = False,
+    fit: Annotated[bool, typer.Option("--fit", help="only tell how well the model explains the last 100 batches")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a pipeline in virtual time: lag, batch sizes, run times and skipped time under each rate policy.
+
+    The planner and the policies are those of real runs; broker and sink are modelled. A run takes a + b * n seconds for n
+    records, by the pipeline's own last batches, or as given. Nothing is changed.
+    """
+    this = the_pipeline(project, pipeline)
+    events: list[Event] = [name for name, asked in (("step", step), ("quiet", quiet), ("outage", outage)) if asked]  # type: ignore[misc]
+    if len(events) > 1:
+        raise RequestError(
+            f"{' and '.join(f'--{event}' for event in events)} exclude each other", fix="Simulate one after the other"
+        )
+    if load is not None and rate is not None:
+        raise RequestError("--load and --rate exclude each other", fix="Write the rate into the file, or leave the file out")
+    cursor = Cursor(this.name) if a is not None and b is not None and not fit else _cursor_of(this, project)
+    model = model_of(
+        cursor.timings,
+        interval_s=this.interval_s if interval is None else interval,
+        utilization=utilization,
+        a=None if fit else a,
+        b=None if fit else b,
+        rate=rate,
+    )
+    if fit:
+        _print_fit(model, as_json=as_json)
+        return
+    asked = experiment(
+        model,
+        load=None if load is None else _read_load(load),
+        event=events[0] if events else None,
+        factor=factor,
+        lasting_s=None if lasting is None else 60 * lasting,
+        seconds=None if hours is None else 3600 * hours,
+        partitions=partitions,
+        noise=noise,
+        limits=RangePolicy() if no_limits else limits_of(this.limits, cursor.record_bytes),
+        catch_up=catch_up or this.catch_up,
+    )
+    settings = {text: parse_policy(text) for text in policy or _policies_for(this)}
+    policies = {text: policy_at(each, asked.plant, utilization) for text, each in settings.items()}
+    save = open_plot(plot) if plot else None
+    with show_progress() as progress:
+        done = compare(
+            asked.plant, policies, asked.seconds, seed=seed, progress=lambda k: progress("simulating", k, len(policies))
+        )
+    if save:
+        save(f"{this.name}: {_what(asked)}", asked, done)
+    if as_json:
+        out.print_json(json.dumps(_to_json(this, model, asked, done)))
+    else:
+        _print(this, model, asked, done, load=load)
+        if plot:
+            out.print(f"drawn in {plot}", markup=False)
+
+
+def _policies_for(pipeline: Pipeline) -> list[str]:
+    """The pipeline's own policy with its settings first, where it has one, and the other policies with theirs by default."""
+    own = pipeline.backpressure.settings if pipeline.rate_control else {}
+    stated = ",".join([*([own["policy"]] if own else []), *(f"{name}={own[name]}" for name in own if name != "policy")])
+    return [*([stated] if own else []), *(name for name in POLICIES if name != own.get("policy"))]
+
+
+def _cursor_of(pipeline: Pipeline, project: Path) -> Cursor:
+    with open_remote(project) as remote:
+        return remote.cursor(pipeline)
+
+
+def _read_load(file: Path) -> Steps:
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            return read_load(lines, name=file.name)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        raise RequestError(
+            f"{file} cannot be read: {reason}", fix="Name a CSV with the columns second,records_per_s"
+        ) from error
+
+
+def _to_json(pipeline: Pipeline, model: Model, asked: Experiment, done: list[Simulated]) -> dict[str, object]:
+    return {
+        "pipeline": pipeline.name,
+        "interval_s": model.interval_s,
+        "utilization": model.utilization,
+        "a": model.a,
+        "b": model.b,
+        "arrival_rate": model.arrival_rate,
+        "arrival_rate_is": model.arrival_source,
+        "fit": model.fit.to_json() if model.fit else None,
+        "advice": model.advice.to_json(),
+        "seconds": asked.seconds,
+        "event": {"what": asked.event, "since_s": asked.since_s, "until_s": asked.until_s} if asked.event else None,
+        "policies": {each.name: each.to_json() for each in done},
+    }
+
+
+def _print_fit(model: Model, *, as_json: bool) -> None:
+    if model.fit is None:  # pragma: no cover - a fit was asked for, so the model has one
+        return
+    if as_json:
+        out.print_json(json.dumps({**model.fit.to_json(), "sentences": list(model.fit.sentences())}))
+    else:
+        out.print("\n".join(model.fit.sentences()), markup=False)
+
+
+def _print(pipeline: Pipeline, model: Model, asked: Experiment, done: list[Simulated], *, load: Path | None) -> None:
+    cost = [f"a run takes {model.a:.3g} s and {1e6 * model.b:.3g} s for each million records, as given"]
+    arrives = f"{model.arrival_rate:,.6g} records/s ({model.arrival_source})" if load is None else f"as {load}"
+    told = [*(model.fit.sentences() if model.fit else cost), *(model.advice.sentences() if load is None else ())]
+    limits = ", ".join(f"{name} {value:,}" for name, value in limits_in_force(asked).items())
+    out.print("\n".join(told), markup=False)
+    out.print(f"{pipeline.name}, {_what(asked)}; arrivals: {arrives}", markup=False)
+    if limits:
+        out.print(f"limits of the pipeline, beside each policy's bound: {limits}", markup=False)
+    draw(asked, done)
+
+
+def limits_in_force(asked: Experiment) -> dict[str, float]:
+    """The pipeline's own limits that hold beside each policy's bound, by name."""
+    limits = asked.plant.limits
+    names = ("max_rate_per_partition", "max_bytes", "max_records", "min_records", "max_delay_s")
+    return {name: value for name in names if (value := getattr(limits, name)) is not None}
+
+
+def _what(asked: Experiment) -> str:
+    time = f"{duration(asked.seconds)} at an interval of {duration(asked.plant.interval_s)}"
+    if asked.event is None:
+        return time
+    return f"{time}; from {duration(asked.since_s)} to {duration(asked.until_s)} {asked.event}"

@@ -1,0 +1,185 @@
+"""What follows from the cost t = a + b * n of a batch: the least interval, the size of a batch, the end of a backlog.
+
+Values in, values out. `a` is the overhead of a run in seconds (queue, plan, start of the job, commit), `b` the seconds of each
+record. What executors and cores a load needs is in `resources`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tidegate.core.counts import check_count
+from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS, check_interval, check_number
+from tidegate.core.rates.fit import check_cost
+
+OVERHEAD_SHARE = 0.1
+"""Of a run's time that a batch for catching up leaves to the overhead."""
+
+
+def least_interval(a: float, b: float, *, arrival_rate: float, utilization: float) -> float | None:
+    """The least seconds between runs at which all that arrives is loaded, T_min = a / (utilization - b * arrival rate).
+
+    A run of the records of one interval takes a + b * arrival rate * T, which must be at most utilization * T. None: the
+    records of a second take more than `utilization` of a second, so they pile up at any interval.
+
+    Args:
+        a: seconds of a run that do not depend on its records.
+        b: seconds of each record.
+        arrival_rate: records/s.
+        utilization: share of the interval that a run may take.
+    """
+    rest = utilization - b * arrival_rate
+    return a / rest if rest > 0 else None
+
+
+def full_batch(a: float, b: float, *, interval_s: float, utilization: float) -> int:
+    """The records of a run that takes utilization * interval; 0 where the overhead alone takes that long."""
+    return min(max(0, math.floor((utilization * interval_s - a) / b + 1e-9)), MOST_RECORDS)
+
+
+def catch_up_batch(a: float, b: float, *, overhead_share: float = OVERHEAD_SHARE) -> int:
+    """The least records of a batch whose overhead is at most that share of its time: n >= a * (1 - share) / (b * share)."""
+    check_number("overhead_share", overhead_share, most=1)
+    return min(max(1, math.ceil(a * (1 - overhead_share) / (b * overhead_share) - 1e-9)), MOST_RECORDS)
+
+
+def drain_time(
+    a: float, b: float, *, backlog: int, batch: int, arrival_rate: float, interval_s: float, catch_up: bool = False
+) -> float | None:
+    """Seconds until a backlog is loaded, with what arrives meanwhile; None: it does not shrink.
+
+    Args:
+        a: seconds of a run that do not depend on its records.
+        b: seconds of each record.
+        backlog: records that wait.
+        batch: records of each run.
+        arrival_rate: records/s.
+        interval_s: seconds between runs; a run that takes longer delays the next one.
+        catch_up: the next run starts when the last one has ended.
+    """
+    run_s = a + b * batch
+    between_s = run_s if catch_up else max(interval_s, run_s)
+    shrinks = batch - arrival_rate * between_s
+    if backlog == 0:
+        return 0.0
+    if shrinks <= 0:
+        return None
+    before = max(0, math.ceil((backlog - batch) / shrinks))  # runs that leave something behind
+    return before * between_s + min(run_s, a + b * (backlog - before * shrinks))
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What an operator should know about a pipeline's interval.
+
+    Args:
+        interval_s: seconds between runs.
+        utilization: share of it that a run may take.
+        a, b: seconds of a run that do not depend on its records, and of each record.
+        arrival_rate: records/s.
+        backlog: records that wait.
+        least_interval_s: at which the pipeline keeps up; None: at none.
+        full_batch: records of a run that takes utilization * interval; 0: not even an empty one is that short.
+        catch_up_batch: least records of a batch whose overhead is a tenth of its time.
+        drain_s: seconds until the backlog is loaded, with runs of `full_batch` each interval; None: it grows.
+    """
+
+    interval_s: float
+    utilization: float
+    a: float
+    b: float
+    arrival_rate: float
+    backlog: int
+    least_interval_s: float | None
+    full_batch: int
+    catch_up_batch: int
+    drain_s: float | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether all that arrives is loaded at this interval."""
+        return self.least_interval_s is not None and self.least_interval_s <= self.interval_s
+
+    def sentences(self) -> tuple[str, ...]:
+        """For people, the most important first."""
+        told = [self._verdict()]
+        if self.full_batch:
+            told.append(f"a run of {self.utilization * self.interval_s:g} s has {self.full_batch:,} records")
+        told.append(f"from {self.catch_up_batch:,} records on, overhead is at most {OVERHEAD_SHARE:.0%} of a run")
+        if self.backlog:
+            drained = "does not shrink" if self.drain_s is None else f"is loaded in {_time(self.drain_s)}"
+            told.append(f"the backlog of {self.backlog:,} records {drained}")
+        return tuple(told)
+
+    def _verdict(self) -> str:
+        load = f"{_rate(self.arrival_rate)} records/s"
+        if self.least_interval_s is None:
+            return (
+                f"the pipeline cannot keep up with {load} at any interval: it loads at most {_rate(self.utilization / self.b)} "
+                "records/s, however large its batches. Give the job more cores, or make the transform cheaper"
+            )
+        least = f"{_up(self.least_interval_s):g} s"
+        if self.holds:
+            return f"the interval of {self.interval_s:g} s holds {load}; the least that does is {least}"
+        return (
+            f"the interval of {self.interval_s:g} s cannot hold {load}: the least that does is {least}, since each run has "
+            f"{self.a:.3g} s of overhead. Lengthen the interval, or give the job more cores"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready, with the sentences."""
+        return {**asdict(self), "holds": self.holds, "sentences": list(self.sentences())}
+
+
+def advise(a: float, b: float, *, interval_s: float, arrival_rate: float, utilization: float = 0.9, backlog: int = 0) -> Advice:
+    """The advice for a pipeline whose batches cost a + b * n seconds.
+
+    Args:
+        a: seconds of a run that do not depend on its records.
+        b: seconds of each record.
+        interval_s: seconds between runs.
+        arrival_rate: records/s.
+        utilization: share of the interval that a run may take.
+        backlog: records that wait.
+
+    Raises:
+        RequestError: a, b or the backlog is out of its bounds.
+        ConfigError: another argument is.
+    """
+    check_cost(a=a, b=b)
+    check_interval(interval_s)
+    check_number("arrival_rate", arrival_rate, most=MOST_RATE, strict=False)
+    check_number("utilization", utilization, most=1)
+    check_count("backlog", backlog)
+    full = full_batch(a, b, interval_s=interval_s, utilization=utilization)
+    drain_s = drain_time(a, b, backlog=backlog, batch=full, arrival_rate=arrival_rate, interval_s=interval_s)
+    return Advice(
+        interval_s=interval_s,
+        utilization=utilization,
+        a=a,
+        b=b,
+        arrival_rate=arrival_rate,
+        backlog=backlog,
+        least_interval_s=least_interval(a, b, arrival_rate=arrival_rate, utilization=utilization),
+        full_batch=full,
+        catch_up_batch=catch_up_batch(a, b),
+        drain_s=drain_s,
+    )
+
+
+def _up(seconds: float) -> float:
+    """Rounded up to three digits, so that what is advised holds."""
+    if seconds <= 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(seconds)) - 2)
+    return math.ceil(seconds / unit - 1e-9) * unit
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _rate(records_per_s: float) -> str:
+    return f"{records_per_s:,.0f}" if records_per_s >= 100 else f"{records_per_s:.3g}"

@@ -1,0 +1,105 @@
+"""How many executors, cores and pieces a planned load needs, from what its records cost.
+
+Executors shorten what records take (b), and nothing of the overhead of a run (a). So they follow from b alone, and the overhead
+only lessens the time that is left for records.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tidegate.core.counts import check_count
+from tidegate.core.errors import RequestError
+from tidegate.core.rates.fit import check_cost
+
+PIECES_PER_CORE = 5
+"""Of a load, where there is enough work: with fewer, one core works on the last piece while the others have none left."""
+
+LEAST_PIECE_S = 0.2
+"""Seconds of work for a piece that is worth its start (Spark's tuning guide: tasks as short as 200 ms)."""
+
+
+@dataclass(frozen=True)
+class ExecutorLimits:
+    """Between which numbers of executors spark-submit may be asked, and the cores of each.
+
+    Raises:
+        RequestError: a number is below 1, or the least above the most.
+    """
+
+    least: int
+    most: int
+    cores: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            check_count(name, value, least=1)
+        if self.least > self.most:
+            raise RequestError(
+                f"executors: the least, {self.least}, is above the most, {self.most}",
+                fix="Give a least that is at most the most",
+            )
+
+
+@dataclass(frozen=True)
+class Executors:
+    """How many executors a job should have, how many cores each, and why."""
+
+    count: int
+    cores: int
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def executors_for(records: int, core_s: float, *, records_s: float, last: int | None, limits: ExecutorLimits) -> Executors:
+    """Executors that load the planned records in the time that a run has for them: up at once, down by one a run.
+
+    Args:
+        records: of the planned batch.
+        core_s: seconds of one core for each record: b * the cores that b was measured with. Work is taken for divisible.
+        records_s: what the target time leaves for records, utilization * interval - a. Where the overhead leaves nothing, the
+            number stays as it is, since executors do not shorten it.
+        last: of the run before; None: there was none.
+        limits: the least and the most executors, and the cores of each.
+
+    Raises:
+        RequestError: `records`, `last` or `core_s` is out of its bounds.
+    """
+    check_count("records", records)
+    check_cost(b=core_s)
+    if last is not None:
+        check_count("last", last, least=1)
+    kept = min(max(last or limits.least, limits.least), limits.most)
+    if records_s <= 0:
+        return Executors(kept, limits.cores, "the overhead takes the whole target time, which executors do not shorten")
+    wanted = max(1, math.ceil(records * core_s / records_s / limits.cores - 1e-9))
+    work = f"{records:,} records of {1e6 * core_s:.3g} core seconds a million in {records_s:.3g} s need {wanted}"
+    count, why = min(max(wanted, limits.least), limits.most), ""
+    if count != wanted:
+        why = f", the {'least' if count > wanted else 'most'} is {count}"
+    if last is not None and count < kept:
+        count, why = kept - 1, f", {kept} shrink by one a run"
+    return Executors(count, limits.cores, work + why)
+
+
+def pieces_for(records: int, core_s: float, *, cores: int) -> int:
+    """Into how many pieces the load is cut for a running Spark (Connect), whose cores are given: five a core, fewer if small.
+
+    Args:
+        records: of the planned batch.
+        core_s: seconds of one core for each record.
+        cores: of the Spark that runs the load.
+
+    Raises:
+        RequestError: an argument is out of its bounds.
+    """
+    check_count("records", records)
+    check_count("cores", cores, least=1)
+    check_cost(b=core_s)
+    worth = math.floor(records * core_s / LEAST_PIECE_S + 1e-9)
+    return min(max(1, worth), PIECES_PER_CORE * cores)

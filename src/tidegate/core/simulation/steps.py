@@ -1,0 +1,72 @@
+"""A number that changes at given times."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+
+from tidegate.core.errors import RequestError
+from tidegate.core.rates.checks import is_number
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A number such as an arrival rate or a cost: each value holds until the next one begins, the last one for ever.
+
+    Args:
+        values: (from second, value), in order, the first from 0.
+
+    Raises:
+        RequestError: the times do not begin with 0 or do not grow, or a number is negative or not finite.
+    """
+
+    values: Sequence[tuple[float, float]]
+    _begins: list[float] = field(init=False, repr=False, compare=False)
+    _sums: list[float] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check(self.values)
+        object.__setattr__(self, "_begins", [begin for begin, _ in self.values])
+        areas = ((until - since) * value for (since, value), (until, _) in pairwise(self.values))
+        object.__setattr__(self, "_sums", list(accumulate(areas, initial=0.0)))
+
+    @staticmethod
+    def of(value: Steps | float) -> Steps:
+        """Itself, or a number that never changes."""
+        return value if isinstance(value, Steps) else Steps([(0.0, value)])
+
+    def at(self, second: float) -> float:
+        """The value at that time."""
+        return self.values[self._step(second)][1]
+
+    def total(self, since: float, until: float) -> float:
+        """The sum over that time, such as records of an arrival rate."""
+        return self._until(until) - self._until(since)
+
+    def during(self, since: float, until: float, factor: float) -> Steps:
+        """The same number, times `factor` from one second to another."""
+        begins = sorted({begin for begin, _ in self.values} | {since, until})
+        return Steps([(begin, self.at(begin) * (factor if since <= begin < until else 1.0)) for begin in begins])
+
+    def _step(self, second: float) -> int:
+        return max(0, bisect_right(self._begins, second) - 1)
+
+    def _until(self, second: float) -> float:
+        """The sum from 0."""
+        step = self._step(second)
+        begin, value = self.values[step]
+        return self._sums[step] + (second - begin) * value
+
+
+def _check(values: Sequence[tuple[float, float]]) -> None:
+    if not values or values[0][0] != 0:
+        raise RequestError("a number in steps begins at second 0", fix="Give (second, value) from second 0 on")
+    last = -1.0
+    for second, value in values:
+        if not (is_number(second) and second > last):
+            raise RequestError(f"second {second!r} is not after second {last:g}", fix="Give the steps in order of their times")
+        if not is_number(value) or value < 0:
+            raise RequestError(f"at second {second:g}: expected a number from 0, got {value!r}", fix="Give numbers from 0")
+        last = second

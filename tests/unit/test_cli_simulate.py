@@ -1,0 +1,242 @@
+"""Laws of `tidegate simulate`: what it prints, draws and refuses, on a cursor in memory; on the platform: test_tools."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tidegate.cli import app, charts, plots, simulate
+from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
+from tidegate.core.errors import RequestError, TidegateError
+from tidegate.core.rates import BatchTiming
+from tidegate.core.simulation.experiment import Experiment
+from tidegate.core.simulation.plant import Plant
+from tidegate.core.state.cursor import Cursor
+
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+GIVEN = ("simulate", "p", "--a", "5", "--b", "1e-5")
+
+
+@dataclass
+class FakeRemote:
+    """An Airflow that knows a cursor."""
+
+    known: Cursor
+
+    def cursor(self, pipeline: Pipeline) -> Cursor:
+        assert pipeline.name == self.known.pipeline
+        return self.known
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
+    """The pipeline, whose last batch took 25 s for two million records."""
+    made = FakeRemote(Cursor("p", 9, timings=(BatchTiming(2_000_000, None, 25_000, 21_000, 0, 10**12),)))
+    monkeypatch.setattr(simulate, "the_pipeline", lambda *_: PIPELINE)
+    monkeypatch.setattr(simulate, "open_remote", lambda _: contextlib.nullcontext(made))
+    return made
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words), env={"COLUMNS": "100"})
+
+
+def refused(*words: str) -> str:
+    done = run(*words)
+    assert done.exit_code == 1
+    assert isinstance(done.exception, TidegateError)
+    assert done.exception.fix
+    return str(done.exception)
+
+
+@pytest.mark.usefixtures("remote")
+def test_a_simulation_draws_four_figures_of_four_policies() -> None:
+    """On one scale each, with the event under them and the figures last."""
+    shown = run(*GIVEN, "--step")
+    assert shown.exit_code == 0, shown.exception
+    lines = shown.stdout.splitlines()
+    assert lines[0] == "a run takes 5 s and 10 s for each million records, as given"
+    assert "p, 2.5 h at an interval of 60 s; from 50 min to 100 min each record costs 3 times as much" in shown.stdout
+    for title in ("records that wait, █ = ", "records of a batch, █ = ", "run time, █ = ", "skipped time, █ = "):
+        at = next(k for k, line in enumerate(lines) if line.startswith(title))
+        assert [line.split()[0] for line in lines[at + 1 : at + 5]] == ["static", "pid", "fixed_point", "target"]
+        assert any("█" in line for line in lines[at + 1 : at + 5])
+    assert max(len(line) for line in lines if "█" in line) <= 100
+    target = lines[-1].split()
+    assert (target[0], target[2]) == ("target", "1")
+    assert "├─" in shown.stdout
+
+
+@pytest.mark.usefixtures("remote")
+def test_as_json_a_simulation_has_every_batch() -> None:
+    """Strict JSON, with the model and the advice; the same seed gives the same."""
+    words = (*GIVEN, "--outage", "--json", "--noise", "0.1", "--seed", "3", "--policy", "target,utilization=0.8", "--catch-up")
+    shown = run(*words)
+    data = json.loads(shown.stdout)
+    assert [data["pipeline"], data["a"], data["b"], data["fit"]] == ["p", 5, 1e-5, None]
+    assert data["advice"]["holds"] is True
+    assert data["event"]["until_s"] - data["event"]["since_s"] == 3600
+    (target,) = data["policies"].values()
+    assert list(data["policies"]) == ["target,utilization=0.8"]
+    assert target["summary"]["batches"] == len(target["batches"])
+    assert {skip["reason"] for skip in target["skipped"]} >= {"the run before"}
+    assert run(*words).stdout == shown.stdout
+    assert run(*words, "--seed", "4").stdout != shown.stdout
+
+
+def test_a_load_is_read_from_a_file(remote: FakeRemote, tmp_path: Path) -> None:
+    """The pipeline's cost then comes from its history, which tells too little of one batch; the output says so."""
+    file = tmp_path / "burst.csv"
+    file.write_text("second,records_per_s\n0,10000\n1800,200000\n2100,10000\n")
+    shown = run("simulate", "p", "--load", str(file), "--hours", "2", "--policy", "unlimited")
+    assert shown.exit_code == 0, shown.exception
+    assert "a run takes 4 s and 10.5 s for each million records, by the last 1 batches" in shown.stdout
+    assert "do not tell the overhead" in shown.stdout
+    assert f"arrivals: as {file}" in shown.stdout
+    assert "skipped time, █ = " in shown.stdout
+    given = run("simulate", "p", "--load", str(file), "--a", "3", "--interval", "30", "--json", "--policy", "static")
+    data = json.loads(given.stdout)
+    assert (data["a"], data["b"], data["fit"]["given"]) == (3, pytest.approx(11e-6), ["a"])
+    assert data["seconds"] == 30 * 150
+
+
+def test_a_fit_tells_how_well_the_model_explains_the_last_batches(remote: FakeRemote) -> None:
+    """Nothing is simulated; numbers that are given are not part of it."""
+    shown = run("simulate", "p", "--fit", "--a", "1", "--b", "1")
+    assert shown.exit_code == 0, shown.exception
+    assert shown.stdout.startswith("a run takes 4 s and 10.5 s for each million records, by the last 1 batches")
+    assert json.loads(run("simulate", "p", "--fit", "--json").stdout)["separate"] is False
+    remote.known = Cursor("p", 1)
+    assert "no batch with records whose time was measured" in refused("simulate", "p", "--fit")
+    assert "give the cost of a batch (a and b)" in refused("simulate", "p")
+
+
+def test_the_pipelines_limits_hold_and_are_named(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--no-limits` leaves them out; bytes count where the size of a record is known."""
+    limits = Limits(max_records=1000, max_bytes=10**9, interval_s=30)
+    monkeypatch.setattr(simulate, "the_pipeline", lambda *_: replace(PIPELINE, limits=limits))
+    remote.known = replace(remote.known, record_bytes=100.0)
+    shown = run("simulate", "p", "--policy", "target")
+    assert "limits of the pipeline, beside each policy's bound: max_bytes 1,000,000,000, max_records 1,000" in shown.stdout
+    assert "at an interval of 30 s" in shown.stdout
+    assert "limits of the pipeline" not in run("simulate", "p", "--policy", "target", "--no-limits").stdout
+    given = run(*GIVEN, "--json", "--policy", "target")
+    assert max(b["records"] for b in json.loads(given.stdout)["policies"]["target"]["batches"]) == 1000
+
+
+@pytest.mark.usefixtures("remote")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--a", "-1"), "a: expected the seconds of a run"),
+        (("--a", "nan"), "a: expected the seconds of a run"),
+        (("--b", "0"), "b: expected the seconds of each record"),
+        (("--b", "inf"), "b: expected the seconds of each record"),
+        (("--interval", "0"), "interval_s: expected a number above 0"),
+        (("--interval", "nan"), "interval_s: expected a number above 0"),
+        (("--utilization", "1.5"), "utilization: expected a number above 0, at most 1"),
+        (("--rate", "-5"), "rate: expected a number of at least 0"),
+        (("--rate", "inf"), "rate: expected a number of at least 0"),
+        (("--hours", "0"), "hours: expected a number above 0"),
+        (("--hours", "nan"), "hours: expected a number above 0"),
+        (("--hours", "1e9"), "more than 200,000 runs"),
+        (("--partitions", "0"), "partitions: expected a whole number from 1"),
+        (("--partitions", "100001"), "partitions: expected at most 10,000"),
+        (("--noise", "-0.1"), "noise: expected a number of at least 0"),
+        (("--noise", "nan"), "noise: expected a number of at least 0"),
+        (("--step", "--factor", "0"), "factor: expected a number above 0"),
+        (("--factor", "3"), "factor: there is no event that it belongs to"),
+        (("--outage", "--factor", "3"), "factor: there is no event that it belongs to"),
+        (("--lasting", "3"), "lasting: there is no event that lasts"),
+        (("--outage", "--lasting", "nan"), "lasting: expected a number above 0"),
+        (("--outage", "--hours", "1"), "longer than the simulated 3600 s"),
+        (("--step", "--outage"), "--step and --outage exclude each other"),
+        (("--policy", "vegas"), "policy: expected one of static, pid, fixed_point, target, unlimited, got 'vegas'"),
+        (("--policy", "pid,utilization=0.9"), "policy pid has no setting utilization"),
+        (("--load", "nowhere.csv"), "nowhere.csv cannot be read: No such file or directory"),
+        (("--load", "nowhere.csv", "--rate", "5"), "--load and --rate exclude each other"),
+        (("--plot", "x.pdf"), "--plot: expected a file named .png or .svg, got x.pdf"),
+        (("--plot", "nowhere/x.png"), "--plot: there is no folder nowhere"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_by_name(words: tuple[str, ...], message: str) -> None:
+    """With the fix; before anything is simulated."""
+    assert message in refused(*GIVEN, *words)
+
+
+@pytest.mark.usefixtures("remote")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "burst.csv, line 1: the column second is missing"),
+        (b"second,records_per_s\n0,1\n0,2\n", "burst.csv, line 3: second 0 is not after second 0"),
+        (b"\xff\xfe\x00", "burst.csv cannot be read: it is no UTF-8 text"),
+    ],
+)
+def test_a_file_that_is_no_load_is_refused_by_its_line(tmp_path: Path, content: bytes, message: str) -> None:
+    """As the reader of loads says."""
+    (tmp_path / "burst.csv").write_bytes(content)
+    assert message in refused(*GIVEN, "--load", str(tmp_path / "burst.csv"))
+
+
+@pytest.mark.usefixtures("remote")
+@pytest.mark.parametrize(("name", "begin"), [("s.png", b"\x89PNG"), ("s.SVG", b"<?xml")])
+def test_a_simulation_is_drawn_into_a_file(tmp_path: Path, name: str, begin: bytes) -> None:
+    """With four panels, of which the terminal draws the same; an SVG is the same each time."""
+    file = tmp_path / name
+    shown = run(*GIVEN, "--step", "--plot", str(file))
+    assert shown.exit_code == 0, shown.exception
+    assert shown.stdout.endswith(f"drawn in {file}\n")
+    first = file.read_bytes()
+    assert first.startswith(begin)
+    run(*GIVEN, "--step", "--plot", str(file), "--json")
+    assert file.read_bytes() == first or name.endswith("png")
+
+
+@pytest.mark.usefixtures("remote")
+def test_a_plot_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    """It is a folder."""
+    (tmp_path / "x.png").mkdir()
+    assert "x.png cannot be written: Is a directory" in refused(*GIVEN, "--plot", str(tmp_path / "x.png"))
+
+
+def test_without_matplotlib_a_plot_is_refused_and_all_else_works(monkeypatch: pytest.MonkeyPatch, remote: FakeRemote) -> None:
+    """The message names the extra."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(RequestError, match=r"needs matplotlib.*pip install 'tidegate\[plots\]'"):
+        plots.open_plot(Path("x.png"))
+    assert run(*GIVEN).exit_code == 0
+
+
+def test_a_block_is_seen_wherever_a_value_is_above_0() -> None:
+    """A full one is the largest value."""
+    assert charts.blocks([0, 1e-9, 0.5, 1, 2], 1) == " ▁▄██"
+    assert [charts.count(number) for number in (0, 999, 1500, 2.5e6, 3e9)] == ["0", "999", "1.5 k", "2.5 M", "3 G"]
+    assert [charts.duration(s) for s in (0, 299, 600, 9000, 180_000)] == ["0 s", "299 s", "10 min", "2.5 h", "2.08 d"]
+
+
+def test_the_axis_names_the_event_and_leaves_out_what_does_not_fit() -> None:
+    """Its begin and end, and the end of the time."""
+    plant = Plant(60, 5.0, 1e-5, 1.0)
+    lines = charts.axis(Experiment(plant, 6000, "nothing can be committed", 1200, 3600), 4, 50, 6000).splitlines()
+    assert lines[0] == " " * 14 + "├" + "─" * 19 + "┤ nothing can be committed"
+    assert lines[1] == "    0         20 min              60 min       100 min"
+    narrow = charts.axis(Experiment(plant, 6000, "x", 60, 120), 0, 20, 6000).splitlines()
+    assert narrow[1] == "0            100 min"
+    assert charts.axis(Experiment(plant, 60), 0, 20, 60).splitlines() == ["0               60 s"]
+
+
+@pytest.mark.usefixtures("remote")
+def test_the_pipelines_own_policy_comes_first_with_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the other ones with theirs by default; and whether it catches up, and its interval, are as in its file."""
+    own = replace(PIPELINE, backpressure=Backpressure("target", utilization=0.5), catch_up=True, schedule="*/2 * * * *")
+    monkeypatch.setattr(simulate, "the_pipeline", lambda *_: own)
+    simulated = json.loads(run("simulate", "p", "--json", "--rate", "1000").stdout)
+    assert list(simulated["policies"]) == ["target,utilization=0.5", "static", "pid", "fixed_point"]
+    assert simulated["interval_s"] == 120
