@@ -16,6 +16,7 @@ from tidegate.core.errors import ConfigError, StateCorrupt
 from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound, RateControl
+from tidegate.core.schedule.outlook import outlook
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request
 from tidegate.core.state.cursor import MOST_TIMINGS, Cursor
@@ -128,12 +129,12 @@ def test_max_records_of_the_pipeline_is_a_limit_beside_the_policy() -> None:
 
 
 def test_whoever_triggers_a_run_with_max_records_gets_them() -> None:
-    """The number takes the place of every other bound, and starts no run after it; the policy is not misled."""
+    """The number takes the place of every other bound; the policy is not misled."""
     world = limited()
     planned = world.plan("run1", Request(max_records=500))
     assert isinstance(planned, Planned)
     assert total_count(planned.saved.ranges) == 500
-    assert planned.saved.remaining == 0
+    assert planned.saved.remaining == 500
     assert planned.saved.rate == RateBound("target", 10, {}, limiting=False)
     few = world.plan("run1b", Request(max_records=1))
     assert isinstance(few, Planned)
@@ -290,3 +291,61 @@ def test_a_run_that_finds_nothing_leaves_the_state_alone() -> None:
     state = world.cursor.rate_state
     assert isinstance(world.plan("run2"), Skip)
     assert world.cursor.rate_state == state
+
+
+def kept_up(records: int, *, batches: int = 8, interval_s: float | None = 10) -> World:
+    """A pipeline of batches that took 1 s and 0.1 s a record, and for which that many records have arrived in the last 10 s."""
+    world = limited(limits=Limits(interval_s=interval_s), backpressure=Backpressure(), log_end=0)
+    for n in range(batches):
+        world.brokers.latest[P0] += 10 + n
+        world.now_ms += 9_999
+        planned = world.planned(f"run{n}")
+        world.commit(planned, took(10 + n, 2 + 0.1 * n, world.now_ms))
+    world.brokers.latest[P0] += records
+    world.now_ms += 9_999
+    return world
+
+
+def test_a_plan_says_when_the_interval_cannot_hold_what_arrives() -> None:
+    """By what its last batches took, and what has come since the last one."""
+    advice = kept_up(95).planned("next").advice
+    assert advice is not None
+    assert not advice.holds
+    assert "cannot keep up with 9.5 records/s at any interval" in advice.verdict
+    tight = kept_up(85).planned("next").advice
+    assert tight is not None
+    assert not tight.holds
+    assert "the interval of 10 s cannot hold 8.5 records/s: the least that does is 20 s" in tight.verdict
+    well = kept_up(50).planned("next").advice
+    assert well is not None
+    assert well.holds
+    assert (round(well.a, 3), round(well.b, 3), well.arrival_rate) == (1.0, 0.1, 5.0)
+
+
+def test_what_the_last_batch_left_behind_has_not_arrived_since() -> None:
+    """A backlog is no arrival."""
+    world = kept_up(500)
+    world.pipeline = replace(world.pipeline, limits=Limits(interval_s=10, max_records=480))
+    world.run("behind")
+    world.now_ms += 9_999
+    advice = world.planned("next").advice
+    assert advice is not None
+    assert advice.arrival_rate == 0.0
+    assert advice.backlog == 20
+
+
+@pytest.mark.parametrize(
+    ("batches", "interval_s", "forget"),
+    [(7, 10, False), (8, None, False), (8, 10, True)],
+    ids=["few", "none", "clock"],
+)
+def test_nothing_is_said_where_too_little_is_known(batches: int, interval_s: float | None, *, forget: bool) -> None:
+    """Too few batches, a pipeline that has no interval, or a clock that stands still; an adopted range is not judged either."""
+    world = kept_up(95, batches=batches, interval_s=interval_s)
+    if forget:
+        world.now_ms = (world.cursor.fired_at_ms or 0) - 1
+    planned = world.planned("next")
+    assert planned.advice is None
+    assert world.planned("other").advice is None
+    empty = tuple(took(0, 1.0, n, bound=1) for n in range(8))
+    assert outlook(PIPELINE, Cursor("p", fired_at_ms=1, timings=empty), waiting=5, now_ms=2) is None

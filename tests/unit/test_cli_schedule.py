@@ -12,8 +12,9 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.loads import P0, receipt
 from tidegate.cli import app, ledger, schedule, verify
-from tidegate.core.config.pipeline import Backpressure, Pipeline, Sink, Source
+from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
 from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.rates import BatchTiming
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import Decision, SavedRange
@@ -102,6 +103,18 @@ def test_a_plan_names_the_bound_of_its_rate_policy_and_what_waits_beyond(
     assert saved["remaining"] == 15
     remote.log.latest[P0] = 10
     assert run("plan", "p").stdout.startswith("nothing to read: ")
+
+
+def test_a_plan_warns_where_the_interval_cannot_hold(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says nothing of it otherwise; `--json` has the figures in either case."""
+    timings = tuple(BatchTiming(10 + n, None, 2000 + 100 * n, 0, 0, 1) for n in range(8))
+    book = Ledger(remote.store, "p")
+    book.save_cursor(replace(book.cursor(), timings=timings, fired_at_ms=10_010))
+    monkeypatch.setattr(schedule, "the_pipeline", lambda *_: replace(PIPELINE, limits=Limits(interval_s=10)))
+    assert "interval" not in run("plan", "p").stdout
+    assert json.loads(run("plan", "p", "--json").stdout)["advice"]["holds"]
+    remote.log.latest[P0] = 500
+    assert "the pipeline cannot keep up with 49 records/s at any interval" in run("plan", "p").stdout.replace("\n", " ")
 
 
 def test_a_lag_is_one_row_for_each_partition_and_one_for_all(remote: FakeRemote) -> None:

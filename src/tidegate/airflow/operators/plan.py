@@ -63,7 +63,7 @@ class PlanOperator(Patient):
             "create": planned.create,
             "records": total_count(saved.ranges),
             "partitions": len(saved.ranges),
-            "remaining": saved.remaining,
+            "remaining": 0 if _asks(context["params"]) else saved.remaining,
             "disturbed": self.disturbed(context),
         }
 
@@ -90,6 +90,8 @@ class PlanOperator(Patient):
         lines = [f"batch {saved.seq} of {saved.pipeline}, {total_count(saved.ranges)} offsets: {how}"]
         if saved.rate is not None:
             lines.append(f"backpressure: {saved.rate}")
+        if planned.advice is not None and not planned.advice.holds:
+            lines.append(planned.advice.verdict)
         reasons = {d.topic_partition: d for d in saved.decisions}
         for r in saved.ranges:
             why = reasons[r.topic_partition]
@@ -117,6 +119,11 @@ def _request(params: Mapping[str, Any]) -> Request:
             fix='Write an offset (exclusive) for each partition, such as {"flights": {"0": 1000, "1": 1000}}',
         ) from error
     return Request(params.get("max_records"), offsets or None)  # one that names no partition sets no bound
+
+
+def _asks(params: Mapping[str, Any]) -> bool:
+    """Whether a trigger asks for a part of what waits."""
+    return _request(params) != Request()
 
 
 def _ran_at_ms(run: Any) -> int | None:

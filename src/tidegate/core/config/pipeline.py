@@ -295,10 +295,14 @@ class Pipeline:
     @property
     def interval_s(self) -> float:
         """Seconds between two runs."""
-        if self.limits.interval_s is not None:
+        return USUAL_INTERVAL_S if self.fixed_interval_s is None else self.fixed_interval_s
+
+    @property
+    def fixed_interval_s(self) -> float | None:
+        """Seconds between two runs, by the file; None where it fixes none."""
+        if self.limits.interval_s is not None or self.schedule is None:
             return self.limits.interval_s
-        gap = None if self.schedule is None else shortest_gap_s(self.schedule)
-        return USUAL_INTERVAL_S if gap is None else gap
+        return shortest_gap_s(self.schedule)
 
     @property
     def rate_control(self) -> RateControl | None:

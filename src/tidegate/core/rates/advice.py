@@ -104,7 +104,7 @@ class Advice:
 
     def sentences(self) -> tuple[str, ...]:
         """For people, the most important first."""
-        told = [self._verdict()]
+        told = [self.verdict]
         if self.full_batch:
             told.append(f"a run of {self.utilization * self.interval_s:g} s has {self.full_batch:,} records")
         told.append(f"from {self.catch_up_batch:,} records on, overhead is at most {OVERHEAD_SHARE:.0%} of a run")
@@ -113,7 +113,9 @@ class Advice:
             told.append(f"the backlog of {self.backlog:,} records {drained}")
         return tuple(told)
 
-    def _verdict(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """Whether the interval holds what arrives, in one sentence, with what to do where it does not."""
         load = f"{_rate(self.arrival_rate)} records/s"
         if self.least_interval_s is None:
             return (

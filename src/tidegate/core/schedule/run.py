@@ -17,11 +17,13 @@ from typing import Any, Literal
 
 from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.rates import BatchTiming
+from tidegate.core.rates.advice import Advice
 from tidegate.core.schedule.commit import apply, commit_of
 from tidegate.core.schedule.evidence import read_evidence
+from tidegate.core.schedule.outlook import outlook
 from tidegate.core.schedule.plan import RangePolicy, Skip, plan_next
 from tidegate.core.schedule.topics import LogReading, read_log, watermarks_of
 from tidegate.core.schedule.trust import Belief, believe, check_loadable, present_again
@@ -49,7 +51,8 @@ class Planned:
     """A saved range and how it came to this run: `planned` now, `adopted` from another run, or `own` from an earlier try.
 
     `caught_up_from` is the batch of a saved cursor that something had put back. `create` says whether the load
-    may create the table: only where no batch has written to it, or an operator has accepted that it is gone.
+    may create the table: only where no batch has written to it, or an operator has accepted that it is gone. `advice` is on the
+    pipeline's interval, where a range was planned now and enough is known.
     """
 
     saved: SavedRange
@@ -58,6 +61,7 @@ class Planned:
     committed: bool = False
     caught_up_from: int | None = None
     create: bool = True
+    advice: Advice | None = None
 
 
 def plan_batch(
@@ -111,8 +115,11 @@ def plan_batch(
         return Planned(decided, belief.key, "own", committed=belief.redo, create=belief.create)
     decided = replace(decided, present=present_again(evidence, belief.cursor))
     key = ledger.save_range(decided) if save else ledger.range_key(decided.seq, run_id)
-    origin: Literal["planned", "adopted"] = "planned" if belief.saved is None else "adopted"
-    return Planned(decided, key, origin, caught_up_from=belief.caught_up_from, create=belief.create)
+    if belief.saved is not None:
+        return Planned(decided, key, "adopted", caught_up_from=belief.caught_up_from, create=belief.create)
+    waiting = total_count(decided.ranges) + decided.remaining
+    advice = outlook(pipeline, belief.cursor, waiting=waiting, now_ms=now_ms)
+    return Planned(decided, key, "planned", caught_up_from=belief.caught_up_from, create=belief.create, advice=advice)
 
 
 def _restore(ledger: Ledger, belief: Belief) -> None:
@@ -172,7 +179,7 @@ def _new_range(
         others=Positions(others, {t: i for t, i in cursor.topic_ids.items() if t in other_topics}),
         absent=accepted.absent if accepted else (),
         rate=rate and replace(rate, limiting=any(d.until_reason == "backpressure" for d in plan.decisions)),
-        remaining=0 if request.max_records is not None or request.until is not None else plan.remaining,
+        remaining=plan.remaining,
     )
 
 

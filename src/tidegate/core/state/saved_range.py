@@ -84,8 +84,8 @@ class SavedRange:
     uncommitted range this run took over; `generation` is the cursor's. `others` are the cursor's positions of the partitions
     that the batch does not read, so that its receipt has the whole cursor. `absent` is what an operator accepted to be
     missing in the table when it was planned, `present` what of the cursor's absent ranges the table held then. `rate` is what
-    the rate policy allowed, None where none did. `remaining` counts the records that waited when it was planned and that the
-    pipeline's limits leave to later batches.
+    the rate policy allowed, None where none did. `remaining` counts the records that waited when it was planned and that it
+    leaves to later batches.
     """
 
     pipeline: str

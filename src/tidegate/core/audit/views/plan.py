@@ -8,6 +8,7 @@ from typing import Any
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.ports import Brokers, SinkReader, StateStore
+from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.control import RateBound
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, plan_batch
@@ -72,8 +73,13 @@ class PlanView:
 
     @property
     def remaining(self) -> int:
-        """Records that wait beyond this batch, which the pipeline's limits leave to later ones."""
+        """Records that wait beyond this batch, which it leaves to later ones."""
         return 0 if isinstance(self.plan, Skip) else self.plan.saved.remaining
+
+    @property
+    def advice(self) -> Advice | None:
+        """On the pipeline's interval; None where too little is known."""
+        return None if isinstance(self.plan, Skip) else self.plan.advice
 
     @property
     def retired(self) -> tuple[TopicPartition, ...]:
@@ -84,7 +90,8 @@ class PlanView:
         """JSON-ready: the saved range and its origin, or the reason to skip."""
         if isinstance(self.plan, Skip):
             return {"skip": self.plan.reason}
-        return {"origin": self.plan.origin, **self.plan.saved.to_json()}
+        advice = None if self.plan.advice is None else self.plan.advice.to_json()
+        return {"origin": self.plan.origin, **self.plan.saved.to_json(), "advice": advice}
 
 
 def read_plan(pipeline: Pipeline, *, store: StateStore, brokers: Brokers, sink: SinkReader, now_ms: int) -> PlanView:
