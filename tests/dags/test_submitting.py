@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,11 +18,12 @@ from tidegate.airflow.application import INSTALLED
 from tidegate.airflow.operators import LoadOperator, load
 from tidegate.airflow.runners.connect import ConnectRunner
 from tidegate.airflow.runners.submit import JOB_FILE, SubmitRunner
-from tidegate.core.config.pipeline import Pipeline, Sink, Source, Spark
+from tidegate.core.config.pipeline import Pipeline, Sink, Source, Spark, Split
 from tidegate.core.errors import ConfigError, SparkJobFailed
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.rates.resources import Resources
 from tidegate.testing.fakes import FakeReader
 
 RANGES = (OffsetRange("t", 0, 0, 5),)
@@ -150,3 +152,29 @@ def test_a_connection_of_another_type_is_refused_with_those_that_work(
     monkeypatch.setenv("AIRFLOW_CONN_TESTS_SPARK", json.dumps({"conn_type": "http", "host": "h"}))
     with pytest.raises(ConfigError, match=r"is of type http.*one of the types spark_connect, spark"):
         task.run_job(JOB, {})
+
+
+def test_a_load_gets_the_executors_that_its_plan_has_found(
+    script: ScriptWriter, sink: FakeReader, task: LoadOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On YARN and Kubernetes by their number, on a standalone master by all cores together; else spark-submit decides."""
+    monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
+    notes = script(f"result.write_text({json.dumps(LOADED.to_json())!r})")
+    order = {"seq": 1, "run_id": "run", "ranges": RANGES, "transform": "m:f", "table": "lake.a.b"}
+    task.run_job(task.order(**order), {})
+    assert "--num-executors" not in json.loads(notes.read_text())
+    task.run_job(task.order(Resources(3, 2, None, "why"), **order), {})
+    arguments = json.loads(notes.read_text())
+    asked = {name: arguments[arguments.index(name) + 1] for name in arguments if "executor" in name}
+    assert asked == {"--num-executors": "3", "--total-executor-cores": "6", "--executor-cores": "2"}
+
+
+def test_a_load_is_cut_as_its_plan_has_found_unless_the_file_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no batch was measured yet, nothing cuts it."""
+    monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
+    order = {"seq": 1, "run_id": "run", "ranges": RANGES, "transform": "m:f", "table": "lake.a.b"}
+    task = LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path("/jobs"))
+    assert task.order(Resources(None, 2, 10, "why"), **order).split == Split(min_partitions=10)
+    assert task.order(Resources(None, 2, None, "why"), **order).split == Split()
+    task.pipeline = replace(PIPELINE, split=Split(max_records_per_partition=7))
+    assert task.order(Resources(None, 2, 10, "why"), **order).split == Split(max_records_per_partition=7)

@@ -166,6 +166,7 @@ def test_what_python_holds_and_airflow_or_kafka_do_not_is_refused(change: dict[s
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"spark": {"min_executors": 3, "max_executors": 2}}, "spark.min_executors: 3 is above spark.max_executors 2"),
         ({"backpressure": {"policy": "pid", "initial_rate": 1, "min_rate": 2}}, "initial_rate 1 is below min_rate 2"),
         (
             {"backpressure": {"policy": "target", "initial_records": 500}, "limits": {"max_records": 400}},
@@ -185,8 +186,8 @@ def test_limits_that_contradict_each_other_are_refused(change: dict[str, Any], w
     """What nobody stated contradicts nothing: a default bound is cut by `max_records`."""
     with pytest.raises(ConfigError, match=re.escape(words)):
         parse({**MINIMAL, **change})
-    stated = {name: value for name, value in change["backpressure"].items() if name == "policy"}
-    assert parse({**MINIMAL, **change, "backpressure": stated}).backpressure.settings["policy"]
+    stated = {name: value for name, value in change.get("backpressure", {}).items() if name == "policy"}
+    assert parse({**MINIMAL, **change, "backpressure": stated, "spark": {}}).backpressure.settings["policy"]
 
 
 def test_any_value_is_shown_in_short() -> None:

@@ -35,6 +35,7 @@ FILES: list[dict[str, Any]] = [
     MINIMAL,
     {**MINIMAL, "source": {"pattern": "orders_.*"}, "limits": {"min_records": 10}},
     {**MINIMAL, "source": {"assign": {"orders": [0]}}},
+    {**MINIMAL, "spark": {"max_executors": 10_000}},
     *({**MINIMAL, "backpressure": {"policy": name}} for name in ("static", "pid", "fixed_point", "target")),
 ]
 ANYTHING: list[Any] = [
@@ -51,7 +52,14 @@ ANYTHING: list[Any] = [
 # The grammar of cron, regular expressions that end soon, times as text: only the validator knows them.
 SAID_IN_PART = {"schedule", "source.pattern", "source.exclude", "source.start"}
 # Settings that exclude or need another one. An empty one counts as absent for the validator, as present for the schema.
-IN_RELATION = {"source.topics", "source.pattern", "source.assign", "source.exclude", "limits.max_delay_s"}
+IN_RELATION = {
+    "source.topics",
+    "source.pattern",
+    "source.assign",
+    "source.exclude",
+    "limits.max_delay_s",
+    "spark.min_executors",
+}
 
 
 def settings_of(schema: dict[str, Any], path: Way = ()) -> Iterator[tuple[Way, dict[str, Any]]]:

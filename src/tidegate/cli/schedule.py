@@ -62,6 +62,8 @@ def _print_plan(view: PlanView) -> None:
         out.print(f"backpressure: {view.rate}", markup=False)
     if view.remaining:
         out.print(f"{view.remaining:,} records wait beyond this batch")
+    if view.resources is not None:
+        out.print(f"Spark: {view.resources}", markup=False)
     if view.advice is not None and not view.advice.holds:
         out.print(view.advice.verdict, style="yellow", markup=False)
     if view.retired:

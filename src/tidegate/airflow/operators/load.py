@@ -18,11 +18,12 @@ from tidegate.airflow.retries import Patient
 from tidegate.airflow.runners.connect import ConnectRunner
 from tidegate.airflow.runners.submit import SubmitRunner
 from tidegate.airflow.store import VariableStore
-from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.pipeline import Pipeline, Split
 from tidegate.core.errors import ConfigError, RequestError, SparkUnavailable, TidegateError
 from tidegate.core.load.answer import brief
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.ports import JobRunner
+from tidegate.core.rates.resources import Resources
 from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.replay.request import check_permitted
 from tidegate.core.schedule.patience import Patience, is_away
@@ -62,13 +63,21 @@ class SparkLoad(Patient, SparkSubmitOperator):
         self.spark_jobs = spark_jobs
         self._runner: JobRunner | None = None
 
-    def order(self, **what: Any) -> LoadJob:
-        """A job with all that the pipeline says; `what` are the fields that differ from load to load."""
-        source = self.pipeline.source
+    def order(self, resources: Resources | None = None, **what: Any) -> LoadJob:
+        """A job with all that the pipeline says; `what` are the fields that differ from load to load.
+
+        With `resources`, it is cut into as many pieces, unless the pipeline's file cuts it, and spark-submit asks for as much.
+        """
+        source, split = self.pipeline.source, self.pipeline.split
+        if resources is not None and split == Split():
+            split = Split(min_partitions=resources.pieces)
+        if resources is not None and resources.executors is not None:
+            self._num_executors, self._executor_cores = resources.executors, resources.cores
+            self._total_executor_cores = resources.total_cores  # of a standalone master, which counts no executors
         return LoadJob(
             pipeline=self.pipeline.name,
             kafka_options=kafka_settings(self.pipeline, "load", spark_client, self.log),
-            split=self.pipeline.split,
+            split=split,
             isolation_level=source.isolation_level,
             contiguous=source.contiguous,
             identity=self.pipeline.identity,
@@ -199,6 +208,7 @@ class LoadOperator(SparkLoad):
             self.log.info("batch %d holds no offsets: it only fixes where new partitions start", saved.seq)
             return {}
         job = self.order(
+            saved.resources,
             seq=saved.seq,
             run_id=saved.run_id,
             ranges=saved.to_load,

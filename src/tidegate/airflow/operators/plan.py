@@ -90,6 +90,8 @@ class PlanOperator(Patient):
         lines = [f"batch {saved.seq} of {saved.pipeline}, {total_count(saved.ranges)} offsets: {how}"]
         if saved.rate is not None:
             lines.append(f"backpressure: {saved.rate}")
+        if saved.resources is not None:
+            lines.append(f"Spark: {saved.resources}")
         if planned.advice is not None and not planned.advice.holds:
             lines.append(planned.advice.verdict)
         reasons = {d.topic_partition: d for d in saved.decisions}

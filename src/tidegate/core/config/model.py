@@ -124,6 +124,26 @@ class Requires:
         ]
 
 
+@dataclass(frozen=True)
+class NotAbove:
+    """One setting is at most another one, where both are set."""
+
+    less: str
+    more: str
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """As JSON Schema: nothing, since a schema cannot compare two settings."""
+        return {}
+
+    def faults(self, held: Any, path: str) -> list[str]:
+        """One sentence, where it is above."""
+        less, more = getattr(held, self.less), getattr(held, self.more)
+        if less is None or more is None or less <= more:
+            return []
+        return [f"{path}{self.less}: {less} is above {path}{self.more} {more}; lower it, or raise the other"]
+
+
 def relations(kind: type) -> tuple[Relation, ...]:
     """The relations that a section's dataclass states."""
     stated: tuple[Relation, ...] = getattr(kind, "RELATIONS", ())

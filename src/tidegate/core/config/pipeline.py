@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 from tidegate.core.config import values
-from tidegate.core.config.model import ExactlyOne, Relation, Requires, section, setting
+from tidegate.core.config.model import ExactlyOne, NotAbove, Relation, Requires, section, setting
 from tidegate.core.config.names import REPLAY_DAG
 from tidegate.core.config.rate_settings import BoundWithinLimits, SettingsOfPolicy
 from tidegate.core.config.rules import FLAG, choice
@@ -234,6 +234,24 @@ class Spark:
         "Airflow connection of Spark. With type spark_connect, loads run in a running Spark Connect server; "
         "with type spark, each load is submitted by spark-submit.",
         "spark_connect_default",
+    )
+    cores: int | None = setting(
+        values.CORES,
+        "Cores of each executor (spark-submit), or of the Spark Connect server. With it, a load has as many Spark tasks as its "
+        "records are worth, unless `split` says otherwise.",
+        None,
+    )
+    min_executors: int | None = setting(values.EXECUTORS, "spark-submit: least executors of a load. The default is 1.", None)
+    max_executors: int | None = setting(
+        values.EXECUTORS,
+        "spark-submit: most executors of a load. With it, a load gets as many as its records need to fit into the interval, "
+        "by what earlier batches took.",
+        None,
+    )
+
+    RELATIONS: ClassVar[tuple[Relation, ...]] = (
+        Requires({"min_executors": "max_executors"}),
+        NotAbove("min_executors", "max_executors"),
     )
 
 

@@ -33,9 +33,12 @@ LONGEST_TEXT = 1000
 MOST_RETRIES = 1000
 MOST_SECONDS = 366 * 24 * 3600
 MOST_GAIN = 1000
+MOST_CORES, MOST_EXECUTORS = 100_000, 10_000
 
 POSITIVE = whole("a positive integer", 1)
 RECORDS = whole("a whole number of records from 1 to 2^63 - 1", 1, MOST_RECORDS)
+CORES = whole(f"a whole number of cores from 1 to {MOST_CORES}", 1, MOST_CORES)
+EXECUTORS = whole(f"a whole number of executors from 1 to {MOST_EXECUTORS}", 1, MOST_EXECUTORS)
 SLOTS = whole("a positive integer below 2^31", 1, MOST_INT32)
 RETRIES = whole(f"an integer from 0 to {MOST_RETRIES}", 0, MOST_RETRIES)
 SECONDS = number(f"a number of seconds from 0 to {MOST_SECONDS} (366 days)", 0, MOST_SECONDS)

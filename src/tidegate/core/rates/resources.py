@@ -7,7 +7,8 @@ only lessens the time that is left for records.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from tidegate.core.counts import check_count
@@ -54,6 +55,54 @@ class Executors:
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a load gets of Spark.
+
+    Args:
+        executors: how many (spark-submit); None where the cores are a running server's.
+        cores: of each executor, or of the server.
+        pieces: Spark tasks that the load is cut into, at least; None where that is left to Spark.
+        reason: what they follow from.
+    """
+
+    executors: int | None
+    cores: int
+    pieces: int | None
+    reason: str
+
+    @property
+    def total_cores(self) -> int:
+        """The cores of the whole load."""
+        return self.cores * (self.executors or 1)
+
+    def __str__(self) -> str:
+        """One line for people."""
+        of = f"{self.cores} core{'s' if self.cores > 1 else ''}"
+        if self.executors is not None:
+            return f"{self.executors} executor{'s' if self.executors > 1 else ''} of {of}: {self.reason}"
+        return f"{'' if self.pieces is None else f'at least {self.pieces} Spark tasks on '}{of}: {self.reason}"
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Resources:
+        """The inverse of `to_json`.
+
+        Raises:
+            KeyError, TypeError: the value has another shape.
+            RequestError: a number is below 1, or not whole.
+        """
+        read = Resources(**{f.name: value[f.name] for f in fields(Resources)})
+        for name in ("executors", "cores", "pieces"):
+            number = getattr(read, name)
+            if number is not None or name == "cores":
+                check_count(name, number, least=1)
+        return read
 
 
 def executors_for(records: int, core_s: float, *, records_s: float, last: int | None, limits: ExecutorLimits) -> Executors:

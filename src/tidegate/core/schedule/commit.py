@@ -80,6 +80,7 @@ class AdvanceCursor:
     present: tuple[OffsetRange, ...] = ()
     timing: BatchTiming | None = None
     remaining: int = 0
+    cores: int = 0
 
     def happened_in(self, cursor: Cursor) -> bool:
         """Whether the cursor is at or past this update."""
@@ -132,6 +133,7 @@ def commit_of(
             saved.present,
             timing,
             saved.remaining,
+            saved.resources.total_cores if saved.resources else 0,
         ),
     )
 
@@ -180,6 +182,15 @@ def _not_passed(former: Mapping[TopicPartition, int], offsets: Mapping[TopicPart
     return {tp: until for tp, until in former.items() if offsets.get(tp, 0) < until}
 
 
+def _last_timings(cursor: Cursor, update: AdvanceCursor) -> tuple[tuple[BatchTiming, ...], tuple[int, ...]]:
+    """The timings of the last batches, and the cores that each of them had."""
+    if update.timing is None:
+        return cursor.timings, cursor.cores
+    # a cursor of an older version has timings, but no cores of them
+    cores = (0,) * (len(cursor.timings) - len(cursor.cores)) + cursor.cores[-len(cursor.timings) or None :]
+    return (*cursor.timings, update.timing)[-MOST_TIMINGS:], (*cores, update.cores)[-MOST_TIMINGS:]
+
+
 def apply(cursor: Cursor, commit: Commit, *, rate_state: Mapping[str, Any] | None = None) -> Cursor:
     """The cursor after the commit; the very same object when the commit has happened already.
 
@@ -196,6 +207,7 @@ def apply(cursor: Cursor, commit: Commit, *, rate_state: Mapping[str, Any] | Non
         offsets = {tp: offset for tp, offset in {**cursor.offsets, **update.offsets}.items() if tp not in update.retired}
         topics = {tp.topic for tp in offsets}
         anew = other_topics(cursor.topic_ids, update.topic_ids)
+        timings, cores = _last_timings(cursor, update)
         return replace(
             cursor,
             seq=update.seq,
@@ -209,7 +221,8 @@ def apply(cursor: Cursor, commit: Commit, *, rate_state: Mapping[str, Any] | Non
             absent=without([*(r for r in cursor.absent if r.topic not in anew), *update.absent], update.present),
             former=_not_passed({**cursor.former, **update.former}, offsets),
             timing=update.timing,
-            timings=(*cursor.timings, *([] if update.timing is None else [update.timing]))[-MOST_TIMINGS:],
+            timings=timings,
+            cores=cores,
             remaining=update.remaining,
             rate_state=cursor.rate_state if rate_state is None else rate_state,
         )

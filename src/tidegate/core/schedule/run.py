@@ -25,6 +25,7 @@ from tidegate.core.schedule.commit import apply, commit_of
 from tidegate.core.schedule.evidence import read_evidence
 from tidegate.core.schedule.outlook import outlook
 from tidegate.core.schedule.plan import RangePolicy, Skip, plan_next
+from tidegate.core.schedule.sizing import size_load
 from tidegate.core.schedule.topics import LogReading, read_log, watermarks_of
 from tidegate.core.schedule.trust import Belief, believe, check_loadable, present_again
 from tidegate.core.state.accepted import Accepted
@@ -180,6 +181,7 @@ def _new_range(
         absent=accepted.absent if accepted else (),
         rate=rate and replace(rate, limiting=any(d.until_reason == "backpressure" for d in plan.decisions)),
         remaining=plan.remaining,
+        resources=size_load(pipeline, cursor, plan.count),
     )
 
 

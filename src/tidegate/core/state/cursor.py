@@ -34,6 +34,8 @@ TIMINGS = form(
 )
 COUNT = form(int, lambda value: value if is_whole(value) else 0)
 """A number that no batch depends on."""
+COUNTS = form(list, lambda values: tuple(values) if isinstance(values, list) and all(map(is_whole, values)) else ())
+"""Numbers that no batch depends on."""
 MOST_TIMINGS = 100
 """So many batches show what a batch costs, in about 5 kB of a cursor."""
 
@@ -74,7 +76,8 @@ class Cursor:
     `absent` are committed ranges whose rows the table may lack, as an operator accepted. `former` is, for each partition of a
     topic that was deleted and created again, the next offset of the former topic: the table may hold rows of it below.
     `rate_state` is what the rate policy has learned (`tidegate.core.rates.control`), `timings` are those of the last batches
-    that are known, at most `MOST_TIMINGS`, oldest first. `remaining` counts the records that the last batch left behind.
+    that are known, at most `MOST_TIMINGS`, oldest first, and `cores` what each of these loads had (0: not known).
+    `remaining` counts the records that the last batch left behind.
     """
 
     pipeline: str
@@ -92,6 +95,7 @@ class Cursor:
     previous: Mapping[str, Any] | None = field(default=None, metadata=optional(MAPPING) | LATER)
     timing: BatchTiming | None = field(default=None, metadata=TIMING | LATER)
     timings: tuple[BatchTiming, ...] = field(default=(), metadata=TIMINGS | LATER)
+    cores: tuple[int, ...] = field(default=(), metadata=COUNTS | LATER)
     remaining: int = field(default=0, metadata=COUNT | LATER)
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.rates.control import RateBound
+from tidegate.core.rates.resources import Resources
 from tidegate.core.state.codec import Shape
 from tidegate.core.state.cursor import POSITIONS, Positions
 from tidegate.core.state.fields import (
@@ -85,7 +86,7 @@ class SavedRange:
     that the batch does not read, so that its receipt has the whole cursor. `absent` is what an operator accepted to be
     missing in the table when it was planned, `present` what of the cursor's absent ranges the table held then. `rate` is what
     the rate policy allowed, None where none did. `remaining` counts the records that waited when it was planned and that it
-    leaves to later batches.
+    leaves to later batches. `resources` is what its load gets of Spark, where the pipeline's file says how to find that.
     """
 
     pipeline: str
@@ -105,6 +106,7 @@ class SavedRange:
     present: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION | LATER)
     rate: RateBound | None = field(default=None, metadata=optional(form(RateBound.to_json, RateBound.from_json)) | LATER)
     remaining: int = field(default=0, metadata=LATER)
+    resources: Resources | None = field(default=None, metadata=optional(form(Resources.to_json, Resources.from_json)) | LATER)
 
     @property
     def skipped(self) -> tuple[OffsetRange, ...]:

@@ -10,6 +10,7 @@ from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_coun
 from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.control import RateBound
+from tidegate.core.rates.resources import Resources
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, plan_batch
 
@@ -75,6 +76,11 @@ class PlanView:
     def remaining(self) -> int:
         """Records that wait beyond this batch, which it leaves to later ones."""
         return 0 if isinstance(self.plan, Skip) else self.plan.saved.remaining
+
+    @property
+    def resources(self) -> Resources | None:
+        """What the load gets of Spark; None where that is left to Spark."""
+        return None if isinstance(self.plan, Skip) else self.plan.saved.resources
 
     @property
     def advice(self) -> Advice | None:
