@@ -81,6 +81,7 @@ chaos: jars ## prove exactly-once by killing things: FAULTS=200 SEED=7
 bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/python -m tests.bench.run_overhead
 	$(BIN)/python -m tests.bench.plan_scale
+	$(BIN)/python -m tests.bench.rate_policies
 	$(BIN)/python -m tests.bench.split_skew
 	$(BIN)/python -m tests.bench.ledger_scale
 	$(BIN)/python -m tests.bench.replay_speed

@@ -83,6 +83,7 @@ def test_a_driver_here_reads_the_jobs_file_and_writes_its_answer(
     assert arguments[application + 1 :: 2] == ["--job", "--result", "--spark-jobs"]
     assert arguments[-1] == "/jobs"
     assert "--files" not in arguments
+    assert "--num-executors" not in arguments
 
 
 def test_to_a_driver_in_the_cluster_spark_submit_copies_the_job(
@@ -160,9 +161,7 @@ def test_a_load_gets_the_executors_that_its_plan_has_found(
     """On YARN and Kubernetes by their number, on a standalone master by all cores together; else spark-submit decides."""
     monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
     notes = script(f"result.write_text({json.dumps(LOADED.to_json())!r})")
-    order = {"seq": 1, "run_id": "run", "ranges": RANGES, "transform": "m:f", "table": "lake.a.b"}
-    task.run_job(task.order(**order), {})
-    assert "--num-executors" not in json.loads(notes.read_text())
+    order: dict[str, Any] = {"seq": 1, "run_id": "run", "ranges": RANGES, "transform": "m:f", "table": "lake.a.b"}
     task.run_job(task.order(Resources(3, 2, None, "why"), **order), {})
     arguments = json.loads(notes.read_text())
     asked = {name: arguments[arguments.index(name) + 1] for name in arguments if "executor" in name}
@@ -172,7 +171,7 @@ def test_a_load_gets_the_executors_that_its_plan_has_found(
 def test_a_load_is_cut_as_its_plan_has_found_unless_the_file_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no batch was measured yet, nothing cuts it."""
     monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
-    order = {"seq": 1, "run_id": "run", "ranges": RANGES, "transform": "m:f", "table": "lake.a.b"}
+    order: dict[str, Any] = {"seq": 1, "run_id": "run", "ranges": RANGES, "transform": "m:f", "table": "lake.a.b"}
     task = LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path("/jobs"))
     assert task.order(Resources(None, 2, 10, "why"), **order).split == Split(min_partitions=10)
     assert task.order(Resources(None, 2, None, "why"), **order).split == Split()

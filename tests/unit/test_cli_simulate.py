@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from tidegate.cli import app, charts, plots, simulate
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
-from tidegate.core.errors import RequestError, TidegateError
+from tidegate.core.errors import PlatformError, RequestError, TidegateError
 from tidegate.core.rates import BatchTiming
 from tidegate.core.simulation.experiment import Experiment
 from tidegate.core.simulation.plant import Plant
@@ -115,6 +115,19 @@ def test_a_fit_tells_how_well_the_model_explains_the_last_batches(remote: FakeRe
     remote.known = Cursor("p", 1)
     assert "no batch with records whose time was measured" in refused("simulate", "p", "--fit")
     assert "give the cost of a batch (a and b)" in refused("simulate", "p")
+
+
+def test_a_history_that_cannot_be_read_names_the_options_that_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error stays what it was."""
+
+    def nobody(_: Path) -> None:
+        raise PlatformError("no platform was started", fix="Run `tidegate up`")
+
+    monkeypatch.setattr(simulate, "the_pipeline", lambda *_: PIPELINE)
+    monkeypatch.setattr(simulate, "open_remote", nobody)
+    message = "no platform was started. Run `tidegate up`; a simulation also runs without, given --a and --b"
+    assert refused("simulate", "p", "--step") == message
+    assert refused("simulate", "p", "--fit") == "no platform was started. Run `tidegate up`"
 
 
 def test_the_pipelines_limits_hold_and_are_named(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,8 @@ def _fill(axes: Sequence[Axes], asked: Experiment, done: Sequence[Simulated]) ->
     for panel in axes:
         panel.set_ylim(bottom=0)
         panel.set_xlim(0, asked.seconds / size)
+    if not any(Series.of(each.trace, interval_s).skipped_s for each in done):
+        axes[3].set_ylim(0, interval_s)
     axes[3].set_xlabel(f"{unit} of virtual time")
 
 

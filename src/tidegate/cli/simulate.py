@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from tidegate.cli.charts import draw, duration
 from tidegate.cli.plots import open_plot
 from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, show_progress, the_pipeline
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import RequestError
+from tidegate.core.errors import PlatformError, RequestError, StateError
 from tidegate.core.rates.choice import POLICIES
 from tidegate.core.schedule.plan import RangePolicy
 from tidegate.core.simulation.comparison import Simulated, compare, parse_policy, policy_at
@@ -87,7 +88,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
         )
     if load is not None and rate is not None:
         raise RequestError("--load and --rate exclude each other", fix="Write the rate into the file, or leave the file out")
-    cursor = Cursor(this.name) if a is not None and b is not None and not fit else _cursor_of(this, project)
+    cursor = Cursor(this.name) if a is not None and b is not None and not fit else _cursor_of(this, project, fit=fit)
     model = model_of(
         cursor.timings,
         interval_s=this.interval_s if interval is None else interval,
@@ -121,7 +122,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
     if save:
         save(f"{this.name}: {_what(asked)}", asked, done)
     if as_json:
-        out.print_json(json.dumps(_to_json(this, model, asked, done)))
+        # Rich would take longer to print thousands of batches than they take to simulate
+        sys.stdout.write(json.dumps(_to_json(this, model, asked, done), indent=2) + "\n")
     else:
         _print(this, model, asked, done, load=load)
         if plot:
@@ -135,9 +137,16 @@ def _policies_for(pipeline: Pipeline) -> list[str]:
     return [*([stated] if own else []), *(name for name in POLICIES if name != own.get("policy"))]
 
 
-def _cursor_of(pipeline: Pipeline, project: Path) -> Cursor:
-    with open_remote(project) as remote:
-        return remote.cursor(pipeline)
+def _cursor_of(pipeline: Pipeline, project: Path, *, fit: bool) -> Cursor:
+    """The pipeline's cursor; where there is none to read, the error also names what does without, unless a fit is asked for."""
+    try:
+        with open_remote(project) as remote:
+            return remote.cursor(pipeline)
+    except (PlatformError, StateError) as error:
+        if fit:
+            raise
+        fix = f"{error.fix or 'Read the log of the pipeline'}; a simulation also runs without, given --a and --b"
+        raise type(error)(error.message, fix=fix, **error.fields) from error
 
 
 def _read_load(file: Path) -> Steps:

@@ -13,8 +13,8 @@ from tidegate.core.rates.timing import BatchTiming
 MOST_OVERHEAD = 0.75
 """Share of the target time that the overhead can have: the rest is left for records."""
 
-GROWTH = (2.0, 4.0)
-"""The bound may double, and grow by what the last batch's speed allows, but not beyond 4 times the last batch."""
+GROWTH = (3.0, 4.0)
+"""The bound may grow to 3 times the last batch, to 4 times where its speed allows that: a forecast holds near its sizes."""
 
 _COST = {f.name: f"cost_{f.name}" for f in fields(Cost)}
 

@@ -1,0 +1,259 @@
+"""The bars of rate control, measured for each policy in virtual time; prints the tables of docs/rates.md as Markdown.
+
+    python -m tests.bench.rate_policies [--seeds 200] [--json]
+
+All policies aim at 90 % of an interval of 60 s (`pid` gets nine tenths of its bound). A batch has settled when it and all
+later ones are within 25 % of the policy's own fixed point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+from tidegate.core.rates import BatchTiming
+from tidegate.core.rates.advice import least_interval
+from tidegate.core.rates.target import TargetPolicy
+from tidegate.core.simulation import scenarios
+from tidegate.core.simulation.comparison import policy_at
+from tidegate.core.simulation.measures import between, overlong, settled_after
+from tidegate.core.simulation.plant import Plant, PlantBatch
+from tidegate.core.simulation.steps import Steps
+
+T, B, RHO = 60.0, 1e-5, 0.9
+OVERHEADS = (0.1, 0.3, 0.5)
+"""a/T."""
+POLICIES = ("static", "pid", "fixed_point", "target")
+DOWN, BACK, END = 30, 60, 90
+"""Intervals: the sink gets slower, recovers, and the simulation ends."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One table: what happens, the columns, and the measurement of one policy."""
+
+    name: str
+    columns: tuple[str, ...]
+    measure: Callable[[str, float, int], Sequence[str]]
+
+
+def best(overhead: float, record_s: float = B) -> float:
+    """The fixed point, in records."""
+    return (RHO - overhead) * T / record_s
+
+
+def saturated(overhead: float, **changes: Any) -> Plant:
+    """More arrives than can be loaded."""
+    return Plant(T, overhead * T, B, 2 / B, **changes)
+
+
+def simulate(name: str, plant: Plant, intervals: int, *, seed: int = 0, **settings: Any) -> list[PlantBatch]:
+    """The batches under a policy that aims at 90 % of the interval."""
+    return plant.run(policy_at({"policy": name, **settings}, plant, RHO), intervals * T, seed=seed).batches
+
+
+def part(batches: Sequence[PlantBatch], since: int, until: int) -> list[PlantBatch]:
+    return between(batches, since * T, until * T)
+
+
+def settled(batches: Sequence[PlantBatch], size: float) -> str:
+    """Batches until settled; never where the last one is outside."""
+    after = settled_after(batches, size)
+    return "never" if after == len(batches) else str(after)
+
+
+def least(batches: Sequence[PlantBatch], size: float) -> float:
+    """The smallest batch after the second one."""
+    return min(batch.records / size for batch in batches[2:])
+
+
+def warm(plant: Plant, overhead: float, name: str) -> dict[str, Any]:
+    """Settings with which a policy begins near its fixed point."""
+    if name in ("fixed_point", "target"):
+        return {"initial_records": int(best(overhead))}
+    return {"initial_rate": best(overhead) / T / RHO} if name == "pid" else {}
+
+
+def step(name: str, overhead: float, _seeds: int) -> Sequence[str]:
+    """Down and back."""
+    plant = scenarios.step(saturated(overhead), since_s=DOWN * T, until_s=BACK * T)
+    batches = simulate(name, plant, END)
+    down, back = part(batches, DOWN, BACK), part(batches, BACK, END)
+    low = min(least(down, best(overhead, 3 * B)), least(back, best(overhead)))
+    return (
+        settled(down, best(overhead, 3 * B)),
+        settled(back, best(overhead)),
+        f"{low:.2f}",
+        str(overlong(down, T)),
+        str(overlong(back, T)),
+    )
+
+
+def ramp(name: str, overhead: float, _seeds: int) -> Sequence[str]:
+    plant = scenarios.ramp(saturated(overhead), since_s=DOWN * T)
+    batches = part(simulate(name, plant, END), 20, END)
+    cost = Steps.of(plant.record_s)
+    sizes = [batch.records / best(overhead, cost.at(batch.started_s)) for batch in batches]
+    return f"{min(sizes):.2f}", f"{max(batch.run_s for batch in batches) / T:.2f} T", str(overlong(batches, T))
+
+
+def first(name: str, overhead: float, _seeds: int) -> Sequence[str]:
+    size = 4 * best(overhead)
+    settings: dict[str, Any] = {"initial_records": int(size)}
+    if name in ("static", "pid"):
+        settings = {"max_records": int(size)} if name == "static" else {"initial_rate": size / T / RHO}
+    batches = simulate(name, saturated(overhead, backlog=int(2 * size)), 60, **settings)
+    return settled(batches, best(overhead)), str(overlong(batches, T))
+
+
+def burst(name: str, overhead: float, _seeds: int) -> Sequence[str]:
+    rate = 0.5 * best(overhead) / T
+    arrivals = Steps([(0.0, rate), (DOWN * T, 10 * best(overhead) / T), ((DOWN + 1) * T, rate)])
+    plant = Plant(T, overhead * T, B, arrivals)
+    batches = part(simulate(name, plant, 120, **warm(plant, overhead, name)), DOWN + 1, 120)
+    drained = next(k for k, batch in enumerate(batches) if batch.records == batch.lag)
+    return f"{batches[0].records / best(overhead):.2f}", str(drained + 1), str(overlong(batches, T))
+
+
+def quiet(name: str, overhead: float, _seeds: int) -> Sequence[str]:
+    full, calm = 2 * best(overhead) / T, 1000 / T
+    rates = [(0.0, full), (30 * T, 0.0), (70 * T, calm), (90 * T, 10 * best(overhead) / T), (91 * T, calm)]
+    batches = part(simulate(name, Plant(T, overhead * T, B, Steps(rates)), 150), 91, 150)
+    five = sum(batch.records for batch in batches[:5]) / 5 / best(overhead)
+    return f"{batches[0].records / best(overhead):.2f}", f"{five:.2f}", str(overlong(batches, T))
+
+
+def outage(name: str, overhead: float, _seeds: int) -> Sequence[str]:
+    plant = Plant(T, overhead * T, B, 0.5 * best(overhead) / T, backlog=int(40 * best(overhead)))
+    plant = scenarios.outage(plant, since_s=30.5 * T, until_s=90.5 * T)
+    batches = simulate(name, plant, 300)
+    after = part(batches, 90, 300)
+    full = [batch for batch in after if batch.records < batch.lag]
+    drained = next((str(k + 1) for k, batch in enumerate(after) if batch.records == batch.lag), "never")
+    return settled(full, best(overhead)), drained, str(overlong(batches, T))
+
+
+def noise(name: str, overhead: float, seeds: int) -> Sequence[str]:
+    plant = scenarios.step(saturated(overhead, noise=0.1), since_s=20 * T, until_s=40 * T)
+    long, low, down_after, back_after = [], [], [], []
+    for seed in range(seeds):
+        batches = simulate(name, plant, 60, seed=seed)
+        down, back = part(batches, 20, 40), part(batches, 40, 60)
+        long.append(overlong(batches, T))
+        low.append((least(down, best(overhead, 3 * B)), least(back, best(overhead))))
+        down_after.append(settled_after(down, best(overhead, 3 * B)))
+        back_after.append(settled_after(back, best(overhead)))
+    return (
+        f"{fmean(long):.2f}",
+        f"{median(down_after):g}",
+        *_undershoot([down for down, _ in low]),
+        f"{median(back_after):g}",
+        *_undershoot([back for _, back in low]),
+    )
+
+
+def _undershoot(least_sizes: Sequence[float]) -> tuple[str, str]:
+    """The median of the smallest sizes, and the share of seeds with one below 0.75."""
+    return f"{median(least_sizes):.2f}", f"{sum(each < 0.75 for each in least_sizes) / len(least_sizes):.1%}"
+
+
+def stable(name: str, overhead: float, seeds: int) -> Sequence[str]:
+    """Only `target` has an estimate of its own."""
+    if name != "target":
+        return ("", "")
+    policy, rate = TargetPolicy(interval_s=T), 0.5 * best(overhead) / T
+    true = least_interval(overhead * T, B, arrival_rate=rate, utilization=RHO) or 0.0
+
+    def error(level: float, seed: int) -> float:
+        state = policy.start()
+        for k, batch in enumerate(saturated(overhead, noise=level).run(policy, 9 * T, seed=seed).batches, 1):
+            state = policy.observe(state, BatchTiming(batch.records, batch.bound, round(batch.run_s * 1000), 0, 0, k))
+        cost = policy.cost(state)
+        found = cost and least_interval(cost.a, cost.b, arrival_rate=rate, utilization=RHO)
+        return abs((found or 0.0) / true - 1)
+
+    return f"{error(0.0, 0):.0%}", f"{median(error(0.1, seed) for seed in range(seeds)):.0%}"
+
+
+SCENARIOS = (
+    Scenario(
+        "Each record costs three times as much from batch 30 to 60",
+        ("settled after", "after it is back", "least size after the second batch", "longer than 1.25 T", "when back"),
+        step,
+    ),
+    Scenario(
+        "The cost grows to three times within 20 batches, and falls back",
+        ("least size", "longest run", "longer than 1.25 T"),
+        ramp,
+    ),
+    Scenario("The first batch is four times too large", ("settled after", "longer than 1.25 T"), first),
+    Scenario(
+        "Ten full batches arrive within one interval of half a load",
+        ("first batch", "batches until drained", "longer than 1.25 T"),
+        burst,
+    ),
+    Scenario(
+        "The same after twenty quiet batches of 1,000 records",
+        ("first batch", "mean of the first five", "longer than 1.25 T"),
+        quiet,
+    ),
+    Scenario(
+        "An outage of an hour, half a load, forty batches behind",
+        ("settled after", "batches until drained", "longer than 1.25 T"),
+        outage,
+    ),
+    Scenario(
+        "10 % noise, {seeds} seeds: each record costs three times as much from batch 20 to 40; medians",
+        (
+            "longer than 1.25 T of 60 (mean)",
+            "settled after",
+            "least size after the second batch",
+            "seeds below 0.75",
+            "after it is back",
+            "least size after its second batch",
+            "of these, seeds below 0.75",
+        ),
+        noise,
+    ),
+    Scenario("Error of T_min after 8 batches, at half a load", ("no noise", "10 % noise (median)"), stable),
+)
+
+
+def tables(seeds: int) -> Iterable[tuple[str, list[dict[str, str]]]]:
+    """Each scenario, with a row for each overhead and policy that it shows something of."""
+    for scenario in SCENARIOS:
+        rows = []
+        for overhead in OVERHEADS:
+            for name in POLICIES:
+                figures = scenario.measure(name, overhead, seeds)
+                if any(figures):
+                    rows.append(
+                        {"a/T": f"{overhead:g}", "policy": f"`{name}`", **dict(zip(scenario.columns, figures, strict=True))}
+                    )
+        yield scenario.name.format(seeds=seeds), rows
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    found = dict(tables(asked.seeds))
+    if asked.json:
+        print(json.dumps(found))  # noqa: T201
+        return
+    for name, rows in found.items():
+        print(f"\n**{name}**\n")  # noqa: T201
+        print("| " + " | ".join(rows[0]) + " |")  # noqa: T201
+        print("|" + "---|" * len(rows[0]))  # noqa: T201
+        for row in rows:
+            print("| " + " | ".join(row.values()) + " |")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
