@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tidegate.core.errors import ConfigError, RequestError
+from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.choice import make_rate_policy
 from tidegate.core.simulation import scenarios
-from tidegate.core.simulation.comparison import compare, parse_policy, policy_at
+from tidegate.core.simulation.comparison import Headroom, compare, parse_policy, policy_at
 from tidegate.core.simulation.loads import read_load
 from tidegate.core.simulation.measures import between, overlong, settled_after, summarize
 from tidegate.core.simulation.plant import Plant, PlantBatch, Skipped, Trace
@@ -202,3 +203,14 @@ def test_a_burst_from_a_file_drains_under_every_policy() -> None:
         assert each.summary.overlong == 0
         assert each.summary.most_lag > 5 * BEST
         assert math.isclose(each.summary.records + each.summary.last_lag, load.total(0, 6 * 3600), rel_tol=0.02)
+
+
+def test_headroom_is_a_share_of_the_bound_and_nothing_else() -> None:
+    """What the policy reads, and what it computes its bound from, is its own."""
+    policy = make_rate_policy({"policy": "pid", "initial_rate": 100}, interval_s=10)
+    less = Headroom(policy, 0.9)
+    state = less.observe(less.start(), BatchTiming(1000, 1000, 5000, 0, 0, 10_000))
+    assert less.bound(less.start()) == 900
+    assert less.reads(state)
+    assert not less.reads({})
+    assert less.terms(state) == policy.terms(state)
