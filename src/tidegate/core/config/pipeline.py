@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar, Literal
 
 from tidegate.core.config import values
+from tidegate.core.config.lag_schedule import LagSchedule, NoRunThatSkips
 from tidegate.core.config.model import ExactlyOne, Relation, Requires, section, setting
 from tidegate.core.config.names import REPLAY_DAG
 from tidegate.core.config.rules import FLAG, choice
@@ -202,8 +203,11 @@ class Pipeline:
         "one",
     )
     description: str = setting(values.DESCRIPTION, "Description of the DAG in the Airflow UI.", "")
-    schedule: str | None = setting(
-        values.SCHEDULE, "When runs start. Without it, runs start only when they are triggered.", None
+    schedule: str | LagSchedule | None = setting(
+        values.SCHEDULE,
+        "When runs start: at times, or when there is something to read. Without it, runs start only when they are triggered.",
+        None,
+        mapping=LagSchedule,
     )
     tags: tuple[str, ...] = setting(values.TAGS, "Tags of the DAG in the Airflow UI, in addition to `tidegate`.", ())
     limits: Limits = section(Limits, "How many records a batch takes, and when a run is skipped.")
@@ -234,7 +238,7 @@ class Pipeline:
         values.POSITIVE, "Saved ranges that are kept as Variables. Older ones remain in the table's snapshots.", 1000
     )
 
-    RELATIONS: ClassVar[tuple[Relation, ...]] = (FitsSink(),)
+    RELATIONS: ClassVar[tuple[Relation, ...]] = (FitsSink(), NoRunThatSkips())
 
     @property
     def replay_dag(self) -> str:
