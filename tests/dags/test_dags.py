@@ -25,6 +25,7 @@ from tidegate.airflow.dag_factory import _validate, pipeline_dag, replay_dag
 from tidegate.airflow.operators import LoadChunkOperator, LoadOperator
 from tidegate.airflow.operators.plan import _interval, _request
 from tidegate.airflow.retries import RetryWhatCanHeal
+from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, ConfigError, TopicNotFound
@@ -108,15 +109,16 @@ def test_replays_of_all_pipelines_that_share_a_pool_leave_a_slot_to_the_schedule
 
 
 def test_schedules_of_all_kinds_become_timetables(dags: Path) -> None:
-    """Cron, continuous, none."""
+    """Cron, continuous, by lag, none."""
     text = (dags / "pipelines" / "flights.yaml").read_text()
-    for name, schedule in {"cron": "'*/5 * * * *'", "endless": "'@continuous'"}.items():
+    for name, schedule in {"cron": "'*/5 * * * *'", "endless": "'@continuous'", "lagging": "{lag: 10}"}.items():
         own = text.replace("lake.demo.flights", f"lake.demo.{name}")
         (dags / "pipelines" / f"{name}.yaml").write_text(f"{own}schedule: {schedule}\n")
     _, serialized, errors = parse(dags)
     assert errors == {}
     kinds = {name: dag["timetable"]["__type"].rsplit(".", 1)[1] for name, dag in serialized.items()}
-    assert {kinds.pop(f"{name}__replay") for name in ("flights", "cron", "endless")} == {"NullTimetable"}
+    assert {kinds.pop(f"{name}__replay") for name in ("flights", "cron", "endless", "lagging")} == {"NullTimetable"}
+    assert kinds.pop("lagging") == "AssetTriggeredTimetable"
     assert kinds == {"flights": "NullTimetable", "cron": "CronTriggerTimetable", "endless": "ContinuousTimetable"}
 
 
@@ -170,8 +172,9 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS | st.integers() | st.dates(), inner, max_size=3),
     max_leaves=5,
 )
+SECTIONS = {f.name: f.metadata.get("section") or f.metadata.get("mapping") for f in fields(Pipeline)}
 SETTINGS = [f.name for f in fields(Pipeline) if f.metadata] + [
-    f"{part.name}.{f.name}" for part in fields(Pipeline) if "section" in part.metadata for f in fields(part.metadata["section"])
+    f"{name}.{f.name}" for name, section in SECTIONS.items() if section for f in fields(section)
 ]
 
 
@@ -320,10 +323,11 @@ def test_no_field_of_a_form_has_a_star_or_shows_its_markup(dags: Path, dag_id: s
         ("0 0 * * 0", None, (1, 6)),
         ("@continuous", (1, 3), (1, 3)),
         (None, None, (1, 1)),
+        (LagSchedule(10), None, (1, 1)),
     ],
 )
 def test_a_backfills_run_covers_its_interval_or_the_time_to_the_next_date(
-    schedule: str | None, interval: tuple[int, int] | None, covers: tuple[int, int]
+    schedule: str | LagSchedule | None, interval: tuple[int, int] | None, covers: tuple[int, int]
 ) -> None:
     """A cron schedule's runs have an interval without length. 1 January 2013 was a Tuesday."""
 

@@ -7,14 +7,20 @@ import sys
 
 import pytest
 
-from tidegate.airflow.preload import DAGS, TASKS
+from tidegate.airflow.preload import DAGS, TASKS, TRIGGERS
 
 IMPORTED = "import sys; from tidegate.airflow.preload import preload; print(*preload(sys.argv))"
 
 
 @pytest.mark.parametrize(
     ("words", "modules"),
-    [(["scheduler", "--skip-serve-logs"], TASKS), (["dag-processor"], DAGS), (["api-server"], ()), (["dags", "list"], ())],
+    [
+        (["scheduler", "--skip-serve-logs"], TASKS),
+        (["dag-processor"], DAGS),
+        (["triggerer"], TRIGGERS),
+        (["api-server"], ()),
+        (["dags", "list"], ()),
+    ],
 )
 def test_processes_that_fork_others_import_what_those_need(words: list[str], modules: tuple[str, ...]) -> None:
     """All of it is there; other processes import nothing."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,9 +24,11 @@ from pyspark.sql import SparkSession
 from tests.integration.private_broker import new_broker, running
 from tests.integration.token_endpoint import token_endpoint
 from tests.topics import make_topic, write
+from tidegate.core.config.pipeline import Source
 from tidegate.core.errors import KafkaAuthFailed
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
+from tidegate.kafka.ends import watching
 from tidegate.kafka.settings import planning_client, spark_client
 from tidegate.local import Platform
 from tidegate.spark.errors import translated
@@ -65,6 +68,20 @@ class Guarded:
         extra = {**self.extras[login], **changes}
         settings = planning_client(extra, connection="c", client_id="test").settings
         return dict(AdminBrokers(settings, timeout_s=8).watermarks([TOPIC]).latest)
+
+    def watched(self, login: str) -> dict[TopicPartition, int]:
+        """The log ends that a trigger sees."""
+
+        async def settings() -> Mapping[str, str]:
+            return planning_client(self.extras[login], connection="c", client_id="test").settings
+
+        async def watch() -> dict[TopicPartition, int]:
+            async with watching("c", settings, Source((TOPIC,)), poll_s=0.2) as user:
+                while not (reading := await user.next()).ends:
+                    pass
+                return dict(reading.ends)
+
+        return asyncio.run(watch())
 
     def read(self, spark: SparkSession, login: str, **changes: object) -> list[int]:
         """The offsets that Spark's client reads."""
@@ -202,8 +219,8 @@ def spark(platform: Platform) -> Iterator[SparkSession]:
     ],
 )
 def test_one_connection_lets_both_clients_in(guarded: Guarded, spark: SparkSession, login: str) -> None:
-    """The planner sees the log's end, and Spark reads up to it."""
-    assert guarded.planned(login) == {TopicPartition(TOPIC, 0): RECORDS}
+    """The planner and a trigger see the log's end, and Spark reads up to it."""
+    assert guarded.planned(login) == guarded.watched(login) == {TopicPartition(TOPIC, 0): RECORDS}
     assert guarded.read(spark, login) == list(range(RECORDS))
 
 

@@ -289,8 +289,8 @@ def neighbours(name: str) -> set[str]:
 
 
 def test_only_what_reads_records_or_runs_jobs_reaches_kafka_and_spark() -> None:
-    """Neither asks for a password: of Airflow, only the scheduler is beside them, since it runs the tasks."""
-    assert neighbours("kafka") == {"spark-master", "spark-worker", "spark-connect", "airflow-scheduler"}
+    """Neither asks for a password: of Airflow, the scheduler, which runs the tasks, and beside Kafka the triggerer."""
+    assert neighbours("kafka") == {"spark-master", "spark-worker", "spark-connect", "airflow-scheduler", "airflow-triggerer"}
     for name in ("spark-master", "spark-worker"):
         assert neighbours(name) <= {"kafka", "spark-master", "spark-worker", "spark-connect", "airflow-scheduler"}
     assert neighbours("spark-connect") - neighbours("spark-worker") - {"spark-worker"} == {"postgres"}

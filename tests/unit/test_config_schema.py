@@ -34,7 +34,8 @@ MINIMAL: dict[str, Any] = {
 FILES: list[dict[str, Any]] = [
     MINIMAL,
     {**MINIMAL, "source": {"pattern": "orders_.*"}, "limits": {"min_records": 10}},
-    {**MINIMAL, "source": {"assign": {"orders": [0]}}},
+    {**MINIMAL, "source": {"assign": {"orders": [0]}}, "schedule": {"lag": 10}},
+    {**MINIMAL, "schedule": {"max_delay": "15m"}},
     {**MINIMAL, "spark": {"max_executors": 10_000}},
     *({**MINIMAL, "backpressure": {"policy": name}} for name in ("static", "pid", "fixed_point", "target")),
 ]
@@ -42,23 +43,44 @@ ANYTHING: list[Any] = [
     None,
     *(True, False),
     *(-1, 0, 1, 2, 10**6, 2**31, 2**64, -0.5, 0.5),
-    *("", " ", "x", "A", "1", "a.b", "a.b.c", "a.b:c", "a:", "ä", "x y", "*", "2013-01-01T00:00:00Z", "0 6 * * *", "@daily"),
+    *(
+        "",
+        " ",
+        "x",
+        "A",
+        "1",
+        "a.b",
+        "a.b.c",
+        "a.b:c",
+        "a:",
+        "ä",
+        "x y",
+        "*",
+        "2013-01-01T00:00:00Z",
+        "0 6 * * *",
+        "@daily",
+        "15m",
+    ),
     *([], [None], [1], ["x"], ["x", "x"], ["A", "b"], ["a.b.c"], ["a.b:c"], [""], [["x"]], "x" * 300, "x" * 2000, ["x" * 300]),
     *(MINIMAL["source"], MINIMAL["sink"]),
     *({}, {"x": 1}, {"x": [0]}, {"x": [0, 0]}, {"x": []}, {"x": ["0"]}, {"": [0]}, {"x": {"0": 1}}),
     *({"timestamp": 0}, {"timestamp": "2013-01-01"}, {"timestamp": None}, {"timestamp": 0, "offsets": {}}),
+    *(
+        {"lag": 1},
+        {"lag": None},
+        {"max_delay": "1.5h"},
+        {"max_delay": 9, "poll": "2s"},
+        {"poll": 2},
+        {"lag": 1, "max_delay": "m"},
+    ),
     *({"offsets": {}}, {"offsets": {"x": {"0": 1}}}, {"offsets": {"x": {"0": -1}}}, {"offsets": {"x": 1}}),
 ]
-# The grammar of cron, regular expressions that end soon, times as text: only the validator knows them.
-SAID_IN_PART = {"schedule", "source.pattern", "source.exclude", "source.start"}
+# The grammar of cron, regular expressions that end soon, times and durations as text: only the validator knows them.
+SAID_IN_PART = {"schedule", "schedule.max_delay", "schedule.poll", "source.pattern", "source.exclude", "source.start"}
 # Settings that exclude or need another one. An empty one counts as absent for the validator, as present for the schema.
 IN_RELATION = {
-    "source.topics",
-    "source.pattern",
-    "source.assign",
-    "source.exclude",
-    "limits.max_delay_s",
-    "spark.min_executors",
+    *("source.topics", "source.pattern", "source.assign", "source.exclude", "limits.max_delay_s"),
+    *("schedule.lag", "schedule.max_delay", "limits.min_records", "spark.min_executors"),
 }
 
 

@@ -54,7 +54,6 @@ def test_the_page_of_settings_is_made_from_the_settings() -> None:
 def paths(properties: dict[str, Any], before: str = "") -> Iterator[str]:
     """The settings of a schema, with the sections that they are in."""
     for name, schema in properties.items():
-        if "properties" in schema:
-            yield from paths(schema["properties"], f"{before}{name}.")
-        else:
+        yield from paths(schema.get("properties", {}), f"{before}{name}.")
+        if "properties" not in schema or schema["type"] != "object":
             yield f"{before}{name}"

@@ -66,7 +66,7 @@ def test_the_api_server_does_not_wait_long_for_a_lock_that_it_may_hold_itself(tm
     """It waits in its event loop, in which the request that holds the lock has to end."""
     servers = airflow.Airflow(tmp_path, tmp_path, 8123, {"A": "1"}, tmp_path, tmp_path).servers()
     name = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
-    assert [server.env.get(name) for server in servers] == [f"sqlite:///{tmp_path}/airflow.db", None, None]
+    assert [server.env.get(name) for server in servers] == [f"sqlite:///{tmp_path}/airflow.db", None, None, None]
     assert all(server.env["A"] == "1" for server in servers)
 
 

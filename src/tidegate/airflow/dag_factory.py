@@ -28,6 +28,7 @@ from tidegate.airflow.operators import (
 )
 from tidegate.airflow.replay_form import replay_params, replay_slots
 from tidegate.airflow.retries import RetryWhatCanHeal
+from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import ConfigError
 from tidegate.pipelines import load_pipelines, shown_as
@@ -90,7 +91,7 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
         dag_id=pipeline.name,
         description=pipeline.description or None,
         doc_md=_docs(pipeline, source),
-        schedule=pipeline.schedule,
+        schedule=_schedule(pipeline),
         start_date=EPOCH,
         catchup=False,
         auto_register=False,  # one that turns out not to be valid must not be found by Airflow
@@ -151,6 +152,15 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
         # not after a load that failed: that one says why, and a second error would only say what is missing for it
         load >> VerifyReplayOperator(task_id="verify", pipeline=pipeline)
     return dag
+
+
+def _schedule(pipeline: Pipeline) -> Any:
+    """What starts the runs, as Airflow takes it. Triggers are imported where a pipeline has one."""
+    if not isinstance(pipeline.schedule, LagSchedule):
+        return pipeline.schedule
+    from tidegate.airflow.triggers import lag_asset  # noqa: PLC0415 - files of pipelines are parsed again and again
+
+    return [lag_asset(pipeline, pipeline.schedule)]
 
 
 def _defaults(pipeline: Pipeline) -> dict[str, Any]:

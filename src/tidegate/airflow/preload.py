@@ -1,9 +1,10 @@
-"""Importing modules once, in the processes of Airflow that fork others: the scheduler and the DAG processor.
+"""Importing modules once, in the processes of Airflow that fork others: scheduler, DAG processor and triggerer.
 
 Called by `airflow_local_settings.py`, which every Airflow process imports. A fresh task process spends about 1.8 s importing
 the Spark Connect client; one that is forked by the scheduler (LocalExecutor) finds it imported. The DAG processor forks a
-process each time that it reads a DAG file, which would spend 0.4 s importing what makes the DAGs. Nothing is connected here:
-forking with an open channel is unsafe.
+process each time that it reads a DAG file, which would spend 0.4 s importing what makes the DAGs. The triggerer forks the
+process whose event loop would stand still while it imports a trigger. Nothing is connected here: forking with an open channel
+is unsafe.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ TASKS = (
     "tidegate.spark.session",
 )
 DAGS = ("tidegate.airflow.dag_factory",)
+TRIGGERS = ("tidegate.airflow.triggers", "tidegate.kafka.ends")
+BY_COMMAND = {"scheduler": TASKS, "dag-processor": DAGS, "triggerer": TRIGGERS}
 
 
 def preload(argv: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -38,7 +41,7 @@ def preload(argv: Sequence[str] | None = None) -> tuple[str, ...]:
     A module that cannot be imported is left out: whoever needs it says what is wrong.
     """
     words = (sys.argv if argv is None else argv)[1:]
-    modules = TASKS if "scheduler" in words else DAGS if "dag-processor" in words else ()
+    modules = next((modules for command, modules in BY_COMMAND.items() if command in words), ())
     imported = []
     for name in modules:
         with suppress(Exception):

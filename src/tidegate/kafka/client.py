@@ -190,8 +190,17 @@ class Admin:
 
     def fail(self, error: ck.KafkaError, topic: str) -> NoReturn:
         """Raise what librdkafka's error means; see `answer`."""
+        raise self.meaning(error, topic)
+
+    def meaning(self, error: ck.KafkaError, topic: str) -> KafkaError | LeaderMoving:
+        """What librdkafka's error about a topic means, with what the client has reported beside."""
         self.client.poll(0)
-        raise meaning(error, self._settings, topic, self._client_errors)
+        return meaning(error, self._settings, topic, self._client_errors)
+
+    def forget_reports(self) -> None:
+        """After an answer: what the client has reported before explains no later error. For clients that live long."""
+        self.client.poll(0)
+        self._client_errors.clear()
 
 
 def servers_of(settings: Mapping[str, str]) -> str:

@@ -1,7 +1,8 @@
-"""Airflow as three processes of ours: API server, scheduler (LocalExecutor) and DAG processor, on SQLite.
+"""Airflow as four processes of ours: API server, scheduler (LocalExecutor), DAG processor and triggerer, on SQLite.
 
-`airflow standalone` would do nearly the same in one process tree that nobody can look into; three servers have three
-states, three logs, and come back one at a time. There is no triggerer: nothing of Tidegate defers.
+`airflow standalone` would do nearly the same in one process tree that nobody can look into; four servers have four
+states, four logs, and come back one at a time. No task of Tidegate defers; the triggerer is for pipelines that are scheduled by
+lag, and always runs, since a pipeline's file may change while the platform is up.
 
 Rules: `airflow.cfg` holds only what differs from Airflow's defaults; its secrets are made once, kept with mode 0600, and
 survive a new port. What Airflow holds in its database (connections, pools) is set through its REST API, never by SQL.
@@ -31,7 +32,8 @@ from tidegate.local.process import Server, last_meaningful_line
 API_SERVER = "airflow-api-server"
 SCHEDULER = "airflow-scheduler"
 DAG_PROCESSOR = "airflow-dag-processor"
-NAMES = (API_SERVER, SCHEDULER, DAG_PROCESSOR)
+TRIGGERER = "airflow-triggerer"
+NAMES = (API_SERVER, SCHEDULER, DAG_PROCESSOR, TRIGGERER)
 
 USER = "admin"
 MIGRATE_TIMEOUT_S = 300.0
@@ -141,14 +143,15 @@ class Airflow:
         (self.home / "config" / "airflow_local_settings.py").write_text(_LOCAL_SETTINGS)
         self._migrate()
 
-    def servers(self) -> tuple[Server, Server, Server]:
-        """API server, scheduler and DAG processor, in the order in which to wait for them."""
+    def servers(self) -> tuple[Server, ...]:
+        """API server, scheduler, DAG processor and triggerer, in the order in which to wait for them."""
         short_wait = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": _database(self.home)}
         return (
             self._server(API_SERVER, ["api-server"], section=None, env=short_wait),
             # the API server reads the log files itself: the scheduler's own log server would listen on every interface
             self._server(SCHEDULER, ["scheduler", "--skip-serve-logs"], section="scheduler"),
             self._server(DAG_PROCESSOR, ["dag-processor"], section="dag_processor"),
+            self._server(TRIGGERER, ["triggerer", "--skip-serve-logs"], section="triggerer"),
         )
 
     def api(self, tell: Callable[[str], object] = str) -> AirflowApi:

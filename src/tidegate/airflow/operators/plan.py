@@ -142,7 +142,7 @@ def _interval(pipeline: Pipeline, run: Any) -> tuple[tuple[int, int], list[str]]
 
     at: datetime = run.logical_date
     start, end = run.data_interval_start or at, run.data_interval_end or at
-    if start == end and pipeline.schedule is not None:
+    if start == end and isinstance(pipeline.schedule, str):
         end = croniter(pipeline.schedule, start).get_next(datetime)
     covers = int(start.timestamp() * 1000), int(end.timestamp() * 1000)
     return covers, [f"scheduled__{at.isoformat()}"]

@@ -18,13 +18,17 @@ from tidegate.core.config.rules import Rule
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a section. A default of None means that the setting may be left out, or be null."""
+    """One setting of a section. A default of None means that the setting may be left out, or be null.
+
+    `mapping` is the dataclass of the settings that may be given, as a mapping, in the place of a value.
+    """
 
     name: str
     doc: str
     rule: Rule
     default: Any
     required: bool
+    mapping: type | None = None
 
     @property
     def nullable(self) -> bool:
@@ -42,9 +46,9 @@ class Section:
     required: bool
 
 
-def setting(rule: Rule, doc: str, default: Any = MISSING) -> Any:
+def setting(rule: Rule, doc: str, default: Any = MISSING, *, mapping: type | None = None) -> Any:
     """A dataclass field that is a setting; without a default it is required."""
-    metadata = {"rule": rule, "doc": doc}
+    metadata = {"rule": rule, "doc": doc, "mapping": mapping}
     return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
 
 
@@ -62,7 +66,8 @@ def members(kind: type) -> list[Setting | Section]:
         if "section" in item.metadata:
             stated.append(Section(item.name, item.metadata["doc"], item.metadata["section"], required))
         elif "rule" in item.metadata:
-            stated.append(Setting(item.name, item.metadata["doc"], item.metadata["rule"], item.default, required))
+            how = item.metadata
+            stated.append(Setting(item.name, how["doc"], how["rule"], item.default, required, how["mapping"]))
     return stated
 
 
@@ -102,6 +107,24 @@ class ExactlyOne:
         place = present[1] if present else self.names[0]
         holds = f" ({', '.join(present)})" if present else ""
         return [f"{path}{place}: expected exactly one of {', '.join(others)} and {last}, got {len(present)}{holds}"]
+
+
+@dataclass(frozen=True)
+class AtLeastOne:
+    """A section holds one or more of these settings."""
+
+    names: tuple[str, ...]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """As JSON Schema."""
+        return {"anyOf": [{"required": [name]} for name in self.names]}
+
+    def faults(self, held: Any, path: str) -> list[str]:
+        """One sentence, where none is set."""
+        if any(_is_set(held, name) for name in self.names):
+            return []
+        return [f"{path}{self.names[0]}: expected at least one of {' and '.join(self.names)}, got none"]
 
 
 @dataclass(frozen=True)

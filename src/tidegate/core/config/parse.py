@@ -60,14 +60,15 @@ def _parse(kind: type[T], settings: Mapping[Any, Any], path: str, faults: list[s
                 faults.append(f"{place}: required, but missing; expected {_expected(member)}")
             continue
         value = settings[member.name]
-        if isinstance(member, Setting):
+        kind_of_mapping = member.mapping if isinstance(member, Setting) else member.kind
+        if isinstance(value, Mapping) and kind_of_mapping is not None:
+            values[member.name] = _parse(kind_of_mapping, value, f"{place}.", faults)
+        elif isinstance(member, Setting):
             nothing = value is None and member.nullable
             refused = [] if nothing else member.rule.faults(place, value)
             faults += refused
             if not refused:
                 values[member.name] = None if nothing else member.rule.convert(value)
-        elif isinstance(value, Mapping):
-            values[member.name] = _parse(member.kind, value, f"{place}.", faults)
         else:
             faults.append(refusal(place, "a mapping of settings", value))
     if len(faults) > before:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 from tidegate.core.config import values
+from tidegate.core.config.lag_schedule import LagSchedule, NoRunThatSkips
 from tidegate.core.config.model import ExactlyOne, NotAbove, Relation, Requires, section, setting
 from tidegate.core.config.names import REPLAY_DAG
 from tidegate.core.config.rate_settings import BoundWithinLimits, SettingsOfPolicy
@@ -270,8 +271,11 @@ class Pipeline:
         "one",
     )
     description: str = setting(values.DESCRIPTION, "Description of the DAG in the Airflow UI.", "")
-    schedule: str | None = setting(
-        values.SCHEDULE, "When runs start. Without it, runs start only when they are triggered.", None
+    schedule: str | LagSchedule | None = setting(
+        values.SCHEDULE,
+        "When runs start: at times, or when there is something to read. Without it, runs start only when they are triggered.",
+        None,
+        mapping=LagSchedule,
     )
     tags: tuple[str, ...] = setting(values.TAGS, "Tags of the DAG in the Airflow UI, in addition to `tidegate`.", ())
     catch_up: bool = setting(
@@ -308,7 +312,7 @@ class Pipeline:
         values.POSITIVE, "Saved ranges that are kept as Variables. Older ones remain in the table's snapshots.", 1000
     )
 
-    RELATIONS: ClassVar[tuple[Relation, ...]] = (FitsSink(), BoundWithinLimits())
+    RELATIONS: ClassVar[tuple[Relation, ...]] = (FitsSink(), BoundWithinLimits(), NoRunThatSkips())
 
     @property
     def interval_s(self) -> float:
@@ -318,7 +322,7 @@ class Pipeline:
     @property
     def fixed_interval_s(self) -> float | None:
         """Seconds between two runs, by the file; None where it fixes none."""
-        if self.limits.interval_s is not None or self.schedule is None:
+        if self.limits.interval_s is not None or not isinstance(self.schedule, str):
             return self.limits.interval_s
         return shortest_gap_s(self.schedule)
 

@@ -35,6 +35,8 @@ def _settings(kind: type, path: str) -> Iterator[tuple[str, Setting]]:
             yield from _settings(member.kind, f"{path}{member.name}.")
         else:
             yield f"{path}{member.name}", member
+            if member.mapping is not None:
+                yield from _settings(member.mapping, f"{path}{member.name}.")
 
 
 def _cell(text: str) -> str:

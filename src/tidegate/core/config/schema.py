@@ -39,8 +39,15 @@ def _section(kind: type) -> dict[str, Any]:
 
 def _setting(setting: Setting) -> dict[str, Any]:
     schema = dict(setting.rule.schema)
-    if setting.nullable and isinstance(schema.get("type"), str):
-        schema["type"] = [schema["type"], "null"]
+    if "type" not in schema:
+        return schema
+    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    if setting.mapping is not None:  # what a schema says of objects holds for objects only, beside what it says of other types
+        schema |= _section(setting.mapping)
+        types = [*types, "object"]
+    if setting.nullable and "null" not in types:
+        types = [*types, "null"]
+    schema["type"] = types if len(types) > 1 else types[0]
     return schema
 
 

@@ -5,6 +5,7 @@ Pure: the standard library only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -18,6 +19,8 @@ from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json
 LAST_MS = 253_402_300_799_999  # of the year 9999
 MOST_INT32 = 2**31 - 1
 MOST_INT64 = 2**63 - 1
+DURATION = re.compile(r"^[0-9]{1,8}(\.[0-9]{1,3})?(s|m|h|d)$")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,14 @@ def start_of(value: Any) -> Start | None:
 
 def _is_position(tp: TopicPartition, offset: int) -> bool:
     return bool(TOPIC.fullmatch(tp.topic)) and tp.partition <= MOST_INT32 and offset <= MOST_INT64
+
+
+def seconds_of(value: Any) -> Any:
+    """A text such as `15m` in seconds. Any other value as it is: whether it is a number of seconds, the caller finds out."""
+    if isinstance(value, str) and DURATION.fullmatch(value):
+        seconds = float(value[:-1]) * _SECONDS[value[-1]]
+        return int(seconds) if seconds.is_integer() else seconds
+    return value
 
 
 def epoch_ms(value: Any) -> int:

@@ -22,10 +22,22 @@ from tidegate.core.config.names import (
     TRANSFORM,
 )
 from tidegate.core.config.patterns import ends_soon
-from tidegate.core.config.rules import is_text, list_of, mapping_of, matching, number, number_above, rule, text, whole
+from tidegate.core.config.rules import (
+    Rule,
+    is_finite_between,
+    is_text,
+    list_of,
+    mapping_of,
+    matching,
+    number,
+    number_above,
+    rule,
+    text,
+    whole,
+)
 from tidegate.core.config.schedules import PRESETS, is_schedule
 from tidegate.core.config.sinks import ICEBERG
-from tidegate.core.config.times import MOST_INT32, start_of
+from tidegate.core.config.times import DURATION, MOST_INT32, seconds_of, start_of
 from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS
 
 LONGEST_TEXT = 1000
@@ -48,6 +60,20 @@ TIMEOUT = whole(f"a positive integer of at most {MOST_SECONDS} seconds (366 days
 SHARE = number_above("a number above 0 and at most 1", 0, 1)
 RATE = number_above(f"a number of records/s above 0 and at most {MOST_RATE:.0e}", 0, MOST_RATE)
 GAIN = number(f"a number from 0 to {MOST_GAIN}", 0, MOST_GAIN)
+
+
+def _duration(least: float, most: float, bounds: str) -> Rule:
+    """A duration between two bounds (seconds), both included, in seconds or as a text with its unit; it becomes seconds."""
+    return rule(
+        f"a duration {bounds}, such as 30s, 15m or 2h, or a number of seconds",
+        {"type": ["number", "string"], "minimum": least, "maximum": most, "pattern": DURATION.pattern},
+        lambda value: is_finite_between(seconds_of(value), least, most),
+        seconds_of,
+    )
+
+
+MAX_DELAY = _duration(1, MOST_SECONDS, "from 1s to 366d")
+POLL = _duration(1, 3600, "from 1s to 1h")
 
 DESCRIPTION = text(f"a text of at most {LONGEST_TEXT} characters", LONGEST_TEXT)
 GROUP = text(f"the name of a consumer group of at most {LONGEST_GROUP} characters", LONGEST_GROUP, 1)
@@ -105,7 +131,8 @@ OTHER_PIPELINES = list_of(
 )
 
 SCHEDULE = rule(
-    f"five cron fields (minute 0-59, hour 0-23, day, month, weekday 0-7), one of {', '.join(PRESETS)}, or nothing",
+    f"five cron fields (minute 0-59, hour 0-23, day, month, weekday 0-7), one of {', '.join(PRESETS)}, "
+    "a mapping such as {lag: 50000, max_delay: 15m}, or nothing",
     {"type": ["string", "null"]},
     lambda value: value is None or (isinstance(value, str) and is_schedule(value)),
 )

@@ -69,6 +69,27 @@ def range_key(pipeline: str, seq: int, run_id: str) -> str:
     return f"tidegate.{pipeline}.range.{seq:010d}.{run_key(run_id)}"
 
 
+def cursor_from(text: str, pipeline: str) -> Cursor:
+    """The cursor that a pipeline's cursor key holds as `text`.
+
+    Raises:
+        StateCorrupt: it is not what was written.
+    """
+    key, repair = cursor_key(pipeline), REPAIR.format(pipeline=pipeline)
+    cursor = _parsed("cursor", text, key, repair, Cursor.from_json)
+    if cursor.pipeline != pipeline:
+        raise StateCorrupt(f"{key}: is the cursor of {cursor.pipeline}", fix=repair, key=key)
+    return cursor
+
+
+def _parsed(kind: str, text: str, key: str, repair: str, parse: Callable[[dict[str, Any]], T]) -> T:
+    body = decode(kind, text, key=key, repair=repair)
+    try:
+        return parse(body)
+    except StateCorrupt as error:
+        raise StateCorrupt(f"{key}: {error.message}", fix=repair, key=key) from error
+
+
 @dataclass(frozen=True, order=True)
 class RangeKey:
     """Where one run's saved range is."""
@@ -164,11 +185,7 @@ class Ledger:
             StateUnavailable: it cannot be read.
             StateCorrupt: it is not what was written.
         """
-        repair = REPAIR.format(pipeline=self.pipeline)
-        cursor = self._read("cursor", self.cursor_key, repair, Cursor.from_json)
-        if cursor.pipeline != self.pipeline:
-            raise StateCorrupt(f"{self.cursor_key}: is the cursor of {cursor.pipeline}", fix=repair, key=self.cursor_key)
-        return cursor
+        return cursor_from(self._store.get(self.cursor_key), self.pipeline)
 
     def save_cursor(self, cursor: Cursor) -> None:
         """Write the cursor. Raises StateUnavailable."""
@@ -308,11 +325,7 @@ class Ledger:
 
     def _read(self, kind: str, key: str, repair: str, parse: Callable[[dict[str, Any]], T]) -> T:
         """The value at a key; what is wrong with it names the key and how to repair it."""
-        body = decode(kind, self._store.get(key), key=key, repair=repair)
-        try:
-            return parse(body)
-        except StateCorrupt as error:
-            raise StateCorrupt(f"{key}: {error.message}", fix=repair, key=key) from error
+        return _parsed(kind, self._store.get(key), key, repair, parse)
 
     def prune(self, listing: Listing, *, committed: int, keep: int) -> int:
         """Delete the oldest committed ranges until `keep` are left, and what was accepted for committed batches.

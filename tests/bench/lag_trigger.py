@@ -1,0 +1,166 @@
+"""Seconds from the record that crosses `schedule.lag` to the queued run, and what a trigger costs while its topic is idle.
+
+    python -m tests.bench.lag_trigger [--rounds 10] [--poll 2] [--idle 120]
+
+One embedded platform in a temporary folder, started and stopped here. The CPU is that of the triggerer's process that runs the
+triggers, without and with the trigger of an idle pipeline. At last the longest that an event loop was not free while a poller
+asked a broker that answers nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import socket
+import statistics
+import tempfile
+import time
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from tests.topics import make_topic, write
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.core.config.pipeline import Source
+from tidegate.kafka.ends import watching
+from tidegate.local import Platform, sockets
+from tidegate.local.airflow import TRIGGERER
+
+REPO = Path(__file__).parents[2]
+LAG = 100
+RECORD = b'{"carrier":"AA"}'
+PATIENCE_S = 300.0
+
+
+def pipeline(poll_s: float) -> str:
+    """Of the topic `lagging`; transform and table as of the demo."""
+    return yaml.safe_dump(
+        {
+            "source": {"topics": ["lagging"]},
+            "transform": "transforms.flights:flights",
+            "sink": {"table": "lake.demo.lagging"},
+            "schedule": {"lag": LAG, "poll": poll_s},
+        }
+    )
+
+
+def runner(platform: Platform) -> psutil.Process:
+    """The process of the triggerer in which the triggers run."""
+    (server,) = (server for server in platform.servers() if server.name == TRIGGERER)
+    (child,) = psutil.Process(server.pid).children()
+    return child
+
+
+def cpu_of(process: psutil.Process, seconds: float) -> float:
+    """Percent of a core that it takes."""
+    before, started = process.cpu_times(), time.monotonic()
+    time.sleep(seconds)
+    after = process.cpu_times()
+    return 100 * (after.user + after.system - before.user - before.system) / (time.monotonic() - started)
+
+
+def wait_runs(api: AirflowApi, count: int) -> dict[str, Any]:
+    """The newest run, once there are so many and all have ended."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        runs = sorted(api.dag_runs("lagging"), key=lambda run: str(run["queued_at"]))
+        if len(runs) >= count and all(run["state"] in ("success", "failed") for run in runs):
+            return dict(runs[-1])
+        time.sleep(0.2)
+    raise SystemExit(f"there are no {count} runs that have ended")
+
+
+def crossings(api: AirflowApi, kafka: dict[str, str], rounds: int) -> list[float]:
+    """Seconds from the acknowledged record that crosses to the queued run, after a run that warms up."""
+    write(kafka, "lagging", 0, [RECORD] * LAG)
+    wait_runs(api, 1)
+    taken = []
+    for number in range(rounds):
+        time.sleep(3 + number * 0.37)  # the cursor has moved, and the poll is at another phase
+        write(kafka, "lagging", 0, [RECORD] * (LAG - 1))
+        write(kafka, "lagging", 0, [RECORD])
+        crossed = time.time()
+        run = wait_runs(api, number + 2)
+        taken.append(datetime.fromisoformat(run["queued_at"]).timestamp() - crossed)
+    return taken
+
+
+async def longest_block(seconds: float) -> float:
+    """Seconds that an event loop was not free, beside a poller whose broker answers nothing."""
+    longest = 0.0
+    with socket.create_server((sockets.LOOPBACK, 0), backlog=100) as silent:
+        address = f"{sockets.LOOPBACK}:{silent.getsockname()[1]}"
+
+        async def settings() -> dict[str, str]:
+            return {"bootstrap.servers": address, "client.id": "bench"}
+
+        async def poll() -> None:
+            async with watching("bench", settings, Source(pattern=".*"), 1.0) as user:
+                while True:
+                    await user.next()
+
+        task = asyncio.create_task(poll())
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            before = time.monotonic()
+            await asyncio.sleep(0.05)
+            longest = max(longest, time.monotonic() - before - 0.05)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    return longest
+
+
+def measure(rounds: int, poll_s: float, idle_s: float, folder: Path) -> dict[str, Any]:
+    """All figures."""
+    for name in ("dags", "spark_jobs"):
+        shutil.copytree(REPO / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    platform = Platform(folder / ".tidegate", folder)
+    try:
+        platform.up()
+        platform.sync_pools({"tidegate_lake_demo_lagging": 4})
+        without = cpu_of(runner(platform), idle_s)
+        kafka = {"bootstrap.servers": platform.bootstrap_servers}
+        make_topic(kafka, "lagging")
+        (folder / "dags" / "pipelines" / "lagging.yaml").write_text(pipeline(poll_s))
+        with platform.api() as api:
+            api.wait_dag("lagging")
+            api.unpause("lagging")
+            taken = crossings(api, kafka, rounds)
+            before = len(api.dag_runs("lagging"))
+            idle = cpu_of(runner(platform), idle_s)
+            after = len(api.dag_runs("lagging"))
+    finally:
+        platform.down()
+    return {
+        "poll_s": poll_s,
+        "queued_after_s": {"median": statistics.median(taken), "most": max(taken), "all": taken},
+        "cpu_percent": {"no trigger": without, "idle trigger": idle, "trigger alone": idle - without},
+        "runs_while_idle": after - before,
+        "longest_block_s": asyncio.run(longest_block(idle_s)),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--poll", type=float, default=2.0)
+    parser.add_argument("--idle", type=float, default=120.0)
+    chosen = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="tidegate-bench-"))
+    try:
+        found = measure(chosen.rounds, chosen.poll, chosen.idle, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(json.dumps(found, indent=2))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,307 @@
+"""Laws of the trigger of pipelines that are scheduled by lag, with Airflow's messages and the brokers' answers in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.models.trigger import Trigger
+from airflow.sdk.exceptions import ErrorType
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import (
+    ConnectionResult,
+    DRCount,
+    ErrorResponse,
+    GetConnection,
+    GetDRCount,
+    GetVariable,
+    VariableResult,
+)
+from airflow.serialization.decoders import smart_decode_trigger_kwargs
+from airflow.serialization.encoders import encode_trigger
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from tidegate.airflow import triggers
+from tidegate.airflow.triggers import LagTrigger, _kafka_settings, lag_asset
+from tidegate.core.config.lag_schedule import LagSchedule
+from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, TopicNotFound
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.schedule.lag_trigger import AGAIN_S, FAULT_S
+from tidegate.core.state.codec import encode
+from tidegate.core.state.cursor import Cursor
+
+POLL_S = 5.0
+AWAY = BrokerUnavailable("no Kafka broker answers at k:9092")
+
+
+class Reading(SimpleNamespace):
+    """As of the poller; Kafka's client is not imported here."""
+
+    ends: Mapping[TopicPartition, int]
+    error: Exception | None
+
+
+def ends(*offsets: int) -> Reading:
+    return Reading(ends={TopicPartition("t", n): offset for n, offset in enumerate(offsets)}, error=None)
+
+
+def failed(error: Exception) -> Reading:
+    return Reading(ends={}, error=error)
+
+
+class World:
+    """Airflow and the brokers: their answers, what was asked, and a clock that each poll moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000_000.0
+        self.asked: Counter[str] = Counter()
+        self.metrics: dict[str, float] = {}
+        self.counts: Counter[str] = Counter()
+        self.cursor: Any = Cursor("p", 1, {TopicPartition("t", 0): 0}, fired_at_ms=1_000_000_000)
+        self.active = 0
+        self.readings: list[Reading | Exception] = []
+        self.played = asyncio.Event()
+
+    async def asend(self, message: Any) -> Any:
+        self.asked[type(message).__name__] += 1
+        if isinstance(message, GetDRCount):
+            assert (message.dag_id, message.states) == ("p", ["queued", "running"])
+            return DRCount(count=self.active)
+        if isinstance(message, GetConnection):
+            extra = json.dumps({"bootstrap.servers": "k:9092", "sasl.password": "hunter-2"})
+            return ConnectionResult.model_construct(conn_id=message.conn_id, conn_type="kafka", extra=extra)
+        if not isinstance(message, GetVariable):
+            return None
+        if isinstance(self.cursor, Exception):
+            raise self.cursor
+        if self.cursor is None:
+            return ErrorResponse(error=ErrorType.VARIABLE_NOT_FOUND)
+        text = self.cursor if isinstance(self.cursor, str) else encode("cursor", self.cursor.to_json())
+        return VariableResult(key=message.key, value=text)
+
+    async def next(self) -> Reading:
+        if not self.readings:
+            self.played.set()
+            await asyncio.Event().wait()
+        self.now_s += POLL_S
+        reading = self.readings.pop(0)
+        if isinstance(reading, Exception):
+            raise reading
+        return reading
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+
+    async def subscribe(_self: LagTrigger) -> World:
+        return made
+
+    async def sleep(_seconds: float) -> None:
+        await real(0)
+
+    def gauge(name: str, value: float, tags: Mapping[str, str]) -> None:
+        made.metrics[name] = value
+        assert tags == {"pipeline": "p"}
+
+    def incr(name: str, tags: Mapping[str, str]) -> None:
+        made.counts[name] += 1
+        assert tags == {"pipeline": "p"}
+
+    real = asyncio.sleep
+    clock = SimpleNamespace(monotonic=lambda: made.now_s, time=lambda: made.now_s)
+    waits = {name: getattr(asyncio, name) for name in ("to_thread",)}
+    monkeypatch.setattr(triggers, "asyncio", SimpleNamespace(sleep=sleep, **waits))
+    monkeypatch.setattr(triggers, "time", clock)
+    monkeypatch.setattr(triggers, "stats", SimpleNamespace(gauge=gauge, incr=incr))
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", made, raising=False)
+    monkeypatch.setattr(LagTrigger, "_subscribe", subscribe)
+    return made
+
+
+def trigger(**schedule: Any) -> LagTrigger:
+    return LagTrigger("p", {"topics": ["t"]}, {"lag": 100, **schedule})
+
+
+def played(world: World, readings: Iterable[Reading | Exception], watched: LagTrigger | None = None) -> list[dict[str, Any]]:
+    """The payloads of the events that the brokers' answers lead to; the trigger goes on waiting after the last of them."""
+    world.readings, world.played = list(readings), asyncio.Event()
+    events: list[dict[str, Any]] = []
+
+    async def follow() -> None:
+        async for event in (watched or trigger()).run():
+            assert isinstance(event, TriggerEvent)
+            events.append(event.payload)
+
+    async def whole() -> None:
+        task = asyncio.create_task(follow())
+        await world.played.wait()
+        assert not task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(whole())
+    return events
+
+
+def lines(printed: pytest.CaptureFixture[str]) -> list[str]:
+    """What the trigger has logged."""
+    return re.findall(r"pipeline p: (.*?) *\[tidegate\.airflow", printed.readouterr().out)
+
+
+def test_an_event_says_how_far_the_pipeline_lags(world: World) -> None:
+    """For people: the run looks for itself."""
+    watched = trigger(max_delay=900)
+    events = played(world, [ends(0, 0), ends(60, 0), ends(60, 41)], watched)
+    assert events == [
+        {"pipeline": "p", "reason": "lag", "lag": 101, "oldest_ms": 1_000_010_000, "ends": {"t": {"0": 60, "1": 41}}}
+    ]
+    assert json.loads(json.dumps(events)) == events
+
+
+def test_an_event_of_thousands_of_partitions_names_those_that_lag_most(world: World) -> None:
+    """Events are rows of Airflow's database."""
+    world.cursor = None
+    (event,) = played(world, [ends(*range(3000))])
+    assert event["lag"] == sum(range(3000))
+    assert sorted(event["ends"]["t"].values()) == list(range(2500, 3000))
+
+
+def test_a_pipeline_that_never_ran_starts_by_its_lag(world: World) -> None:
+    """It has no cursor, which is no error."""
+    world.cursor = None
+    (event,) = played(world, [ends(99), ends(100)])
+    assert (event["lag"], event["oldest_ms"]) == (100, None)
+    assert not world.counts["tidegate.trigger.errors.p"]
+
+
+def test_an_idle_hour_costs_one_message_to_airflow(world: World) -> None:
+    """The first look at the cursor."""
+    assert played(world, [ends(0)] * 720) == []
+    assert world.asked == {"GetVariable": 1}
+
+
+def test_an_event_costs_one_look_at_the_cursor_and_looks_by_growing_pauses_until_it_has_moved(world: World) -> None:
+    """A run of ten minutes is looked at some thirty times, and a million records during it make no second event."""
+    (event,) = played(world, [ends(0), ends(100), *[ends(150)] * 120])
+    assert event["lag"] == 100
+    assert world.asked["GetVariable"] <= 30
+    assert len(played(world, [ends(number * 8000) for number in range(125)])) == 1
+
+
+def test_a_broker_that_is_away_is_told_once_and_so_is_its_return(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Five minutes, one instance, two lines; each failed poll counts."""
+    events = played(world, [ends(0), *[failed(AWAY)] * 60, ends(100)])
+    assert len(events) == 1
+    told = lines(capsys)
+    assert told[0].startswith("its lag is not known: BrokerUnavailable: no Kafka broker answers at k:9092")
+    assert told[1:] == ["its lag is known again, after 300 s"]
+    assert world.counts == {"tidegate.trigger.errors.p": 60, "tidegate.trigger.events.p": 1}
+
+
+def test_whatever_is_raised_the_trigger_goes_on(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Airflow would start one that has ended a second later, for ever, and show nothing."""
+    events = played(world, [*[RuntimeError("bug")] * 50, ends(100)])
+    assert len(events) == 1
+    assert lines(capsys) == ["its lag is not known: RuntimeError: bug", "its lag is known again, after 250 s"]
+
+
+@pytest.mark.parametrize("error", [TopicNotFound("topic t does not exist"), KafkaAuthFailed("not allowed to describe t")])
+def test_what_no_wait_mends_is_told_by_name_and_starts_a_run_that_fails_of_it(
+    world: World, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    """After a minute: nobody looks into the log of the triggerer, and everybody at a failed run."""
+    polls = int(FAULT_S / POLL_S)
+    assert played(world, [ends(0), *[failed(error)] * polls]) == []
+    world.asked.clear()
+    (event,) = played(world, [ends(0), *[failed(error)] * (polls + 20)])
+    assert event["reason"] == "fault"
+    assert sum(str(error) in line for line in lines(capsys)) == 2  # of two instances
+
+
+def test_a_cursor_that_cannot_be_read_starts_no_run(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unknown is not empty."""
+    world.cursor = OSError("database is locked")
+    assert played(world, [ends(1000)] * 30) == []
+    (line,) = lines(capsys)
+    assert "StateUnavailable: Airflow could not read the Variable tidegate.p.cursor" in line
+
+
+def test_a_cursor_that_is_damaged_starts_one_run_that_says_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its plan fails with the repair."""
+    world.cursor = "tidegate 2 {} damaged"
+    assert len(played(world, [ends(1000)] * 30)) == 1
+    assert any("StateCorrupt: tidegate.p.cursor" in line for line in lines(capsys))
+
+
+def test_an_event_is_repeated_only_while_no_run_is_active(world: World) -> None:
+    """A run that takes hours makes no second event; one that failed is followed by another, as with a schedule by time."""
+    polls = int(AGAIN_S / POLL_S) + 1
+    world.active = 1
+    assert len(played(world, [ends(100)] * polls * 3)) == 1
+    assert world.asked["GetDRCount"] == 3
+    world.active = 0
+    assert len(played(world, [ends(100)] * polls * 3)) == 4
+
+
+def test_metrics_name_the_pipeline(world: World) -> None:
+    """Last poll, lag, events, errors."""
+    played(world, [ends(0), failed(AWAY), ends(100)])
+    assert world.metrics == {"tidegate.trigger.polled.p": 1_000_015, "tidegate.trigger.lag.p": 100}
+    assert world.counts == {"tidegate.trigger.errors.p": 1, "tidegate.trigger.events.p": 1}
+
+
+def test_connections_are_read_without_blocking(world: World) -> None:
+    """By one message that is awaited; a missing one is named, and what is secret is not."""
+    settings = asyncio.run(_kafka_settings("kafka_default"))
+    assert settings == {"client.id": "tidegate-trigger", "bootstrap.servers": "k:9092", "sasl.password": "hunter-2"}
+    assert world.asked["GetConnection"] == 1
+
+
+def test_a_connection_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to add."""
+
+    class Nothing:
+        async def asend(self, _message: object) -> ErrorResponse:
+            return ErrorResponse(error=ErrorType.CONNECTION_NOT_FOUND)
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Nothing(), raising=False)
+    with pytest.raises(ConfigError, match="Airflow has no connection nowhere"):
+        asyncio.run(_kafka_settings("nowhere"))
+
+
+SOURCES = [
+    Source(("t", "u")),
+    Source(pattern="t.*", exclude=("tx", "ty"), isolation_level="read_uncommitted"),
+    Source(assign={"t": (0, 3), "u": (1,)}, connection="other", on_deleted="retire"),
+]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=str)
+def test_airflow_makes_the_same_trigger_of_what_it_stores(source: Source) -> None:
+    """Its hash too, by which a reading of the DAG file finds the trigger again instead of starting a new one."""
+    (watcher,) = lag_asset(Pipeline("p", source, "m:f", Sink("lake.a.b")), LagSchedule(10, 1.5)).watchers
+    encoded = encode_trigger(watcher.trigger)
+    classpath, stored = encoded["classpath"], Trigger.encrypt_kwargs(encoded["kwargs"])
+    kwargs = Trigger._decrypt_kwargs(stored)
+    assert BaseEventTrigger.hash(classpath, kwargs) == BaseEventTrigger.hash(classpath, encoded["kwargs"])
+    assert classpath == "tidegate.airflow.triggers.LagTrigger"
+    made = LagTrigger(**{name: smart_decode_trigger_kwargs(value) for name, value in kwargs.items()})
+    assert made.serialize() == watcher.trigger.serialize()
+    assert triggers._source_from_json(made.source) == source
+    assert made._watch.rule == LagSchedule(10, 1.5)
+
+
+def test_pipelines_that_differ_by_name_only_have_triggers_of_their_own() -> None:
+    """Airflow would let two assets share one."""
+    kwargs = [lag_asset(Pipeline(name, SOURCES[0], "m:f", Sink("lake.a.b")), LagSchedule(1)) for name in ("a", "b")]
+    one, other = (asset.watchers[0].trigger.serialize() for asset in kwargs)
+    assert BaseEventTrigger.hash(*one) != BaseEventTrigger.hash(*other)
+    assert {asset.name for asset in kwargs} == {"tidegate.a", "tidegate.b"}

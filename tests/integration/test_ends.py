@@ -1,0 +1,321 @@
+"""Laws of the poller of the logs' ends, on real brokers, on one that swallows packets, and on none."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+
+from tests.integration.private_broker import new_broker, running
+from tests.topics import make_topic, transact, write
+from tidegate.core.config.pipeline import Source
+from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, TidegateError, TopicNotFound
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.kafka import ends
+from tidegate.kafka.ends import Reading, Subscription, watching
+from tidegate.local import sockets
+
+POLL_S = 0.2
+LONG_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ends, "LONGEST_PAUSE_S", 0.5)
+    monkeypatch.setattr(ends, "METADATA_S", 0.5)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each request was made, and how many clients."""
+    counted: Counter[str] = Counter()
+    for name in ("list_offsets", "describe_topics", "list_topics", "__init__"):
+        before = getattr(AdminClient, name)
+
+        def count(self: Any, *args: Any, _name: str = name, _before: Any = before, **kwargs: Any) -> Any:
+            counted[_name] += 1
+            return _before(self, *args, **kwargs)
+
+        monkeypatch.setattr(AdminClient, name, count)
+    return counted
+
+
+def known(settings: Mapping[str, str]) -> ends.Settings:
+    async def read() -> Mapping[str, str]:
+        return settings
+
+    return read
+
+
+def run(what: Callable[[], Awaitable[None]]) -> None:
+    """A test's coroutine, at the end of which no poller is open."""
+
+    async def whole() -> None:
+        await asyncio.wait_for(what(), LONG_S)
+        assert not ends._OPEN
+
+    asyncio.run(whole())
+
+
+async def until(user: Subscription, holds: Callable[[Reading], bool]) -> Reading:
+    """The first reading of which it holds."""
+    while not holds(reading := await user.next()):
+        pass
+    return reading
+
+
+def wrong(kind: type[TidegateError]) -> Callable[[Reading], bool]:
+    return lambda reading: isinstance(reading.error, kind)
+
+
+def at(topic: str, *offsets: int) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, number): offset for number, offset in enumerate(offsets)}
+
+
+def test_ends_follow_the_log_and_its_new_partitions(kafka: dict[str, str]) -> None:
+    """Of topics by name, by pattern, and of assigned partitions; a topic that a pattern matches later is found too."""
+    make_topic(kafka, "ends_a", 2)
+    sources = [Source(("ends_a",)), Source(pattern="ends_.*", exclude=("ends_x",)), Source(assign={"ends_a": (1, 2)})]
+
+    async def follow() -> None:
+        async with AsyncExitStack() as stack:
+            named, matched, assigned = [
+                await stack.enter_async_context(watching("c", known(kafka), source, POLL_S)) for source in sources
+            ]
+            await until(named, lambda r: r == Reading(at("ends_a", 0, 0)))
+            write(kafka, "ends_a", 1, 3)
+            await until(named, lambda r: r == Reading(at("ends_a", 0, 3)))
+            await until(assigned, lambda r: r == Reading({TopicPartition("ends_a", 1): 3}))
+            admin = AdminClient(dict(kafka))  # its requests end with it, so it has a name
+            admin.create_partitions([NewPartitions("ends_a", 3)])["ends_a"].result(30)
+            make_topic(kafka, "ends_x")
+            make_topic(kafka, "ends_b")
+            await until(named, lambda r: r == Reading(at("ends_a", 0, 3, 0)))
+            await until(matched, lambda r: r == Reading(at("ends_a", 0, 3, 0) | at("ends_b", 0)))
+            await until(assigned, lambda r: r == Reading({TopicPartition("ends_a", n): 6 - 3 * n for n in (1, 2)}))
+
+    run(follow)
+
+
+def test_a_hundred_users_of_a_connection_make_one_request_a_poll_and_share_one_client(
+    kafka: dict[str, str], asked: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No consumer, no group; the topics are described together, and now and then."""
+    monkeypatch.setattr(ends, "METADATA_S", 1000.0)
+    for number in range(20):
+        make_topic(kafka, f"shared_{number}")
+    asked.clear()
+    polls = 5
+
+    async def poll() -> None:
+        async with AsyncExitStack() as stack:
+            users = [
+                await stack.enter_async_context(watching("c", known(kafka), Source((f"shared_{n % 20}",)), 1.0))
+                for n in range(100)
+            ]
+            for _ in range(polls):
+                readings = await asyncio.gather(*(user.next() for user in users))
+                assert all(reading.error is None and len(reading.ends) == 1 for reading in readings)
+
+    run(poll)
+    assert asked == {"__init__": 1, "list_offsets": polls, "describe_topics": 1}
+    admin = AdminClient(dict(kafka))
+    assert not [g.group_id for g in admin.list_consumer_groups().result(30).valid if "test" in g.group_id]
+
+
+def test_each_user_sees_what_its_isolation_level_lets_it_read(kafka: dict[str, str]) -> None:
+    """An open transaction holds back those that read committed records."""
+    make_topic(kafka, "levels")
+    transact(kafka, "levels", 0, 4)
+    sources = [Source(("levels",)), Source(("levels",), isolation_level="read_uncommitted")]
+
+    async def look() -> None:
+        producer = ck.Producer({**kafka, "transactional.id": "open"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("levels", b"x")
+        assert producer.flush(30) == 0
+        async with AsyncExitStack() as stack:
+            committed, all_ = [
+                await stack.enter_async_context(watching("c", known(kafka), source, POLL_S)) for source in sources
+            ]
+            assert (await committed.next()).ends == at("levels", 5)
+            assert (await all_.next()).ends == at("levels", 6)
+        producer.abort_transaction(30)
+
+    run(look)
+
+
+def test_a_missing_topic_is_named_and_leaves_the_other_users(kafka: dict[str, str]) -> None:
+    """A pattern leaves it out, and so does a pipeline that retires what is gone."""
+    make_topic(kafka, "there")
+
+    async def look() -> None:
+        async with AsyncExitStack() as stack:
+            missing, there, retiring = [
+                await stack.enter_async_context(watching("c", known(kafka), source, POLL_S))
+                for source in (
+                    Source(("there", "nowhere")),
+                    Source(("there",)),
+                    Source(("there", "nowhere"), on_deleted="retire"),
+                )
+            ]
+            error = (await until(missing, wrong(TopicNotFound))).error
+            assert error is not None
+            assert "topic nowhere does not exist" in str(error)
+            assert (await there.next()) == (await retiring.next()) == Reading(at("there", 0))
+            make_topic(kafka, "nowhere")
+            await until(missing, lambda r: r == Reading(at("there", 0) | at("nowhere", 0)))
+
+    run(look)
+
+
+@asynccontextmanager
+async def longest_block() -> AsyncIterator[list[float]]:
+    """The longest that the event loop was not free, s, as Airflow's own watchdog measures it."""
+    longest = [0.0]
+
+    async def watch() -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.05)
+            longest[0] = max(longest[0], time.monotonic() - before - 0.05)
+
+    task = asyncio.create_task(watch())
+    yield longest
+    task.cancel()
+
+
+@pytest.fixture
+def black_hole() -> Iterator[str]:
+    """The address of a broker that takes connections and answers nothing."""
+    with socket.create_server((sockets.LOOPBACK, 0), backlog=100) as silent:
+        yield f"{sockets.LOOPBACK}:{silent.getsockname()[1]}"
+
+
+def test_a_broker_that_swallows_packets_never_blocks_the_event_loop(black_hole: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither while topics are listed, nor while the client is made and closed; each poll fails by its timeout."""
+    monkeypatch.setattr(ends.Poller.__init__, "__kwdefaults__", {"request_s": 2.0, "open_client": None})
+    settings = {"bootstrap.servers": black_hole, "client.id": "test"}
+
+    async def poll() -> None:
+        async with longest_block() as longest, AsyncExitStack() as stack:
+            users = [
+                await stack.enter_async_context(watching("c", known(settings), source, POLL_S))
+                for source in (Source(("a",)), Source(pattern="a.*"))
+            ]
+            for user in users * 2:
+                assert isinstance((await user.next()).error, BrokerUnavailable)
+        assert longest[0] < 1.0  # what blocks, blocks for two seconds; tests/bench/lag_trigger.py measures
+
+    run(poll)
+
+
+def test_a_broker_that_was_away_is_found_again_by_the_same_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its users hear of each failed poll, and of the ends as soon as it is back."""
+    monkeypatch.setattr(ends.Poller.__init__, "__kwdefaults__", {"request_s": 1.0, "open_client": None})
+    broker = new_broker(tmp_path / "kafka")
+    settings = {"bootstrap.servers": broker.address(), "client.id": "test"}
+
+    async def follow() -> None:
+        async with watching("c", known(settings), Source(("t",)), POLL_S) as user:
+            with running(broker):
+                make_topic(settings, "t")
+                await until(user, lambda r: r == Reading(at("t", 0)))
+                (poller,) = ends._OPEN.values()
+                client = poller._admin
+                await asyncio.to_thread(broker.server.stop)
+                await until(user, wrong(BrokerUnavailable))
+                await asyncio.to_thread(broker.server.start)
+                await until(user, lambda r: r == Reading(at("t", 0)))
+                assert poller._admin is client
+
+    run(follow)
+
+
+def test_settings_that_were_corrected_are_taken_after_the_next_failure(kafka: dict[str, str]) -> None:
+    """A connection that is missing, names nobody, or has a setting that librdkafka does not know."""
+    make_topic(kafka, "corrected")
+    refused = {**kafka, "bootstrap.servers": f"{sockets.LOOPBACK}:{sockets.choose_port([])}"}
+    answers: Iterator[Any] = iter([ConfigError("Airflow has no connection c"), {**kafka, "no.such.setting": "1"}, refused])
+
+    async def settings() -> Mapping[str, str]:
+        answer: Mapping[str, str] | ConfigError = next(answers, kafka)
+        if isinstance(answer, ConfigError):
+            raise answer
+        return answer
+
+    async def follow() -> None:
+        async with watching("c", settings, Source(("corrected",)), POLL_S) as user:
+            assert isinstance((await user.next()).error, ConfigError)
+            assert "no.such.setting" in str((await user.next()).error)
+            await until(user, lambda r: r == Reading(at("corrected", 0)))
+
+    run(follow)
+
+
+def test_the_client_ends_with_its_last_user(kafka: dict[str, str]) -> None:
+    """Its thread too; a user that is cancelled is one that leaves, also while the client is being made."""
+    make_topic(kafka, "left")
+
+    async def follow() -> None:
+        async with watching("c", known(kafka), Source(("left",)), POLL_S) as first:
+            async with watching("c", known(kafka), Source(("left",)), POLL_S) as second:
+                await second.next()
+            await first.next()
+
+        async def use() -> None:
+            async with watching("c", known(kafka), Source(("left",)), POLL_S) as user:
+                await user.next()
+
+        for pause_s in (0.0, POLL_S, 1.2 * POLL_S):
+            task = asyncio.create_task(use())
+            await asyncio.sleep(pause_s)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    run(follow)
+    for thread in threading.enumerate():
+        if thread.name.startswith("tidegate-kafka-ends"):
+            thread.join(LONG_S)
+    assert not [t for t in threading.enumerate() if t.name.startswith("tidegate-kafka-ends")]
+
+
+def test_credentials_that_do_not_allow_to_describe_a_topic_are_named(tmp_path: Path) -> None:
+    """And those that the broker does not take."""
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    broker = new_broker(
+        tmp_path / "kafka",
+        {"LOGIN": "SASL_PLAINTEXT"},
+        {
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.login.plain.sasl.jaas.config": f'{plain} required user_alice="right";',
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        },
+    )
+
+    def login(password: str) -> dict[str, str]:
+        mechanism = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "PLAIN"}
+        return {**mechanism, "bootstrap.servers": broker.address("LOGIN"), "sasl.username": "alice", "sasl.password": password}
+
+    async def look() -> None:
+        for password, told in (("right", "not authorized|authorization"), ("wrong", "credentials")):
+            async with watching(password, known(login(password)), Source(("t",)), POLL_S) as user:
+                error = (await until(user, wrong(KafkaAuthFailed))).error
+                assert "credentials" in str(error), told
+                assert "wrong" not in str(error)
+
+    with running(broker):
+        make_topic({"bootstrap.servers": broker.address()}, "t")
+        run(look)

@@ -1,0 +1,249 @@
+"""Laws of when a pipeline that is scheduled by lag has something to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.core.config.lag_schedule import LagSchedule
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.schedule.lag_trigger import AGAIN_S, FAULT_S, GRAINS, LEAST_AGAIN_S, LONGEST_LOOK_S, Due, Mark, Watch
+from tidegate.core.state.cursor import Cursor
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def cursor(seq: int = 1, **offsets: int) -> Cursor:
+    return Cursor("p", seq, {A: offsets.get("a", 0), B: offsets.get("b", 0)})
+
+
+def armed(rule: LagSchedule, at: Cursor | None = None, *, now_s: float = 0.0) -> Watch:
+    """A watch that has seen an idle log and read the cursor."""
+    known = at or cursor()
+    return Watch(rule).observed(known.offsets, now_s).read(known, now_s, now_s)
+
+
+BY_LAG = LagSchedule(lag=100)
+BY_TIME = LagSchedule(max_delay=900)
+
+
+def test_a_run_starts_when_all_partitions_together_lag_by_the_threshold() -> None:
+    """Not one record earlier."""
+    watch = armed(BY_LAG)
+    assert watch.observed({A: 60, B: 39}, 1).due(1) is None
+    assert watch.observed({A: 60, B: 40}, 1).due(1) == Due("lag", 100, None)
+
+
+def test_a_run_starts_when_a_record_has_waited_for_the_longest_delay() -> None:
+    """However few there are; the time counts from when the record was first seen."""
+    watch = armed(BY_TIME).observed({A: 1, B: 0}, 10).observed({A: 2, B: 0}, 500)
+    assert watch.due(909.9) is None
+    assert watch.due(910) == Due("max_delay", 2, 10)
+
+
+def test_an_idle_log_never_starts_a_run_and_asks_for_the_cursor_once() -> None:
+    """Whatever the schedule, and however long it is idle."""
+    watch, reads = Watch(LagSchedule(1, 1)), 0
+    for hour in range(1000):
+        watch = watch.observed({A: 5, B: 7}, hour * 3600)
+        if watch.wants_cursor(hour * 3600):
+            reads += 1
+            watch = watch.read(cursor(a=5, b=7), 0, hour * 3600)
+        assert watch.due(hour * 3600) is None
+    assert reads == 1
+
+
+def test_the_cursor_is_read_again_before_an_event_and_decides_it() -> None:
+    """Somebody may have triggered a run meanwhile; the answer holds for this poll."""
+    watch = armed(BY_LAG).observed({A: 100, B: 0}, 5)
+    assert watch.wants_cursor(5)
+    moved = watch.read(cursor(2, a=90), 4, 5)
+    assert moved.due(5) is None
+    assert not moved.wants_cursor(5)
+    still = watch.read(cursor(), 0, 5)
+    assert still.due(5) is not None
+    assert not still.wants_cursor(5)
+
+
+def test_there_is_one_event_until_the_cursor_has_moved() -> None:
+    """Whatever arrives meanwhile; what is left of the backlog then starts the next run at once."""
+    watch = armed(BY_LAG).observed({A: 100, B: 0}, 5).fired(5)
+    for second in range(6, 60):
+        watch = watch.observed({A: second * 1000, B: 0}, second)
+        if watch.wants_cursor(second):
+            watch = watch.read(cursor(), 0, second)
+        assert watch.due(second) is None
+    watch = watch.read(cursor(2, a=100), 5, 60)
+    assert watch.due(60) == Due("lag", 58_900, None)
+    assert watch.read(cursor(2, a=59_000), 5, 60).due(60) is None
+
+
+def test_after_an_event_the_cursor_is_looked_at_by_growing_pauses() -> None:
+    """And at each poll that finds another threshold of records, which a run that has ended would have to be followed for."""
+    watch = armed(BY_LAG).observed({A: 100, B: 0}, 0).fired(0)
+    looks = []
+    for second in range(600):
+        watch = watch.observed({A: 150, B: 0}, second)
+        if watch.wants_cursor(second):
+            looks.append(second)
+            watch = watch.read(cursor(), 0, second)
+    pauses = [after - before for before, after in pairwise(looks)]
+    assert pauses == sorted(pauses)
+    assert (looks[0], max(pauses)) == (2, LONGEST_LOOK_S)
+    assert len(looks) < 30
+    assert watch.observed({A: 200, B: 0}, 601).wants_cursor(601)
+
+
+def test_an_event_of_which_nothing_comes_may_be_repeated() -> None:
+    """Its run failed, or its DAG was paused: the cursor is read once more, and the caller asks whether a run is active."""
+    watch = armed(BY_LAG).observed({A: 100, B: 0}, 0).fired(0)
+    assert not watch.came_to_nothing(AGAIN_S - 1)
+    assert watch.came_to_nothing(AGAIN_S)
+    watch = replace(watch, event=watch.event and replace(watch.event, look_s=math.inf))
+    assert not watch.wants_cursor(AGAIN_S - 1)
+    assert watch.wants_cursor(AGAIN_S)
+    assert watch.read(cursor(2), 0, AGAIN_S).event is None
+    assert watch.waiting(AGAIN_S).due(AGAIN_S) is None
+    assert not watch.waiting(AGAIN_S).came_to_nothing(AGAIN_S + 1)
+    assert watch.rearmed().due(AGAIN_S) == Due("lag", 100, None)
+    assert not watch.rearmed().came_to_nothing(math.inf)
+    assert watch.rearmed().waiting(0) == watch.rearmed()
+
+
+@pytest.mark.parametrize(("max_delay", "again_s"), [(1, LEAST_AGAIN_S), (120, 120), (7200, 7200)])
+def test_events_are_repeated_as_seldom_as_the_longest_delay(max_delay: float, again_s: float) -> None:
+    """Not more often than each minute."""
+    watch = armed(LagSchedule(max_delay=max_delay)).fired(0)
+    assert not watch.came_to_nothing(again_s - 1)
+    assert watch.came_to_nothing(again_s)
+
+
+def test_after_a_restart_what_is_unread_counts_from_the_plan_of_the_last_batch() -> None:
+    """It has come since then: a run may start early, and never late."""
+    first = Watch(BY_TIME).observed({A: 5, B: 0}, 1000)
+    assert first.wants_cursor(1000)
+    assert first.due(1000) is None
+    assert first.read(cursor(), 100, 1000).due(1000) == Due("max_delay", 5, 100)
+    assert first.read(cursor(), 101, 1000).due(1000) is None
+    assert first.read(cursor(), 101, 1000).since_s == 101
+    assert first.read(cursor(), 5000, 1000).since_s == 1000  # planned in the future: a clock was set back
+    assert first.read(cursor(), None, 1000).since_s == 1000
+    assert first.read(cursor(a=5), 100, 1000).since_s is None
+
+
+def test_a_pipeline_that_never_ran_waits_for_its_lag_and_for_no_delay() -> None:
+    """All that the log has is unread; an empty log starts no run."""
+    assert Watch(BY_LAG).observed({A: 99}, 0).read(None, None, 0).due(0) is None
+    assert Watch(BY_LAG).observed({A: 100}, 0).read(None, None, 0).due(0) == Due("lag", 100, None)
+    assert Watch(BY_TIME).observed({A: 1}, 0).read(None, None, 0).due(0) == Due("max_delay", 1, -math.inf)
+    assert Watch(BY_TIME).observed({A: 0}, 0).read(None, None, 0).due(0) is None
+
+
+def test_a_partition_that_the_cursor_does_not_know_is_unread_from_its_first_record() -> None:
+    """New partitions count from the poll that finds them."""
+    watch = armed(BY_LAG).observed({A: 0, B: 0, TopicPartition("t", 2): 100}, 7)
+    assert watch.due(7) == Due("lag", 100, None)
+
+
+@pytest.mark.parametrize("ends", [{A: 9, B: 0}, {B: 0}, {}], ids=["truncated", "partition gone", "topic gone"])
+def test_a_log_that_does_not_hold_the_cursor_starts_a_run_that_says_so(ends: dict[TopicPartition, int]) -> None:
+    """After a while: a new leader may not know its end yet."""
+    watch = armed(BY_LAG, cursor(a=10)).observed(ends, 5)
+    assert watch.due(5 + FAULT_S - 1) is None
+    assert watch.observed(ends, 20).due(5 + FAULT_S) == Due("fault", 0, None)
+    assert watch.observed({A: 10, B: 0}, 20).due(5 + FAULT_S) is None
+    assert watch.read(cursor(2, a=9 if ends else 0), 5, 6).fault_since_s == (5 if A not in ends else None)
+
+
+def test_a_log_that_cannot_be_read_starts_a_run_that_says_so() -> None:
+    """Where a wait mends nothing: a topic is missing, or the credentials do not cover it."""
+    watch = armed(BY_LAG).faulty(5).faulty(30)
+    assert watch.due(5 + FAULT_S - 1) is None
+    assert watch.wants_cursor(5 + FAULT_S)
+    assert watch.read(cursor(), 0, 5 + FAULT_S).due(5 + FAULT_S) == Due("fault", 0, None)
+    assert watch.observed({A: 0, B: 0}, 64).due(5 + FAULT_S) is None
+
+
+def test_nothing_is_due_before_the_cursor_was_read() -> None:
+    """The first poll asks for it."""
+    assert not Watch(BY_LAG).wants_cursor(0)
+    watch = Watch(LagSchedule(1, 1)).observed({A: 1000}, 0)
+    assert watch.wants_cursor(0)
+    assert watch.due(math.inf) is None
+    assert watch.since_s is None
+
+
+def test_the_marks_of_a_partition_are_few() -> None:
+    """A mark is early by a grain at most, and never late."""
+    watch = armed(BY_TIME)
+    for second in range(900):
+        watch = watch.observed({A: second + 1, B: 0}, second)
+    assert len(watch.marks[A]) <= GRAINS + 1
+    assert watch.marks[A][0] == Mark(0, 57)
+    seen = [watch.read(cursor(2, a=offset), 0, 900).since_s for offset in range(900)]
+    assert all(since is not None and offset - 900 / GRAINS <= since <= offset for offset, since in enumerate(seen))
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[tuple[float, int, int]]:
+    """Polls: seconds since the one before, records since then in each partition."""
+    return draw(st.lists(st.tuples(st.floats(0.1, 120), st.integers(0, 80), st.integers(0, 80)), min_size=1, max_size=60))
+
+
+def played(
+    rule: LagSchedule, polls: list[tuple[float, int, int]], run_s: float, most: int
+) -> Iterator[tuple[str, float, Watch]]:
+    """What happens to a pipeline whose runs take so long and so many records of a partition at most."""
+    watch, now_s, ends, at = Watch(rule), 0.0, {A: 0, B: 0}, cursor(0)
+    running: tuple[float, Cursor] | None = None
+    for passed_s, a, b in polls:
+        now_s += passed_s
+        ends = {A: ends[A] + a, B: ends[B] + b}
+        if running is not None and running[0] <= now_s:
+            at, running = running[1], None
+        watch = watch.observed(ends, now_s)
+        if watch.wants_cursor(now_s):
+            watch = watch.read(at, 0, now_s)
+            yield "read", now_s, watch
+        if watch.due(now_s) is not None:
+            watch = watch.fired(now_s)
+            yield "event", now_s, watch
+            if running is None:
+                read = {tp: min(end, at.offsets[tp] + most) for tp, end in ends.items()}
+                running = now_s + run_s, Cursor("p", at.seq + 1, read)
+        yield "poll", now_s, watch
+
+
+@given(steps(), st.floats(0, 300), st.integers(1, 100), st.integers(1, 200), st.one_of(st.none(), st.floats(1, 300)))
+def test_no_event_follows_another_unless_the_cursor_has_moved(
+    polls: list[tuple[float, int, int]], run_s: float, most: int, lag: int, max_delay: float | None
+) -> None:
+    """So a million records during one run make two events at most: one before, one after it."""
+    last: Watch | None = None
+    for what, _, watch in played(LagSchedule(lag, max_delay), polls, run_s, most):
+        if what == "event":
+            assert last is None or watch.cursor != last.cursor
+            last = watch
+
+
+@given(steps(), st.integers(1, 200), st.floats(1, 300))
+def test_nothing_waits_longer_than_the_longest_delay_while_runs_are_short(
+    polls: list[tuple[float, int, int]], lag: int, max_delay: float
+) -> None:
+    """At each poll after which no event is under way, no record is older, and the lag is below the threshold."""
+    arrived: dict[int, float] = {}
+    for what, now_s, watch in played(LagSchedule(lag, max_delay), polls, 0.0, 10**9):
+        if what != "poll":
+            continue
+        for offset in range(watch.ends[A]):
+            arrived.setdefault(offset, now_s)
+        if watch.event is None and watch.cursor is not None:
+            unread = [arrived[o] for o in range(watch.cursor.offsets[A], watch.ends[A])]
+            assert all(now_s - since < max_delay for since in unread)
+            assert watch.lag < lag
