@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.world import P0, World
-from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
+from tests.unit.world import P0, World, receipt_of
+from tidegate.core.audit.rebuild import rebuild
+from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source, Spark
 from tidegate.core.errors import ConfigError, StateCorrupt
 from tidegate.core.offsets.ranges import TopicPartition, total_count
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound, RateControl
 from tidegate.core.schedule.outlook import outlook
@@ -98,14 +100,29 @@ def test_a_small_batch_does_not_lower_the_bound_unless_it_takes_longer_than_the_
     assert world.cursor.rate_state["state"]["bound"] < 30
 
 
-def test_the_bound_is_shared_by_lag_capped_by_the_rate_and_raised_to_the_minimum() -> None:
-    """As Spark's direct stream does with the rate of its estimator."""
+def test_the_bound_is_shared_by_lag_within_the_rate_of_each_partition_and_raised_to_the_minimum() -> None:
+    """A partition that its rate holds back leaves its share to the others; each gets its least records."""
     brokers = FakeBrokers({P0: 900, P1: 100})
     limits = Limits(interval_s=10, max_rate_per_partition=5, min_rate_per_partition=20)
-    bounded = Backpressure("target", initial_records=100)
-    saved = World(pipeline=replace(PIPELINE, limits=limits, backpressure=bounded), brokers=brokers).planned("run1").saved
-    assert {r.partition: r.count for r in saved.ranges} == {0: 50, 1: 20}
-    assert [d.until_reason for d in saved.decisions] == ["max_rate_per_partition", "backpressure"]
+
+    def planned(bound: int) -> tuple[dict[int, int], list[str]]:
+        policy = Backpressure("target", initial_records=bound)
+        saved = World(pipeline=replace(PIPELINE, limits=limits, backpressure=policy), brokers=brokers).planned("run1").saved
+        return {r.partition: r.count for r in saved.ranges}, [d.until_reason for d in saved.decisions]
+
+    assert planned(100) == ({0: 50, 1: 50}, ["max_rate_per_partition"] * 2)
+    assert planned(60) == ({0: 30, 1: 30}, ["backpressure"] * 2)
+    assert planned(2) == ({0: 20, 1: 20}, ["backpressure"] * 2)
+
+
+def test_a_rate_is_kept_while_a_pipeline_catches_up() -> None:
+    """Runs that start at once get what the rate allows for the time since the last one, not for a whole interval."""
+    limits = Limits(interval_s=10, max_rate_per_partition=5)
+    for catch_up, most in ((True, 10), (False, 50)):
+        world = limited(limits=limits, backpressure=Backpressure(), catch_up=catch_up)
+        assert total_count(world.run("run1").saved.ranges) == 50
+        world.now_ms += 1999
+        assert total_count(world.run("run2").saved.ranges) == most
 
 
 @given(st.dictionaries(st.integers(0, 30), st.integers(1, 1000), min_size=1), st.integers(1, 100))
@@ -135,7 +152,11 @@ def test_whoever_triggers_a_run_with_max_records_gets_them() -> None:
     assert isinstance(planned, Planned)
     assert total_count(planned.saved.ranges) == 500
     assert planned.saved.remaining == 500
-    assert planned.saved.rate == RateBound("target", 10, {}, limiting=False)
+    assert planned.saved.rate == RateBound("target", 10, {}, applied=False)
+    assert str(planned.saved.rate).endswith("not applied, since the run was triggered for a range of its own")
+    to = limited().plan("run1", Request(until={P0: 500}))
+    assert isinstance(to, Planned)
+    assert total_count(to.saved.ranges) == 500
     few = world.plan("run1b", Request(max_records=1))
     assert isinstance(few, Planned)
     world.commit(few, took(500, 5.0, 1, bound=10))
@@ -273,7 +294,9 @@ def test_a_saved_range_keeps_its_bound_and_one_that_is_not_is_refused_by_name() 
     assert SavedRange.from_json(value) == planned.saved
     old = {name: item for name, item in value.items() if name not in ("rate", "remaining")}
     assert (SavedRange.from_json(old).rate, SavedRange.from_json(old).remaining) == (None, 0)
-    for poison in ({"policy": "target"}, {**value["rate"], "records": 0}, {**value["rate"], "records": "x"}):
+    assert SavedRange.from_json({**value, "remaining": "many"}).remaining == 0
+    for change in ({"records": 0}, {"records": "x"}, {"terms": 5}, {"terms": {"a": "x"}}):
+        poison = {**value["rate"], **change}
         with pytest.raises(StateCorrupt):
             SavedRange.from_json({**value, "rate": poison})
 
@@ -348,4 +371,50 @@ def test_nothing_is_said_where_too_little_is_known(batches: int, interval_s: flo
     assert planned.advice is None
     assert world.planned("other").advice is None
     empty = tuple(took(0, 1.0, n, bound=1) for n in range(8))
-    assert outlook(PIPELINE, Cursor("p", fired_at_ms=1, timings=empty), waiting=5, now_ms=2) is None
+    assert outlook(PIPELINE, Cursor("p", fired_at_ms=1, timings=empty), Watermarks({}, {}), now_ms=2) is None
+
+
+def test_what_a_new_partition_holds_has_not_arrived_since() -> None:
+    """A topic that is added brings its past along."""
+    world = kept_up(50)
+    world.brokers.latest[P1] = 10**6
+    advice = world.planned("next").advice
+    assert advice is not None
+    assert advice.arrival_rate == 5.0
+
+
+@pytest.mark.parametrize("spark", [Spark(), Spark(cores=2), Spark(max_executors=4)])
+def test_times_that_do_not_depend_on_the_records_stop_no_batch(spark: Spark) -> None:
+    """What they would say of a record is noise of floats."""
+    world = limited(limits=Limits(interval_s=10), backpressure=Backpressure(), log_end=0, spark=spark)
+    for n in range(12):
+        world.brokers.latest[P0] += 1000 * (n + 1)
+        world.now_ms += 9_999
+        planned = world.planned(f"run{n}")
+        world.commit(planned, took(total_count(planned.saved.ranges), 5.0, world.now_ms))
+    assert world.cursor.seq == 12
+
+
+def test_a_rebuilt_cursor_knows_what_earlier_batches_took() -> None:
+    """No offset depends on it, and nobody has to learn it again."""
+    world = limited()
+    planned = run(world, "run1", run_s=3.0)
+    before = replace(world.cursor, record_bytes=7.0)
+    receipt = receipt_of(planned.saved)
+    assert receipt is not None
+    after = rebuild("p", [receipt], before=before).cursor
+    assert (after.rate_state, after.timings, after.cores, after.record_bytes) == (
+        before.rate_state,
+        before.timings,
+        before.cores,
+        7.0,
+    )
+
+
+@pytest.mark.parametrize("poison", ["x", float("nan"), -1, 10**30])
+def test_a_time_that_is_none_costs_only_the_advice(poison: Any) -> None:
+    """In the cursor, from which a plan goes on as without it."""
+    world = kept_up(50)
+    text = {**world.cursor.to_json(), "fired_at_ms": poison}
+    Ledger(world.store, "p").save_cursor(Cursor.from_json(text))
+    assert world.planned("next").advice is None

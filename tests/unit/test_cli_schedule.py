@@ -99,7 +99,7 @@ def test_a_plan_names_the_bound_of_its_rate_policy_and_what_waits_beyond(
     assert "backpressure: target allows 5 records; it limits this batch" in shown
     assert "15 records wait beyond this batch" in shown
     saved = json.loads(run("plan", "p", "--json").stdout)
-    assert saved["rate"] == {"policy": "target", "records": 5, "terms": {}, "reset": None, "limiting": True}
+    assert saved["rate"] == {"policy": "target", "records": 5, "terms": {}, "reset": None, "limiting": True, "applied": True}
     assert saved["remaining"] == 15
     remote.log.latest[P0] = 10
     assert run("plan", "p").stdout.startswith("nothing to read: ")

@@ -253,3 +253,19 @@ def test_the_pipelines_own_policy_comes_first_with_its_settings(monkeypatch: pyt
     simulated = json.loads(run("simulate", "p", "--json", "--rate", "1000").stdout)
     assert list(simulated["policies"]) == ["target,utilization=0.5", "static", "pid", "fixed_point"]
     assert simulated["interval_s"] == 120
+
+
+@pytest.mark.usefixtures("remote")
+def test_where_overhead_takes_all_of_a_run_static_is_left_out_unless_it_is_asked_for() -> None:
+    """No bound of it follows from the cost then."""
+    simulated = json.loads(run("simulate", "p", "--json", "--a", "70", "--b", "1e-5", "--rate", "10").stdout)
+    assert list(simulated["policies"]) == ["pid", "fixed_point", "target"]
+    assert "static: an empty run takes 70 s" in refused("simulate", "p", "--a", "70", "--b", "1e-5", "--policy", "static")
+
+
+def test_settings_of_any_size_are_simulated_as_they_are(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not go through text."""
+    assert remote.known.seq
+    largest = replace(PIPELINE, backpressure=Backpressure("target", initial_records=2**63 - 1))
+    monkeypatch.setattr(simulate, "the_pipeline", lambda *_: largest)
+    assert run("simulate", "p", "--rate", "10").exit_code == 0

@@ -37,7 +37,8 @@ def run(world: World, records: int, *, known: bool = True) -> SavedRange:
     saved = planned.saved
     cores = saved.resources.total_cores if saved.resources else 2
     run_ms = round(1000 * (OVERHEAD_S + CORE_S * total_count(saved.ranges) / cores))
-    world.commit(planned, BatchTiming(records, None, run_ms, 0, 0, world.now_ms) if known else None)
+    timing = BatchTiming(total_count(saved.ranges), saved.allowed, run_ms, 0, 0, world.now_ms)
+    world.commit(planned, timing if known else None)
     return saved
 
 
@@ -123,3 +124,37 @@ def test_resources_that_are_none_are_refused_by_name(poison: dict[str, Any]) -> 
     assert SavedRange.from_json(value) == saved
     with pytest.raises(StateCorrupt):
         SavedRange.from_json({**value, "resources": poison})
+
+
+def test_the_bound_of_a_policy_grows_with_the_executors() -> None:
+    """Executors follow what waits; the policy learns what the least of them load, so that none of its runs gets too long."""
+    world = elastic(max_executors=8)
+    world.pipeline = replace(world.pipeline, backpressure=Backpressure("target", initial_records=100))
+    for records in (100, 50, 70, 100, 100, 100):
+        run(world, records)
+    small = world.cursor.rate_state["state"]["bound"]
+    burst = run(world, 6000)
+    assert burst.resources is not None
+    assert burst.rate is not None
+    assert burst.resources.executors == 8
+    assert burst.rate.records == 8 * small
+    assert world.cursor.timing is not None
+    assert world.cursor.timing.run_ms < 1.25 * 10_000
+    for _ in range(8):
+        saved = run(world, 0)
+        assert saved.rate is not None
+        if not saved.remaining:
+            break
+    of_one_executor = (9 - OVERHEAD_S) / CORE_S
+    assert world.cursor.rate_state["state"]["bound"] <= 1.1 * of_one_executor
+
+
+def test_the_drain_of_a_backlog_uses_all_executors() -> None:
+    """A policy that would only see its own bounded batches never asks for more."""
+    world = elastic(max_executors=8)
+    world.pipeline = replace(world.pipeline, backpressure=Backpressure("target", initial_records=100))
+    for records in (100, 50, 70, 100):
+        run(world, records)
+    world.brokers.latest[P0] += 100_000
+    most = max(saved.resources.executors or 0 for saved in (run(world, 1) for _ in range(4)) if saved.resources)
+    assert most == 8

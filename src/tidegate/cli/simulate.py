@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -112,7 +113,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
         limits=RangePolicy() if no_limits else limits_of(this.limits, cursor.record_bytes),
         catch_up=catch_up or this.catch_up,
     )
-    settings = {text: parse_policy(text) for text in policy or _policies_for(this)}
+    settings = {text: parse_policy(text) for text in policy} if policy else _policies_for(this, model)
     policies = {text: policy_at(each, asked.plant, utilization) for text, each in settings.items()}
     save = open_plot(plot) if plot else None
     with show_progress() as progress:
@@ -130,11 +131,15 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
             out.print(f"drawn in {plot}", markup=False)
 
 
-def _policies_for(pipeline: Pipeline) -> list[str]:
-    """The pipeline's own policy with its settings first, where it has one, and the other policies with theirs by default."""
+def _policies_for(pipeline: Pipeline, model: Model) -> dict[str, Mapping[str, Any]]:
+    """The pipeline's own policy first, where it has one, and the other policies by default, each under its settings as text.
+
+    Where a run's overhead takes all its time, no bound of `static` follows from the cost, so it is left out.
+    """
     own = pipeline.backpressure.settings if pipeline.rate_control else {}
-    stated = ",".join([*([own["policy"]] if own else []), *(f"{name}={own[name]}" for name in own if name != "policy")])
-    return [*([stated] if own else []), *(name for name in POLICIES if name != own.get("policy"))]
+    stated = ",".join(str(value) if name == "policy" else f"{name}={value}" for name, value in own.items())
+    left_out = {own.get("policy"), *(["static"] if not model.advice.full_batch else [])}
+    return {**({stated: own} if own else {}), **{name: {"policy": name} for name in POLICIES if name not in left_out}}
 
 
 def _cursor_of(pipeline: Pipeline, project: Path, *, fit: bool) -> Cursor:

@@ -71,9 +71,10 @@ class SparkLoad(Patient, SparkSubmitOperator):
         source, split = self.pipeline.source, self.pipeline.split
         if resources is not None and split == Split():
             split = Split(min_partitions=resources.pieces)
-        if resources is not None and resources.executors is not None:
+        if resources is not None:
             self._num_executors, self._executor_cores = resources.executors, resources.cores
-            self._total_executor_cores = resources.total_cores  # of a standalone master, which counts no executors
+            # of a standalone master, which counts no executors
+            self._total_executor_cores = None if resources.executors is None else resources.total_cores
         return LoadJob(
             pipeline=self.pipeline.name,
             kafka_options=kafka_settings(self.pipeline, "load", spark_client, self.log),
@@ -133,6 +134,8 @@ class SparkLoad(Patient, SparkSubmitOperator):
 
     def _runner_of(self, connection: Connection, context: Context, patience: Patience) -> JobRunner:
         if connection.conn_type == "spark_connect":
+            if self.pipeline.spark.max_executors is not None:
+                self.log.warning("spark.max_executors has no effect: the Spark Connect server has its own executors")
             return ConnectRunner(self._connect_url, spark_jobs=self.spark_jobs, patience=patience, log=self.log)
         if connection.conn_type == "spark":
             return SubmitRunner(

@@ -45,7 +45,7 @@ def rebuild(
         saved: saved ranges that can be read, in any order; they name positions that receipts do not.
         positions: of partitions that nothing else names, by an operator.
         before: the current cursor, if it can be read; it has what expired receipts do not: where partitions were begun, what
-            is absent in the table, and positions that nothing else names.
+            is absent in the table, positions that nothing else names, and what earlier batches took.
 
     Raises:
         StateError: the table holds no receipt of a batch.
@@ -78,6 +78,10 @@ def rebuild(
         previous=batches[-2].summary() if len(batches) > 1 else None,
         absent=tuple(r for r in before.absent if r.topic_partition in position.offsets),
         former={tp: until for tp, until in before.former.items() if tp in position.offsets},
+        rate_state=before.rate_state,
+        record_bytes=before.record_bytes,
+        timings=before.timings,
+        cores=before.cores,
     )
     return Rebuilt(
         cursor,

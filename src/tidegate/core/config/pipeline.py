@@ -23,6 +23,7 @@ from tidegate.core.config.sinks import ICEBERG, FitsSink, SinkKind
 from tidegate.core.config.times import Start
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.splitting import check_limits
+from tidegate.core.rates.aiming import AimingPolicy
 from tidegate.core.rates.control import RateControl
 
 USUAL_INTERVAL_S = 60.0
@@ -325,6 +326,11 @@ class Pipeline:
         if self.limits.interval_s is not None or not isinstance(self.schedule, str):
             return self.limits.interval_s
         return shortest_gap_s(self.schedule)
+
+    @property
+    def utilization(self) -> float:
+        """Share of the interval that a full run is to take."""
+        return self.backpressure.utilization or AimingPolicy.utilization
 
     @property
     def rate_control(self) -> RateControl | None:

@@ -14,8 +14,8 @@ from tidegate.core.rates.choice import POLICIES, make_rate_policy, settings_of
 
 ANY_INTERVAL_S = 60.0
 """For rules that do not depend on the interval."""
-STATED_BOUNDS = {"max_records", "initial_records", "initial_rate"}
-"""Settings that state the first bound."""
+STATED_BOUNDS = {"max_records", "initial_records", "initial_rate", "min_rate"}
+"""Settings that state the first bound, or the least."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ Pure: the standard library only.
 from __future__ import annotations
 
 import json
-import math
 import re
 import reprlib
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from tidegate.core.counts import is_whole
+from tidegate.core.rates.checks import is_number
 
 MOST_NAMED = 5
 """Entries of one list or mapping that a message names."""
@@ -72,7 +72,7 @@ def shown(value: object) -> str:
 
 def is_finite_between(value: Any, least: float, most: float) -> bool:
     """Whether it is a number between the bounds, both included, and not NaN."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and least <= value <= most
+    return is_number(value) and least <= value <= most
 
 
 _STORABLE = re.compile("[^\x00\ud800-\udfff]*")

@@ -12,6 +12,7 @@ from typing import Any
 
 from tidegate.core.counts import is_whole
 from tidegate.core.rates.aiming import AimingPolicy
+from tidegate.core.rates.checks import is_number
 from tidegate.core.rates.choice import make_rate_policy
 from tidegate.core.rates.policy import RatePolicy
 from tidegate.core.rates.timing import BatchTiming
@@ -27,6 +28,7 @@ class RateBound:
         terms: what the policy computed it from, by name (`RatePolicy.terms`).
         reset: why the policy started anew with this batch; None where it did not.
         limiting: whether the bound is what ended the batch: more records waited.
+        applied: whether it was applied; not where a trigger asks for a range of its own.
     """
 
     policy: str
@@ -34,11 +36,13 @@ class RateBound:
     terms: Mapping[str, float]
     reset: str | None = None
     limiting: bool = False
+    applied: bool = True
 
     def __str__(self) -> str:
         """One line for people."""
         terms = "".join(f", {name} {value:.4g}" for name, value in self.terms.items())
         effect = "it limits this batch" if self.limiting else "this batch is smaller"
+        effect = effect if self.applied else "not applied, since the run was triggered for a range of its own"
         anew = "" if self.reset is None else f"; started anew: {self.reset}"
         return f"{self.policy} allows {self.records:,} records{terms}; {effect}{anew}"
 
@@ -56,6 +60,8 @@ class RateBound:
         read = RateBound(**{f.name: value[f.name] for f in fields(RateBound)})
         if not is_whole(read.records, 1):
             raise ValueError(f"a bound is a whole number from 1, not {read.records!r}")
+        if not isinstance(read.terms, Mapping) or not all(map(is_number, read.terms.values())):
+            raise ValueError(f"the terms of a bound are numbers by name, not {read.terms!r}")
         return read
 
 

@@ -26,6 +26,9 @@ UNEXPLAINED = 0.35
 LEAST_SPREAD = 1.15
 """The largest of the sizes over the smallest, below which they cannot tell the overhead from the cost of a record."""
 
+LEAST_RECORD_S = 1e-12
+"""Of each record: where the times of batches do not depend on their sizes, the rest is noise of floats."""
+
 MOST_DOUBT = 0.15
 """Standard error of the overhead as a share of the median time, above which it is not told from the cost of a record."""
 
@@ -142,7 +145,7 @@ def check_cost(*, a: float | None = None, b: float | None = None) -> None:
             f"a: expected the seconds of a run that do not depend on its records, from 0, got {a!r}",
             fix="Give a number from 0, such as --a 5",
         )
-    if b is not None and not (is_number(b) and 1e-12 <= b <= MOST_SECONDS):
+    if b is not None and not (is_number(b) and LEAST_RECORD_S <= b <= MOST_SECONDS):
         raise RequestError(
             f"b: expected the seconds of each record, at least 1e-12, got {b!r}", fix="Give a number above 0, such as --b 1e-5"
         )
@@ -174,7 +177,8 @@ class _Point:
 
 
 def _measured(timing: BatchTiming) -> bool:
-    return 0 < timing.records <= MOST_RECORDS and 0 < timing.run_ms <= 1000 * MOST_SECONDS
+    measured = 0 < timing.records <= MOST_RECORDS and 0 < timing.run_ms <= 1000 * MOST_SECONDS
+    return measured and timing.load_ms <= 1000 * MOST_SECONDS
 
 
 def _line(points: Sequence[_Point]) -> tuple[float, float, float] | None:
@@ -196,7 +200,7 @@ def _line(points: Sequence[_Point]) -> tuple[float, float, float] | None:
     record = (sum(vs) * uu - sum(us) * uv) / determinant
     residual = sum((1 - overhead * u - record * v) ** 2 for u, v in zip(us, vs, strict=True))
     doubt = math.sqrt(residual / (len(points) - 2) * vv / determinant)
-    if record <= 0 or doubt > MOST_DOUBT * median(p.run_s for p in points):
+    if record / scale < LEAST_RECORD_S or doubt > MOST_DOUBT * median(p.run_s for p in points):
         return None
     if overhead < 0:
         overhead, record = 0.0, sum(vs) / vv
@@ -208,7 +212,7 @@ def _record_s(points: Sequence[_Point], overhead: float) -> float:
     weights = sum((p.records / p.run_s) ** 2 for p in points)
     exact = sum((p.records / p.run_s) * (1 - overhead / p.run_s) for p in points) / weights
     # the records' part of a run is at least a hundredth of it, as for `Cost`: no size is without limit
-    return max(exact, 0.01 * min(p.run_s / p.records for p in points), 1e-12)
+    return max(exact, 0.01 * min(p.run_s / p.records for p in points), LEAST_RECORD_S)
 
 
 def _overhead_s(points: Sequence[_Point], record: float) -> float:

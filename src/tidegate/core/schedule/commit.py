@@ -187,7 +187,7 @@ def _last_timings(cursor: Cursor, update: AdvanceCursor) -> tuple[tuple[BatchTim
     if update.timing is None:
         return cursor.timings, cursor.cores
     # a cursor of an older version has timings, but no cores of them
-    cores = (0,) * (len(cursor.timings) - len(cursor.cores)) + cursor.cores[-len(cursor.timings) or None :]
+    cores = cursor.cores if len(cursor.cores) == len(cursor.timings) else (0,) * len(cursor.timings)
     return (*cursor.timings, update.timing)[-MOST_TIMINGS:], (*cores, update.cores)[-MOST_TIMINGS:]
 
 

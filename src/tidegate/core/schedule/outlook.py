@@ -6,9 +6,10 @@ Pure: the standard library only.
 from __future__ import annotations
 
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.counts import is_whole
 from tidegate.core.errors import RequestError
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.rates.advice import Advice, advise
-from tidegate.core.rates.aiming import AimingPolicy
 from tidegate.core.rates.checks import MOST_RATE
 from tidegate.core.rates.fit import fit_cost
 from tidegate.core.state.cursor import Cursor
@@ -17,20 +18,20 @@ LEAST_BATCHES, MOST_BATCHES = 8, 20
 """Of the last batches: with fewer, nothing is said; older ones show what was true once."""
 
 
-def outlook(pipeline: Pipeline, cursor: Cursor, *, waiting: int, now_ms: int) -> Advice | None:
+def outlook(pipeline: Pipeline, cursor: Cursor, watermarks: Watermarks, *, now_ms: int) -> Advice | None:
     """What follows for the pipeline's interval; None where too little is known, or where its runs have no interval.
 
     Args:
         pipeline: with its interval and its policy's utilization.
         cursor: with the timings of the last batches, and what the last of them left behind.
-        waiting: records that wait now.
+        watermarks: the log now. Partitions that the cursor does not know are left out: what they hold has not arrived just now.
         now_ms: the time, epoch ms.
     """
     interval_s, timings = pipeline.fixed_interval_s, cursor.timings[-MOST_BATCHES:]
-    passed_ms = now_ms - (cursor.fired_at_ms or now_ms)
-    if interval_s is None or len(timings) < LEAST_BATCHES or passed_ms <= 0:
+    if interval_s is None or len(timings) < LEAST_BATCHES or not is_whole(cursor.fired_at_ms, 0, now_ms - 1):
         return None
-    arrived = 1000 * max(0, waiting - cursor.remaining) / passed_ms
+    waiting = sum(max(0, watermarks.latest.get(tp, 0) - offset) for tp, offset in cursor.offsets.items())
+    arrived = 1000 * max(0, waiting - cursor.remaining) / (now_ms - (cursor.fired_at_ms or 0))
     try:
         fit = fit_cost(timings)
     except RequestError:  # none of them had records
@@ -40,6 +41,6 @@ def outlook(pipeline: Pipeline, cursor: Cursor, *, waiting: int, now_ms: int) ->
         fit.b,
         interval_s=interval_s,
         arrival_rate=min(arrived, MOST_RATE),
-        utilization=pipeline.backpressure.utilization or AimingPolicy.utilization,
+        utilization=pipeline.utilization,
         backlog=waiting,
     )

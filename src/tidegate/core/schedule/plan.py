@@ -48,8 +48,8 @@ class RangePolicy:
         start_reason: where resolved offsets came from.
         on_deleted: what to do when a partition of the cursor is gone: stop, or retire it from the cursor.
         until: exclusive ends that a trigger asked for; partitions it does not name are not read.
-        bound: of the batch, by a rate policy; shared by lag (`share_limit`) before the other limits, and never below
-            `min_rate_per_partition` of a partition.
+        bound: of the batch, by a rate policy; shared by lag (`share_limit`), of a partition never below
+            `min_rate_per_partition`.
         max_rate_per_partition: records/s, times the interval. min_rate_per_partition: records of a batch; beats the maximum.
         max_bytes: of the batch, by `record_bytes`, the mean size observed; before one is known, a batch probes.
         max_records: of the batch, shared by lag (`share_limit`).
@@ -302,11 +302,6 @@ Counts = Mapping[TopicPartition, int]
 def _limits(policy: RangePolicy, interval_s: float) -> Iterator[tuple[UntilReason, Callable[[Counts], Counts]]]:
     """The limits in force, in their order: each makes of the records that are still to be read the most of each partition."""
     bound, most_bytes, most_records = policy.bound, policy.max_bytes, policy.max_records
-    if bound is not None:
-        yield (
-            "backpressure",
-            lambda lags: {tp: max(share, policy.min_rate_per_partition) for tp, share in share_limit(lags, bound).items()},
-        )
     if policy.max_rate_per_partition is not None:
         rates = {
             "max_rate_per_partition": policy.max_rate_per_partition,
@@ -315,6 +310,11 @@ def _limits(policy: RangePolicy, interval_s: float) -> Iterator[tuple[UntilReaso
         yield (
             "max_rate_per_partition",
             lambda lags: max_messages_per_partition(lags, rate=None, interval_s=interval_s, **rates) or {},
+        )
+    if bound is not None:
+        yield (
+            "backpressure",
+            lambda lags: {tp: max(share, policy.min_rate_per_partition) for tp, share in share_limit(lags, bound).items()},
         )
     if most_bytes is not None:
         records = PROBE_RECORDS if not policy.record_bytes else max(1, int(most_bytes / policy.record_bytes))

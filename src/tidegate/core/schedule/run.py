@@ -16,16 +16,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tidegate.core.config.pipeline import Pipeline, Source
+from tidegate.core.counts import is_whole
 from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import TopicPartition, total_count
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import Advice
+from tidegate.core.rates.control import RateBound
+from tidegate.core.rates.resources import Resources
 from tidegate.core.schedule.commit import apply, commit_of
 from tidegate.core.schedule.evidence import read_evidence
 from tidegate.core.schedule.outlook import outlook
 from tidegate.core.schedule.plan import RangePolicy, Skip, plan_next
-from tidegate.core.schedule.sizing import size_load
+from tidegate.core.schedule.sizing import size_load, times_least
 from tidegate.core.schedule.topics import LogReading, read_log, watermarks_of
 from tidegate.core.schedule.trust import Belief, believe, check_loadable, present_again
 from tidegate.core.state.accepted import Accepted
@@ -38,7 +41,7 @@ from tidegate.core.state.saved_range import SavedRange
 class Request:
     """What a trigger asks of one run, beside the pipeline's own limits.
 
-    `max_records` takes the place of the pipeline's own, and of what its rate policy allows.
+    `max_records` takes the place of the pipeline's own. What its rate policy allows is not applied to a run that asks.
     `ran_at_ms` is when the run was created (epoch ms), if somebody has cleared it since; None for one that has not run before.
     """
 
@@ -118,8 +121,7 @@ def plan_batch(
     key = ledger.save_range(decided) if save else ledger.range_key(decided.seq, run_id)
     if belief.saved is not None:
         return Planned(decided, key, "adopted", caught_up_from=belief.caught_up_from, create=belief.create)
-    waiting = total_count(decided.ranges) + decided.remaining
-    advice = outlook(pipeline, belief.cursor, waiting=waiting, now_ms=now_ms)
+    advice = outlook(pipeline, belief.cursor, log.watermarks, now_ms=now_ms)
     return Planned(decided, key, "planned", caught_up_from=belief.caught_up_from, create=belief.create, advice=advice)
 
 
@@ -140,12 +142,9 @@ def _new_range(
     now_ms: int,
 ) -> SavedRange | Skip:
     limits, cursor, accepted, watermarks = pipeline.limits, belief.cursor, belief.accepted, log.watermarks
-    control = pipeline.rate_control
-    rate = None if control is None else control.bound(cursor.rate_state)
     policy = RangePolicy(
         on_deleted=pipeline.source.on_deleted,
         until=request.until,
-        bound=None if rate is None or request.max_records is not None else rate.records,
         max_rate_per_partition=limits.max_rate_per_partition,
         min_rate_per_partition=limits.min_rate_per_partition,
         max_bytes=limits.max_bytes,
@@ -157,9 +156,14 @@ def _new_range(
         left_out=_left_out(pipeline.source, cursor),
         **log.start,
     )
-    plan = plan_next(cursor, watermarks, policy, interval_s=pipeline.interval_s, now_ms=now_ms)
+    interval_s = _since_last(pipeline, cursor, now_ms)
+    plan = plan_next(cursor, watermarks, policy, interval_s=interval_s, now_ms=now_ms)
     if plan.skip is not None:
         return plan.skip
+    resources = size_load(pipeline, cursor, plan.count)
+    rate = _bound(pipeline, cursor, resources, applied=request.max_records is None and request.until is None)
+    if rate is not None and rate.applied:
+        plan = plan_next(cursor, watermarks, replace(policy, bound=rate.records), interval_s=interval_s, now_ms=now_ms)
     planned_topics = {r.topic for r in plan.ranges}
     moved = {r.topic_partition for r in plan.ranges}.union(plan.retired)
     others = {tp: offset for tp, offset in cursor.offsets.items() if tp not in moved}
@@ -181,8 +185,25 @@ def _new_range(
         absent=accepted.absent if accepted else (),
         rate=rate and replace(rate, limiting=any(d.until_reason == "backpressure" for d in plan.decisions)),
         remaining=plan.remaining,
-        resources=size_load(pipeline, cursor, plan.count),
+        resources=resources,
     )
+
+
+def _since_last(pipeline: Pipeline, cursor: Cursor, now_ms: int) -> float:
+    """Seconds by which a rate is multiplied: the interval, or the time since the last batch where runs may start at once."""
+    last_ms = cursor.fired_at_ms
+    if not pipeline.catch_up or not is_whole(last_ms, 0, now_ms):
+        return pipeline.interval_s
+    return min(pipeline.interval_s, (now_ms - (last_ms or 0)) / 1000)
+
+
+def _bound(pipeline: Pipeline, cursor: Cursor, resources: Resources | None, *, applied: bool) -> RateBound | None:
+    """What the rate policy allows; it has learned for the least executors, and more of them load more."""
+    control = pipeline.rate_control
+    rate = None if control is None else control.bound(cursor.rate_state)
+    if rate is None:
+        return None
+    return replace(rate, records=max(1, int(rate.records * times_least(pipeline, resources))), applied=applied)
 
 
 def _left_out(source: Source, cursor: Cursor) -> frozenset[TopicPartition]:
@@ -216,6 +237,10 @@ def _rate_state(pipeline: Pipeline, cursor: Cursor, saved: SavedRange, timing: B
         return {}
     if timing is None:
         return cursor.rate_state
+    times = times_least(pipeline, saved.resources)
+    if times != 1:
+        bound = None if timing.bound is None else max(1, int(timing.bound / times))
+        timing = replace(timing, records=int(timing.records / times), bound=bound)
     return control.observed(cursor.rate_state, timing, catching_up=pipeline.catch_up and saved.remaining > 0)
 
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError
-from tidegate.core.rates.aiming import AimingPolicy
 from tidegate.core.rates.fit import Fit, fit_cost
 from tidegate.core.rates.resources import ExecutorLimits, Resources, executors_for, pieces_for
 from tidegate.core.state.cursor import Cursor
@@ -31,7 +30,7 @@ def size_load(pipeline: Pipeline, cursor: Cursor, records: int) -> Resources | N
     Args:
         pipeline: with its settings of Spark, its interval and its utilization.
         cursor: with the last timings, and the cores that these loads had.
-        records: of the planned batch.
+        records: that wait and that the pipeline's own limits allow. What its rate policy allows follows from the executors.
     """
     spark = pipeline.spark
     if records == 0 or (spark.max_executors is None and spark.cores is None):
@@ -42,11 +41,17 @@ def size_load(pipeline: Pipeline, cursor: Cursor, records: int) -> Resources | N
     limits = ExecutorLimits(spark.min_executors or 1, spark.max_executors, spark.cores or 1)
     if cost is None:
         return Resources(limits.least, limits.cores, None, NOTHING_MEASURED)
-    utilization = pipeline.backpressure.utilization or AimingPolicy.utilization
     last = cursor.cores[-1] // limits.cores or None
-    records_s = utilization * pipeline.interval_s - cost.a
+    records_s = pipeline.utilization * pipeline.interval_s - cost.a
     chosen = executors_for(records, cost.b * GRAIN, records_s=records_s, last=last, limits=limits)
     return Resources(chosen.count, chosen.cores, None, chosen.reason)
+
+
+def times_least(pipeline: Pipeline, resources: Resources | None) -> float:
+    """How many times the least executors a load has; 1 where their number is not the plan's to say."""
+    if resources is None or resources.executors is None:
+        return 1.0
+    return resources.executors / (pipeline.spark.min_executors or 1)
 
 
 def _pieces(cores: int, cost: Fit | None, records: int) -> Resources:
@@ -58,7 +63,9 @@ def _pieces(cores: int, cost: Fit | None, records: int) -> Resources:
 
 def _cost(cursor: Cursor) -> Fit | None:
     """The cost of a thousandth of a record for each core; None where no batch shows it."""
-    known = [(t, cores) for t, cores in zip(cursor.timings, cursor.cores, strict=False) if cores]
+    if len(cursor.cores) != len(cursor.timings):  # of an older version
+        return None
+    known = [(t, cores) for t, cores in zip(cursor.timings, cursor.cores, strict=True) if cores]
     try:
         return fit_cost([replace(t, records=t.records * GRAIN // cores) for t, cores in known[-MOST_BATCHES:]])
     except RequestError:  # no batch was measured

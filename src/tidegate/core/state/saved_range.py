@@ -10,7 +10,7 @@ from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_coun
 from tidegate.core.rates.control import RateBound
 from tidegate.core.rates.resources import Resources
 from tidegate.core.state.codec import Shape
-from tidegate.core.state.cursor import POSITIONS, Positions
+from tidegate.core.state.cursor import COUNT, POSITIONS, Positions
 from tidegate.core.state.fields import (
     LATER,
     MAPPING,
@@ -105,7 +105,7 @@ class SavedRange:
     absent: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION | LATER)
     present: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION | LATER)
     rate: RateBound | None = field(default=None, metadata=optional(form(RateBound.to_json, RateBound.from_json)) | LATER)
-    remaining: int = field(default=0, metadata=LATER)
+    remaining: int = field(default=0, metadata=COUNT | LATER)
     resources: Resources | None = field(default=None, metadata=optional(form(Resources.to_json, Resources.from_json)) | LATER)
 
     @property
