@@ -34,13 +34,13 @@ def _ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "now_ms", lambda: STARTED_MS + 4000)
 
 
-def timing(result: LoadResult = LOADED, **changes: Any) -> BatchTiming | None:
-    """Of a run that was due, and started two seconds later."""
-    run = {"run_after": DUE, "start_date": STARTED, "clear_number": 0, **changes}
-    return timing_of(SAVED, result, {"dag_run": SimpleNamespace(**run)})
+def timing(result: LoadResult = LOADED, *, started_ms: int | None = STARTED_MS, clear_number: int = 0) -> BatchTiming | None:
+    """Of a run that was due, and whose plan started two seconds later."""
+    run: Any = SimpleNamespace(run_after=DUE, clear_number=clear_number)
+    return timing_of(SAVED, result, {"dag_run": run}, started_ms)
 
 
-def test_a_batch_took_the_time_since_its_run_started() -> None:
+def test_a_batch_took_the_time_since_its_plan_started() -> None:
     """Without the two seconds before, which are the delay; the bound is the limit in force."""
     assert timing() == BatchTiming(7, 10, run_ms=4000, load_ms=2500, scheduling_delay_ms=2000, ended_at_ms=STARTED_MS + 4000)
 
@@ -52,5 +52,5 @@ def test_nothing_is_said_of_a_load_that_is_not_the_work_of_this_run() -> None:
     """
     assert timing(clear_number=1) is None
     assert timing(replace(LOADED, landed_before=True)) is None
-    assert timing(start_date=STARTED + timedelta(hours=1)) is None
-    assert timing(start_date=None) is None
+    assert timing(started_ms=STARTED_MS + 3_600_000) is None
+    assert timing(started_ms=None) is None

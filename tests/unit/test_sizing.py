@@ -55,7 +55,7 @@ def test_executors_follow_the_records_up_at_once_and_down_one_a_run() -> None:
     burst = run(world, 7000).resources
     assert burst is not None
     assert (burst.executors, burst.cores, burst.pieces) == (5, 2, None)
-    assert burst.reason == "7,000 records of 1e+04 core seconds a million in 7 s need 5"
+    assert burst.reason == "7,000 records of 10,000 core seconds a million in 7 s need 5"
     sizes = [run(world, 10).resources for _ in range(5)]
     assert [size.executors for size in sizes if size] == [4, 3, 2, 1, 1]
     most = run(world, 70_000).resources

@@ -92,15 +92,17 @@ def test_versions_share_out_every_offset_that_was_ever_loaded(loads: list[tuple[
 
 def test_the_history_of_a_pipeline_names_who_ran_it_what_failed_and_what_cannot_be_read() -> None:
     """A broken part of the saved state hides nothing else; a run without a user is named by its kind."""
-    store, sink = MemoryStore(), FakeReader([receipt(1, 0, 10), receipt(2, 10, 20)])
+    store, sink = MemoryStore(), FakeReader([receipt(1, 0, 10), receipt(2, 10, 20), receipt(3, 20, 30, run_id="catch_up__3")])
     ledger = Ledger(store, "p")
-    ledger.save_cursor(Cursor("p", 2, {P0: 20}, {"t": "id"}))
+    ledger.save_cursor(Cursor("p", 3, {P0: 30}, {"t": "id"}))
     broken = ledger.save_range(saved(1, 0, 10))
     ledger.save_range(saved(2, 10, 20))
+    ledger.save_range(saved(3, 20, 30, run_id="catch_up__3"))
     store.values[broken] = "{"
     runs: list[dict[str, Any]] = [
         {"dag_run_id": "run1", "state": "failed", "run_type": "manual", "triggering_user_name": "ann", "note": None},
         {"dag_run_id": "run2", "state": "success", "run_type": "scheduled"},
+        {"dag_run_id": "catch_up__3", "state": "success", "run_type": "operator_triggered"},
         {"dag_run_id": "run3", "state": "failed", "run_type": "scheduled", "note": "Failed in load: out of memory."},
     ]
     shown = read_batches(PIPELINE, store=store, sink=sink, runs=runs).to_json()
@@ -108,14 +110,15 @@ def test_the_history_of_a_pipeline_names_who_ran_it_what_failed_and_what_cannot_
     assert [(b["seq"], b["state"], b["who"]) for b in shown["batches"]] == [
         (1, "committed", "ann"),
         (2, "committed", "scheduled"),
+        (3, "committed", "catch_up"),
     ]
-    assert shown["transforms"] == {"v1": {"t": {"0": [[0, 20]]}}}
+    assert shown["transforms"] == {"v1": {"t": {"0": [[0, 30]]}}}
     assert shown["failures"] == {"run3": "Failed in load: out of memory."}
     assert len(shown["faults"]) == 1
     assert broken in shown["faults"][0]
     store.values[ledger.cursor_key] = "{"
     state = read_state(ledger)
-    assert (state.cursor, [plan.seq for plan in state.ranges]) == (Cursor("p"), [2])
+    assert (state.cursor, [plan.seq for plan in state.ranges]) == (Cursor("p"), [2, 3])
     assert [key in fault for key, fault in zip((ledger.cursor_key, broken), state.faults, strict=True)] == [True, True]
 
 

@@ -40,7 +40,7 @@ def open_plot(file: Path) -> Save:
     except ImportError as error:
         raise RequestError(
             f"--plot needs matplotlib, which cannot be imported ({error})",
-            fix="Run `pip install 'tidegate[plots]'`, or leave --plot out",
+            fix="Run `pip install matplotlib`, or leave --plot out",
         ) from error
 
     def save(title: str, asked: Experiment, done: Sequence[Simulated]) -> None:

@@ -93,6 +93,7 @@ class Platform:
         if unknown:
             raise PlatformError(f"There is no part {min(unknown)!r}", fix=f"The parts are {', '.join(PARTS)}")
         report = one_at_a_time(report)
+        jars.pyspark_home()  # what is missing is found before anything is written
         with self._lock():
             ready = jars.ensure_jars(report)
             ports = self._settle_ports(parts)

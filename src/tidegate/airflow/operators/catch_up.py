@@ -8,6 +8,7 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
+from tidegate.core.config.names import CATCH_UP_RUN
 from tidegate.core.config.pipeline import Pipeline
 
 
@@ -41,5 +42,5 @@ class CatchUpOperator(TriggerDagRunOperator):
         if ti.get_dag(self.trigger_dag_id).is_paused:
             raise AirflowSkipException(f"{remaining:,} records wait, but the DAG is paused")
         self.log.info("%s records waited beyond this batch: the next run starts now", f"{remaining:,}")
-        self.trigger_run_id = f"catch_up__{plan['seq'] + 1}__{run.start_date:%Y%m%dT%H%M%S.%f}"
+        self.trigger_run_id = f"{CATCH_UP_RUN}{plan['seq'] + 1}__{run.start_date:%Y%m%dT%H%M%S.%f}"
         super().execute(context)

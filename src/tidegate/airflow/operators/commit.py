@@ -63,7 +63,7 @@ class CommitOperator(Patient):
             planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
             result = self.patience().through(lambda: whole(answer, planned, self._receipt_at))
             disturbed = plan.get("disturbed") or answer.get("disturbed") or self.disturbed(context)
-            timing = None if disturbed else timing_of(planned, result, context)
+            timing = None if disturbed else timing_of(planned, result, context, plan.get("started_ms"))
         saved, cursor, moved = commit_batch(
             self.pipeline,
             plan["key"],
@@ -102,15 +102,20 @@ class CommitOperator(Patient):
             self.log.warning("consumer group %s does not show this commit: %s", group, error)
 
 
-def timing_of(saved: SavedRange, result: LoadResult, context: Context) -> BatchTiming | None:
+def timing_of(saved: SavedRange, result: LoadResult, context: Context, started_ms: int | None) -> BatchTiming | None:
     """What the batch takes that is committed now; None where its load was not the work of this run since it started.
 
     A run that somebody has cleared waited for a person, and parts of it may not have run again: it shows nothing.
+
+    Args:
+        saved: the range.
+        result: of its load.
+        context: of the task that commits.
+        started_ms: when the run's plan started (epoch ms); None where that is not known.
     """
     run = context["dag_run"]
-    if run.start_date is None or run.clear_number or result.landed_before:
+    if started_ms is None or run.clear_number or result.landed_before:
         return None
-    started_ms = int(run.start_date.timestamp() * 1000)
     if result.receipt.committed_at_ms + CLOCKS_APART_MS < started_ms:
         return None
     return BatchTiming.between(

@@ -54,7 +54,7 @@ class PlanOperator(Patient):
             context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(log_replay(planned, self.log)))
             return replay_answer(planned)
         context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(self._log_plan(planned)))
-        saved = planned.saved
+        saved, started = planned.saved, context["ti"].start_date
         return {
             "key": planned.key,
             "seq": saved.seq,
@@ -65,6 +65,7 @@ class PlanOperator(Patient):
             "partitions": len(saved.ranges),
             "remaining": 0 if _asks(context["params"]) else saved.remaining,
             "disturbed": self.disturbed(context),
+            "started_ms": None if started is None else int(started.timestamp() * 1000),
         }
 
     def _plan(self, context: Context) -> Planned | PlannedReplay | Skip:

@@ -25,6 +25,8 @@ LONGEST_TAG = 100
 
 REPLAY_DAG = "__replay"
 """The suffix of the DAG that replays a pipeline."""
+CATCH_UP_RUN = "catch_up__"
+"""The prefix of the ids of runs that another run has started, since it left records behind."""
 
 # Airflow masks the value of a Variable whose key contains one of these (its `DEFAULT_SENSITIVE_FIELDS`, without those that
 # contain another), and a pipeline's name is part of its keys.

@@ -135,6 +135,7 @@ def without_headroom(policy: RatePolicy) -> RatePolicy:
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Each setting that differs, with both values."""
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    """Each setting that differs, with both values; of another policy, its name alone."""
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    names = ["policy"] if "policy" in changed else changed
     return ", ".join(f"{name} from {before.get(name, 'its default')} to {now.get(name, 'its default')}" for name in names)

@@ -66,7 +66,10 @@ class Fit:
     def sentences(self) -> tuple[str, ...]:
         """For people: the model, how well it explains the batches, and what it rests on."""
         told = [
-            f"a run takes {self.a:.3g} s and {1e6 * self.b:.3g} s for each million records, by the last {self.batches} batches"
+            (
+                f"a run takes {shown(self.a)} s and {shown(1e6 * self.b)} s for each million records, "
+                f"by the last {self.batches} batches"
+            )
         ]
         share = "" if self.r_squared is None else f" and {max(0.0, self.r_squared):.0%} of the variance of the times"
         told.append(
@@ -77,7 +80,8 @@ class Fit:
             told.append(f"{' and '.join(self.given)} was given" if len(self.given) == 1 else "a and b were given")
         elif not self.separate:
             told.append(
-                "the sizes of the batches do not tell the overhead of a run from the cost of a record: "
+                "the batches do not tell the overhead of a run from the cost of a record, since their sizes are alike or their "
+                "times do not grow with them: "
                 "a is what the runs spent outside their Spark jobs, and may be more"
             )
         if self.left_out:
@@ -136,6 +140,11 @@ def fit_cost(timings: Sequence[BatchTiming], *, a: float | None = None, b: float
         given=given,
         overhead_error_s=doubt,
     )
+
+
+def shown(number: float) -> str:
+    """Three digits, or all of a whole part that has more."""
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
 def check_cost(*, a: float | None = None, b: float | None = None) -> None:

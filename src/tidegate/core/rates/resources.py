@@ -13,7 +13,7 @@ from typing import Any
 
 from tidegate.core.counts import check_count
 from tidegate.core.errors import RequestError
-from tidegate.core.rates.fit import check_cost
+from tidegate.core.rates.fit import check_cost, shown
 
 PIECES_PER_CORE = 5
 """Of a load, where there is enough work: with fewer, one core works on the last piece while the others have none left."""
@@ -127,7 +127,7 @@ def executors_for(records: int, core_s: float, *, records_s: float, last: int | 
     if records_s <= 0:
         return Executors(kept, limits.cores, "the overhead takes the whole target time, which executors do not shorten")
     wanted = max(1, math.ceil(records * core_s / records_s / limits.cores - 1e-9))
-    work = f"{records:,} records of {1e6 * core_s:.3g} core seconds a million in {records_s:.3g} s need {wanted}"
+    work = f"{records:,} records of {shown(1e6 * core_s)} core seconds a million in {records_s:.3g} s need {wanted}"
     count, why = min(max(wanted, limits.least), limits.most), ""
     if count != wanted:
         why = f", the {'least' if count > wanted else 'most'} is {count}"

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError
-from tidegate.core.rates.fit import Fit, fit_cost
+from tidegate.core.rates.fit import Fit, fit_cost, shown
 from tidegate.core.rates.resources import ExecutorLimits, Resources, executors_for, pieces_for
 from tidegate.core.state.cursor import Cursor
 
@@ -58,7 +58,7 @@ def _pieces(cores: int, cost: Fit | None, records: int) -> Resources:
     if cost is None:
         return Resources(None, cores, None, NOTHING_MEASURED)
     pieces = pieces_for(records, cost.b * GRAIN, cores=cores)
-    return Resources(None, cores, pieces, f"{records:,} records of {1e6 * cost.b * GRAIN:.3g} core seconds a million")
+    return Resources(None, cores, pieces, f"{records:,} records of {shown(1e6 * cost.b * GRAIN)} core seconds a million")
 
 
 def _cost(cursor: Cursor) -> Fit | None:

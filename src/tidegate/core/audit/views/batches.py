@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.core.audit.readable import read_state
+from tidegate.core.config.names import CATCH_UP_RUN
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.algebra import merged
@@ -107,7 +108,7 @@ def read_batches(pipeline: Pipeline, *, store: StateStore, sink: SinkReader, run
     """
     state = read_state(Ledger(store, pipeline.name))
     receipts = sink.receipts(pipeline.sink.table, pipeline.name)
-    who = {run["dag_run_id"]: str(run.get("triggering_user_name") or run["run_type"]) for run in runs}
+    who = {run["dag_run_id"]: _started_by(run) for run in runs}
     return BatchesView(
         pipeline.name,
         tuple(entries(state.ranges, receipts, state.cursor, who)),
@@ -190,3 +191,10 @@ def versions(receipts: Sequence[Receipt]) -> dict[str, tuple[OffsetRange, ...]]:
     for receipt, ranges in live(receipts):
         by_version.setdefault(receipt.load.transform, []).extend(ranges)
     return {version: merged(ranges) for version, ranges in by_version.items()}
+
+
+def _started_by(run: Mapping[str, Any]) -> str:
+    """Who triggered a run, or the kind of it."""
+    if str(run["dag_run_id"]).startswith(CATCH_UP_RUN):
+        return "catch_up"
+    return str(run.get("triggering_user_name") or run["run_type"])
