@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -39,14 +40,61 @@ from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
 
 def test_a_plan_is_saved_by_one_write_before_any_work() -> None:
-    """The write is the last thing that planning does."""
+    """The write is the last thing that planning does, but for a look whether it came too late."""
     world = World()
     planned = world.planned("run1")
     assert planned.origin == "planned"
     assert [verb for verb, _ in world.store.calls].count("put") == 1
-    assert world.store.calls[-1] == ("put", planned.key)
+    assert world.store.calls[-2:] == [("put", planned.key), ("get", "tidegate.p.cursor")]
     assert planned.saved.ranges == (OffsetRange("t", 0, 0, 10),)
     assert planned.saved.limits == {"max_records": 10}
+
+
+@dataclass
+class FrozenStore(MemoryStore):
+    """A store whose next write is held up until `meanwhile` is over."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def put(self, key: str, value: str, description: str) -> None:
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        super().put(key, value, description)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
+def test_a_plan_that_was_frozen_before_its_write_does_not_overwrite_what_was_committed(*, first: bool) -> None:
+    """The next try of its run has read further and committed; the saved range is again that of the receipt."""
+    store = FrozenStore()
+    world = World(store=store, pipeline=replace(PIPELINE, limits=Limits()))
+    if not first:
+        world.run("run0")
+    committed: list[Planned] = []
+
+    def next_try() -> None:
+        world.brokers.latest[P0] = 40
+        committed.append(world.run("run1"))
+
+    world.brokers.latest[P0] = 30
+    store.meanwhile = next_try
+    with pytest.raises(CommitConflict, match="was committed while this task was frozen"):
+        world.plan("run1")
+    kept = Ledger(store, "p").saved_range(committed[0].key)
+    assert (kept.ranges, kept.run_id, kept.seq) == (committed[0].saved.ranges, "run1", committed[0].saved.seq)
+    assert world.cursor.offsets == {P0: 40}
+    again = world.planned("run1")
+    assert (again.origin, again.committed, again.saved.ranges) == ("own", True, committed[0].saved.ranges)
+
+
+def test_a_plan_that_was_frozen_while_another_run_committed_leaves_nothing_behind() -> None:
+    """Its run has no batch: a range under its name would contradict that of the batch."""
+    store = FrozenStore()
+    world = World(store=store, pipeline=replace(PIPELINE, limits=Limits()))
+    store.meanwhile = lambda: world.run("run2")
+    with pytest.raises(CommitConflict):
+        world.plan("run1")
+    assert [r.run for r in Ledger(store, "p").listing().ranges] == [run_key("run2")]
 
 
 def test_runs_follow_each_other_until_nothing_lags() -> None:

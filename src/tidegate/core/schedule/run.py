@@ -15,8 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from tidegate.core.audit.rebuild import saved_of
 from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.counts import is_whole
+from tidegate.core.errors import CommitConflict, StateUnavailable
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.ports import Brokers, SinkReader, StateStore
@@ -119,10 +121,41 @@ def plan_batch(
         return Planned(decided, belief.key, "own", committed=belief.redo, create=belief.create)
     decided = replace(decided, present=present_again(evidence, belief.cursor))
     key = ledger.save_range(decided) if save else ledger.range_key(decided.seq, run_id)
+    if save:
+        _check_in_time(ledger, decided, key, sink, pipeline.sink.table)
     if belief.saved is not None:
         return Planned(decided, key, "adopted", caught_up_from=belief.caught_up_from, create=belief.create)
     advice = outlook(pipeline, belief.cursor, log.watermarks, now_ms=now_ms)
     return Planned(decided, key, "planned", caught_up_from=belief.caught_up_from, create=belief.create, advice=advice)
+
+
+def _check_in_time(ledger: Ledger, saved: SavedRange, key: str, sink: SinkReader, table: str) -> None:
+    """Take a range back that was saved after its batch was committed.
+
+    A task that Airflow has given up, and that was frozen before it saved its range, does so when it goes on. By then the next
+    try of the same run may have planned, loaded and committed another range under the same key. What that one saved is made
+    again of the receipt, so that a replay of the batch, or a load that is cleared, reads what the table holds.
+
+    Raises:
+        CommitConflict: the batch was committed before.
+    """
+    try:
+        cursor = ledger.cursor()
+    except StateUnavailable:  # there is none before the first batch is committed
+        return
+    if cursor.seq < saved.seq and cursor.generation == saved.generation:
+        return
+    own = (None, saved.seq, saved.run_id)
+    receipts = [r for r in sink.receipts(table, saved.pipeline) if (r.load.replay, r.load.seq, r.load.run_id) == own]
+    if receipts:
+        ledger.save_range(saved_of(receipts[-1], receipts[-1].load.generation))
+    else:
+        ledger.delete(key)
+    raise CommitConflict(
+        f"batch {saved.seq} of {saved.pipeline} was committed while this task was frozen: its range is not used",
+        fix="Nothing is to be done: another try of the same run, or another run, has loaded the batch",
+        seq=cursor.seq,
+    )
 
 
 def _restore(ledger: Ledger, belief: Belief) -> None:
