@@ -37,9 +37,9 @@ check: venv ## lint, format, types, layers
 	$(BIN)/lint-imports
 
 test: jars ## everything that has to be green
-	@# two at a time, the longest first: each waits for its servers more than it computes;
+	@# three at a time, the longest first: each waits for its servers more than it computes;
 	@# one that fails does not hide what the others find
-	$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target check test-e2e test-chaos test-integration test-spark test-unit test-dags
+	$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target check test-e2e test-integration test-chaos test-unit test-spark test-dags
 
 FAST := --hypothesis-profile=fast --durations=3
 
