@@ -44,7 +44,7 @@ class Run:
 
     def __init__(self, run_id: str, params: Mapping[str, Any] | None = None, run_type: str = "manual", **dag_run: Any) -> None:
         self.run_id, self.params = run_id, dict(params or {})
-        known = {"clear_number": 0, "start_date": None, **dag_run}
+        known = {"clear_number": 0, **dag_run}
         self.dag_run = SimpleNamespace(run_type=run_type, **known)
         self.xcoms: dict[tuple[str, str], str] = {}
         self.events: dict[str, str] = {}
@@ -57,7 +57,7 @@ class Run:
             return json.loads(self.xcoms.get((task_ids, key), "null"))
 
         outlets: dict[Any, Any] = defaultdict(lambda: SimpleNamespace(extra={}, add=self._add))
-        ti = SimpleNamespace(xcom_push=push, xcom_pull=pull, try_number=1, max_tries=3, map_index=0)
+        ti = SimpleNamespace(xcom_push=push, xcom_pull=pull, try_number=1, max_tries=3, map_index=0, start_date=None)
         context = {"ti": ti, "run_id": self.run_id, "params": self.params, "dag_run": self.dag_run, "outlet_events": outlets}
         returned = task.execute(context)
         push("return_value", returned)
