@@ -42,7 +42,7 @@ REPO = Path(__file__).parents[2]
 PARTITIONS = 4
 SLOTS = 2
 """Tasks that the embedded Spark runs at once."""
-NORMAL_S = (150, 250)
+NORMAL_S = (50, 350)
 """Records/s that arrive, in turn: equal batches would not tell the overhead of a run from the cost of a record."""
 WARM_UP, BEFORE, SLOWER, BURST = 3, 10, 3, 10
 """Runs that warm Spark up and are not counted, normal ones after them, and how much slower and more it gets then."""
