@@ -77,7 +77,8 @@ def test_a_run_starts_when_the_lag_crosses_its_threshold_and_none_while_the_topi
 
 def events(api: AirflowApi, asset: str) -> list[dict[str, Any]]:
     """The events of an asset, the oldest first."""
-    found = [e for e in api.get("/assets/events?limit=100")["asset_events"] if e["name"] == asset]
+    newest = api.get("/assets/events?limit=100&order_by=-timestamp")["asset_events"]  # other tests' events are older
+    found = [e for e in newest if e["name"] == asset]
     return sorted(found, key=lambda event: str(event["timestamp"]))
 
 
