@@ -164,12 +164,12 @@ LIMITS = ExecutorLimits(2, 10, cores=4)
 def test_executors_grow_at_once_and_shrink_by_one_a_run() -> None:
     """What 4 million records of 40 core seconds a million need in 10 s is 16 cores: 4 executors."""
     need: dict[str, Any] = {"records": 4_000_000, "core_s": 4e-5, "records_s": 10.0, "limits": LIMITS}
-    assert executors_for(**need, last=None).count == 4
-    assert executors_for(**need, last=2).count == 4
+    assert executors_for(**need, last=None).executors == 4
+    assert executors_for(**need, last=2).executors == 4
     shrunk = executors_for(**need, last=7)
-    assert (shrunk.count, shrunk.cores) == (6, 4)
+    assert (shrunk.executors, shrunk.cores) == (6, 4)
     assert shrunk.reason == "4,000,000 records of 40 core seconds a million in 10 s need 4, 7 shrink by one a run"
-    assert executors_for(**need, last=5).count == 4
+    assert executors_for(**need, last=5).executors == 4
     assert executors_for(**need, last=4).reason.endswith("need 4")
     assert json.dumps(shrunk.to_json())
 
@@ -177,20 +177,20 @@ def test_executors_grow_at_once_and_shrink_by_one_a_run() -> None:
 def test_executors_stay_within_their_limits_and_say_so() -> None:
     """Also where the last run had others."""
     many = executors_for(10**9, 4e-5, records_s=10, last=None, limits=LIMITS)
-    assert (many.count, many.reason.endswith("need 1000, the most is 10")) == (10, True)
+    assert (many.executors, many.reason.endswith("need 1000, the most is 10")) == (10, True)
     few = executors_for(0, 4e-5, records_s=10, last=None, limits=LIMITS)
-    assert (few.count, few.reason.endswith("need 1, the least is 2")) == (2, True)
-    assert executors_for(0, 4e-5, records_s=10, last=99, limits=LIMITS).count == 9
-    assert executors_for(0, 4e-5, records_s=10, last=1, limits=LIMITS).count == 2
+    assert (few.executors, few.reason.endswith("need 1, the least is 2")) == (2, True)
+    assert executors_for(0, 4e-5, records_s=10, last=99, limits=LIMITS).executors == 9
+    assert executors_for(0, 4e-5, records_s=10, last=1, limits=LIMITS).executors == 2
 
 
 def test_an_overhead_asks_for_no_executor() -> None:
     """Where it leaves nothing of the target time, their number stays as it is."""
     for left_s in (0.0, -5.0):
         kept = executors_for(10**9, 4e-5, records_s=left_s, last=3, limits=LIMITS)
-        assert kept.count == 3
+        assert kept.executors == 3
         assert "the overhead takes the whole target time" in kept.reason
-    assert executors_for(1, 4e-5, records_s=0, last=None, limits=LIMITS).count == 2
+    assert executors_for(1, 4e-5, records_s=0, last=None, limits=LIMITS).executors == 2
 
 
 @given(st.integers(0, 10**9), st.floats(1e-7, 1e-3), st.floats(0.1, 1000), st.integers(1, 20), st.integers(0, 9))
@@ -199,7 +199,7 @@ def test_the_executors_of_many_runs_reach_what_the_load_needs(n: int, b: float, 
     limits = ExecutorLimits(1, 1 + more, cores=2)
     counts = [last]
     for _ in range(20):
-        counts.append(executors_for(n, b, records_s=left_s, last=counts[-1], limits=limits).count)
+        counts.append(executors_for(n, b, records_s=left_s, last=counts[-1], limits=limits).executors or 0)
     assert counts[-1] == counts[-2]
     assert all(1 <= count <= limits.most for count in counts[1:])
     enough = n * b / (counts[-1] * 2) <= left_s * (1 + 1e-6)

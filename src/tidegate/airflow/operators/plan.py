@@ -63,7 +63,7 @@ class PlanOperator(Patient):
             "create": planned.create,
             "records": total_count(saved.ranges),
             "partitions": len(saved.ranges),
-            "remaining": 0 if _asks(context["params"]) else saved.remaining,
+            "remaining": 0 if _request(context["params"]).is_own else saved.remaining,
             "disturbed": self.disturbed(context),
             "started_ms": None if started is None else int(started.timestamp() * 1000),
         }
@@ -122,11 +122,6 @@ def _request(params: Mapping[str, Any]) -> Request:
             fix='Write an offset (exclusive) for each partition, such as {"flights": {"0": 1000, "1": 1000}}',
         ) from error
     return Request(params.get("max_records"), offsets or None)  # one that names no partition sets no bound
-
-
-def _asks(params: Mapping[str, Any]) -> bool:
-    """Whether a trigger asks for a part of what waits."""
-    return _request(params) != Request()
 
 
 def _ran_at_ms(run: Any) -> int | None:

@@ -38,12 +38,11 @@ from tidegate.core.config.rules import (
 from tidegate.core.config.schedules import PRESETS, is_schedule
 from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.config.times import DURATION, MOST_INT32, seconds_of, start_of
-from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS
+from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS, MOST_SECONDS
 
 LONGEST_TEXT = 1000
 """Characters of a description or a pattern, which Airflow stores with the DAG."""
 MOST_RETRIES = 1000
-MOST_SECONDS = 366 * 24 * 3600
 MOST_GAIN = 1000
 MOST_CORES, MOST_EXECUTORS = 100_000, 10_000
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tidegate.core.counts import check_count
 from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS, check_interval, check_number
-from tidegate.core.rates.fit import check_cost
+from tidegate.core.rates.fit import check_cost, shown
 
 OVERHEAD_SHARE = 0.1
 """Of a run's time that a batch for catching up leaves to the overhead."""
@@ -116,10 +116,10 @@ class Advice:
     @property
     def verdict(self) -> str:
         """Whether the interval holds what arrives, in one sentence, with what to do where it does not."""
-        load = f"{_rate(self.arrival_rate)} records/s"
+        load = f"{shown(self.arrival_rate)} records/s"
         if self.least_interval_s is None:
             return (
-                f"the pipeline cannot keep up with {load} at any interval: it loads at most {_rate(self.utilization / self.b)} "
+                f"the pipeline cannot keep up with {load} at any interval: it loads at most {shown(self.utilization / self.b)} "
                 "records/s, however large its batches. Give the job more cores, or make the transform cheaper"
             )
         least = f"{_up(self.least_interval_s):g} s"
@@ -181,7 +181,3 @@ def _up(seconds: float) -> float:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _rate(records_per_s: float) -> str:
-    return f"{records_per_s:,.0f}" if records_per_s >= 100 else f"{records_per_s:.3g}"

@@ -7,7 +7,7 @@ says why.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.core.counts import is_whole
@@ -16,6 +16,7 @@ from tidegate.core.rates.checks import is_number
 from tidegate.core.rates.choice import make_rate_policy
 from tidegate.core.rates.policy import RatePolicy
 from tidegate.core.rates.timing import BatchTiming
+from tidegate.core.state.fields import fields_from_json, fields_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class RateBound:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        return asdict(self)
+        return fields_to_json(self)
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> RateBound:
@@ -57,7 +58,7 @@ class RateBound:
         Raises:
             KeyError, TypeError, ValueError: the value has another shape.
         """
-        read = RateBound(**{f.name: value[f.name] for f in fields(RateBound)})
+        read = fields_from_json(RateBound, value)
         if not is_whole(read.records, 1):
             raise ValueError(f"a bound is a whole number from 1, not {read.records!r}")
         if not isinstance(read.terms, Mapping) or not all(map(is_number, read.terms.values())):

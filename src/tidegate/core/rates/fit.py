@@ -19,6 +19,8 @@ from tidegate.core.rates.timing import BatchTiming
 
 MOST_BATCHES = 100
 """The last batches that a fit looks at."""
+RECENT_BATCHES = 20
+"""The last batches that decisions look at: older ones show what was true once."""
 
 UNEXPLAINED = 0.35
 """Relative error from which on the model does not explain a batch."""

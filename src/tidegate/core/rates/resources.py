@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tidegate.core.counts import check_count
 from tidegate.core.errors import RequestError
 from tidegate.core.rates.fit import check_cost, shown
+from tidegate.core.state.fields import fields_from_json, fields_to_json
 
 PIECES_PER_CORE = 5
 """Of a load, where there is enough work: with fewer, one core works on the last piece while the others have none left."""
@@ -42,19 +43,6 @@ class ExecutorLimits:
                 f"executors: the least, {self.least}, is above the most, {self.most}",
                 fix="Give a least that is at most the most",
             )
-
-
-@dataclass(frozen=True)
-class Executors:
-    """How many executors a job should have, how many cores each, and why."""
-
-    count: int
-    cores: int
-    reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +75,7 @@ class Resources:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        return asdict(self)
+        return fields_to_json(self)
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Resources:
@@ -97,7 +85,7 @@ class Resources:
             KeyError, TypeError: the value has another shape.
             RequestError: a number is below 1, or not whole.
         """
-        read = Resources(**{f.name: value[f.name] for f in fields(Resources)})
+        read = fields_from_json(Resources, value)
         for name in ("executors", "cores", "pieces"):
             number = getattr(read, name)
             if number is not None or name == "cores":
@@ -105,7 +93,7 @@ class Resources:
         return read
 
 
-def executors_for(records: int, core_s: float, *, records_s: float, last: int | None, limits: ExecutorLimits) -> Executors:
+def executors_for(records: int, core_s: float, *, records_s: float, last: int | None, limits: ExecutorLimits) -> Resources:
     """Executors that load the planned records in the time that a run has for them: up at once, down by one a run.
 
     Args:
@@ -125,7 +113,7 @@ def executors_for(records: int, core_s: float, *, records_s: float, last: int | 
         check_count("last", last, least=1)
     kept = min(max(last or limits.least, limits.least), limits.most)
     if records_s <= 0:
-        return Executors(kept, limits.cores, "the overhead takes the whole target time, which executors do not shorten")
+        return Resources(kept, limits.cores, None, "the overhead takes the whole target time, which executors do not shorten")
     wanted = max(1, math.ceil(records * core_s / records_s / limits.cores - 1e-9))
     work = f"{records:,} records of {shown(1e6 * core_s)} core seconds a million in {records_s:.3g} s need {wanted}"
     count, why = min(max(wanted, limits.least), limits.most), ""
@@ -133,7 +121,7 @@ def executors_for(records: int, core_s: float, *, records_s: float, last: int | 
         why = f", the {'least' if count > wanted else 'most'} is {count}"
     if last is not None and count < kept:
         count, why = kept - 1, f", {kept} shrink by one a run"
-    return Executors(count, limits.cores, work + why)
+    return Resources(count, limits.cores, None, work + why)
 
 
 def pieces_for(records: int, core_s: float, *, cores: int) -> int:

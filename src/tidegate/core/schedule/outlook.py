@@ -11,11 +11,11 @@ from tidegate.core.errors import RequestError
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.rates.advice import Advice, advise
 from tidegate.core.rates.checks import MOST_RATE
-from tidegate.core.rates.fit import fit_cost
+from tidegate.core.rates.fit import RECENT_BATCHES, fit_cost
 from tidegate.core.state.cursor import Cursor
 
-LEAST_BATCHES, MOST_BATCHES = 8, 20
-"""Of the last batches: with fewer, nothing is said; older ones show what was true once."""
+LEAST_BATCHES = 8
+"""With fewer, nothing is said."""
 
 
 def outlook(pipeline: Pipeline, cursor: Cursor, watermarks: Watermarks, *, now_ms: int) -> Advice | None:
@@ -27,7 +27,7 @@ def outlook(pipeline: Pipeline, cursor: Cursor, watermarks: Watermarks, *, now_m
         watermarks: the log now. Partitions that the cursor does not know are left out: what they hold has not arrived just now.
         now_ms: the time, epoch ms.
     """
-    interval_s, timings = pipeline.fixed_interval_s, cursor.timings[-MOST_BATCHES:]
+    interval_s, timings = pipeline.fixed_interval_s, cursor.timings[-RECENT_BATCHES:]
     if interval_s is None or len(timings) < LEAST_BATCHES or not is_whole(cursor.fired_at_ms, 0, now_ms - 1):
         return None
     waiting = sum(max(0, watermarks.latest.get(tp, 0) - offset) for tp, offset in cursor.offsets.items())

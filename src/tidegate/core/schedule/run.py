@@ -51,6 +51,11 @@ class Request:
     until: Mapping[TopicPartition, int] | None = None
     ran_at_ms: int | None = None
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it asks for a range of its own, and not for what is next."""
+        return self.max_records is not None or self.until is not None
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -194,7 +199,7 @@ def _new_range(
     if plan.skip is not None:
         return plan.skip
     resources = size_load(pipeline, cursor, plan.count)
-    rate = _bound(pipeline, cursor, resources, applied=request.max_records is None and request.until is None)
+    rate = _bound(pipeline, cursor, resources, applied=not request.is_own)
     if rate is not None and rate.applied:
         plan = plan_next(cursor, watermarks, replace(policy, bound=rate.records), interval_s=interval_s, now_ms=now_ms)
     planned_topics = {r.topic for r in plan.ranges}

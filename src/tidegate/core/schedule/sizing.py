@@ -9,16 +9,14 @@ Pure: the standard library only.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError
-from tidegate.core.rates.fit import Fit, fit_cost, shown
+from tidegate.core.rates.fit import RECENT_BATCHES, fit_cost, shown
 from tidegate.core.rates.resources import ExecutorLimits, Resources, executors_for, pieces_for
 from tidegate.core.state.cursor import Cursor
 
-MOST_BATCHES = 20
-"""Of the last batches: older ones show what was true once."""
 GRAIN = 1000
 """A fit counts whole records: thousandths of a record for each core keep the digits of a small batch."""
 NOTHING_MEASURED = "no batch with these cores was measured yet"
@@ -35,16 +33,18 @@ def size_load(pipeline: Pipeline, cursor: Cursor, records: int) -> Resources | N
     spark = pipeline.spark
     if records == 0 or (spark.max_executors is None and spark.cores is None):
         return None
-    cost = _cost(cursor)
-    if spark.max_executors is None:
-        return _pieces(spark.cores or 1, cost, records)
-    limits = ExecutorLimits(spark.min_executors or 1, spark.max_executors, spark.cores or 1)
+    cores, cost = spark.cores or 1, _cost(cursor)
+    if spark.max_executors is not None:
+        limits = ExecutorLimits(spark.min_executors or 1, spark.max_executors, cores)
+        if cost is None:
+            return Resources(limits.least, cores, None, NOTHING_MEASURED)
+        records_s = pipeline.utilization * pipeline.interval_s - cost.overhead_s
+        last = cursor.cores[-1] // cores or None
+        return executors_for(records, cost.core_s, records_s=records_s, last=last, limits=limits)
     if cost is None:
-        return Resources(limits.least, limits.cores, None, NOTHING_MEASURED)
-    last = cursor.cores[-1] // limits.cores or None
-    records_s = pipeline.utilization * pipeline.interval_s - cost.a
-    chosen = executors_for(records, cost.b * GRAIN, records_s=records_s, last=last, limits=limits)
-    return Resources(chosen.count, chosen.cores, None, chosen.reason)
+        return Resources(None, cores, None, NOTHING_MEASURED)
+    reason = f"{records:,} records of {shown(1e6 * cost.core_s)} core seconds a million"
+    return Resources(None, cores, pieces_for(records, cost.core_s, cores=cores), reason)
 
 
 def times_least(pipeline: Pipeline, resources: Resources | None) -> float:
@@ -54,19 +54,21 @@ def times_least(pipeline: Pipeline, resources: Resources | None) -> float:
     return resources.executors / (pipeline.spark.min_executors or 1)
 
 
-def _pieces(cores: int, cost: Fit | None, records: int) -> Resources:
-    if cost is None:
-        return Resources(None, cores, None, NOTHING_MEASURED)
-    pieces = pieces_for(records, cost.b * GRAIN, cores=cores)
-    return Resources(None, cores, pieces, f"{records:,} records of {shown(1e6 * cost.b * GRAIN)} core seconds a million")
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """Seconds of a run that do not depend on its records, and of one core for each record."""
+
+    overhead_s: float
+    core_s: float
 
 
-def _cost(cursor: Cursor) -> Fit | None:
-    """The cost of a thousandth of a record for each core; None where no batch shows it."""
+def _cost(cursor: Cursor) -> _Cost | None:
+    """The cost of a batch by the last ones and their cores; None where no batch shows it."""
     if len(cursor.cores) != len(cursor.timings):  # of an older version
         return None
     known = [(t, cores) for t, cores in zip(cursor.timings, cursor.cores, strict=True) if cores]
     try:
-        return fit_cost([replace(t, records=t.records * GRAIN // cores) for t, cores in known[-MOST_BATCHES:]])
+        fit = fit_cost([replace(t, records=t.records * GRAIN // cores) for t, cores in known[-RECENT_BATCHES:]])
     except RequestError:  # no batch was measured
         return None
+    return _Cost(fit.a, fit.b * GRAIN)
