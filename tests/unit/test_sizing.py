@@ -85,6 +85,16 @@ def test_a_load_of_a_running_spark_is_cut_by_what_its_records_are_worth() -> Non
     assert [size.pieces for records in (30, 100, 5000) if (size := run(world, records).resources)] == [1, 5, 10]
 
 
+def test_the_pieces_of_a_bounded_batch_are_those_of_its_own_records() -> None:
+    """Not of all that waits: the rest is another batch's."""
+    world = warm(elastic(cores=2))
+    world.pipeline = replace(world.pipeline, backpressure=Backpressure("static", max_records=30))
+    size = run(world, 5000).resources
+    assert size is not None
+    assert size.pieces == 1
+    assert size.reason.startswith("30 records of ")
+
+
 def test_spark_decides_where_nobody_asks() -> None:
     """No executors, no cores: nothing is saved; and neither is it for a batch without records."""
     assert run(warm(elastic()), 1000).resources is None

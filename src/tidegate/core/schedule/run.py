@@ -29,7 +29,7 @@ from tidegate.core.rates.resources import Resources
 from tidegate.core.schedule.commit import apply, commit_of
 from tidegate.core.schedule.evidence import read_evidence
 from tidegate.core.schedule.outlook import outlook
-from tidegate.core.schedule.plan import RangePolicy, Skip, plan_next
+from tidegate.core.schedule.plan import Plan, RangePolicy, Skip, plan_next
 from tidegate.core.schedule.sizing import size_load, times_least
 from tidegate.core.schedule.topics import LogReading, read_log, watermarks_of
 from tidegate.core.schedule.trust import Belief, believe, check_loadable, present_again
@@ -195,13 +195,19 @@ def _new_range(
         **log.start,
     )
     interval_s = _since_last(pipeline, cursor, now_ms)
-    plan = plan_next(cursor, watermarks, policy, interval_s=interval_s, now_ms=now_ms)
+
+    def plan_within(bound: int | None) -> Plan:
+        return plan_next(cursor, watermarks, replace(policy, bound=bound), interval_s=interval_s, now_ms=now_ms)
+
+    # executors follow what waits, and the bound follows them; what a running Spark is given follows the batch
+    elastic = pipeline.spark.max_executors is not None
+    resources = size_load(pipeline, cursor, plan_within(None).count) if elastic else None
+    rate = _bound(pipeline, cursor, resources, applied=not request.is_own)
+    plan = plan_within(rate.records if rate is not None and rate.applied else None)
     if plan.skip is not None:
         return plan.skip
-    resources = size_load(pipeline, cursor, plan.count)
-    rate = _bound(pipeline, cursor, resources, applied=not request.is_own)
-    if rate is not None and rate.applied:
-        plan = plan_next(cursor, watermarks, replace(policy, bound=rate.records), interval_s=interval_s, now_ms=now_ms)
+    if not elastic:
+        resources = size_load(pipeline, cursor, plan.count)
     planned_topics = {r.topic for r in plan.ranges}
     moved = {r.topic_partition for r in plan.ranges}.union(plan.retired)
     others = {tp: offset for tp, offset in cursor.offsets.items() if tp not in moved}

@@ -28,7 +28,8 @@ def size_load(pipeline: Pipeline, cursor: Cursor, records: int) -> Resources | N
     Args:
         pipeline: with its settings of Spark, its interval and its utilization.
         cursor: with the last timings, and the cores that these loads had.
-        records: that wait and that the pipeline's own limits allow. What its rate policy allows follows from the executors.
+        records: of the batch; where executors are chosen, that wait within the pipeline's own limits: what its rate policy
+            allows follows from the executors.
     """
     spark = pipeline.spark
     if records == 0 or (spark.max_executors is None and spark.cores is None):
