@@ -23,6 +23,13 @@ def state_of(api: AirflowApi, key: str) -> dict[str, Any]:
     return decode(key.split(".")[2], api.variable(key), key=key, repair="")
 
 
+def asset_events(api: AirflowApi, name: str) -> list[dict[str, Any]]:
+    """What the events of an asset carry, the newest first."""
+    (asset,) = [a for a in api.get("/assets", name_pattern=name)["assets"] if a["name"] == name]
+    found = api.get("/assets/events", asset_id=asset["id"], order_by="-timestamp", limit=100)["asset_events"]
+    return [event["extra"] for event in found]
+
+
 POLL_S = 0.5
 """A look costs the API server 20 to 30 ms of CPU, and a run takes seconds."""
 

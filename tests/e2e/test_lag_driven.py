@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.e2e.project import Project
-from tests.e2e.runs import Runs, saved_ranges
+from tests.e2e.runs import Runs, asset_events, saved_ranges
 from tests.topics import make_topic, write
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.local import Platform
@@ -70,16 +70,9 @@ def test_a_run_starts_when_the_lag_crosses_its_threshold_and_none_while_the_topi
     assert saved_ranges(api, "crossed", second["dag_run_id"]) == {"crossed": {"0": [LAG - 1, 2 * LAG - 1]}}
     time.sleep(5)
     assert len(api.dag_runs("crossed")) == 2
-    payloads = [event["extra"]["payload"] for event in events(api, "tidegate.crossed")]
+    payloads = [event["payload"] for event in asset_events(api, "tidegate.crossed")]
     assert [(p["pipeline"], p["reason"], p["lag"]) for p in payloads] == [("crossed", "lag", LAG)] * 2
-    assert [event["extra"]["seq"] for event in events(api, "lake.demo.crossed")] == [1, 2]
-
-
-def events(api: AirflowApi, asset: str) -> list[dict[str, Any]]:
-    """The events of an asset, the oldest first."""
-    newest = api.get("/assets/events?limit=100&order_by=-timestamp")["asset_events"]  # other tests' events are older
-    found = [e for e in newest if e["name"] == asset]
-    return sorted(found, key=lambda event: str(event["timestamp"]))
+    assert [event["seq"] for event in asset_events(api, "lake.demo.crossed")] == [2, 1]
 
 
 def test_a_single_record_waits_for_the_longest_delay_at_most(api: AirflowApi, project: Project, kafka: dict[str, str]) -> None:

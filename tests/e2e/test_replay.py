@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.project import Project
-from tests.e2e.runs import POLL_S, Runs, state_of
+from tests.e2e.runs import POLL_S, Runs, asset_events, state_of
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.errors import PlatformError
@@ -169,22 +169,15 @@ def test_batches_are_replaced_by_chunks_and_the_cursor_stays(api: AirflowApi, re
     assert sorted(load.seq for load in receipts if load.replay == name) == [0, 1]
 
 
-def events(api: AirflowApi, table: str = TABLE) -> list[dict[str, Any]]:
-    """What the asset events of a table carry, the newest first."""
-    (asset,) = [a for a in api.get("/assets", name_pattern=table)["assets"] if a["name"] == table]
-    found = api.get("/assets/events", asset_id=asset["id"], order_by="-timestamp", limit=100)["asset_events"]
-    return [event["extra"] for event in found]
-
-
 def test_a_replay_emits_an_event_of_the_tables_asset(api: AirflowApi, replays: Replays) -> None:
     """Whoever is scheduled on the asset runs after a replay as after a batch."""
     run = next(r for r in api.dag_runs(replays.dag_id) if r["conf"].get("parallel") == 1)
     replay = replays.told(run)
-    (event,) = [e for e in events(api) if e.get("replay") == replay["replay"]]
+    (event,) = [e for e in asset_events(api, TABLE) if e.get("replay") == replay["replay"]]
     assert (event["pipeline"], event["run_id"]) == (TOPIC, run["dag_run_id"])
     assert (event["chunks"], event["offsets"], event["rows"]) == (2, replay["records"], replay["records"])
     assert event["transform"].startswith("transforms.flights:flights@")
-    assert [e["seq"] for e in events(api) if "seq" in e] == [3, 2, 1]
+    assert [e["seq"] for e in asset_events(api, TABLE) if "seq" in e] == [3, 2, 1]
 
 
 def test_a_cleared_chunk_is_loaded_again(api: AirflowApi, replays: Replays, kafka: dict[str, str]) -> None:
@@ -201,7 +194,7 @@ def test_a_replay_into_another_table_leaves_the_pipelines_own_alone(
     api: AirflowApi, replays: Replays, kafka: dict[str, str]
 ) -> None:
     """A trial: by time, by a transform that is named."""
-    snapshots, told = len(IcebergReader().receipts(TABLE, TOPIC)), events(api)
+    snapshots, told = len(IcebergReader().receipts(TABLE, TOPIC)), asset_events(api, TABLE)
     trial = f"{TABLE}_trial_{uuid.uuid4().hex[:8]}"
     run = replays.run(
         from_time="2013-01-01T00:00:00Z", table=trial, transform="transforms.flights:flights", until_time="2014-01-01T00:00:00Z"
@@ -209,7 +202,7 @@ def test_a_replay_into_another_table_leaves_the_pipelines_own_alone(
     assert run["state"] == "success"
     assert verdict(api, kafka, trial).holds
     assert len(IcebergReader().receipts(TABLE, TOPIC)) == snapshots
-    assert events(api) == told  # a trial's table is nobody's asset
+    assert asset_events(api, TABLE) == told  # a trial's table is nobody's asset
     assert api.get("/assets", name_pattern=trial)["assets"] == []
 
 
@@ -409,7 +402,7 @@ def test_a_backfill_reads_the_days_it_names_and_leaves_the_cursor_alone(
     plans = [api.xcom("dated", r["dag_run_id"], "plan") for r in found]
     assert [plan["records"] for plan in plans] == [r.rows for r in IcebergReader().receipts("lake.demo.dated", "dated")[:2]]
     verdicts = [api.xcom("dated", r["dag_run_id"], "commit") for r in found]
-    told = {e["replay"]: e["rows"] for e in events(api, "lake.demo.dated") if "replay" in e}
+    told = {e["replay"]: e["rows"] for e in asset_events(api, "lake.demo.dated") if "replay" in e}
     assert told == {v["replay"]: v["rows"] for v in verdicts}
 
     (empty,) = backfill(days, "2015-06-01T00:00:00Z", "2015-06-01T00:00:00Z")
