@@ -171,6 +171,23 @@ def test_a_policy_rests_at_its_own_fixed_point(name: str, a: float) -> None:
     assert policy.bound(warm(policy, a=a, batches=60)) == pytest.approx(rest, rel=0.03)
 
 
+@pytest.mark.parametrize("initial_records", [10, 100, 10_000])
+@pytest.mark.parametrize("a", [6.0, 7.0, 8.0])
+def test_a_large_overhead_is_told_from_the_cost_of_records(a: float, initial_records: int) -> None:
+    """Also where the first batches take nearly the target time, so that the bound alone would hardly change."""
+    policy = policy_of("target", initial_records=initial_records)
+    assert bound_of(policy, warm(policy, a=a)) == pytest.approx((0.9 * T - a) / 0.001, rel=0.2)
+
+
+@pytest.mark.parametrize("initial_records", [1_000, 10_000])
+@pytest.mark.parametrize("a", [9.0, 10.0, 20.0])
+def test_an_overhead_beyond_the_target_does_not_shrink_batches_to_nothing(a: float, initial_records: int) -> None:
+    """A tenth of a run is left for records: smaller batches would make runs hardly shorter."""
+    policy = policy_of("target", initial_records=initial_records)
+    tenth = a / 9 / 0.001
+    assert 0.25 * tenth <= bound_of(policy, warm(policy, a=a, batches=200)) <= 1.25 * tenth
+
+
 @pytest.mark.parametrize("name", LEARNING)
 def test_a_batch_below_its_bound_changes_nothing(name: str) -> None:
     """Below 95 %, or not limited at all: it shows how little there was."""
@@ -362,15 +379,15 @@ def test_a_poisoned_state_makes_no_endless_empty_or_unbounded_batch(
 def test_a_cost_stays_an_estimate_whatever_it_was(cost: Cost, records: int, run_ms: int) -> None:
     """Its numbers stay those of an estimate, so arithmetic on them goes on."""
     if cost.plausible:
-        after = cost.after(records, run_ms / 1000, interval_s=60.0, most_a=40.0)
+        after = cost.after(records, run_ms / 1000, interval_s=60.0)
         assert after.plausible
-        assert 0 <= after.a <= 40
+        assert 0 <= after.a <= run_ms / 1000
 
 
 def test_a_cost_that_leaves_all_bounds_is_estimated_anew() -> None:
     """From the batch that showed it."""
     absurd = Cost(a=3e7, b=1.0, var_a=1e20, lean=-1e3, var_b=0.0, noise=0.03, strain=0.0, n=1)
-    assert absurd.after(1, 1.0, interval_s=60.0, most_a=40.0) == Cost.first(1, 1.0, 60.0)
+    assert absurd.after(1, 1.0, interval_s=60.0) == Cost.first(1, 1.0)
 
 
 def test_a_policy_reports_the_cost_that_it_knows() -> None:

@@ -19,7 +19,7 @@ NOISE = 0.05
 LEAST_NOISE, MOST_NOISE = 0.03, 0.2
 
 FIRST_DOUBT = 0.5
-"""Standard deviation of the overhead after the first batch, as a share of its time or of the interval, whichever is shorter."""
+"""Standard deviation of the overhead after the first batch, as a share of its time."""
 
 DRIFT = 0.05
 """By how much of itself the cost of a record may change between two batches, unnoticed."""
@@ -50,7 +50,7 @@ class Cost:
         var_b: variance of `b` if `a` is right.
         noise: relative standard deviation of a run's time.
         strain: the sum of the last errors, in standard deviations.
-        n: records of the last batch.
+        n: records of the last batch that told `a` from `b`: by `DIFFERENT_SIZE` more or less than the one that did before.
     """
 
     a: float
@@ -63,17 +63,14 @@ class Cost:
     n: int
 
     @staticmethod
-    def first(n: int, t: float, interval_s: float) -> Cost:
+    def first(n: int, t: float) -> Cost:
         """From one batch of `n` records in `t` seconds: all of it is taken for the cost of records, until others differ."""
-        b = min(t, MOST_SECONDS) / n
-        doubt = FIRST_DOUBT * min(t, interval_s)
-        return Cost(a=0.0, b=b, var_a=doubt**2, lean=-1 / n, var_b=(NOISE * b) ** 2, noise=NOISE, strain=0.0, n=n)
+        t = min(t, MOST_SECONDS)
+        b = t / n
+        return Cost(a=0.0, b=b, var_a=(FIRST_DOUBT * t) ** 2, lean=-1 / n, var_b=(NOISE * b) ** 2, noise=NOISE, strain=0.0, n=n)
 
-    def after(self, n: int, t: float, *, interval_s: float, most_a: float) -> Cost:
-        """After one more batch; a run that is measured as longer than `MOST_SECONDS` counts as one of that: its clock was set.
-
-        The overhead stays at most `most_a` seconds, so that some of a run is left for records.
-        """
+    def after(self, n: int, t: float, *, interval_s: float) -> Cost:
+        """After one more batch; a run of more than `MOST_SECONDS` counts as one of that: its clock was set."""
         t = min(t, MOST_SECONDS)
         prior = replace(self, var_b=self.var_b + (DRIFT * self.b) ** 2)
         forecast = self.a + self.b * n
@@ -87,8 +84,8 @@ class Cost:
             strain = 0.0
         seen = min(abs(change), 3 * self.noise)
         noise = min(max(math.sqrt(0.9 * self.noise**2 + 0.1 * seen**2), LEAST_NOISE), MOST_NOISE)
-        cost = replace(prior, noise=noise, strain=strain).updated(n, error).bounded(t, most_a)
-        return cost if cost.plausible else Cost.first(n, t, interval_s)
+        cost = replace(prior, noise=noise, strain=strain).updated(n, error).bounded(n, t)
+        return cost if cost.plausible else Cost.first(n, t)
 
     @property
     def plausible(self) -> bool:
@@ -118,7 +115,8 @@ class Cost:
         gain_b = n * self.var_b / (n**2 * self.var_b + self._noise_variance(n))
         lean = self.lean - gain_b * (1 + self.lean * n)
         lever = 1 + self.lean * n
-        gain_a = lever * self.var_a / self.variance(n) if abs(math.log(n / self.n)) > DIFFERENT_SIZE else 0.0
+        differs = abs(math.log(n / self.n)) > DIFFERENT_SIZE
+        gain_a = lever * self.var_a / self.variance(n) if differs else 0.0
         return replace(
             self,
             a=self.a + gain_a * error,
@@ -126,10 +124,10 @@ class Cost:
             var_a=self.var_a * max(0.0, 1 - gain_a * lever),
             lean=lean,
             var_b=self.var_b * max(0.0, 1 - gain_b * n),
-            n=n,
+            n=n if differs else self.n,
         )
 
-    def bounded(self, t: float, most_a: float) -> Cost:
-        """The nearest estimate with 0 <= a <= most_a, a < t and b > 0."""
-        a = min(max(self.a, 0.0), most_a, (1 - LEAST_SHARE) * t)
-        return replace(self, a=a, b=max(self.b + self.lean * (a - self.a), LEAST_SHARE * t / self.n))
+    def bounded(self, n: int, t: float) -> Cost:
+        """The nearest estimate with 0 <= a < t and b > 0, after a batch of `n` records in `t` seconds."""
+        a = min(max(self.a, 0.0), (1 - LEAST_SHARE) * t)
+        return replace(self, a=a, b=max(self.b + self.lean * (a - self.a), LEAST_SHARE * t / n))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -10,11 +11,15 @@ from tidegate.core.rates.aiming import AimingPolicy
 from tidegate.core.rates.cost import Cost
 from tidegate.core.rates.timing import BatchTiming
 
-MOST_OVERHEAD = 0.75
-"""Share of the target time that the overhead can have: the rest is left for records."""
+MOST_OVERHEAD = 0.9
+"""Largest share of a run that its overhead may have: where it is larger in a run of the target time, runs take longer."""
 
 GROWTH = (3.0, 4.0)
 """The bound may grow to 3 times the last batch, to 4 times where its speed allows that: a forecast holds near its sizes."""
+
+UNKNOWN, APART = 0.25, 1.25
+"""While the standard deviation of the overhead exceeds this share of the target, sizes differ at least by this factor:
+batches of similar size do not tell the overhead from the cost of records."""
 
 _COST = {f.name: f"cost_{f.name}" for f in fields(Cost)}
 
@@ -48,14 +53,19 @@ class TargetPolicy(AimingPolicy):
         return Cost(**values).plausible
 
     def _learn(self, known: dict[str, Any], timing: BatchTiming) -> dict[str, Any]:
-        records, run_s, target_s = timing.records, timing.run_ms / 1000, self.target_s
+        records, run_s = timing.records, timing.run_ms / 1000
         last = self.cost(known)
-        cost = (
-            last.after(records, run_s, interval_s=self.interval_s, most_a=MOST_OVERHEAD * target_s)
-            if last
-            else Cost.first(records, run_s, self.interval_s)
-        )
+        cost = last.after(records, run_s, interval_s=self.interval_s) if last else Cost.first(records, run_s)
+        return {
+            "bound": self._whole_bound(self._size(cost, records, run_s), records),
+            **{key: getattr(cost, name) for name, key in _COST.items()},
+        }
+
+    def _size(self, cost: Cost, records: int, run_s: float) -> float:
+        """Records of the next batch, after one of `records` in `run_s` seconds."""
+        for_records_s = max(self.target_s - cost.a, cost.a * (1 - MOST_OVERHEAD) / MOST_OVERHEAD)
         least, most = GROWTH
-        growth = max(least, min(most, target_s / run_s))
-        exact = min((target_s - cost.a) / cost.b, growth * records)
-        return {"bound": self._whole_bound(exact, records), **{key: getattr(cost, name) for name, key in _COST.items()}}
+        size = min(for_records_s / cost.b, max(least, min(most, self.target_s / run_s)) * records)
+        if math.sqrt(cost.var_a) <= UNKNOWN * self.target_s:
+            return size
+        return max(size, records * APART) if run_s <= self.target_s else min(size, records / APART)
