@@ -161,7 +161,7 @@ def test_an_event_says_how_far_the_pipeline_lags(world: World) -> None:
     watched = trigger(max_delay=900)
     events = played(world, [ends(0, 0), ends(60, 0), ends(60, 41)], watched)
     assert events == [
-        {"pipeline": "p", "reason": "lag", "lag": 101, "oldest_ms": 1_000_010_000, "ends": {"t": {"0": 60, "1": 41}}}
+        {"pipeline": "p", "reason": "lag", "lag": 101, "oldest": "1970-01-12T13:46:50Z", "ends": {"t": {"0": 60, "1": 41}}}
     ]
     assert json.loads(json.dumps(events)) == events
 
@@ -178,7 +178,7 @@ def test_a_pipeline_that_never_ran_starts_by_its_lag(world: World) -> None:
     """It has no cursor, which is no error."""
     world.cursor = None
     (event,) = played(world, [ends(99), ends(100)])
-    assert (event["lag"], event["oldest_ms"]) == (100, None)
+    assert (event["lag"], event["oldest"]) == (100, None)
     assert not world.counts["tidegate.trigger.errors.p"]
 
 

@@ -34,14 +34,14 @@ TWO = Pipeline("p", Source(("t", "u")), "m:f", Sink("lake.a.b"))
         (["u:0:5"], [], None, {"offsets": {"u": {"0": [[5, None]]}}}),
         ([], ["0:5"], None, {"offsets": {"t": {"0": [[None, 5]]}}}),
         (["1000"], ["2000"], None, {"offsets": [[1000, 2000]]}),
-        ([], [], "2013-03-01", {"from_time": "2013-03-01T00:00:00+00:00", "until_time": None}),
+        ([], [], "2013-03-01", {"from_time": "2013-03-01T00:00:00Z", "until_time": None}),
         (
             [],
             ["2013-03-02"],
             "2013-03-01T12:00+01:00",
-            {"from_time": "2013-03-01T11:00:00+00:00", "until_time": "2013-03-02T00:00:00+00:00"},
+            {"from_time": "2013-03-01T11:00:00Z", "until_time": "2013-03-02T00:00:00Z"},
         ),
-        ([], ["2013-03-02T00:00:00"], None, {"from_time": None, "until_time": "2013-03-02T00:00:00+00:00"}),
+        ([], ["2013-03-02T00:00:00"], None, {"from_time": None, "until_time": "2013-03-02T00:00:00Z"}),
     ],
 )
 def test_words_become_offsets_or_times(first: list[str], last: list[str], since: str | None, params: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Source, pool_command
 from tidegate.core.config.schedules import is_schedule, shortest_gap_s
 from tidegate.core.config.schema import json_schema
-from tidegate.core.config.times import StartOffsets, StartTime
+from tidegate.core.config.times import LAST_MS, StartOffsets, StartTime, epoch_ms, utc
 from tidegate.core.config.values import FUNCTION
 from tidegate.core.errors import ConfigError
 from tidegate.core.offsets.ranges import TopicPartition
@@ -369,6 +369,14 @@ def test_a_pattern_that_does_not_compile_is_refused(pattern: str) -> None:
 def test_starts_of_all_kinds_are_read_and_none_of_them_is_an_offset_yet(start: object, meaning: object) -> None:
     """Words, times (UTC where no zone is given) and offsets, each its own type."""
     assert parse({**MINIMAL, "source": {"topics": ["orders"], "start": start}}).source.start == meaning
+
+
+@given(st.integers(0, LAST_MS))
+def test_a_time_that_is_shown_reads_as_itself(at_ms: int) -> None:
+    """ISO 8601, with a fraction only where there is one."""
+    assert epoch_ms(utc(at_ms)) == at_ms
+    assert [utc(0), utc(1_357_034_400_120)] == ["1970-01-01T00:00:00Z", "2013-01-01T10:00:00.120Z"]
+    assert utc(10**18) == "1000000000000000000 (epoch ms)"
 
 
 def test_sources_tell_what_they_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ def test_commits_of_others_that_changed_rows_are_told(table: Table) -> None:
     table.delete("_kafka_offset = 0")
     found = strangers(NAME)
     assert found[-1]["snapshot"] == theirs
+    assert datetime.fromisoformat(found[-1]["at"]).tzinfo is UTC
     assert [c["operation"] for c in found] in (["overwrite", "append"], ["delete", "append"])
 
 

@@ -170,7 +170,7 @@ def test_each_selector_means_offsets(world: World, params: dict[str, Any], selec
         ({"batches": "0"}, "batches 0..0: this does not exist. Batches 1 to 3 are committed"),
         ({"run": "never"}, "no batch of p is known of run 'never'. Ask by batch: 1 to 3 are committed"),
         ({"versions": "=2"}, "loaded by a version =2. Its rows were loaded by m:f@1"),
-        ({"from_time": 1000}, "has read no record with a time from 1000 (epoch ms) until any. It can replay t-0 [0, 30)"),
+        ({"from_time": 1000}, "has read no record with a time from 1970-01-01T00:00:01Z until any. It can replay t-0 [0, 30)"),
         ({"batches": "1..3", "chunk_size": 1, "parallel": 0}, "parallel: expected"),
     ],
 )
@@ -570,6 +570,7 @@ def test_a_backfill_reads_what_its_interval_covers(world: World) -> None:
         {"batches": "1", "parallel": 2},
         {"batches": "1", "accept_loss": True},
         {"batches": "1", "table": "lake.a.b_trial"},
+        {"from_time": 0},
     ],
 )
 def test_a_run_id_that_was_used_for_another_request_is_refused(world: World, other: dict[str, Any]) -> None:
@@ -584,7 +585,7 @@ def test_a_run_id_that_was_used_for_another_request_is_refused(world: World, oth
 def test_a_backfills_run_id_that_was_used_for_another_interval_is_refused(world: World) -> None:
     """As after a change of the schedule; a run that was planned by its date's scheduled run has no interval to compare."""
     world.backfill("backfill__1", (5, 15))
-    with pytest.raises(RequestError, match=r"--since TIME --until TIME"):
+    with pytest.raises(RequestError, match=r'"until_time": "1970-01-01T00:00:00.010Z"}.*--since TIME --until TIME'):
         world.backfill("backfill__1", (5, 10))
     world.backfill("backfill__2", (5, 15), "run2")
     again = world.backfill("backfill__2", (5, 10))

@@ -67,10 +67,7 @@ def test_every_field_of_the_form_is_read() -> None:
         ({"until_time": []}, "exactly one of"),
         ({"batches": "1.5"}, "Write it like 12 or 12..18"),
         ({"from_time": "2013-01-01", "until_time": "2013-01-01"}, "the times are equal"),
-        (
-            {"from_time": "2013-01-02", "until_time": "2013-01-01"},
-            "reversed: from 2013-01-02T00:00:00.000Z until 2013",
-        ),
+        ({"from_time": "2013-01-02", "until_time": "2013-01-01"}, "reversed: from 2013-01-02T00:00:00Z until 2013-01-01T"),
         ({"batches": "1", "chunk_size": 0}, "chunk_size: expected a whole number of at least 1"),
         ({"batches": "1", "parallel": True}, "parallel: expected a whole number of at least 1"),
         ({"batches": "1", "table": "t"}, "table: 't' is not a name like lake.trial.flights"),

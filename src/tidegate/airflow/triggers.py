@@ -31,6 +31,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from tidegate.airflow.store import asking_airflow
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Pipeline, Source
+from tidegate.core.config.times import utc
 from tidegate.core.errors import ConfigError, StateCorrupt, StateUnavailable, TidegateError
 from tidegate.core.schedule.lag_trigger import Due, Watch
 from tidegate.core.state.cursor import Cursor
@@ -162,7 +163,7 @@ class LagTrigger(BaseEventTrigger):
             "pipeline": self.pipeline,
             "reason": due.reason,
             "lag": due.lag,
-            "oldest_ms": int((time.time() - (now_s - due.since_s)) * 1000) if known and due.since_s is not None else None,
+            "oldest": utc(int((time.time() - (now_s - due.since_s)) * 1000)) if known and due.since_s is not None else None,
             "ends": ends,
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +12,7 @@ import typer
 from tidegate.cli.shared import HERE, AsJson, Name, Project, err, now_ms, open_remote, out, show_progress, the_pipeline
 from tidegate.core.audit.views.replays import ReplayRun
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.times import epoch_ms
+from tidegate.core.config.times import epoch_ms, utc
 from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, RequestError, SinkUnavailable, StateMasked
 from tidegate.core.replay.request import ReplayRequest, check_permitted
 from tidegate.core.replay.run import PlannedReplay, plan_replay
@@ -216,6 +216,6 @@ def _time(text: str | None) -> str | None:
     if text is None:
         return None
     try:
-        return datetime.fromtimestamp(epoch_ms(text) / 1000, UTC).isoformat()
+        return utc(epoch_ms(text))
     except (ValueError, TypeError) as error:
         raise RequestError(f"{text!r} is no time", fix="Write 2013-03-01, or 2013-03-01T12:00:00Z") from error

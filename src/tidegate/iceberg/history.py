@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.core.audit.table import TableCommit, TableHistory
+from tidegate.core.config.times import utc
 from tidegate.core.errors import SinkUnavailable
 from tidegate.core.load.boxes import Bounds, Box
 from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
@@ -114,8 +114,9 @@ def strangers(table: str) -> list[dict[str, Any]]:
         properties = summary.additional_properties
         if f"{PREFIX}pipeline" in properties or not changes_rows(properties):
             continue
-        at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
-        commits.append({"snapshot": snapshot.snapshot_id, "operation": summary.operation.value, "at": f"{at:%F %T}"})
+        commits.append(
+            {"snapshot": snapshot.snapshot_id, "operation": summary.operation.value, "at": utc(snapshot.timestamp_ms)}
+        )
     return commits
 
 

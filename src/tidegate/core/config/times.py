@@ -1,4 +1,4 @@
-"""Times as users write them, and where a pipeline's first batch starts.
+"""Times as users write and read them, and where a pipeline's first batch starts.
 
 Pure: the standard library only.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal, cast
 
 from tidegate.core.config.names import TOPIC
@@ -16,6 +16,7 @@ from tidegate.core.counts import is_whole
 from tidegate.core.errors import TidegateError
 from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json
 
+EPOCH, MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 LAST_MS = 253_402_300_799_999  # of the year 9999
 MOST_INT32 = 2**31 - 1
 MOST_INT64 = 2**63 - 1
@@ -82,7 +83,16 @@ def epoch_ms(value: Any) -> int:
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     if isinstance(value, datetime):
-        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
+        return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - EPOCH) // MS
     if isinstance(value, date):
-        return int(datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp() * 1000)
+        return (datetime(value.year, value.month, value.day, tzinfo=UTC) - EPOCH) // MS
     raise TypeError(value)
+
+
+def utc(at_ms: int) -> str:
+    """The inverse of `epoch_ms`, for people: ISO 8601, to the second, or to the millisecond where it has some."""
+    try:
+        at = EPOCH + at_ms * MS
+    except OverflowError:  # no year has it
+        return f"{at_ms} (epoch ms)"
+    return at.isoformat(timespec="milliseconds" if at_ms % 1000 else "seconds").replace("+00:00", "Z")

@@ -11,12 +11,11 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.core.config.names import TABLE, TRANSFORM
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.times import epoch_ms
+from tidegate.core.config.times import epoch_ms, utc
 from tidegate.core.counts import is_whole
 from tidegate.core.errors import RequestError
 
@@ -97,7 +96,7 @@ class ReplayRequest:
         if self.from_ms is not None and self.until_ms is not None and self.until_ms <= self.from_ms:
             raise RequestError(
                 f"the times are {'equal' if self.until_ms == self.from_ms else 'reversed'}: "
-                f"from {_shown(self.from_ms)} until {_shown(self.until_ms)} holds no record",
+                f"from {utc(self.from_ms)} until {utc(self.until_ms)} holds no record",
                 fix="Give an end after the start",
             )
         for name in ("chunk_size", "parallel"):
@@ -224,10 +223,6 @@ def _batches(value: Any) -> tuple[int, int]:
     if match is None:
         raise ValueError(value)
     return int(match[1]), int(match[2] or match[1])
-
-
-def _shown(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def version_filter(text: str) -> Callable[[str], bool]:

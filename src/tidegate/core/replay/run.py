@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.times import utc
 from tidegate.core.errors import RequestError, some
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.algebra import common, merged, without
@@ -213,7 +214,10 @@ def _check_same_request(saved: SavedReplay, asked: ReplayRequest, *, again: str)
 
 
 def _in_words(request: Mapping[str, Any]) -> str:
-    return json.dumps(request, sort_keys=True)
+    """With times as a trigger gives them."""
+    times = {"from_ms": "from_time", "until_ms": "until_time"}
+    shown = {times.get(name, name): utc(value) if name in times else value for name, value in request.items()}
+    return json.dumps(shown, sort_keys=True)
 
 
 def _receipts_of(past: Past, table: str) -> list[Receipt]:

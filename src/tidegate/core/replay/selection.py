@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.times import utc
 from tidegate.core.errors import RequestError, some
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.algebra import common, merged
@@ -166,7 +167,7 @@ def _by_time(past: Past, request: ReplayRequest, watermarks: Watermarks) -> list
 
 
 def _time(at_ms: int | None) -> str:
-    return "any" if at_ms is None else f"{at_ms} (epoch ms)"
+    return "any" if at_ms is None else utc(at_ms)
 
 
 def _by_batches(past: Past, first: int, last: int) -> list[OffsetRange]:
