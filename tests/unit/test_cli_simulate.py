@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tidegate.cli import app, charts, plots, simulate
+from tidegate.cli import app, charts, plots, shared, simulate
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
 from tidegate.core.errors import PlatformError, RequestError, TidegateError
 from tidegate.core.rates import BatchTiming
+from tidegate.core.rates.choice import POLICIES
 from tidegate.core.simulation.experiment import Experiment
 from tidegate.core.simulation.plant import Plant
 from tidegate.core.state.cursor import Cursor
@@ -68,9 +69,31 @@ def test_a_simulation_draws_four_figures_of_four_policies() -> None:
         assert [line.split()[0] for line in lines[at + 1 : at + 5]] == ["static", "pid", "fixed_point", "target"]
         assert any("█" in line for line in lines[at + 1 : at + 5])
     assert max(len(line) for line in lines if "█" in line) <= 100
-    target = lines[-1].split()
-    assert (target[0], target[2]) == ("target", "1")
+    table = {line.partition("  ")[0]: line.split()[-4:] for line in lines[-9:]}
+    assert table["policy"] == ["static", "pid", "fixed_point", "target"]
+    assert table["longer than 1.25 T"][3] == "1"
     assert "├─" in shown.stdout
+
+
+@pytest.mark.usefixtures("remote")
+@pytest.mark.parametrize(
+    ("columns", "policies"),
+    [
+        (80, ()),
+        (100, ("pid,min_rate=10,proportional=0.8", "target,utilization=0.5", "fixed_point", "static")),
+        (60, ("pid,min_rate=10", "target,initial_records=1000000000000000")),
+    ],
+)
+def test_the_figures_of_each_policy_fit_into_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: int, policies: tuple[str, ...]
+) -> None:
+    """Also those of a backlog that is never drained, under policies with settings."""
+    monkeypatch.setattr(shared.out, "_width", columns)
+    asked = [word for policy in policies for word in ("--policy", policy)]
+    lines = run(*GIVEN, "--rate", "1e6", *asked).stdout.splitlines()
+    table = lines[next(k for k, line in enumerate(lines) if line.startswith("policy ")) :]
+    assert max(map(len, table)) <= columns
+    assert table[-1].count("past the end") == len(policies or POLICIES)
 
 
 @pytest.mark.usefixtures("remote")

@@ -11,6 +11,7 @@ from rich.text import Text
 from tidegate.cli.shared import out, print_table
 from tidegate.core.simulation.comparison import Simulated
 from tidegate.core.simulation.experiment import Experiment
+from tidegate.core.simulation.measures import Summary
 from tidegate.core.simulation.series import Series, largest, total
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -43,7 +44,7 @@ def draw(asked: Experiment, done: Sequence[Simulated]) -> None:
     rows("run time", duration, [largest(each.run_s, span_s, columns) for each in series])
     rows("skipped time", duration, [total(each.skipped_s, span_s, columns) for each in series])
     out.print(axis(asked, label, columns, span_s))
-    print_table(_figures(done))
+    print_table(_figures(done), fold=True)
 
 
 def blocks(values: Sequence[float], top: float) -> str:
@@ -88,32 +89,23 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
+FIGURES: dict[str, Callable[[Summary], str]] = {
+    "batches": lambda of: f"{of.batches:,}",
+    "longer than 1.25 T": lambda of: f"{of.overlong:,}",
+    "longest run": lambda of: duration(of.longest_run_s),
+    "worst delay": lambda of: duration(of.worst_delay_s),
+    "most lag": lambda of: count(of.most_lag),
+    "lag at the end": lambda of: count(of.last_lag),
+    "skipped": lambda of: duration(of.skipped_s),
+    "backlog lasts": lambda of: "past the end" if of.backlog_s is None else duration(of.backlog_s),
+}
+
+
 def _figures(done: Sequence[Simulated]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    titles = (
-        "policy",
-        "batches",
-        "longer than 1.25 T",
-        "longest run",
-        "worst delay",
-        "most lag",
-        "lag at the end",
-        "skipped",
-        "backlog lasts",
-    )
-    for title in titles:
-        table.add_column(title, justify="left" if title == "policy" else "right")
+    """A row for each figure, so that what is compared stands side by side, and a column for each policy."""
+    table = Table("policy", box=None, pad_edge=False)
     for each in done:
-        figures = each.summary
-        table.add_row(
-            each.name,
-            f"{figures.batches:,}",
-            f"{figures.overlong:,}",
-            duration(figures.longest_run_s),
-            duration(figures.worst_delay_s),
-            count(figures.most_lag),
-            count(figures.last_lag),
-            duration(figures.skipped_s),
-            "beyond the end" if figures.backlog_s is None else duration(figures.backlog_s),
-        )
+        table.add_column(each.name.replace(",", ",\n"), justify="right", overflow="fold")
+    for title, shown in FIGURES.items():
+        table.add_row(title, *(shown(each.summary) for each in done))
     return table

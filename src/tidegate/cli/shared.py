@@ -35,10 +35,14 @@ HERE = Path()
 MOST_COLUMNS = 1000
 
 
-def print_table(table: Table) -> None:
-    """A table in its natural width: paths and ranges stay whole, and a narrow terminal wraps the lines."""
+def print_table(table: Table, *, fold: bool = False) -> None:
+    """A table in its natural width: paths and ranges stay whole, and a narrow terminal wraps the lines.
+
+    With `fold`, it is no wider than the terminal: its widest cells are folded.
+    """
     natural = Measurement.get(out, out.options.update(max_width=MOST_COLUMNS), table).maximum
-    Console(file=out.file, width=natural, force_terminal=out.is_terminal, highlight=False).print(table)
+    width = min(natural, out.width) if fold else natural
+    Console(file=out.file, width=width, force_terminal=out.is_terminal, highlight=False).print(table)
 
 
 def now_ms() -> int:
