@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.unit.loads import P0, receipt
-from tidegate.cli import ledger, repair
+from tests.unit.loads import P0, receipt, saved
+from tidegate.cli import ledger, repair, shared
 from tidegate.core.audit.views.replays import ReplayRun
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import RequestError, StateError
 from tidegate.core.load.boxes import Box
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.cursor import Cursor, Positions
-from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.ledger import Ledger, run_key
 from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
@@ -36,6 +36,9 @@ class FakeRemote:
     api: Any = None
     earliest: dict[TopicPartition, int] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
+
+    def runs(self, _pipeline: str) -> list[dict[str, str]]:
+        return []
 
     def brokers(self, _pipeline: Pipeline) -> FakeBrokers:
         return FakeBrokers({P0: 30, P1: 40}, self.earliest, self.ids)
@@ -62,6 +65,23 @@ def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
 
 def run(*words: str) -> Result:
     return CliRunner().invoke(ledger.app, ["ledger", *words])
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_history_fits_into_the_terminal(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """With its replays, of which a run that loaded a chunk again names the first one; what is long is folded, not cut."""
+    monkeypatch.setattr(shared.out, "_width", columns)
+    run_id, other = "manual__2026-05-01T10:15:42.123456+00:00_ab12cd34", "manual__2026-05-02T00:00:00+00:00_ef56ab78"
+    chunk = receipt(0, 0, 10, run_id=run_id, replay=run_key(run_id))
+    parts = tuple(OffsetRange("t", partition, 0, 10) for partition in range(6))
+    again = receipt(1, 0, 10, ranges=parts, run_id=other, replay=run_key(run_id))
+    Ledger(remote.store, "p").save_range(saved(3, 20, 30, adopted_from=run_id))
+    remote.sink.found += [chunk, again, again]
+    lines = run("show", "p").stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+    told = "".join("".join(line.split()) for line in lines)
+    for words in (run_id, other, f"ofreplay{run_key(run_id)}", "and2more", f"adoptedfrom{run_id}", "loaded2times"):
+        assert words in told
 
 
 def test_a_rebuild_stops_at_a_partition_whose_position_nothing_tells(remote: FakeRemote) -> None:

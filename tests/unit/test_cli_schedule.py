@@ -130,7 +130,7 @@ def test_the_history_is_one_row_for_each_batch_with_the_failures_after_it(remote
     remote.sink.found.append(receipt(1, 0, 10))
     shown = run("ledger", "show", "p")
     assert shown.exit_code == 0
-    assert rows(shown.stdout)[1][:5] == ["1", "committed", "t-0", "[0,", "10)"]
+    assert rows(shown.stdout)[1] == ["1", "committed", "10", "1.0", "t-0", "[0,", "10)"]
     for words in ("ann", "loaded 2 times", "transform v1: 10 offsets", "run run2: Failed in load: no [space] left."):
         assert words in shown.stdout
     remote.store.values[Ledger(remote.store, "p").cursor_key] = "{"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -13,7 +13,9 @@ from tidegate.cli.repair import rebuild_command, reload_command
 from tidegate.cli.shared import HERE, AsJson, Name, Project, err, open_remote, out, print_table, the_pipeline
 from tidegate.cli.verify import verify_command
 from tidegate.core.audit.views.batches import BatchesView, Entry, read_batches
+from tidegate.core.config.times import utc
 from tidegate.core.offsets.ranges import total_count
+from tidegate.core.state.ledger import is_of_run
 
 app = typer.Typer()
 ledger = typer.Typer(no_args_is_help=True, help="Show what a pipeline has run; verify, reload and rebuild it.")
@@ -67,25 +69,36 @@ def _print_batches(view: BatchesView, last: int) -> None:
 
 
 def _print_entries(newest: tuple[Entry, ...], total: int) -> None:
+    """Narrow columns, and one for all that is long: a range, a run id and the reasons fit into lines of their own."""
     table = Table(box=None, pad_edge=False)
-    for column in ("batch", "state", "range", "rows", "s", "committed (UTC)", "who", "run", "why"):
-        table.add_column(column, justify="right" if column in ("batch", "rows", "s") else "left")
+    for column in ("batch", "state", "rows", "s"):
+        table.add_column(column, justify="left" if column == "state" else "right", no_wrap=True)
+    table.add_column("range, run, why", overflow="fold")
     for entry in newest:
-        ranges = [str(r) for r in entry.ranges[:RANGES]]
-        ranges += [f"and {len(entry.ranges) - RANGES} more"] if len(entry.ranges) > RANGES else []
-        why = [*entry.why, *([f"adopted from {entry.adopted_from}"] if entry.adopted_from else [])]
-        why += [f"loaded {entry.loads} times"] if entry.loads > 1 else []
+        state = [entry.state, *([] if entry.committed_at_ms is None else [utc(entry.committed_at_ms // 1000 * 1000)])]
         table.add_row(
-            str(entry.seq) if entry.replay is None else f"replay {entry.replay}, chunk {entry.seq}",
-            str(entry.state),
-            "\n".join(ranges).replace("[", r"\["),
+            str(entry.seq) if entry.replay is None else f"replay,\nchunk {entry.seq}",
+            "\n".join(state),
             "" if entry.rows is None else f"{entry.rows:,}",
             "" if entry.seconds is None else f"{entry.seconds:.1f}",
-            "" if entry.committed_at_ms is None else f"{datetime.fromtimestamp(entry.committed_at_ms / 1000, UTC):%F %T}",
-            entry.who or "",
-            entry.run_id,
-            "\n".join(why),
+            "\n".join(_details(entry)).replace("[", r"\["),
         )
-    print_table(table)
+    print_table(table, fold=True)
     if len(newest) < total:
         out.print(f"the newest {len(newest)} of {total}", style="dim")
+
+
+def _details(entry: Entry) -> Iterator[str]:
+    """Its ranges, its run with who triggered it, and why it is what it is."""
+    yield from map(str, entry.ranges[:RANGES])
+    if len(entry.ranges) > RANGES:
+        yield f"and {len(entry.ranges) - RANGES} more"
+    yield entry.run_id if entry.who is None else f"{entry.run_id} ({entry.who})"
+    if entry.why:
+        yield ", ".join(entry.why)
+    if entry.adopted_from:
+        yield f"adopted from {entry.adopted_from}"
+    if entry.loads > 1:
+        yield f"loaded {entry.loads} times"
+    if entry.replay is not None and not is_of_run(entry.replay, entry.run_id):  # it is named by the run that planned it
+        yield f"of replay {entry.replay}"
