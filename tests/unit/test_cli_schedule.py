@@ -114,7 +114,7 @@ def test_a_plan_warns_where_the_interval_cannot_hold(remote: FakeRemote, monkeyp
     assert "interval" not in run("plan", "p").stdout
     assert json.loads(run("plan", "p", "--json").stdout)["advice"]["holds"]
     remote.log.latest[P0] = 500
-    assert "the pipeline cannot keep up with 49 records/s at any interval" in run("plan", "p").stdout.replace("\n", " ")
+    assert "the pipeline falls behind at any interval: 49 records/s arrive" in run("plan", "p").stdout.replace("\n", " ")
 
 
 def test_a_lag_is_one_row_for_each_partition_and_one_for_all(remote: FakeRemote) -> None:

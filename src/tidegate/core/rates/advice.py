@@ -115,19 +115,24 @@ class Advice:
 
     @property
     def verdict(self) -> str:
-        """Whether the interval holds what arrives, in one sentence, with what to do where it does not."""
-        load = f"{shown(self.arrival_rate)} records/s"
+        """What arrives, the most that is loaded at this interval, the interval that would do, and what to do about it."""
+        arrives = f"{shown(self.arrival_rate)} records/s arrive"
         if self.least_interval_s is None:
             return (
-                f"the pipeline cannot keep up with {load} at any interval: it loads at most {shown(self.utilization / self.b)} "
-                "records/s, however large its batches. Give the job more cores, or make the transform cheaper"
+                f"the pipeline falls behind at any interval: {arrives}, and it loads at most "
+                f"{shown(self.utilization / self.b)} records/s, however large its batches. "
+                "Give the job more cores, or make the transform cheaper"
             )
-        least = f"{_up(self.least_interval_s):g} s"
+        most = max(0.0, self.utilization * self.interval_s - self.a) / (self.b * self.interval_s)
+        loads = f"a run every {self.interval_s:g} s loads at most {shown(most)} records/s"
+        least = (
+            f"with an interval of {_up(self.least_interval_s):g} s or longer" if self.least_interval_s else "at any interval"
+        )
         if self.holds:
-            return f"the interval of {self.interval_s:g} s holds {load}; the least that does is {least}"
+            return f"the pipeline keeps up: {arrives}, and {loads}; it would keep up {least}"
         return (
-            f"the interval of {self.interval_s:g} s cannot hold {load}: the least that does is {least}, since each run has "
-            f"{self.a:.3g} s of overhead. Lengthen the interval, or give the job more cores"
+            f"the pipeline falls behind: {arrives}, and {loads}, since each run has {self.a:.3g} s of overhead; "
+            f"it would keep up {least}. Lengthen the interval, or give the job more cores"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -172,9 +177,7 @@ def advise(a: float, b: float, *, interval_s: float, arrival_rate: float, utiliz
 
 
 def _up(seconds: float) -> float:
-    """Rounded up to three digits, so that what is advised holds."""
-    if seconds <= 0:
-        return 0.0
+    """A time above 0, rounded up to three digits, so that what is advised holds."""
     unit = 10.0 ** (math.floor(math.log10(seconds)) - 2)
     return math.ceil(seconds / unit - 1e-9) * unit
 
