@@ -45,6 +45,20 @@ def test_check_tells_all_faults_of_all_files_at_once(tmp_path: Path, monkeypatch
     assert all(fault in printed.output for found in faults.values() for fault in found)
 
 
+def test_check_warns_of_what_has_no_effect_and_accepts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With exit code 0; the setting, why, and the fix."""
+    monkeypatch.delenv("TIDEGATE_AIRFLOW_URL", raising=False)
+    (tmp_path / "dags" / "pipelines").mkdir(parents=True)
+    (tmp_path / "spark_jobs").mkdir()
+    (tmp_path / "spark_jobs" / "rows.py").write_text("def f(records): return records\n")
+    idle = "transform: rows:f\nsource: {topics: [a]}\nsink: {table: lake.a.idle}\ncatch_up: true\n"
+    (tmp_path / "dags" / "pipelines" / "idle.yaml").write_text(idle)
+    checked = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
+    assert checked.exit_code == 0, checked.output
+    assert "valid  idle: a -> lake.a.idle" in checked.output
+    assert "pipelines/idle.yaml: catch_up: has no effect without a bound" in checked.output.replace("\n", " ")
+
+
 @pytest.mark.parametrize("name", ["a" * 300, "../secrets", "."])
 def test_what_is_no_file_of_a_pipeline_is_refused_by_name(tmp_path: Path, name: str) -> None:
     """No name leads out of the folder, and none is too long to be looked up."""

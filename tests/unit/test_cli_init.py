@@ -49,7 +49,7 @@ def test_what_init_writes_is_valid_at_once(tmp_path: Path, name: str) -> None:
     for project in [folder] + ([tmp_path] if name == "dags" else []):
         checked = CliRunner().invoke(app, ["check", "--project", str(project), "--json"])
         assert checked.exit_code == 0, checked.output
-        assert json.loads(checked.stdout) == [{"pipeline": "orders", "valid": True, "faults": []}]
+        assert json.loads(checked.stdout) == [{"pipeline": "orders", "valid": True, "faults": [], "warnings": []}]
 
 
 def test_the_current_folder_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,7 +269,7 @@ def test_a_rebuilt_schedule_is_shown_without_its_refusal() -> None:
 
 def test_each_pipeline_file_is_valid_or_has_its_faults() -> None:
     """Of the file, of its transform, and of the transforms that its replays may use."""
-    tried = replace(PIPELINE, replay=Replay(transforms=("m:g",)))
+    tried = replace(PIPELINE, replay=Replay(transforms=("m:g",)), retries=0, retry_delay_s=5)
     files: dict[Path, Pipeline | ConfigError] = {
         Path("f/a.yaml"): PIPELINE,
         Path("f/b.yaml"): ConfigError("one\ntwo"),
@@ -277,10 +277,11 @@ def test_each_pipeline_file_is_valid_or_has_its_faults() -> None:
     }
     assert named_transforms(files.values()) == ["m:f", "m:g"]
     first, second, third = check_files(files, {"m:g": "transform m:g: no such function"}, shown_as=lambda f: f.name)
-    assert first.to_json() == {"pipeline": "a", "valid": True, "faults": []}
-    assert second.to_json() == {"pipeline": "b", "valid": False, "faults": ["one", "two"]}
+    assert first.to_json() == {"pipeline": "a", "valid": True, "faults": [], "warnings": []}
+    assert second.to_json() == {"pipeline": "b", "valid": False, "faults": ["one", "two"], "warnings": []}
     assert third.to_json() == {
         "pipeline": "c", "valid": False, "faults": ["c.yaml: replay.transforms: m:g: no such function"],
+        "warnings": ["c.yaml: retry_delay_s: has no effect with retries: 0; remove it, or allow a retry"],
     }  # fmt: skip
 
 

@@ -34,6 +34,7 @@ def check(
 ) -> None:
     """Validate every pipeline file. Exit code 1 where one is not valid, or where loads would wait for ever for a missing pool.
 
+    Settings that have no effect beside the others are warned of.
     Transforms are imported in a process of their own, where pyspark is installed. Where Airflow answers, missing pools are
     named.
     """
@@ -91,6 +92,8 @@ def _print_check(check: FileCheck) -> None:
     else:
         out.print(f"[red]broken[/] {check.name}")
         out.print("\n".join(check.faults), markup=False)
+    for warning in check.warnings:
+        out.print(warning, style="yellow", markup=False)
 
 
 def _is_ready(project: Path) -> bool:

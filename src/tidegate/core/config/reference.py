@@ -15,8 +15,9 @@ def page() -> str:
     lines = [
         "# Settings of a pipeline file",
         "",
-        "Made from `src/tidegate/core/config/pipeline.py` by `make docs`. `tidegate check` validates files; editors do so by",
-        "`dags/pipelines/pipeline.schema.json`. A file has one of `source.topics`, `source.pattern` and `source.assign`.",
+        "Made from `src/tidegate/core/config/pipeline.py` by `make docs`. `tidegate check` validates files, and warns of",
+        "settings that have no effect beside the others; editors validate by `dags/pipelines/pipeline.schema.json`. A file has",
+        "one of `source.topics`, `source.pattern` and `source.assign`.",
         "",
         "| setting | what it does | accepts | default |",
         "|---|---|---|---|",

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidegate.core.config.ineffective import ineffective
 from tidegate.core.config.pipeline import Pipeline, pool_command
 from tidegate.core.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class FileCheck:
-    """One pipeline file: the pipeline, or the faults of the file, one message each."""
+    """One pipeline file: the pipeline, or the faults of the file, one message each; and settings of it without effect."""
 
     name: str
     pipeline: Pipeline | None
     faults: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def valid(self) -> bool:
@@ -26,7 +28,7 @@ class FileCheck:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {"pipeline": self.name, "valid": self.valid, "faults": list(self.faults)}
+        return {"pipeline": self.name, "valid": self.valid, "faults": list(self.faults), "warnings": list(self.warnings)}
 
 
 def named_transforms(files: Iterable[Pipeline | ConfigError]) -> list[str]:
@@ -38,7 +40,7 @@ def named_transforms(files: Iterable[Pipeline | ConfigError]) -> list[str]:
 def check_files(
     files: Mapping[Path, Pipeline | ConfigError], broken: Mapping[str, str], *, shown_as: Callable[[Path], str]
 ) -> tuple[FileCheck, ...]:
-    """Every pipeline file with its faults, in the order given.
+    """Every pipeline file with its faults and warnings, in the order given.
 
     Args:
         files: the pipeline of each file, or what is wrong with the file.
@@ -56,7 +58,8 @@ def check_files(
             for setting, name in named
             if name in broken
         ]
-        checks.append(FileCheck(file.stem, value, tuple(faults)))
+        warnings = tuple(f"{shown_as(file)}: {warning}" for warning in ineffective(value))
+        checks.append(FileCheck(file.stem, value, tuple(faults), warnings))
     return tuple(checks)
 
 
