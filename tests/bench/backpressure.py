@@ -1,6 +1,6 @@
 """A burst into a pipeline whose transform gets slower: bounded by the policy `target`, and without a bound.
 
-    python -m tests.bench.backpressure [--interval 20] [--json]
+    python -m tests.bench.backpressure [--interval 20]
 
 Runs are due every interval. For ten intervals a normal load arrives. Then the transform gets three times slower, and ten times
 the load arrives for one interval. Each pipeline runs until it has loaded all that waits. Before the burst, a simulation with
@@ -12,11 +12,8 @@ made here, in a temporary folder.
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +25,7 @@ from typing import Any
 import yaml
 from confluent_kafka import Producer
 
+from tests.bench.cli import run
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.rates.choice import make_rate_policy
@@ -218,24 +216,5 @@ def measure(interval_s: float, folder: Path) -> dict[str, Any]:
     return measured
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--interval", type=float, default=20.0)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        measured = measure(asked.interval, Path(folder))
-    if asked.json:
-        print(json.dumps(measured))  # noqa: T201
-        return
-    for name in ("bounded", "unbounded"):
-        of = measured[name]
-        print(  # noqa: T201
-            f"{name}: {len(of['runs'])} runs, {of['failed']} failed, {of['too_long']} longer than {TOO_LONG} intervals, "
-            f"the longest {of['longest_s']:.1f} s; drained in {of['drained_s']} s, forecast {of['forecast_s']} s"
-        )
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, interval=20.0)

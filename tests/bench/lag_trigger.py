@@ -9,13 +9,10 @@ that an event loop was not free while a poller asked a broker that answers nothi
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import shutil
 import socket
 import statistics
-import tempfile
 import time
 from contextlib import suppress
 from datetime import datetime
@@ -25,6 +22,7 @@ from typing import Any
 import psutil
 import yaml
 
+from tests.bench.cli import run
 from tests.topics import make_topic, write
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.config.pipeline import Source
@@ -149,20 +147,5 @@ def measure(rounds: int, poll_s: float, idle_s: float, folder: Path) -> dict[str
     }
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--poll", type=float, default=2.0)
-    parser.add_argument("--idle", type=float, default=120.0)
-    chosen = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-bench-"))
-    try:
-        found = measure(chosen.rounds, chosen.poll, chosen.idle, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(json.dumps(found, indent=2))  # noqa: T201
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, rounds=10, poll=2.0, idle=120.0)

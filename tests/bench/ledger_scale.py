@@ -1,6 +1,6 @@
 """Seconds of `tidegate ledger show` and of a rebuild for a history of 1,000 batches, as a user waits for them.
 
-    python -m tests.bench.ledger_scale [--batches 1000] [--json]
+    python -m tests.bench.ledger_scale [--batches 1000]
 
 Airflow is an embedded platform in a temporary folder; the table is written by PyIceberg, one commit with a receipt a batch,
 which takes some minutes.
@@ -8,18 +8,16 @@ which takes some minutes.
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
+from tests.bench.cli import run
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.load.receipt import LoadId
 from tidegate.core.offsets.ranges import OffsetRange
@@ -58,31 +56,26 @@ def fill(platform: Platform, batches: int) -> None:
         ledger.save_cursor(Cursor("flights", batches, offsets, {"flights": "id"}, starts=dict.fromkeys(offsets, 0)))
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=1000)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        for part in ("dags", "plugins", "spark_jobs"):
-            shutil.copytree(REPO / part, Path(folder) / part)
-        platform = Platform(Path(folder) / ".tidegate", Path(folder))
-        try:
-            platform.up(("airflow",))
-            fill(platform, asked.batches)
-            found: dict[str, float] = {"batches": asked.batches}
-            for what, words in COMMANDS.items():
-                began = time.perf_counter()
-                command = [str(Path(sys.executable).parent / "tidegate"), "ledger", *words]
-                done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-                found[what] = round(time.perf_counter() - began, 1)
-                if done.returncode:
-                    raise SystemExit(done.stderr)
-        finally:
-            platform.down()
-    print(json.dumps(found) if asked.json else found)  # noqa: T201
+def measure(batches: int, folder: Path) -> dict[str, float]:
+    """Seconds of each command."""
+    for part in ("dags", "plugins", "spark_jobs"):
+        shutil.copytree(REPO / part, folder / part)
+    platform = Platform(folder / ".tidegate", folder)
+    try:
+        platform.up(("airflow",))
+        fill(platform, batches)
+        found: dict[str, float] = {"batches": batches}
+        for what, words in COMMANDS.items():
+            began = time.perf_counter()
+            command = [str(Path(sys.executable).parent / "tidegate"), "ledger", *words]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            found[what] = round(time.perf_counter() - began, 1)
+            if done.returncode:
+                raise SystemExit(done.stderr)
+    finally:
+        platform.down()
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, batches=1000)

@@ -1,6 +1,6 @@
 """Records per second of a replay against the forward load of the same records in the same run.
 
-    python -m tests.bench.replay_speed [--records 4000000] [--batches 4] [--json]
+    python -m tests.bench.replay_speed [--records 4000000] [--batches 4]
 
 forward     the batches of the schedule, one after the other, into a new table (after one throw-away round that warms the JVM)
 aligned     a replay of all of them in chunks that end where the batches end
@@ -12,10 +12,7 @@ Spark Connect server of two cores. The bars: aligned at least 0.9 of forward, un
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.bench.cli import run
 from tests.bench.stream import TRANSFORM, fill
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.load.job import LoadJob
@@ -159,17 +157,5 @@ def measure(records: int, batches: int, folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--records", type=int, default=4_000_000)
-    parser.add_argument("--batches", type=int, default=4)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        found = measure(asked.records, asked.batches, Path(folder))
-    print(json.dumps(found) if asked.json else found)  # noqa: T201
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, records=4_000_000, batches=4)

@@ -1,22 +1,20 @@
 """Seconds from queued to success: a warm run of 4,000 records against a DAG of three tasks that do nothing, alternately.
 
-    python -m tests.bench.run_overhead [--rounds 10] [--json]
+    python -m tests.bench.run_overhead [--rounds 10]
 
 Both run on one embedded platform in a temporary folder, started and stopped here. The bar is the difference of the medians.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import statistics
 import sys
-import tempfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from tests.bench.cli import run
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
@@ -85,20 +83,5 @@ def measure(rounds: int, folder: Path) -> dict[str, Any]:
     return {**medians, "difference": round(medians["flights"]["run"] - medians["nothing"]["run"], 2), "rounds": rounds}
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        found = measure(asked.rounds, Path(folder))
-    if asked.json:
-        print(json.dumps(found))  # noqa: T201
-        return
-    for name, values in found.items():
-        print(name, values)  # noqa: T201
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, rounds=10)

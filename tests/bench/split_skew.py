@@ -1,6 +1,6 @@
 """Seconds of a load with and without `split`, alternately: one partition of the topic holds 90 % of the records.
 
-    python -m tests.bench.split_skew [--records 2000000] [--rounds 5] [--warm-up 3] [--json]
+    python -m tests.bench.split_skew [--records 2000000] [--rounds 5] [--warm-up 3]
 
 Broker and Spark Connect (two cores) are an embedded platform in a temporary folder, started and stopped here. Each load goes
 into the same table by `redo`. The bar: the median with split is at least 1.5 times as fast.
@@ -12,16 +12,14 @@ idle core beside a whole load. The compiler has most to do in the first rounds, 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.bench.cli import run
 from tests.bench.stream import TRANSFORM, fill
 from tidegate.core.config.pipeline import Split
 from tidegate.core.load.job import LoadJob
@@ -76,18 +74,5 @@ def measure(records: int, rounds: int, warm_up: int, folder: Path) -> dict[str, 
     return {**medians, "ratio": ratio, "ratio of the quickest": quickest, "records": records, "rounds": rounds}
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--records", type=int, default=2_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--warm-up", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        found = measure(asked.records, asked.rounds, asked.warm_up, Path(folder))
-    print(json.dumps(found) if asked.json else found)  # noqa: T201
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, records=2_000_000, rounds=5, warm_up=3)
