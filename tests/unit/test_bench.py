@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import cli
+from tests.bench import cli, plan_scale
 
 
 def test_a_benchmark_gets_its_options_and_a_folder_that_is_gone_after_it(
@@ -24,3 +24,10 @@ def test_a_benchmark_gets_its_options_and_a_folder_that_is_gone_after_it(
     found = json.loads(capsys.readouterr().out)
     assert found["given"] == [10, 3, 2.0]
     assert not Path(found["folder"]).exists()
+
+
+def test_the_benchmark_of_planning_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the ports in memory, which change with the ports."""
+    monkeypatch.setattr(plan_scale, "PARTITIONS", 5)
+    plan_scale.main()
+    assert json.loads(capsys.readouterr().out)["partitions"] == 5
