@@ -11,7 +11,8 @@ closes it.
 
 Nothing here blocks the event loop. Whatever may wait (making and closing a client, listing topics) or compute (requests of
 thousands of partitions) is done in one thread of the poller's own; answers are futures, which the loop awaits. A broker that
-does not answer costs a timeout, then pauses that double, with jitter.
+does not answer costs a timeout, then pauses that double, with jitter. A poller that ends of itself, or whose client hangs,
+tells its users, and the next one that joins makes another.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ METADATA_S = 30.0
 REQUEST_S = 10.0
 SLACK_S = 5.0
 """librdkafka keeps a request's timeout itself; only a client that hangs needs this."""
+ROUND_S = 120.0
+"""The longest that a poll may take; all its timeouts together are shorter."""
 PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
 T = TypeVar("T")
@@ -69,16 +72,28 @@ class Subscription:
     due_s: float
     _latest: Reading = field(default_factory=lambda: Reading({}))
     _is_new: asyncio.Event = field(default_factory=asyncio.Event)
+    _end: TidegateError | None = None
 
     async def next(self) -> Reading:
-        """The next reading; the latest, where several have come since the last one."""
+        """The next reading; the latest, where several have come since the last one.
+
+        Raises:
+            BrokerUnavailable: the poller has ended. Leave it, and watch anew.
+        """
         await self._is_new.wait()
+        if self._end is not None:
+            raise self._end
         self._is_new.clear()
         return self._latest
 
     def put(self, reading: Reading) -> None:
         """A new reading."""
         self._latest = reading
+        self._is_new.set()
+
+    def end(self, why: TidegateError) -> None:
+        """There are no more readings."""
+        self._end = why
         self._is_new.set()
 
 
@@ -112,6 +127,12 @@ class Poller:
         self._matching: dict[Pattern, tuple[str, ...]] = {}
         self._described_s = -METADATA_S
         self._task = asyncio.create_task(self._poll(), name="tidegate-kafka-ends")
+        self._task.add_done_callback(self._ended)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it polls no more."""
+        return self._task.done()
 
     def join(self, source: Source, poll_s: float) -> Subscription:
         """A new user, whose first reading comes with the next poll."""
@@ -128,10 +149,17 @@ class Poller:
     async def close(self) -> None:
         """End the polls and the client. Waits for neither a broker nor the client's threads."""
         self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-        self._thread.submit(self._close)  # after what the thread is doing, which may be to make the client
-        self._thread.shutdown(wait=False)
+        try:
+            await asyncio.wait({self._task})
+        finally:
+            self._thread.submit(self._close)  # after what the thread is doing, which may be to make the client
+            self._thread.shutdown(wait=False)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Tell the users that are left, which would wait for ever."""
+        why = "it was cancelled" if task.cancelled() else repr(task.exception())
+        for user in self._users:
+            user.end(BrokerUnavailable(f"the poller of the log's ends has ended: {why}", fix="It is started again"))
 
     # ---- the loop
 
@@ -143,9 +171,11 @@ class Poller:
             if not due:
                 wait_s = min((user.due_s for user in self._users), default=now_s + LONGEST_PAUSE_S) - now_s
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._joined.wait(), wait_s)
+                    async with asyncio.timeout(wait_s):  # not `wait_for`, which may lose that the poller was cancelled
+                        await self._joined.wait()
                 continue
-            readings = await self._readings(due)
+            async with asyncio.timeout(ROUND_S):
+                readings = await self._readings(due)
             failed = all(reading.error is not None for reading in readings.values())
             self._failures = self._failures + 1 if failed else 0
             for user, reading in readings.items():
@@ -156,7 +186,7 @@ class Poller:
                 await asyncio.sleep(random.uniform(longest_s / 2, longest_s))  # noqa: S311 - jitter
 
     async def _readings(self, users: list[Subscription]) -> dict[Subscription, Reading]:
-        """A reading for each user. Raises nothing but CancelledError."""
+        """A reading for each user. Raises TimeoutError: the client hangs, and only another poller will have another client."""
         try:
             admin = await self._client()
             await self._learn_topics(admin, users)
@@ -164,6 +194,8 @@ class Poller:
             readings = await self._ends(admin, wanted)
         except TidegateError as error:
             readings = dict.fromkeys(users, Reading({}, error))
+        except TimeoutError:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a client raises, the poller goes on
             why = f"the ends of the log were not answered: {type(error).__name__}: {error}"
             readings = dict.fromkeys(users, Reading({}, BrokerUnavailable(why, fix="See the broker's log")))
@@ -353,7 +385,7 @@ async def watching(connection: str, settings: Settings, source: Source, poll_s: 
         poll_s: seconds between two readings.
     """
     key = asyncio.get_running_loop(), connection
-    if key not in _OPEN:
+    if key not in _OPEN or _OPEN[key].has_ended:
         _OPEN[key] = Poller(settings)
     poller = _OPEN[key]
     user = poller.join(source, poll_s)
@@ -361,5 +393,6 @@ async def watching(connection: str, settings: Settings, source: Source, poll_s: 
         yield user
     finally:
         if poller.leave(user):
-            del _OPEN[key]
+            if _OPEN.get(key) is poller:
+                del _OPEN[key]
             await poller.close()
