@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tidegate.core.config.pipeline import Source
-from tidegate.core.errors import BrokerUnavailable
+from tidegate.core.errors import BrokerUnavailable, ConfigError
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka import ends
 from tidegate.kafka.ends import Poller, Reading, Settings, watching
@@ -154,3 +154,22 @@ def test_a_poller_that_is_closed_ends_although_somebody_has_just_joined() -> Non
         assert poller.has_ended
 
     run(follow)
+
+
+def test_a_connection_that_names_another_cluster_is_followed_though_the_former_one_answers(
+    monkeypatch: pytest.MonkeyPatch, clients: list[Client]
+) -> None:
+    """Nothing would fail there, and no record would come. A connection that cannot be read changes nothing."""
+    monkeypatch.setattr(ends, "METADATA_S", 2 * POLL_S)
+
+    async def follow() -> None:
+        settings = answers(5, 5, ConfigError("Airflow has no connection c"), 7)
+        async with watching("c", settings, Source(("t",)), POLL_S) as user:
+            assert await user.next() == Reading({T: 5})
+            while (reading := await user.next()) != Reading({T: 7}):
+                assert reading == Reading({T: 5})
+
+    run(follow)
+    former, present = clients
+    assert former.asked["list_offsets"] >= 3
+    assert present.asked["describe_topics"] >= 1

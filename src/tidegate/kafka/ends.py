@@ -5,9 +5,9 @@
             reading = await subscription.next()
 
 A poll is one `list_offsets` for all partitions that its users want (one for each isolation level, where they want several),
-and every `METADATA_S` one description of their topics, by which new partitions and topics are found. Users with the same
-interval are asked for together, since polls are due at multiples of the interval. The first user opens the client, the last one
-closes it.
+and every `METADATA_S` one description of their topics, by which new partitions and topics are found, and one look at the
+connection's settings. Users with the same interval are asked for together, since polls are due at multiples of the interval.
+The first user opens the client, the last one closes it.
 
 Nothing here blocks the event loop. Whatever may wait (making and closing a client, listing topics) or compute (requests of
 thousands of partitions) is done in one thread of the poller's own; answers are futures, which the loop awaits. A broker that
@@ -52,7 +52,7 @@ Answers = dict[Any, tuple[ck.KafkaError | None, Any]]
 Wanted = list[TopicPartition] | KafkaError
 """The partitions to ask for, or why there are none."""
 Settings = Callable[[], Awaitable[Mapping[str, str]]]
-"""How a poller learns librdkafka's configuration (`tidegate.kafka.settings.planning_client`); asked again after failures."""
+"""How a poller learns librdkafka's configuration (`tidegate.kafka.settings.planning_client`); it is asked again and again."""
 
 
 @dataclass(frozen=True)
@@ -204,12 +204,26 @@ class Poller:
         return readings
 
     async def _client(self) -> Admin:
-        """The client; made anew where the last poll failed and the connection's settings are others now."""
-        if self._admin is None or self._failures:
+        """The client; made anew where the connection's settings are others now.
+
+        They are looked at after failures, and with the topics: the cluster that they named before may go on to answer.
+        """
+        if self._admin is not None and not self._failures and not self._is_stale():
+            return self._admin
+        try:
             configured = dict(await self._settings())
-            if self._admin is None or configured != self._configured:
-                return await self._in_thread(lambda: self._reopened(configured))
-        return self._admin
+        except TidegateError:
+            if self._admin is None:
+                raise
+            return self._admin
+        if self._admin is not None and configured == self._configured:
+            return self._admin
+        self._described_s = -METADATA_S
+        return await self._in_thread(lambda: self._reopened(configured))
+
+    def _is_stale(self) -> bool:
+        """Whether to ask again for what changes rarely."""
+        return time.monotonic() - self._described_s >= METADATA_S
 
     def _reopened(self, configured: Mapping[str, str]) -> Admin:
         self._close()
@@ -225,7 +239,7 @@ class Poller:
 
     async def _learn_topics(self, admin: Admin, users: list[Subscription]) -> None:
         """Ask for the partitions of topics that are not known, and now and then for those of all."""
-        stale = time.monotonic() - self._described_s >= METADATA_S
+        stale = self._is_stale()
         sources = [user.source for user in ({*self._users, *users} if stale else users)]
         if patterns := {(source.pattern, source.exclude) for source in sources if source.pattern is not None}:
             await self._match(admin, patterns, again=stale)
