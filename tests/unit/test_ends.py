@@ -173,3 +173,27 @@ def test_a_connection_that_names_another_cluster_is_followed_though_the_former_o
     former, present = clients
     assert former.asked["list_offsets"] >= 3
     assert present.asked["describe_topics"] >= 1
+
+
+def test_users_are_told_one_after_the_other() -> None:
+    """What each computes of thousands of partitions would add up to a time in which the event loop serves nobody else."""
+    turns = [0]
+
+    async def count() -> None:
+        while True:
+            turns[-1] += 1
+            await asyncio.sleep(0)
+
+    async def follow() -> None:
+        counting = asyncio.create_task(count())
+
+        async def use() -> int:
+            async with watching("c", answers(5), Source(("t",)), POLL_S) as user:
+                await user.next()
+                return turns[-1]
+
+        told = await asyncio.gather(*(use() for _ in range(5)))
+        counting.cancel()
+        assert len(set(told)) == 5
+
+    run(follow)

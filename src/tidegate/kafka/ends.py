@@ -181,6 +181,7 @@ class Poller:
             for user, reading in readings.items():
                 user.put(reading)
                 user.due_s = _next_due(user.poll_s)
+                await asyncio.sleep(0)  # what users compute of thousands of partitions, they compute one after the other
             if failed:
                 longest_s = min(LONGEST_PAUSE_S, PAUSE_S * 2 ** min(self._failures, 10))
                 await asyncio.sleep(random.uniform(longest_s / 2, longest_s))  # noqa: S311 - jitter
@@ -292,6 +293,7 @@ class Poller:
             users = {user: want for user, want in partitions.items() if user.source.isolation_level == level}
             ends, errors = await self._ends_of({tp for want in users.values() for tp in want}, admin, level)
             for user, want in users.items():
+                await asyncio.sleep(0)
                 error = next((errors[tp.topic] for tp in want if tp.topic in errors), None) if errors else None
                 readings[user] = Reading({}, error) if error else Reading({tp: ends[tp] for tp in want})
         return readings
