@@ -235,10 +235,24 @@ def test_a_cursor_that_cannot_be_read_starts_no_run(world: World, capsys: pytest
 
 
 def test_a_cursor_that_is_damaged_starts_one_run_that_says_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its plan fails with the repair."""
+    """Its plan fails with the repair. The log names it once, however often the cursor is looked at."""
     world.cursor = "tidegate 2 {} damaged"
     assert len(played(world, [ends(1000)] * 30)) == 1
-    assert any("StateCorrupt: tidegate.p.cursor" in line for line in lines(capsys))
+    (line,) = lines(capsys)
+    assert "StateCorrupt: tidegate.p.cursor" in line
+
+
+def test_a_cursor_that_is_damaged_starts_a_run_though_the_log_is_short(world: World) -> None:
+    """Whatever it held, fewer records than the threshold may be unread."""
+    world.cursor = "tidegate 2 {} damaged"
+    (event,) = played(world, [ends(10)] * 30)
+    assert event["reason"] == "fault"
+
+
+def test_errors_that_take_turns_are_told_once_each(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Brokers that come and go differ in what they answer."""
+    played(world, [failed(AWAY), failed(TopicNotFound("topic t does not exist"))] * 20)
+    assert [line.partition(": ")[2].partition(":")[0] for line in lines(capsys)] == ["BrokerUnavailable", "TopicNotFound"]
 
 
 def test_an_event_is_repeated_only_while_no_run_is_active(world: World) -> None:

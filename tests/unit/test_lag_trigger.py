@@ -170,6 +170,14 @@ def test_a_log_that_cannot_be_read_starts_a_run_that_says_so() -> None:
     assert watch.observed({A: 0, B: 0}, 64).due(5 + FAULT_S) is None
 
 
+def test_a_cursor_that_is_damaged_starts_a_run_that_says_so() -> None:
+    """However short the log is; one that was repaired ends the fault."""
+    watch = Watch(BY_LAG).observed({A: 1}, 5).read(None, None, 5, damaged=True).observed({A: 2}, 5 + FAULT_S)
+    assert watch.due(5 + FAULT_S) == Due("fault", 2, None)
+    assert watch.wants_cursor(5 + FAULT_S)
+    assert watch.read(Cursor("p", 1, {A: 1}), 0, 70).due(math.inf) is None
+
+
 def test_nothing_is_due_before_the_cursor_was_read() -> None:
     """The first poll asks for it."""
     assert not Watch(BY_LAG).wants_cursor(0)

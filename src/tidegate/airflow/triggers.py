@@ -71,7 +71,8 @@ class LagTrigger(BaseEventTrigger):
         self.schedule = dict(schedule)
         self._watch = Watch(LagSchedule(**self.schedule))
         self._held = AsyncExitStack()
-        self._trouble: tuple[str, float] | None = None
+        self._damage: StateCorrupt | None = None
+        self._trouble: tuple[frozenset[str], float] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The arguments, by which the triggerer makes it."""
@@ -120,6 +121,7 @@ class LagTrigger(BaseEventTrigger):
                 await self._ask_airflow(now_s)
             except TidegateError as error:
                 trouble = error
+        trouble = trouble or self._damage
         self._tell(trouble)
         due = self._watch.due(now_s)
         if due is None or (trouble is not None and trouble.retryable):
@@ -135,13 +137,16 @@ class LagTrigger(BaseEventTrigger):
         Raises:
             StateUnavailable: Airflow cannot say.
             StateCorrupt: the cursor is damaged. It counts as missing: a run has to start, which fails of it where people look.
+                The damage is remembered until the next look at the cursor.
         """
         if self._watch.wants_cursor(now_s):
             try:
                 cursor = await _cursor(self.pipeline)
-            except StateCorrupt:
-                self._watch = self._watch.read(None, None, now_s)
+            except StateCorrupt as damage:
+                self._damage = damage
+                self._watch = self._watch.read(None, None, now_s, damaged=True)
                 raise
+            self._damage = None
             planned_s = None
             if cursor is not None and cursor.fired_at_ms is not None:
                 planned_s = now_s - (time.time() - cursor.fired_at_ms / 1000)
@@ -171,7 +176,7 @@ class LagTrigger(BaseEventTrigger):
         stats.gauge(f"tidegate.trigger.{name}.{self.pipeline}", value, tags={"pipeline": self.pipeline})
 
     def _tell(self, error: Exception | None) -> None:
-        """Count an error, and log a line where another kind of error begins, or none is left."""
+        """Count an error, and log a line where the first of its kind comes, or none is left."""
         now_s, before = time.monotonic(), self._trouble
         if error is None:
             self._trouble = None
@@ -180,8 +185,9 @@ class LagTrigger(BaseEventTrigger):
             return
         stats.incr(f"tidegate.trigger.errors.{self.pipeline}", tags={"pipeline": self.pipeline})
         kind = type(error).__name__
-        if before is None or before[0] != kind:
-            self._trouble = kind, now_s if before is None else before[1]
+        kinds, since_s = before or (frozenset(), now_s)
+        if kind not in kinds:
+            self._trouble = kinds | {kind}, since_s
             self.log.warning("pipeline %s: its lag is not known: %s: %s", self.pipeline, kind, error)
 
 

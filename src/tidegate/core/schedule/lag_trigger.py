@@ -76,16 +76,17 @@ class Event:
 class Watch:
     """What is known of one pipeline.
 
-    `ends` are the ends of the log as last observed, `cursor` as last read (None: there is none, or it was not read), `marks`
-    when each partition's unread records were first seen (kept only for `max_delay`), `unreadable` whether the last poll met a
-    fault that no wait will mend, `fault_since_s` since when this is so or the log and the cursor contradict each other, `event`
-    what waits for the cursor to move.
+    `ends` are the ends of the log as last observed, `cursor` as last read (None: there is none, or it was not read), `damaged`
+    whether it cannot be understood, `marks` when each partition's unread records were first seen (kept only for `max_delay`),
+    `unreadable` whether the last poll met a fault that no wait will mend, `fault_since_s` since when one of the two is so, or
+    the log and the cursor contradict each other, `event` what waits for the cursor to move.
     """
 
     rule: LagSchedule
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     observed_s: float | None = None
     cursor: Cursor | None = None
+    damaged: bool = False
     read_s: float | None = None
     marks: Mapping[TopicPartition, tuple[Mark, ...]] = field(default_factory=dict)
     unreadable: bool = False
@@ -117,7 +118,7 @@ class Watch:
             return crossed_again or now_s >= self.event.look_s or self.came_to_nothing(now_s)
         return self.due(now_s) is not None and self.read_s != self.observed_s
 
-    def read(self, cursor: Cursor | None, planned_s: float | None, now_s: float) -> Watch:
+    def read(self, cursor: Cursor | None, planned_s: float | None, now_s: float, *, damaged: bool = False) -> Watch:
         """After the cursor was read.
 
         Args:
@@ -125,6 +126,7 @@ class Watch:
             planned_s: when the cursor's last batch was planned, None where that is not known. What is found unread at the first
                 look has come since then, at the earliest.
             now_s: the time.
+            damaged: it cannot be understood; it counts as missing, and as a fault.
         """
         event = self.event
         if event is not None:
@@ -135,7 +137,7 @@ class Watch:
         if self.read_s is None:
             known_s = -math.inf if cursor is None else now_s if planned_s is None else min(planned_s, now_s)
             marks = {tp: tuple(Mark(known_s, m.end) for m in of) for tp, of in marks.items()}
-        return _judged(replace(self, cursor=cursor, read_s=self.observed_s, marks=marks, event=event), now_s)
+        return _judged(replace(self, cursor=cursor, damaged=damaged, read_s=self.observed_s, marks=marks, event=event), now_s)
 
     @property
     def lag(self) -> int:
@@ -192,7 +194,8 @@ def _judged(watch: Watch, now_s: float) -> Watch:
     learns its end.
     """
     known = {} if watch.cursor is None else watch.cursor.offsets
-    if not watch.unreadable and all(offset <= watch.ends.get(tp, -1) for tp, offset in known.items()):
+    faulty = watch.unreadable or watch.damaged
+    if not faulty and all(offset <= watch.ends.get(tp, -1) for tp, offset in known.items()):
         return replace(watch, fault_since_s=None)
     return watch if watch.fault_since_s is not None else replace(watch, fault_since_s=now_s)
 
