@@ -97,7 +97,9 @@ def test_after_an_event_the_cursor_is_looked_at_by_growing_pauses() -> None:
     assert pauses == sorted(pauses)
     assert (looks[0], max(pauses)) == (2, LONGEST_LOOK_S)
     assert len(looks) < 30
-    assert watch.observed({A: 200, B: 0}, 601).wants_cursor(601)
+    again = watch.observed({A: 250, B: 0}, 601)
+    assert again.wants_cursor(601)
+    assert not again.read(cursor(), 0, 601).observed({A: 349, B: 0}, 602).wants_cursor(602)
 
 
 def test_an_event_of_which_nothing_comes_may_be_repeated() -> None:

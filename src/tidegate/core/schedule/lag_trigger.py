@@ -64,7 +64,7 @@ class Due:
 
 @dataclass(frozen=True)
 class Event:
-    """An event that the cursor has not answered yet: when it was, the log's size then, and the next look at the cursor."""
+    """An event that the cursor has not answered yet: when it was, the size of the log at the last look, and the next one."""
 
     at_s: float
     size: int
@@ -132,7 +132,8 @@ class Watch:
         if event is not None:
             pause_s = min(event.pause_s * GROWTH, LONGEST_LOOK_S)
             moved = _place(cursor) != _place(self.cursor)
-            event = None if moved else replace(event, look_s=now_s + event.pause_s, pause_s=pause_s)
+            size = sum(self.ends.values())
+            event = None if moved else replace(event, size=size, look_s=now_s + event.pause_s, pause_s=pause_s)
         marks = {tp: tuple(m for m in of if m.end > _offset(cursor, tp)) for tp, of in self.marks.items()}
         if self.read_s is None:
             known_s = -math.inf if cursor is None else now_s if planned_s is None else min(planned_s, now_s)
