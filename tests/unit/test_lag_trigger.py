@@ -47,16 +47,27 @@ def test_a_run_starts_when_a_record_has_waited_for_the_longest_delay() -> None:
     assert watch.due(910) == Due("max_delay", 2, 10)
 
 
-def test_an_idle_log_never_starts_a_run_and_asks_for_the_cursor_once() -> None:
+def test_an_idle_log_never_starts_a_run_and_asks_for_the_cursor_once_an_hour() -> None:
     """Whatever the schedule, and however long it is idle."""
     watch, reads = Watch(LagSchedule(1, 1)), 0
-    for hour in range(1000):
-        watch = watch.observed({A: 5, B: 7}, hour * 3600)
-        if watch.wants_cursor(hour * 3600):
+    for minute in range(600):
+        watch = watch.observed({A: 5, B: 7}, minute * 60)
+        if watch.wants_cursor(minute * 60):
             reads += 1
-            watch = watch.read(cursor(a=5, b=7), 0, hour * 3600)
-        assert watch.due(hour * 3600) is None
-    assert reads == 1
+            watch = watch.read(cursor(a=5, b=7), 0, minute * 60)
+        assert watch.due(minute * 60) is None
+    assert reads == 10
+
+
+@pytest.mark.parametrize("back", [None, cursor(2)], ids=["deleted", "rebuilt"])
+def test_a_cursor_that_has_gone_back_starts_a_run_though_no_record_comes(back: Cursor | None) -> None:
+    """By lag at the next look at it; the delay counts from there."""
+    by_lag = armed(BY_LAG, cursor(a=100)).observed({A: 100, B: 0}, 3600)
+    assert by_lag.wants_cursor(3600)
+    assert by_lag.read(back, 0, 3600).due(3600) == Due("lag", 100, None)
+    by_time = armed(BY_TIME, cursor(a=100)).observed({A: 100, B: 0}, 3600).read(back, 0, 3600)
+    assert by_time.due(4499) is None
+    assert by_time.due(4500) == Due("max_delay", 100, 3600)
 
 
 def test_the_cursor_is_read_again_before_an_event_and_decides_it() -> None:

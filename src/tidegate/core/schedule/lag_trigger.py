@@ -39,6 +39,8 @@ GRAINS = 16
 """Into how many parts `max_delay` is divided: the time a record has waited is known to one part, and no more marks are kept."""
 FIRST_LOOK_S, LONGEST_LOOK_S, GROWTH = 2.0, 30.0, 1.5
 """Pauses between two looks at the cursor while a run is under way."""
+IDLE_LOOK_S = 3600.0
+"""The same while nothing is: a cursor that was rebuilt or deleted has gone back, and no new record would tell."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +111,16 @@ class Watch:
         return _judged(replace(self, observed_s=now_s, unreadable=True), now_s)
 
     def wants_cursor(self, now_s: float) -> bool:
-        """Whether to read the cursor now: at first, before an event, and by growing pauses after one."""
+        """Whether to read the cursor now: at first, before an event, by growing pauses after one, and else now and then."""
         if self.read_s is None:
             return self.observed_s is not None
         if self.event is not None:
             grown = sum(self.ends.values()) - self.event.size
             crossed_again = self.rule.lag is not None and grown >= self.rule.lag
             return crossed_again or now_s >= self.event.look_s or self.came_to_nothing(now_s)
-        return self.due(now_s) is not None and self.read_s != self.observed_s
+        if self.due(now_s) is not None:
+            return self.read_s != self.observed_s
+        return now_s - self.read_s >= IDLE_LOOK_S
 
     def read(self, cursor: Cursor | None, planned_s: float | None, now_s: float, *, damaged: bool = False) -> Watch:
         """After the cursor was read.
@@ -134,7 +138,11 @@ class Watch:
             moved = _place(cursor) != _place(self.cursor)
             size = sum(self.ends.values())
             event = None if moved else replace(event, size=size, look_s=now_s + event.pause_s, pause_s=pause_s)
-        marks = {tp: tuple(m for m in of if m.end > _offset(cursor, tp)) for tp, of in self.marks.items()}
+        marks = {
+            # without marks, what is unread has become so now: the cursor has gone back
+            tp: tuple(m for m in of or (Mark(now_s, self.ends[tp]),) if m.end > _offset(cursor, tp))
+            for tp, of in self.marks.items()
+        }
         if self.read_s is None:
             known_s = -math.inf if cursor is None else now_s if planned_s is None else min(planned_s, now_s)
             marks = {tp: tuple(Mark(known_s, m.end) for m in of) for tp, of in marks.items()}
