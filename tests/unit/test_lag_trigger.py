@@ -150,6 +150,15 @@ def test_after_a_restart_what_is_unread_counts_from_the_plan_of_the_last_batch()
     assert first.read(cursor(a=5), 100, 1000).since_s is None
 
 
+def test_a_fault_before_the_first_look_at_the_log_changes_nothing_of_this() -> None:
+    """Brokers may start later than the trigger."""
+    faulty = Watch(BY_TIME).faulty(1000)
+    assert faulty.read(cursor(), 100, 1000).observed({A: 5, B: 0}, 1005).since_s == 100
+    assert faulty.read(None, None, 1000).observed({A: 1}, 1005).due(1005) == Due("max_delay", 1, -math.inf)
+    later = faulty.read(cursor(), 100, 1000).observed({A: 0, B: 0}, 1005).observed({A: 5, B: 0}, 1010)
+    assert later.since_s == 1010
+
+
 def test_a_pipeline_that_never_ran_waits_for_its_lag_and_for_no_delay() -> None:
     """All that the log has is unread; an empty log starts no run."""
     assert Watch(BY_LAG).observed({A: 99}, 0).read(None, None, 0).due(0) is None

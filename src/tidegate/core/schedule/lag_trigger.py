@@ -79,9 +79,10 @@ class Watch:
     """What is known of one pipeline.
 
     `ends` are the ends of the log as last observed, `cursor` as last read (None: there is none, or it was not read), `damaged`
-    whether it cannot be understood, `marks` when each partition's unread records were first seen (kept only for `max_delay`),
-    `unreadable` whether the last poll met a fault that no wait will mend, `fault_since_s` since when one of the two is so, or
-    the log and the cursor contradict each other, `event` what waits for the cursor to move.
+    whether it cannot be understood, `known_s` since when, by the first cursor, what the first look at the log finds has been
+    unread, `marks` when each partition's unread records were first seen (kept only for `max_delay`), `unreadable` whether the
+    last poll met a fault that no wait will mend, `fault_since_s` since when one of the two is so, or the log and the cursor
+    contradict each other, `event` what waits for the cursor to move.
     """
 
     rule: LagSchedule
@@ -90,6 +91,7 @@ class Watch:
     cursor: Cursor | None = None
     damaged: bool = False
     read_s: float | None = None
+    known_s: float | None = None
     marks: Mapping[TopicPartition, tuple[Mark, ...]] = field(default_factory=dict)
     unreadable: bool = False
     fault_since_s: float | None = None
@@ -100,10 +102,11 @@ class Watch:
         marks: dict[TopicPartition, tuple[Mark, ...]] = {}
         if self.rule.max_delay is not None:
             grain_s = self.rule.max_delay / GRAINS
+            since_s = now_s if self.ends or self.known_s is None else self.known_s
             for tp, end in ends.items():
                 of = self.marks.get(tp, ())
                 seen = of[-1].end if of else _offset(self.cursor, tp)
-                marks[tp] = _marked(of, end, now_s, grain_s) if end > seen else of
+                marks[tp] = _marked(of, end, since_s, grain_s) if end > seen else of
         return _judged(replace(self, ends=dict(ends), observed_s=now_s, marks=marks, unreadable=False), now_s)
 
     def faulty(self, now_s: float) -> Watch:
@@ -143,10 +146,12 @@ class Watch:
             tp: tuple(m for m in of or (Mark(now_s, self.ends[tp]),) if m.end > _offset(cursor, tp))
             for tp, of in self.marks.items()
         }
-        if self.read_s is None:
+        known_s = self.known_s
+        if known_s is None:
             known_s = -math.inf if cursor is None else now_s if planned_s is None else min(planned_s, now_s)
             marks = {tp: tuple(Mark(known_s, m.end) for m in of) for tp, of in marks.items()}
-        return _judged(replace(self, cursor=cursor, damaged=damaged, read_s=self.observed_s, marks=marks, event=event), now_s)
+        read = replace(self, cursor=cursor, damaged=damaged, read_s=self.observed_s, known_s=known_s, marks=marks, event=event)
+        return _judged(read, now_s)
 
     @property
     def lag(self) -> int:
