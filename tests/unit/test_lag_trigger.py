@@ -183,6 +183,14 @@ def test_a_log_that_does_not_hold_the_cursor_starts_a_run_that_says_so(ends: dic
     assert watch.read(cursor(2, a=9 if ends else 0), 5, 6).fault_since_s == (5 if A not in ends else None)
 
 
+def test_a_log_without_partitions_starts_a_run_that_says_so() -> None:
+    """A pattern that matches no topic, or names that are all missing where missing topics are retired."""
+    watch = Watch(BY_LAG).observed({}, 5).read(None, None, 5)
+    assert watch.due(5 + FAULT_S - 1) is None
+    assert watch.due(5 + FAULT_S) == Due("fault", 0, None)
+    assert watch.observed({A: 1}, 60).due(math.inf) is None
+
+
 def test_a_log_that_cannot_be_read_starts_a_run_that_says_so() -> None:
     """Where a wait mends nothing: a topic is missing, or the credentials do not cover it."""
     watch = armed(BY_LAG).faulty(5).faulty(30)

@@ -205,11 +205,11 @@ def _judged(watch: Watch, now_s: float) -> Watch:
     """With the time of the fault.
 
     An offset of the cursor lies outside the log where the topic was truncated or deleted, and for a moment where a new leader
-    learns its end.
+    learns its end. A log without partitions is one whose topics do not exist.
     """
     known = {} if watch.cursor is None else watch.cursor.offsets
     faulty = watch.unreadable or watch.damaged
-    if not faulty and all(offset <= watch.ends.get(tp, -1) for tp, offset in known.items()):
+    if not faulty and watch.ends and all(offset <= watch.ends.get(tp, -1) for tp, offset in known.items()):
         return replace(watch, fault_since_s=None)
     return watch if watch.fault_since_s is not None else replace(watch, fault_since_s=now_s)
 
