@@ -61,6 +61,7 @@ class World:
 
     def __init__(self) -> None:
         self.now_s = 1_000_000.0
+        self.wall_s: float | None = None
         self.asked: Counter[str] = Counter()
         self.metrics: dict[str, float] = {}
         self.counts: Counter[str] = Counter()
@@ -116,7 +117,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         assert tags == {"pipeline": "p"}
 
     real = asyncio.sleep
-    clock = SimpleNamespace(monotonic=lambda: made.now_s, time=lambda: made.now_s)
+    clock = SimpleNamespace(monotonic=lambda: made.now_s, time=lambda: made.wall_s or made.now_s)
     waits = {name: getattr(asyncio, name) for name in ("to_thread",)}
     monkeypatch.setattr(triggers, "asyncio", SimpleNamespace(sleep=sleep, **waits))
     monkeypatch.setattr(triggers, "time", clock)
@@ -166,6 +167,14 @@ def test_an_event_says_how_far_the_pipeline_lags(world: World) -> None:
     assert json.loads(json.dumps(events)) == events
 
 
+def test_records_that_came_before_the_machine_was_started_have_their_time(world: World) -> None:
+    """The clock that the trigger waits by begins at its start."""
+    world.now_s, world.wall_s = 5.0, 2_000_000.0
+    world.cursor = Cursor("p", 1, {TopicPartition("t", 0): 0}, fired_at_ms=1_999_000_000)
+    (event,) = played(world, [ends(1)], trigger(max_delay=900))
+    assert (event["reason"], event["oldest_ms"]) == ("max_delay", 1_999_000_000)
+
+
 def test_an_event_of_thousands_of_partitions_names_those_that_lag_most(world: World) -> None:
     """Events are rows of Airflow's database."""
     world.cursor = None
@@ -206,8 +215,15 @@ def test_a_broker_that_is_away_is_told_once_and_so_is_its_return(world: World, c
     assert world.counts == {"tidegate.trigger.errors.p": 60, "tidegate.trigger.events.p": 1}
 
 
-def test_whatever_is_raised_the_trigger_goes_on(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_whatever_is_raised_the_trigger_goes_on(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Airflow would start one that has ended a second later, for ever, and show nothing."""
+
+    async def cleanup(_self: LagTrigger) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(LagTrigger, "cleanup", cleanup)
     events = played(world, [*[RuntimeError("bug")] * 50, ends(100)])
     assert len(events) == 1
     assert lines(capsys) == ["its lag is not known: RuntimeError: bug", "its lag is known again, after 250 s"]

@@ -13,10 +13,11 @@ An event is a hint: the run that it starts plans by itself, and skips where ther
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,8 @@ class LagTrigger(BaseEventTrigger):
                         yield event
             except Exception as error:  # noqa: BLE001 - Airflow would start it again without a pause
                 self._tell(error)
-            await self.cleanup()
+            with suppress(Exception):
+                await self.cleanup()
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - jitter
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
@@ -159,7 +161,7 @@ class LagTrigger(BaseEventTrigger):
     def _payload(self, due: Due, now_s: float) -> dict[str, Any]:
         """What the asset's event says: for people, and for nobody to believe."""
         watch = self._watch
-        known = due.since_s is not None and due.since_s > 0
+        known = due.since_s is not None and math.isfinite(due.since_s)  # less than 0: before this machine was started
         most = sorted(watch.ends, key=watch.lag_of, reverse=True)[:MOST_ENDS]
         ends: dict[str, dict[str, int]] = {}
         for tp in sorted(most):
