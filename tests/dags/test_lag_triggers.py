@@ -33,7 +33,7 @@ from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, TopicNotFound
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.schedule.lag_trigger import AGAIN_S, FAULT_S
+from tidegate.core.schedule.lag_trigger import ABSENT_S, AGAIN_S, FAULT_S
 from tidegate.core.state.codec import encode
 from tidegate.core.state.cursor import Cursor
 
@@ -142,8 +142,8 @@ def played(world: World, readings: Iterable[Reading | Exception], watched: LagTr
             events.append(event.payload)
 
     async def whole() -> None:
-        task = asyncio.create_task(follow())
-        await world.played.wait()
+        task, over = asyncio.create_task(follow()), asyncio.create_task(world.played.wait())
+        await asyncio.wait({task, over}, return_when=asyncio.FIRST_COMPLETED)
         assert not task.done()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -263,6 +263,19 @@ def test_a_cursor_that_is_damaged_starts_a_run_though_the_log_is_short(world: Wo
     world.cursor = "tidegate 2 {} damaged"
     (event,) = played(world, [ends(10)] * 30)
     assert event["reason"] == "fault"
+
+
+def test_brokers_that_stay_away_start_a_run_that_fails_of_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """So does a partition that nobody leads. Not for what was unread before: a run would only wait."""
+    polls = int(ABSENT_S / POLL_S)
+    assert played(world, [ends(0), *[failed(AWAY)] * polls]) == []
+    (event,) = played(world, [ends(0), *[failed(AWAY)] * (polls + 20)])
+    assert event["reason"] == "fault"
+    assert len(lines(capsys)) == 2  # of two instances
+    watched = trigger()
+    assert len(played(world, [ends(0), ends(100)], watched)) == 1
+    world.cursor = Cursor("p", 2, {TopicPartition("t", 0): 0})
+    assert played(world, [failed(AWAY)] * 60, watched) == []
 
 
 def test_errors_that_take_turns_are_told_once_each(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.schedule.lag_trigger import AGAIN_S, FAULT_S, GRAINS, LEAST_AGAIN_S, LONGEST_LOOK_S, Due, Mark, Watch
+from tidegate.core.schedule.lag_trigger import (
+    ABSENT_S,
+    AGAIN_S,
+    FAULT_S,
+    GRAINS,
+    LEAST_AGAIN_S,
+    LONGEST_LOOK_S,
+    Due,
+    Mark,
+    Watch,
+)
 from tidegate.core.state.cursor import Cursor
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -198,6 +208,10 @@ def test_a_log_that_cannot_be_read_starts_a_run_that_says_so() -> None:
     assert watch.wants_cursor(5 + FAULT_S)
     assert watch.read(cursor(), 0, 5 + FAULT_S).due(5 + FAULT_S) == Due("fault", 0, None)
     assert watch.observed({A: 0, B: 0}, 64).due(5 + FAULT_S) is None
+    away = armed(BY_LAG).faulty(5, ABSENT_S)
+    assert away.due(5 + ABSENT_S - 1) is None
+    assert away.due(5 + ABSENT_S) == Due("fault", 0, None)
+    assert away.observed({A: 0, B: 0}, 64).faulty(70).due(70 + FAULT_S) == Due("fault", 0, None)
 
 
 def test_a_cursor_that_is_damaged_starts_a_run_that_says_so() -> None:

@@ -34,7 +34,7 @@ from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.config.times import utc
 from tidegate.core.errors import ConfigError, StateCorrupt, StateUnavailable, TidegateError
-from tidegate.core.schedule.lag_trigger import Due, Watch
+from tidegate.core.schedule.lag_trigger import ABSENT_S, FAULT_S, Due, Watch
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import cursor_from, cursor_key
 from tidegate.kafka.settings import planning_client
@@ -116,17 +116,18 @@ class LagTrigger(BaseEventTrigger):
         if trouble is None:
             self._watch = self._watch.observed(reading.ends, now_s)
             self._gauge("polled", time.time())
-        elif not trouble.retryable:
-            self._watch = self._watch.faulty(now_s)
-        if trouble is None or not trouble.retryable:
-            try:
-                await self._ask_airflow(now_s)
-            except TidegateError as error:
-                trouble = error
-        trouble = trouble or self._damage
-        self._tell(trouble)
+        else:
+            self._watch = self._watch.faulty(now_s, ABSENT_S if trouble.retryable else FAULT_S)
+        try:
+            await self._ask_airflow(now_s)
+        except StateUnavailable as error:
+            self._tell(error)
+            return None
+        except StateCorrupt as error:
+            trouble = error
+        self._tell(trouble or self._damage)
         due = self._watch.due(now_s)
-        if due is None or (trouble is not None and trouble.retryable):
+        if due is None or (due.reason != "fault" and trouble is not None and trouble.retryable):
             return None
         self._watch = self._watch.fired(now_s)
         stats.incr(f"tidegate.trigger.events.{self.pipeline}", tags={"pipeline": self.pipeline})

@@ -32,6 +32,8 @@ Reason = Literal["lag", "max_delay", "fault"]
 
 FAULT_S = 60.0
 """How long a fault lasts before a run is started, which fails of it where people look: it may be over with the next answer."""
+ABSENT_S = 900.0
+"""The same for brokers that do not answer, which usually do again."""
 AGAIN_S = 900.0
 """How long after an event that nothing came of there may be another one; `max_delay`, where it is set."""
 LEAST_AGAIN_S = 60.0
@@ -81,8 +83,8 @@ class Watch:
     `ends` are the ends of the log as last observed, `cursor` as last read (None: there is none, or it was not read), `damaged`
     whether it cannot be understood, `known_s` since when, by the first cursor, what the first look at the log finds has been
     unread, `marks` when each partition's unread records were first seen (kept only for `max_delay`), `unreadable` whether the
-    last poll met a fault that no wait will mend, `fault_since_s` since when one of the two is so, or the log and the cursor
-    contradict each other, `event` what waits for the cursor to move.
+    last poll had no answer, `patience_s` how long that may last before a run is started, `fault_since_s` since when the log or
+    the cursor cannot be read, or they contradict each other, `event` what waits for the cursor to move.
     """
 
     rule: LagSchedule
@@ -94,6 +96,7 @@ class Watch:
     known_s: float | None = None
     marks: Mapping[TopicPartition, tuple[Mark, ...]] = field(default_factory=dict)
     unreadable: bool = False
+    patience_s: float = FAULT_S
     fault_since_s: float | None = None
     event: Event | None = None
 
@@ -107,11 +110,12 @@ class Watch:
                 of = self.marks.get(tp, ())
                 seen = of[-1].end if of else _offset(self.cursor, tp)
                 marks[tp] = _marked(of, end, since_s, grain_s) if end > seen else of
-        return _judged(replace(self, ends=dict(ends), observed_s=now_s, marks=marks, unreadable=False), now_s)
+        known = replace(self, ends=dict(ends), observed_s=now_s, marks=marks, unreadable=False, patience_s=FAULT_S)
+        return _judged(known, now_s)
 
-    def faulty(self, now_s: float) -> Watch:
-        """After a poll that no wait and no retry will mend: a topic that is missing, or that the credentials do not cover."""
-        return _judged(replace(self, observed_s=now_s, unreadable=True), now_s)
+    def faulty(self, now_s: float, patience_s: float = FAULT_S) -> Watch:
+        """After a poll without an answer: a topic is missing, the credentials do not cover it, or the brokers are away."""
+        return _judged(replace(self, observed_s=now_s, unreadable=True, patience_s=patience_s), now_s)
 
     def wants_cursor(self, now_s: float) -> bool:
         """Whether to read the cursor now: at first, before an event, by growing pauses after one, and else now and then."""
@@ -176,7 +180,7 @@ class Watch:
             return Due("lag", lag, since_s)
         if self.rule.max_delay is not None and since_s is not None and now_s - since_s >= self.rule.max_delay:
             return Due("max_delay", lag, since_s)
-        if self.fault_since_s is not None and now_s - self.fault_since_s >= FAULT_S:
+        if self.fault_since_s is not None and now_s - self.fault_since_s >= self.patience_s:
             return Due("fault", lag, since_s)
         return None
 
