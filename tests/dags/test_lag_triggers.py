@@ -31,6 +31,7 @@ from tidegate.airflow import triggers
 from tidegate.airflow.triggers import LagTrigger, _kafka_settings, lag_asset
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.config.times import utc
 from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, TopicNotFound
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.schedule.lag_trigger import ABSENT_S, AGAIN_S, FAULT_S
@@ -172,7 +173,7 @@ def test_records_that_came_before_the_machine_was_started_have_their_time(world:
     world.now_s, world.wall_s = 5.0, 2_000_000.0
     world.cursor = Cursor("p", 1, {TopicPartition("t", 0): 0}, fired_at_ms=1_999_000_000)
     (event,) = played(world, [ends(1)], trigger(max_delay=900))
-    assert (event["reason"], event["oldest_ms"]) == ("max_delay", 1_999_000_000)
+    assert (event["reason"], event["oldest"]) == ("max_delay", utc(1_999_000_000))
 
 
 def test_an_event_of_thousands_of_partitions_names_those_that_lag_most(world: World) -> None:
