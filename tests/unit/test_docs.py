@@ -11,6 +11,8 @@ import pytest
 
 from tidegate.core import errors
 from tidegate.core.config import reference
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.receiver import Receiver
 from tidegate.core.config.schema import json_schema
 
 REPO = Path(__file__).parents[2]
@@ -47,8 +49,10 @@ def test_the_modules_of_the_layout_page_are_there() -> None:
 def test_the_page_of_settings_is_made_from_the_settings() -> None:
     """`make docs` writes it; each setting of the schema has a row."""
     assert (REPO / "docs" / "settings.md").read_text() == reference.page()
-    rows = set(re.findall(r"^\| `([\w.]+)` \|", reference.page(), re.MULTILINE))
-    assert rows == set(paths(json_schema()["properties"]))
+    pages = reference.page().split("# Settings of a receiver file")
+    for page, kind in zip(pages, (Pipeline, Receiver), strict=True):
+        rows = set(re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE))
+        assert rows == set(paths(json_schema(kind)["properties"]))
 
 
 def paths(properties: dict[str, Any], before: str = "") -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Which names pipelines, topics, tables and transforms may have.
+"""Which names pipelines, receivers, topics, tables and transforms may have.
 
 What is accepted here is accepted by Airflow, Kafka and their databases: one file that they refuse must not stop the others.
 
@@ -25,6 +25,8 @@ LONGEST_TAG = 100
 
 REPLAY_DAG = "__replay"
 """The suffix of the DAG that replays a pipeline."""
+RECEIVE_DAG = "__receive"
+"""The suffix of the DAG that runs a receiver."""
 CATCH_UP_RUN = "catch_up__"
 """The prefix of the ids of runs that another run has started, since it left records behind."""
 
@@ -55,12 +57,15 @@ MASKED_WORDS = (
 
 
 def name_faults(name: str) -> list[str]:
-    """What is wrong with the name of a pipeline, which is the name of its file; one sentence for each fault."""
+    """What is wrong with the name of a pipeline or receiver, which is the name of its file; one sentence for each fault."""
     faults = []
     if not PIPELINE.fullmatch(name):
         faults.append("1 to 60 lower-case letters, digits and _, beginning with a letter")
-    if name.endswith(REPLAY_DAG):
-        faults.append(f'a name that does not end with "{REPLAY_DAG}", the suffix of the DAGs that replay')
+    faults += [
+        f'a name that does not end with "{suffix}", the suffix of the DAGs that {what}'
+        for suffix, what in ((REPLAY_DAG, "replay"), (RECEIVE_DAG, "receive"))
+        if name.endswith(suffix)
+    ]
     faults += [
         f'a name without "{word}": Airflow masks Variables whose keys contain it' for word in MASKED_WORDS if word in name
     ]

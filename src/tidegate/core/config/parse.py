@@ -1,4 +1,4 @@
-"""Validates a pipeline's YAML into its dataclasses.
+"""Validates the YAML of a pipeline or a receiver into its dataclasses.
 
 Every fault of a file is reported at once, one a line, as `file: path.to.setting: expected …, got …`. Reading YAML is the
 caller's (`tidegate.pipelines`).
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from tidegate.core.config.model import Section, Setting, members, relations
 from tidegate.core.config.names import name_faults
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.receiver import Receiver
 from tidegate.core.config.rules import refusal, shown
 from tidegate.core.errors import ConfigError
 
@@ -36,15 +37,24 @@ def parse_pipeline(name: str, settings: object, *, file: str, yaml_faults: Seque
     Raises:
         ConfigError: with every fault, one a line; `fields["faults"]` counts them.
     """
+    return _parse_file(Pipeline, name, settings, file, yaml_faults)
+
+
+def parse_receiver(name: str, settings: object, *, file: str, yaml_faults: Sequence[str] = ()) -> Receiver:
+    """A validated receiver from a YAML mapping; arguments and errors are those of `parse_pipeline`."""
+    return _parse_file(Receiver, name, settings, file, yaml_faults)
+
+
+def _parse_file(kind: type[T], name: str, settings: object, file: str, yaml_faults: Sequence[str]) -> T:
     faults = [*yaml_faults, *name_faults(name)]
-    pipeline = None
+    parsed = None
     if isinstance(settings, Mapping):
-        pipeline = _parse(Pipeline, settings, "", faults, name=name)
+        parsed = _parse(kind, settings, "", faults, name=name)
     else:
         faults.append(f"expected a mapping of settings, got {shown(settings)}")
-    if faults or pipeline is None:
+    if faults or parsed is None:
         raise ConfigError("\n".join(f"{file}: {fault}" for fault in faults), file=file, faults=len(faults))
-    return pipeline
+    return parsed
 
 
 def _parse(kind: type[T], settings: Mapping[Any, Any], path: str, faults: list[str], **given: Any) -> T | None:

@@ -1,4 +1,4 @@
-"""The page of all settings of a pipeline file, made from the settings themselves."""
+"""The page of all settings of pipeline and receiver files, made from the settings themselves."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from tidegate.core.config.model import Section, Setting, members
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.receiver import Receiver
 
 
 def page() -> str:
@@ -19,15 +20,28 @@ def page() -> str:
         "settings that have no effect beside the others; editors validate by `dags/pipelines/pipeline.schema.json`. A file has",
         "one of `source.topics`, `source.pattern` and `source.assign`.",
         "",
+        *_table(Pipeline),
+        "# Settings of a receiver file",
+        "",
+        "Made from `src/tidegate/core/config/receiver.py`; editors validate by `dags/receivers/receiver.schema.json`.",
+        "A receiver has the settings of its `kind`, and none of another's. What listens beyond loopback has `tls`, and",
+        "`token` or `tls.ca`.",
+        "",
+        *_table(Receiver),
+    ]
+    return "\n".join(lines)
+
+
+def _table(kind: type) -> list[str]:
+    return [
         "| setting | what it does | accepts | default |",
         "|---|---|---|---|",
         *(
             f"| `{path}` | {_cell(setting.doc)} | {_cell(setting.rule.expected)} | {_default(setting)} |"
-            for path, setting in _settings(Pipeline, "")
+            for path, setting in _settings(kind, "")
         ),
         "",
     ]
-    return "\n".join(lines)
 
 
 def _settings(kind: type, path: str) -> Iterator[tuple[str, Setting]]:

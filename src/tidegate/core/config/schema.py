@@ -1,4 +1,4 @@
-"""The JSON Schema of a pipeline file, made from the settings themselves, for editors."""
+"""The JSON Schemas of pipeline and receiver files, made from the settings themselves, for editors."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import Any
 
 from tidegate.core.config.model import Setting, members, relations
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.receiver import Receiver
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a pipeline file."""
+def json_schema(kind: type[Pipeline | Receiver] = Pipeline) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a pipeline file, or of a receiver file."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Tidegate pipeline",
-        **_section(Pipeline),
+        "title": f"Tidegate {kind.__name__.lower()}",
+        **_section(kind),
     }
 
 

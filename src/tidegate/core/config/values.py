@@ -1,4 +1,4 @@
-"""The rule of each kind of value in a pipeline file: names, limits, patterns, schedules, starts.
+"""The rule of each kind of value in a pipeline or receiver file: names, limits, patterns, schedules, starts.
 
 The bounds are those of Airflow's columns, Kafka's protocol and Python's timedelta, so that one file's value never fails in a
 place where it stops the others.
@@ -8,6 +8,9 @@ Pure: the standard library only.
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from tidegate.core.config.names import (
@@ -44,7 +47,22 @@ LONGEST_TEXT = 1000
 """Characters of a description or a pattern, which Airflow stores with the DAG."""
 MOST_RETRIES = 1000
 MOST_GAIN = 1000
+MOST_CONNECTIONS = 100_000
 MOST_CORES, MOST_EXECUTORS = 100_000, 10_000
+
+_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(_NAME, value) is not None
+
+
+def _is_json(value: object) -> bool:
+    try:
+        return bool(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        return False
+
 
 POSITIVE = whole("a positive integer", 1)
 RECORDS = whole("a whole number of records from 1 to 2^63 - 1", 1, MOST_RECORDS)
@@ -55,6 +73,11 @@ RETRIES = whole(f"an integer from 0 to {MOST_RETRIES}", 0, MOST_RETRIES)
 SECONDS = number(f"a number of seconds from 0 to {MOST_SECONDS} (366 days)", 0, MOST_SECONDS)
 INTERVAL = number_above(f"a number of seconds above 0 and at most {MOST_SECONDS} (366 days)", 0, MOST_SECONDS)
 TIMEOUT = whole(f"a positive integer of at most {MOST_SECONDS} seconds (366 days)", 1, MOST_SECONDS)
+
+INSTANCES = whole("a whole number of instances from 1 to 1000", 1, 1000)
+CONNECTIONS = whole(f"a whole number of connections from 1 to {MOST_CONNECTIONS}", 1, MOST_CONNECTIONS)
+BYTES = whole("a whole number of bytes from 1 to 2^31 - 1", 1, MOST_INT32)
+PORT = whole("a port from 1 to 65535", 1, 65_535)
 
 SHARE = number_above("a number above 0 and at most 1", 0, 1)
 RATE = number_above(f"a number of records/s above 0 and at most {MOST_RATE:.0e}", 0, MOST_RATE)
@@ -73,6 +96,9 @@ def _duration(least: float, most: float, bounds: str) -> Rule:
 
 MAX_DELAY = _duration(1, MOST_SECONDS, "from 1s to 366d")
 POLL = _duration(1, 3600, "from 1s to 1h")
+LEASE = _duration(10, 7 * 86_400, "from 10s to 7d")
+PAUSE = _duration(0, 3600, "from 0s to 1h")
+BLOCK_INTERVAL = _duration(0.01, 60, "from 0.01s to 1m")
 
 DESCRIPTION = text(f"a text of at most {LONGEST_TEXT} characters", LONGEST_TEXT)
 GROUP = text(f"the name of a consumer group of at most {LONGEST_GROUP} characters", LONGEST_GROUP, 1)
@@ -87,6 +113,28 @@ TAGS = list_of(
     text(f"a text of 1 to {LONGEST_TAG} characters", LONGEST_TAG, 1),
     f"a list of texts of 1 to {LONGEST_TAG} characters",
     different=False,
+)
+
+ADDRESS = matching(re.compile(r"[A-Za-z0-9_.:-]{1,253}"), "a host name or an IP address", 253)
+HOSTS = list_of(ADDRESS, "a list of different hosts, such as [edge1, edge2]")
+QUEUES = list_of(
+    matching(re.compile(r"[A-Za-z0-9_.-]{1,100}"), "the name of an Airflow queue of 1 to 100 letters, digits, dots, _ and -"),
+    "a list of different Airflow queues, such as [default]",
+    least=1,
+)
+HEADER = matching(re.compile(r"[A-Za-z0-9-]{1,100}"), "the name of an HTTP header, such as Tidegate-Key")
+URL_PATH = matching(re.compile(r"/[A-Za-z0-9_.~/-]{0,199}"), "the path of a URL, such as /orders")
+FILE_PATH = rule(
+    f"an absolute path of at most {LONGEST_TEXT} characters",
+    {"type": "string", "maxLength": LONGEST_TEXT, "pattern": "^/"},
+    lambda value: is_text(value, LONGEST_TEXT, 1) and value.startswith("/"),
+)
+SETTINGS = rule("a mapping of settings", {"type": []}, lambda _: False)
+"""For a section that may be left out: its settings are the mapping's."""
+ARGUMENTS = rule(
+    "a mapping of arguments by name, which JSON can hold, such as {url: https://example.org}",
+    {"type": "object", "propertyNames": {"pattern": f"^{_NAME}$"}},
+    lambda value: isinstance(value, Mapping) and all(_is_name(key) for key in value) and _is_json(value),
 )
 
 TOPIC_NAME = matching(TOPIC, 'the name of a topic (1 to 249 letters, digits, dots, _ and -; not "." or "..")')
@@ -120,6 +168,11 @@ TABLES = list_of(
 )
 FUNCTION = matching(
     TRANSFORM, f'module:function of at most {LONGEST_ID} characters, such as "transforms.flights:flights"', LONGEST_ID
+)
+KIND = matching(
+    re.compile(f"(http|tcp_server|socket|file|{TRANSFORM.pattern})"),
+    f'"http", "tcp_server", "socket", "file", or module:Class of at most {LONGEST_ID} characters',
+    LONGEST_ID,
 )
 FUNCTIONS = list_of(
     matching(TRANSFORM, 'module:function, such as "transforms.flights:flights"'),
