@@ -101,8 +101,9 @@ docs: venv ## the pages that are made from code
 	$(BIN)/python -c 'from tidegate.core.schedule.lifecycle import page; print(page(), end="")' > docs/lifecycle.md
 	$(BIN)/python -c 'from tidegate.core.config.reference import page; print(page(), end="")' > docs/settings.md
 
-schema: venv ## the JSON Schema that editors use for pipelines
+schema: venv ## the JSON Schemas that editors use for pipelines and receivers
 	$(BIN)/tidegate check --schema > dags/pipelines/pipeline.schema.json
+	$(BIN)/tidegate check --receiver-schema > dags/receivers/receiver.schema.json
 
 clean: ## stop the platform, remove what make and the platform made here
 	-[ ! -x $(BIN)/tidegate ] || $(BIN)/tidegate down

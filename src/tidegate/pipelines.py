@@ -1,20 +1,25 @@
-"""Reading the folder of pipeline files.
+"""Reading the folders of pipeline and receiver files.
 
 A file that is not valid yields its error, so that one invalid file never hides the others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
-from tidegate.core.config.parse import parse_pipeline
+from tidegate.core.config.parse import parse_pipeline, parse_receiver
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.port_conflicts import port_faults
+from tidegate.core.config.receiver import Receiver
 from tidegate.core.config.table_conflicts import table_faults
 from tidegate.core.errors import ConfigError
+
+T = TypeVar("T")
 
 
 class _Loader(yaml.SafeLoader):
@@ -41,6 +46,16 @@ def load_pipeline(file: Path) -> Pipeline:
     Raises:
         ConfigError: not readable, not YAML, or not a valid pipeline; the message names file, setting and what would be valid.
     """
+    return parse_pipeline(file.stem, **_read(file, required="source, transform and sink"))
+
+
+def load_receiver(file: Path) -> Receiver:
+    """The receiver in a YAML file, named after the file; errors are those of `load_pipeline`."""
+    return parse_receiver(file.stem, **_read(file, required="kind and topic"))
+
+
+def _read(file: Path, *, required: str) -> dict[str, Any]:
+    """What a YAML file holds, as arguments of the functions that parse it."""
     shown = shown_as(file)
     try:
         loader = _Loader(file.read_text(encoding="utf-8"))
@@ -55,13 +70,13 @@ def load_pipeline(file: Path) -> Pipeline:
         problem = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"{shown}: not valid YAML: {problem}", file=shown) from error
     if settings is None:
-        raise ConfigError(f"{shown}: is empty; source, transform and sink are required", file=shown)
+        raise ConfigError(f"{shown}: is empty; {required} are required", file=shown)
     repeated = [f'line {line}: the key "{key}" is repeated; keep one of the two' for line, key in loader.repeated]
-    return parse_pipeline(file.stem, settings, file=shown, yaml_faults=repeated)
+    return {"settings": settings, "file": shown, "yaml_faults": repeated}
 
 
 def shown_as(file: Path) -> str:
-    """How errors name a pipeline's file."""
+    """How errors name a file of a pipeline or a receiver."""
     return f"{file.parent.name}/{file.name}"
 
 
@@ -69,6 +84,11 @@ def pipelines_of(project: Path) -> Path:
     """A project's folder of pipeline files: `dags/pipelines`, or `pipelines` where the project is a DAG folder itself."""
     usual, inside = project / "dags" / "pipelines", project / "pipelines"
     return inside if inside.is_dir() and not usual.is_dir() else usual
+
+
+def receivers_of(pipelines: Path) -> Path:
+    """The folder of receiver files: `receivers`, beside the folder of pipeline files."""
+    return pipelines.parent / "receivers"
 
 
 def spark_jobs_of(project: Path) -> Path:
@@ -92,25 +112,44 @@ def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
     A `*.yml` or `*.YAML` is a fault, since it would silently not be read. Pipelines that share a pool all get the fewest slots
     that one of them gives it.
     """
-    by_file: dict[Path, Pipeline | ConfigError] = {}
-    for file in sorted(folder.glob("*.yaml")):
-        try:
-            by_file[file] = load_pipeline(file)
-        except ConfigError as error:
-            by_file[file] = error
-    for file in sorted(f for f in folder.glob("*.*") if f.suffix != ".yaml" and f.suffix.lower() in (".yml", ".yaml")):
-        by_file[file] = ConfigError(
-            f"{shown_as(file)}: is not read: rename it to {file.stem}.yaml", file=shown_as(file), faults=1
-        )
+    by_file = _load_each(folder, load_pipeline)
     valid = {file: p for file, p in by_file.items() if isinstance(p, Pipeline)}
     slots: dict[str, int] = {}
     for pipeline in valid.values():
         slots[pipeline.pool] = min(pipeline.sink.slots, slots.get(pipeline.pool, pipeline.sink.slots))
     for file, pipeline in valid.items():
         by_file[file] = replace(pipeline, sink=replace(pipeline.sink, slots=slots[pipeline.pool]))
-    faults = table_faults(valid.values())
-    for file in by_file:
-        if file.stem in faults:
-            lines = [f"{shown_as(file)}: {fault}" for fault in faults[file.stem]]
-            by_file[file] = ConfigError("\n".join(lines), file=shown_as(file), faults=len(lines))
+    return by_file | _conflicts(by_file, table_faults(valid.values()))
+
+
+def load_receivers(folder: Path) -> dict[Path, Receiver | ConfigError]:
+    """Every `*.yaml` in the folder, sorted by name: a receiver, or what is wrong with the file, alone or beside the others.
+
+    A folder that does not exist holds none. A `*.yml` or `*.YAML` is a fault, since it would silently not be read.
+    """
+    by_file = _load_each(folder, load_receiver)
+    return by_file | _conflicts(by_file, port_faults(r for r in by_file.values() if isinstance(r, Receiver)))
+
+
+def _load_each(folder: Path, load: Callable[[Path], T]) -> dict[Path, T | ConfigError]:
+    by_file: dict[Path, T | ConfigError] = {}
+    for file in sorted(folder.glob("*.yaml")):
+        try:
+            by_file[file] = load(file)
+        except ConfigError as error:
+            by_file[file] = error
+    for file in sorted(f for f in folder.glob("*.*") if f.suffix != ".yaml" and f.suffix.lower() in (".yml", ".yaml")):
+        by_file[file] = ConfigError(
+            f"{shown_as(file)}: is not read: rename it to {file.stem}.yaml", file=shown_as(file), faults=1
+        )
     return by_file
+
+
+def _conflicts(files: Iterable[Path], faults_by_name: Mapping[str, list[str]]) -> dict[Path, ConfigError]:
+    """The errors of files that are at fault beside others."""
+    errors = {}
+    for file in files:
+        if file.stem in faults_by_name:
+            lines = [f"{shown_as(file)}: {fault}" for fault in faults_by_name[file.stem]]
+            errors[file] = ConfigError("\n".join(lines), file=shown_as(file), faults=len(lines))
+    return errors

@@ -13,6 +13,7 @@ from tidegate.cli.shared import the_pipeline
 from tidegate.core.errors import ConfigError, RequestError
 from tidegate.pipelines import pipelines_of, spark_jobs_of
 
+REPO = Path(__file__).parents[2]
 FILES = {
     "good": "transform: rows:f",
     "no_function": "transform: rows:g",
@@ -57,6 +58,25 @@ def test_check_warns_of_what_has_no_effect_and_accepts_it(tmp_path: Path, monkey
     assert checked.exit_code == 0, checked.output
     assert "valid  idle: a -> lake.a.idle" in checked.output
     assert "pipelines/idle.yaml: catch_up: has no effect without a bound" in checked.output.replace("\n", " ")
+
+
+def test_check_covers_receivers_beside_the_pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of one file hides no other, and a project may have receivers alone; their schema is printed by its own option."""
+    monkeypatch.delenv("TIDEGATE_AIRFLOW_URL", raising=False)
+    folder = tmp_path / "dags" / "receivers"
+    folder.mkdir(parents=True)
+    (folder / "posts.yaml").write_text("kind: http\ntopic: orders\nlisten: {port: 8080}\n")
+    told = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
+    assert (told.exit_code, told.output) == (0, "valid  posts: http://127.0.0.1:8080 -> topic orders\n")
+    (folder / "lines.yaml").write_text("kind: tcp_server\ntopic: orders\nlisten: {port: 0}\n")
+    (folder / "log.yml").touch()
+    told = CliRunner().invoke(app, ["check", "--project", str(tmp_path), "--json"])
+    assert told.exit_code == 1
+    checks = {check["receiver"]: check for check in json.loads(told.stdout)}
+    assert {name: check["valid"] for name, check in checks.items()} == {"lines": False, "posts": True, "log": False}
+    assert checks["lines"]["faults"] == ["receivers/lines.yaml: listen.port: expected a port from 1 to 65535, got 0"]
+    told = CliRunner().invoke(app, ["check", "--receiver-schema"])
+    assert told.stdout == (REPO / "dags" / "receivers" / "receiver.schema.json").read_text()
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "../secrets", "."])

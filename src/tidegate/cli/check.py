@@ -1,4 +1,4 @@
-"""Whether the pipelines of a project can run: their files, their transforms, and the pools that Airflow must have."""
+"""Whether the pipelines and receivers of a project can run: their files, transforms, and the pools that Airflow must have."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli.shared import HERE, AsJson, Project, err, open_platform, open_remote, out
-from tidegate.core.audit.views.pipelines import FileCheck, check_files, missing_pools, named_transforms
+from tidegate.core.audit.views.pipelines import (
+    FileCheck,
+    ReceiverCheck,
+    check_files,
+    check_receivers,
+    missing_pools,
+    named_transforms,
+)
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline
+from tidegate.core.config.receiver import Receiver
 from tidegate.core.config.schema import json_schema
 from tidegate.core.errors import ConfigError, PlatformError
-from tidegate.pipelines import load_pipelines, pipelines_of, shown_as, spark_jobs_of
+from tidegate.pipelines import load_pipelines, load_receivers, pipelines_of, receivers_of, shown_as, spark_jobs_of
 from tidegate.spark.transform_check import broken_transforms
 
 if TYPE_CHECKING:
@@ -31,24 +39,29 @@ def check(
     *,
     as_json: AsJson = False,
     schema: Annotated[bool, typer.Option("--schema", help="print the JSON Schema of pipeline files instead")] = False,
+    receiver_schema: Annotated[
+        bool, typer.Option("--receiver-schema", help="print the JSON Schema of receiver files instead")
+    ] = False,
 ) -> None:
-    """Validate every pipeline file. Exit code 1 where one is not valid, or where loads would wait for ever for a missing pool.
+    """Validate every pipeline and receiver file.
+
+    Exit code 1 where one is not valid, or where loads would wait for ever for a missing pool.
 
     Settings that have no effect beside the others are warned of.
     Transforms are imported in a process of their own, where pyspark is installed. Where Airflow answers, missing pools are
     named.
     """
-    if schema:
-        sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
+    if schema or receiver_schema:
+        sys.stdout.write(json.dumps(json_schema(Receiver if receiver_schema else Pipeline), indent=2) + "\n")
         return
     folder = pipelines_of(project)
-    files = load_pipelines(folder)
-    if not files:
+    files, receivers = load_pipelines(folder), load_receivers(receivers_of(folder))
+    if not files and not receivers:
         raise ConfigError(
             f"no pipeline in {folder}", fix="Write one as <name>.yaml, or name the project's folder with --project"
         )
     broken = broken_transforms(named_transforms(files.values()), spark_jobs_of(project))
-    checks = check_files(files, broken, shown_as=shown_as)
+    checks: list[FileCheck | ReceiverCheck] = [*check_files(files, broken, shown_as=shown_as), *check_receivers(receivers)]
     if as_json:
         out.print_json(json.dumps([each.to_json() for each in checks]))
     else:
@@ -86,8 +99,10 @@ def loads_can_run(api: AirflowApi, slots: dict[str, int]) -> bool:
     return all(pool.made_by_plugin for pool in missing)
 
 
-def _print_check(check: FileCheck) -> None:
-    if check.valid and check.pipeline is not None:
+def _print_check(check: FileCheck | ReceiverCheck) -> None:
+    if isinstance(check, ReceiverCheck) and check.receiver is not None:
+        out.print(f"[green]valid[/]  {check.name}: {check.receiver} -> topic {check.receiver.topic}")
+    elif isinstance(check, FileCheck) and check.valid and check.pipeline is not None:
         out.print(f"[green]valid[/]  {check.name}: {check.pipeline.source} -> {check.pipeline.sink.table}")
     else:
         out.print(f"[red]broken[/] {check.name}")

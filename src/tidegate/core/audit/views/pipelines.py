@@ -1,4 +1,4 @@
-"""Whether pipelines can run: their files are valid, their transforms can be found, and Airflow has their pools."""
+"""Whether pipelines and receivers can run: their files are valid, transforms can be found, and Airflow has the pools."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.core.config.ineffective import ineffective
 from tidegate.core.config.pipeline import Pipeline, pool_command
+from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import ConfigError
 
 
@@ -61,6 +62,34 @@ def check_files(
         warnings = tuple(f"{shown_as(file)}: {warning}" for warning in ineffective(value))
         checks.append(FileCheck(file.stem, value, tuple(faults), warnings))
     return tuple(checks)
+
+
+@dataclass(frozen=True)
+class ReceiverCheck:
+    """One receiver file: the receiver, or the faults of the file, one message each."""
+
+    name: str
+    receiver: Receiver | None
+    faults: tuple[str, ...] = ()
+
+    @property
+    def valid(self) -> bool:
+        """Whether the receiver can be run."""
+        return self.receiver is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {"receiver": self.name, "valid": self.valid, "faults": list(self.faults)}
+
+
+def check_receivers(files: Mapping[Path, Receiver | ConfigError]) -> tuple[ReceiverCheck, ...]:
+    """Every receiver file with its faults, in the order given."""
+    return tuple(
+        ReceiverCheck(file.stem, None, tuple(str(value).splitlines()))
+        if isinstance(value, ConfigError)
+        else ReceiverCheck(file.stem, value)
+        for file, value in files.items()
+    )
 
 
 @dataclass(frozen=True)

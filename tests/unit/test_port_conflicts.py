@@ -1,0 +1,62 @@
+"""Laws of receiver files beside each other: no two listen at one port of one host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.core.config.port_conflicts import port_faults
+from tidegate.core.config.receiver import Listen, Receiver
+from tidegate.core.errors import ConfigError
+from tidegate.pipelines import load_receivers, receivers_of
+
+ALSO = "listen.port: 8080 is also the port of receiver {}; choose another port"
+ANY = "0.0.0.0"  # noqa: S104 - nothing listens here
+
+
+def receiver(name: str, port: int, host: str = "127.0.0.1") -> Receiver:
+    return Receiver(name, "tcp_server", "orders", listen=Listen(port, host))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", ANY, True),
+        ("::", "10.0.0.1", True),
+        ("localhost", "127.0.0.1", True),
+        ("127.0.0.1", "edge1", True),
+        ("127.0.0.1", "127.0.0.2", False),
+        ("10.0.0.1", "::1", False),
+    ],
+)
+def test_two_receivers_of_one_port_are_both_at_fault_unless_their_addresses_never_meet(
+    one: str, other: str, *, meet: bool
+) -> None:
+    """Each would get connections of the other. A name may be any address."""
+    faults = port_faults([receiver("b", 8080, other), receiver("a", 8080, one)])
+    assert faults == ({"a": [ALSO.format("b")], "b": [ALSO.format("a")]} if meet else {})
+
+
+def test_other_ports_and_receivers_that_do_not_listen_are_no_conflict() -> None:
+    """Whatever their number."""
+    assert port_faults([receiver("a", 1), receiver("b", 2), Receiver("c", "m:C", "t"), Receiver("d", "m:C", "t")]) == {}
+
+
+def test_receivers_are_read_from_their_folder_and_no_file_hides_another(tmp_path: Path) -> None:
+    """What is wrong with a file alone, beside the others, or with its name."""
+    assert receivers_of(tmp_path / "pipelines") == tmp_path / "receivers"
+    assert load_receivers(tmp_path / "receivers") == {}
+    http = "kind: http\ntopic: orders\nlisten: {port: %d}\n"
+    files = {"a": http % 1, "b": http % 2, "c": http % 2, "d": "kind: [", "e": ""}
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    found = {file.stem: value for file, value in load_receivers(tmp_path).items()}
+    assert list(found) == list(files)
+    assert found["a"] == Receiver("a", "http", "orders", listen=Listen(1))
+    errors = {name: str(value) for name, value in found.items() if isinstance(value, ConfigError)}
+    assert errors["b"].endswith("b.yaml: listen.port: 2 is also the port of receiver c; choose another port")
+    assert errors["c"].endswith("c.yaml: listen.port: 2 is also the port of receiver b; choose another port")
+    assert "d.yaml: not valid YAML: line" in errors["d"]
+    assert errors["e"].endswith("e.yaml: is empty; kind and topic are required")
