@@ -149,7 +149,7 @@ def test_what_airflow_refuses_is_the_import_error_of_one_file_whoever_finds_it(
     _, serialized, errors = parse(dags)
     assert set(serialized) == {"flights", "flights__replay"}
     assert errors.keys() == {"pipelines/refused.yaml"}
-    assert ("Airflow refuses this pipeline" in errors["pipelines/refused.yaml"]) is by_airflow
+    assert ("Airflow refuses this file" in errors["pipelines/refused.yaml"]) is by_airflow
 
 
 def test_a_file_whose_name_no_dag_can_have_is_an_import_error_of_its_own(dags: Path) -> None:

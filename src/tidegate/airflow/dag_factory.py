@@ -1,7 +1,8 @@
 """Pipeline in, two DAGs out: the schedule, `plan -> load -> commit`, and its replay, `plan -> load (of each chunk) -> verify`.
 
-Nothing is asked of a broker, a database or Spark here: a DAG file is parsed again and again. Each pipeline is built and
-validated by itself, and what fails is the import error of its own file: the others go on.
+Receiver in, one DAG out: `tidegate.airflow.receivers.dag`. Nothing is asked of a broker, a database or Spark here: a DAG file
+is parsed again and again. Each file's DAGs are built and validated by themselves, and what fails is the import error of its own
+file: the others go on.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from airflow.sdk import DAG, Param
@@ -30,40 +32,61 @@ from tidegate.airflow.replay_form import replay_params, replay_slots
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import ConfigError
-from tidegate.pipelines import load_pipelines, shown_as
+from tidegate.pipelines import load_pipelines, load_receivers, receivers_of, shown_as
+
+T = TypeVar("T")
 
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 """Before every run; with `catchup=False` it has no other meaning."""
 
 
 def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
-    """The DAGs of every pipeline file; a file that is not valid becomes an import error of its own.
+    """The DAGs of every pipeline and receiver file; a file that is not valid becomes an import error of its own.
 
     Args:
-        folder: the pipelines' YAML files.
+        folder: the pipelines' YAML files. Those of receivers are in `receivers`, beside it.
         spark_jobs: folder of the transforms, and of the project's own `load_range.py` where it has one.
     """
     dags: dict[str, DAG] = {}
     pipelines = load_pipelines(folder)
     sharing = Counter(pipeline.pool for pipeline in pipelines.values() if isinstance(pipeline, Pipeline))
+
+    def of_pipeline(pipeline: Pipeline, source: str) -> list[DAG]:
+        return [
+            pipeline_dag(pipeline, spark_jobs=spark_jobs, source=source),
+            replay_dag(pipeline, spark_jobs=spark_jobs, sharing=sharing[pipeline.pool]),
+        ]
+
     for file, pipeline in pipelines.items():
-        try:
-            if isinstance(pipeline, ConfigError):
-                raise pipeline  # noqa: TRY301 - one way for all that makes a file's import error
-            built = [
-                pipeline_dag(pipeline, spark_jobs=spark_jobs, source=file.read_text(encoding="utf-8")),
-                replay_dag(pipeline, spark_jobs=spark_jobs, sharing=sharing[pipeline.pool]),
-            ]
-            for dag in built:
-                _validate(dag)
-        except ConfigError as error:
-            dags[file.stem] = BrokenPipeline(file, error)
-        except Exception as error:  # noqa: BLE001 - whatever Airflow refuses, and however
-            dags[file.stem] = BrokenPipeline(file, _refused(file, error))
-        else:
-            dags.update({dag.dag_id: dag for dag in built})
+        dags |= _dags_of(file, pipeline, of_pipeline)
+    for file, receiver in load_receivers(receivers_of(folder)).items():
+        dags |= _dags_of(file, receiver, _of_receiver)
     return dags
+
+
+def _of_receiver(receiver: Receiver, source: str) -> list[DAG]:
+    from tidegate.airflow.receivers.dag import receiver_dag  # noqa: PLC0415 - imported where there is one, as in _schedule
+
+    return [receiver_dag(receiver, source=source)]
+
+
+def _dags_of(file: Path, stated: T | ConfigError, build: Callable[[T, str], list[DAG]]) -> dict[str, DAG]:
+    """The DAGs of one file by id, valid; or the one that stands for its error."""
+    try:
+        if isinstance(stated, ConfigError):
+            raise stated  # noqa: TRY301 - one way for all that makes a file's import error
+        built = build(stated, file.read_text(encoding="utf-8"))
+        for dag in built:
+            _validate(dag)
+    except ConfigError as error:
+        broken = BrokenFile(file, error)
+    except Exception as error:  # noqa: BLE001 - whatever Airflow refuses, and however
+        broken = BrokenFile(file, _refused(file, error))
+    else:
+        return {dag.dag_id: dag for dag in built}
+    return {broken.dag_id: broken}
 
 
 def _validate(dag: DAG) -> None:
@@ -79,7 +102,7 @@ def _validate(dag: DAG) -> None:
 def _refused(file: Path, error: Exception) -> ConfigError:
     message = " ".join(str(error).split())[:500]
     return ConfigError(
-        f"{shown_as(file)}: Airflow refuses this pipeline: {type(error).__name__}: {message}",
+        f"{shown_as(file)}: Airflow refuses this file: {type(error).__name__}: {message}",
         fix="Correct the setting that the message names, then run `tidegate check`",
         file=shown_as(file),
     )
@@ -244,8 +267,8 @@ repeated. Variables: `tidegate.{pipeline.name}.replay.*`.
 """
 
 
-class BrokenPipeline(DAG):
-    """Stands for a pipeline whose file is not valid, so that Airflow shows an import error under the file's own name.
+class BrokenFile(DAG):
+    """Stands for a file that is not valid, so that Airflow shows an import error under the file's own name.
 
     Airflow keeps one import error a file, and stops every DAG of the Python file it names. So the error must be found when
     this one DAG is serialized, and must name the YAML instead: `relative_fileloc` keeps its value, and `tags` raises.
@@ -254,8 +277,8 @@ class BrokenPipeline(DAG):
     def __init__(self, file: Path, error: ConfigError) -> None:
         self._file = file
         self._error: ConfigError | None = None
-        # a file may have any name, and a DAG's id may not; no pipeline's has a dot
-        super().__init__(dag_id=f"broken.{zlib.crc32(file.name.encode(errors='replace')):08x}", schedule=None)
+        # a file may have any name, and a DAG's id may not; none of ours has a dot
+        super().__init__(dag_id=f"broken.{zlib.crc32(shown_as(file).encode(errors='replace')):08x}", schedule=None)
         self._error = error
 
     def _the_file(self) -> str:

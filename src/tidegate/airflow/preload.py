@@ -27,10 +27,11 @@ TASKS = (
     "pyspark.sql.connect.functions",
     "pyspark.sql.connect.observation",
     "tidegate.airflow.operators",
+    "tidegate.airflow.receivers.dag",
     "tidegate.spark.load",
     "tidegate.spark.session",
 )
-DAGS = ("tidegate.airflow.dag_factory",)
+DAGS = ("tidegate.airflow.dag_factory", "tidegate.airflow.receivers.dag")
 TRIGGERS = ("tidegate.airflow.triggers", "tidegate.kafka.ends")
 BY_COMMAND = {"scheduler": TASKS, "dag-processor": DAGS, "triggerer": TRIGGERS}
 

@@ -21,12 +21,16 @@ SHOWN = 5
 
 
 def kafka_settings(pipeline: Pipeline, purpose: str, client: Callable[..., Translated], log: Any) -> dict[str, str]:
-    """A client's settings, from the pipeline's connection; what was changed on the way is logged (never a secret)."""
-    source = pipeline.source
-    extra = extra_of(get_connection(source.connection, expected="a Kafka connection"))
-    translated = client(extra, connection=source.connection, client_id=f"tidegate-{pipeline.name}-{purpose}")
+    """A client's settings, from the pipeline's connection."""
+    return client_settings(pipeline.source.connection, f"tidegate-{pipeline.name}-{purpose}", client, log)
+
+
+def client_settings(connection: str, client_id: str, client: Callable[..., Translated], log: Any) -> dict[str, str]:
+    """A client's settings, from a connection; what was changed on the way is logged (never a secret)."""
+    extra = extra_of(get_connection(connection, expected="a Kafka connection"))
+    translated = client(extra, connection=connection, client_id=client_id)
     for note in translated.notes:
-        log.info("connection %s: %s", source.connection, note)
+        log.info("connection %s: %s", connection, note)
     return translated.settings
 
 

@@ -1,0 +1,250 @@
+"""The tasks of a receiver's DAG. They read Airflow's context, call the core and `Serve`, log, and hand on.
+
+What travels between them is where each instance runs: JSON without secrets. Connections are read by the task that needs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import BaseOperator, BaseSensorOperator, Context, RetryDecision, RetryPolicy
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSkipException,
+)
+
+from tidegate.airflow.connections import get_connection
+from tidegate.airflow.operators.shared import client_settings
+from tidegate.airflow.receivers.serving import Order, Serve, serve
+from tidegate.airflow.receivers.workers import Workers, workers
+from tidegate.core.config.receiver import Receiver
+from tidegate.core.errors import ConfigError
+from tidegate.core.receivers.assignment import Assigned, are_ready, assign, failed_instances, on_queues
+from tidegate.kafka.settings import planning_client
+
+LOOK_S = 10
+"""How often a run that waits looks for workers, and an instance whether its DAG is paused."""
+FIRST_DELAY_S, LONGEST_DELAY_S = 5, 60
+"""Before an instance that ended too early is started again."""
+HOST = "host"
+"""The XCom of a mapped task that tells where its instance runs."""
+
+
+class WaitForWorkers(BaseSensorOperator):
+    """Waits until the configured share of the expected workers is up, or the waiting time is over.
+
+    Between two looks it holds neither a process nor a slot.
+    """
+
+    ui_color = "#dbe9f6"
+
+    def __init__(self, *, receiver: Receiver, known: Callable[[], Workers] = workers, **kwargs: Any) -> None:
+        super().__init__(mode="reschedule", poke_interval=LOOK_S, **kwargs)
+        self.receiver = receiver
+        self.known = known
+
+    def poke(self, context: Context) -> bool:
+        """Whether the run goes on."""
+        wanted = self.receiver.workers
+        live = on_queues(self.known().live(), wanted.queues)
+        up = f"{len(live)} of {wanted.expected} workers on {', '.join(wanted.queues)}"
+        if are_ready(live, expected=wanted.expected, share=wanted.share):
+            self.log.info("%s are up", up)
+            return True
+        began = context["dag_run"].start_date
+        waited_s = 0.0 if began is None else time.time() - began.timestamp()
+        if waited_s >= wanted.wait:
+            self.log.warning("%s are up after %.0f s: the run goes on with them", up, waited_s)
+            return True
+        self.log.info("%s are up: waiting for %.0f s at most", up, wanted.wait - waited_s)
+        return False
+
+
+class PlaceOperator(BaseOperator):
+    """Decides where each instance runs, and until when.
+
+    Args:
+        receiver: what its file holds.
+        mapped: the mapped task of each queue, by the queue.
+    """
+
+    ui_color = "#dbe9f6"
+
+    def __init__(
+        self, *, receiver: Receiver, mapped: Mapping[str, str], known: Callable[[], Workers] = workers, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.receiver = receiver
+        self.mapped = dict(mapped)
+        self.known = known
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """Place every instance; one that failed in the run before this one, where there is another host, elsewhere."""
+        receiver, queues = self.receiver, self.receiver.workers.queues
+        failed = self._failed(context)
+        for instance, host in failed.items():
+            self.log.warning("instance %d failed on %s in the last run", instance, host)
+        placed = assign(
+            receiver.preferred,
+            on_queues(self.known().live(), queues),
+            queues=queues,
+            failed=failed,
+            until_s=time.time() + receiver.lease + receiver.overlap_s,
+        )
+        for each in placed:
+            self.log.info("instance %s, queue %s", each, each.queue)
+        return [each.to_json() for each in placed]
+
+    def _failed(self, context: Context) -> dict[int, str]:
+        """The host of each instance that failed in the run before this one."""
+        ti = context["ti"]
+        last = ti.get_previous_dagrun()
+        placed = None if last is None else ti.xcom_pull(task_ids=self.task_id, run_id=last.run_id)
+        if last is None or not placed:
+            return {}
+        lists = {task: [item for item in placed if item["queue"] == queue] for queue, task in self.mapped.items()}
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(lists), run_ids=[last.run_id]).get(last.run_id, {})
+        failed = failed_instances(lists, states)
+        ran = ti.xcom_pull(task_ids=list(lists), key=HOST, run_id=last.run_id) if failed else []
+        hosts = {item["instance"]: item["host"] for item in [*placed, *filter(None, ran)]}
+        return {instance: hosts[instance] for instance in sorted(failed)}
+
+
+class OnQueueOperator(BaseOperator):
+    """The instances that were placed on one queue. Airflow maps a task over all that another one returns, on one queue."""
+
+    ui_color = "#dbe9f6"
+
+    def __init__(self, *, on: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.on = on
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """Those of the queue; the mapped task is skipped where there is none."""
+        return [item for item in context["ti"].xcom_pull(task_ids="place") if item["queue"] == self.on]
+
+
+class ReceiveOperator(BaseOperator):
+    """Runs one instance until its lease ends.
+
+    Ended from outside, it stops accepting and delivers what it has accepted. Airflow ends the process five seconds after its
+    task was marked or cleared, whatever it still does: nothing that was acknowledged is lost by that. While its DAG is paused,
+    the instance does not run; unpaused, it goes on until its lease ends.
+
+    Args:
+        placed: where the instance runs, and until when, as `Assigned.to_json`.
+        receiver: what its file holds.
+        serving: what runs it.
+    """
+
+    ui_color = "#cfe3cf"
+
+    def __init__(self, *, placed: dict[str, Any], receiver: Receiver, serving: Serve = serve, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.placed = placed
+        self.receiver = receiver
+        self.serving = serving
+        self._ended = self._paused = False
+        self._end: Callable[[], object] | None = None
+
+    @property
+    def label(self) -> str:
+        """The instance and its host, for the UI."""
+        return str(Assigned(**self.placed))
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Receive; the report of what was received.
+
+        Raises:
+            AirflowRescheduleException: the DAG was paused; the task goes on when it is unpaused.
+            AirflowSkipException: it was paused until after its lease.
+            AirflowFailException: the lease is over, and another try cannot help.
+            AirflowException: the task was ended from outside; another try goes on.
+            TidegateError: the instance cannot run.
+        """
+        placed = Assigned(**self.placed)
+        if time.time() >= placed.until_s:
+            over = "the lease is over, and the next run receives; to begin a new one in this run, clear its task place"
+            raise AirflowSkipException(over) if context.get("task_reschedule_count") else AirflowFailException(over)
+        host = socket.gethostname()
+        context["ti"].xcom_push(key=HOST, value={"instance": placed.instance, "host": host})
+        order = Order(self.receiver, placed.instance, host, placed.until_s, self._producer(), self._token())
+        report = dict(asyncio.run(self._serve(order, context)))
+        self.log.info("%s", ", ".join(f"{name} {value}" for name, value in report.items()))
+        if self._ended:
+            raise AirflowException("the instance was ended before its lease was over")
+        if self._paused:
+            again = datetime.now(UTC) + timedelta(seconds=LOOK_S)
+            raise AirflowRescheduleException(again)  # type: ignore[no-untyped-call]
+        return report
+
+    async def _serve(self, order: Order, context: Context) -> Mapping[str, Any]:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._end = lambda: loop.call_soon_threadsafe(stop.set)
+        if self._ended:  # before there was anything to end
+            stop.set()
+        watch = asyncio.create_task(self._stop_when_paused(stop, context))
+        try:
+            return await self.serving(order, stop=stop, tell=self.log.info)
+        finally:
+            self._end = None
+            watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watch
+
+    async def _stop_when_paused(self, stop: asyncio.Event, context: Context) -> None:
+        """Airflow lets the running tasks of a paused DAG go on, which would be for the rest of the lease."""
+        ti = context["ti"]
+        while not stop.is_set():
+            await asyncio.sleep(LOOK_S)
+            try:
+                dag = await asyncio.to_thread(ti.get_dag, ti.dag_id)
+            except Exception as error:  # noqa: BLE001 - an API that is away for a moment ends no receiver
+                self.log.warning("whether the DAG is paused is not known: %s", type(error).__name__)
+                continue
+            if dag.is_paused:
+                self.log.info("the DAG is paused: the instance stops accepting")
+                self._paused = True
+                stop.set()
+
+    def _producer(self) -> Mapping[str, str]:
+        client_id = f"tidegate-{self.receiver.name}-receive"
+        return client_settings(self.receiver.connection, client_id, planning_client, self.log)
+
+    def _token(self) -> str | None:
+        if self.receiver.token is None:
+            return None
+        token: str | None = get_connection(self.receiver.token, expected="one whose password is the token").password
+        if not token:
+            raise ConfigError(
+                f"connection {self.receiver.token} has no password, which is the token of receiver {self.receiver.name}",
+                fix="Set its password to the token, or remove `token` from the receiver's file",
+                connection=self.receiver.token,
+            )
+        return token
+
+    def on_kill(self) -> None:
+        """Stop accepting, and deliver what was accepted."""
+        self._ended = True
+        if self._end is not None:
+            self._end()
+
+
+class RetryUntilTheLeaseEnds(RetryPolicy):
+    """Every error is tried again, since senders wait: after 5 s at first, and then ever later, up to a minute."""
+
+    def evaluate(
+        self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
+    ) -> RetryDecision:
+        """The decision for one failed try; Airflow calls it in the task's process, and not for AirflowFailException."""
+        del exception, max_tries, context
+        delay_s = min(FIRST_DELAY_S * 2 ** min(try_number - 1, 10), LONGEST_DELAY_S)
+        return RetryDecision.retry(delay=timedelta(seconds=delay_s), reason=f"trying again in {delay_s} s")

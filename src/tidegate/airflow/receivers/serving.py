@@ -1,0 +1,127 @@
+"""What runs an instance until its lease ends. Only here is `tidegate.ingest` named, and only when a task runs.
+
+The operator gets a `Serve`, so that it is tested without sockets and brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from typing import Any, Protocol
+
+from tidegate.core.config.receiver import Http, Receiver
+from tidegate.core.errors import ConfigError
+
+KEY_HEADER = "Tidegate-Key"
+
+
+@dataclass(frozen=True)
+class Order:
+    """One instance of a receiver, for one lease. Its repr holds no secrets.
+
+    Args:
+        receiver: what its file holds.
+        instance: its number, from 0.
+        host: where it runs.
+        until_s: when it stops accepting (epoch s).
+        producer: librdkafka's settings.
+        token: the bearer token that requests must have; None: they need none.
+    """
+
+    receiver: Receiver
+    instance: int
+    host: str
+    until_s: float
+    producer: Mapping[str, str] = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+
+
+class Serve(Protocol):
+    """Runs an instance."""
+
+    async def __call__(self, order: Order, *, stop: asyncio.Event, tell: Callable[[str], None]) -> Mapping[str, Any]:
+        """Receive until the lease ends or `stop` is set, then deliver what was accepted; a report, JSON-ready.
+
+        Args:
+            order: which instance.
+            stop: ends the lease early.
+            tell: takes a line for the log.
+
+        Raises:
+            TidegateError: the instance cannot run.
+        """
+
+
+async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None]) -> Mapping[str, Any]:
+    """The `Serve` of `tidegate.ingest`."""
+    supervisor = import_module("tidegate.ingest.supervisor")
+    receiver = order.receiver
+    lease = supervisor.Lease(
+        receiver=receiver.name,
+        instance=order.instance,
+        host=order.host,
+        topic=receiver.topic,
+        until_s=order.until_s,
+        drain_s=receiver.drain,
+    )
+    limits = supervisor.Limits(
+        block_interval_s=receiver.block.interval,
+        block_bytes=receiver.block.bytes,
+        buffer_bytes=receiver.buffer_bytes,
+        max_record_bytes=receiver.max_record_bytes,
+        max_rate=receiver.rate.max,
+        **({} if receiver.rate.initial is None else {"initial_rate": receiver.rate.initial}),
+    )
+    report = await supervisor.serve(source_of(order), lease, limits, producer=order.producer, stop=stop, tell=tell)
+    return asdict(report)
+
+
+def source_of(order: Order) -> Any:
+    """The source that the receiver's file describes.
+
+    Raises:
+        ConfigError: the class of one's own cannot be imported, or does not take its arguments.
+    """
+    module, name, arguments = described(order)
+    try:
+        return getattr(import_module(module), name)(**arguments)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"receiver {order.receiver.name}: {order.receiver.kind} cannot be made: {type(error).__name__}: {error}",
+            fix="Name a class that the workers can import, and the arguments that it takes",
+            receiver=order.receiver.name,
+        ) from error
+
+
+def described(order: Order) -> tuple[str, str, dict[str, Any]]:
+    """Module, class and arguments of the source."""
+    receiver = order.receiver
+    sources = "tidegate.ingest.sources"
+    if receiver.listen is not None:
+        listen, http = receiver.listen, receiver.http or Http()
+        common = {
+            "host": listen.host,
+            "port": listen.port,
+            "tls": receiver.tls,
+            "max_connections": listen.max_connections,
+            "idle_s": listen.idle,
+        }
+        if receiver.kind == "tcp_server":
+            return f"{sources}.tcp_server", "TcpServerSource", common
+        more = {
+            "path": http.path,
+            "token": order.token,
+            "max_body_bytes": http.max_body_bytes,
+            "key_header": receiver.key or KEY_HEADER,
+            "idempotency_header": http.idempotency_header,
+        }
+        return f"{sources}.http", "HttpSource", common | more
+    if receiver.connect is not None:
+        server = {"host": receiver.connect.host, "port": receiver.connect.port, "tls": receiver.tls}
+        return f"{sources}.socket", "SocketSource", server
+    if receiver.file is not None:
+        return f"{sources}.file", "FileSource", {"path": receiver.file.path, "state_path": receiver.state_path}
+    module, _, name = receiver.kind.partition(":")
+    return module, name, dict(receiver.arguments or {})

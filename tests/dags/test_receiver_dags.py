@@ -1,0 +1,242 @@
+"""Laws of the DAGs that receiver files become. What their tasks do: `test_receiver_tasks.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DeltaTriggerTimetable
+from airflow.serialization.serialized_objects import DagSerialization
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.dags.test_dags import VALUES, dags, parse
+from tidegate.airflow.dag_factory import _validate
+from tidegate.airflow.receivers.dag import receiver_dag
+from tidegate.core.config.parse import parse_receiver
+from tidegate.core.config.receiver import Listen, Receiver
+from tidegate.core.errors import ConfigError
+
+__all__ = ["dags"]  # a fixture
+REPO = Path(__file__).parents[2]
+POSTS = "kind: http\ntopic: orders\nlisten: {port: 8080}\n"
+LOG = "kind: file\ntopic: orders\nfile: {path: /var/log/orders.log}\n"
+
+
+def write(dags: Path, **texts: str) -> None:
+    """Receiver files by name."""
+    folder = dags / "receivers"
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.yaml").write_text(text)
+
+
+def test_every_receiver_file_is_a_dag_beside_those_of_the_pipelines(dags: Path) -> None:
+    """With no connection defined; a receiver may have the name of a pipeline."""
+    write(dags, flights=POSTS, log=LOG)
+    bag, serialized, errors = parse(dags)
+    assert errors == {}
+    assert set(bag.dags) == set(serialized) == {"flights", "flights__replay", "flights__receive", "log__receive"}
+    assert "listen: {port: 8080}" in (bag.dags["flights__receive"].doc_md or "")
+
+
+def test_a_receiver_is_wait_then_place_then_a_task_for_each_instance(dags: Path) -> None:
+    """Each instance is bounded by its lease, runs on the receiver's queue, and is tried again until its lease ends."""
+    write(dags, posts=f"{POSTS}lease: 1h\noverlap: 20s\ndrain: 10s\nworkers: {{queues: [edge]}}\n")
+    dag = parse(dags)[0].dags["posts__receive"]
+    assert [t.task_id for t in dag.topological_sort()] == ["wait_for_workers", "place", "receive"]
+    receive = dag.get_task("receive")
+    assert receive.is_mapped
+    assert receive.queue == "edge"
+    assert receive.execution_timeout == timedelta(seconds=3600 + 20 + 10 + 60)
+    assert (receive.retries, receive.retry_delay) == (724, timedelta(seconds=5))
+    assert dag.get_task("wait_for_workers").queue == "default"
+
+
+def test_runs_of_a_receiver_that_listens_overlap_and_those_that_read_follow_each_other(dags: Path) -> None:
+    """Somebody always listens; a file is never read by two."""
+    write(dags, posts=f"{POSTS}lease: 10m\n", log=LOG, one=f"{POSTS.replace('8080', '8081')}overlap: 0\n")
+    bag, serialized, _ = parse(dags)
+    assert bag.dags["posts__receive"].timetable == DeltaTriggerTimetable(timedelta(minutes=10))
+    kinds = {name: data["timetable"]["__type"].rsplit(".", 1)[1] for name, data in serialized.items() if "receive" in name}
+    assert kinds == {
+        "posts__receive": "DeltaTriggerTimetable", "log__receive": "ContinuousTimetable", "one__receive": "ContinuousTimetable",
+    }  # fmt: skip
+    assert {name: bag.dags[name].max_active_runs for name in kinds} == {
+        "posts__receive": 2, "log__receive": 1, "one__receive": 1,
+    }  # fmt: skip
+    assert not any(bag.dags[name].catchup for name in kinds)
+
+
+def test_each_queue_has_a_mapped_task_of_its_own(dags: Path) -> None:
+    """Airflow sends all instances of a mapped task to one queue."""
+    write(dags, posts=f"{POSTS}instances: 40\nworkers: {{queues: [edge1, edge.2]}}\n")
+    dag = parse(dags)[0].dags["posts__receive"]
+    assert dag.get_task("place").downstream_task_ids == {"on_edge1", "on_edge.2"}
+    assert dag.get_task("on_edge.2").downstream_task_ids == {"receive_edge.2"}
+    assert [dag.get_task(f"receive_{queue}").queue for queue in ("edge1", "edge.2")] == ["edge1", "edge.2"]
+    assert dag.max_active_tasks >= 40
+
+
+def test_a_broken_receiver_is_an_import_error_of_its_own_file_and_leaves_the_others(dags: Path) -> None:
+    """Also beside a broken pipeline of the same name."""
+    write(dags, broken="kind: ftp\ntopic: orders\n", posts=POSTS, log=LOG)
+    (dags / "pipelines" / "broken.yaml").write_text("transform: 5\n")
+    (dags / "receivers" / "other.yml").touch()
+    _, serialized, errors = parse(dags)
+    assert set(serialized) == {"flights", "flights__replay", "posts__receive", "log__receive"}
+    assert errors.keys() == {"receivers/broken.yaml", "receivers/other.yml", "pipelines/broken.yaml"}
+    assert 'receivers/broken.yaml: kind: expected "http"' in errors["receivers/broken.yaml"]
+
+
+def test_two_receivers_of_one_port_are_import_errors_of_their_own_files(dags: Path) -> None:
+    """Each would get a part of the other's connections."""
+    write(dags, posts=POSTS, lines=POSTS.replace("http", "tcp_server"))
+    _, serialized, errors = parse(dags)
+    assert set(serialized) == {"flights", "flights__replay"}
+    assert "8080 is also the port of receiver lines" in errors["receivers/posts.yaml"]
+
+
+KINDS: list[dict[str, Any]] = [
+    {"kind": "http", "listen": {"port": 8080}},
+    {"kind": "tcp_server", "listen": {"port": 8080}},
+    {"kind": "socket", "connect": {"host": "localhost", "port": 9}},
+    {"kind": "file", "file": {"path": "/a"}},
+    {"kind": "m:C"},
+]
+SETTINGS = [f.name for f in fields(Receiver) if f.metadata] + [
+    f"{f.name}.{inner.name}"
+    for f in fields(Receiver)
+    if (section := f.metadata.get("section") or f.metadata.get("mapping"))
+    for inner in fields(section)
+]
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(SETTINGS), VALUES, min_size=1, max_size=2))
+def test_whatever_a_receiver_file_may_hold_airflow_takes(kind: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Any value of any setting is a fault that the file's rules name, or part of a DAG that is valid."""
+    made: dict[str, Any] = json.loads(json.dumps({**kind, "topic": "t"}))
+    for name, value in changes.items():
+        part, _, inner = name.partition(".")
+        if not inner:
+            made[part] = value
+        elif isinstance(made.setdefault(part, {}), dict):
+            made[part][inner] = value
+    try:
+        receiver = parse_receiver("r", made, file="r.yaml")
+    except ConfigError:
+        return
+    takes(receiver)
+
+
+def takes(receiver: Receiver) -> None:
+    dag = receiver_dag(receiver)
+    _validate(dag)
+    data = DagSerialization.to_dict(dag)
+    json.dumps(data, allow_nan=False).encode()
+    DagSerialization.from_dict(data)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lease": 10.0, "overlap": 3600.0},
+        {"lease": 7 * 86_400.0, "instances": 1000},
+        {"overlap": 0.001, "drain": 0.0},
+        {"tags": ("x" * 100,), "description": "x" * 1000},
+    ],
+)
+def test_the_bounds_of_a_receivers_settings_make_valid_dags(changes: dict[str, Any]) -> None:
+    """The longest and shortest times, the most instances."""
+    takes(Receiver("r", "http", "t", listen=Listen(1), **changes))
+
+
+def test_parsing_imports_neither_what_receives_nor_kafkas_client(dags: Path) -> None:
+    """Both are imported in tasks."""
+    write(dags, posts=POSTS)
+    code = f"""
+import sys
+sys.path.insert(0, {str(dags)!r})
+import tidegate_dags
+assert tidegate_dags.posts__receive
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("aiohttp", "confluent_kafka") or "tidegate.ingest" in name))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip().splitlines()[-1] == "[]"
+
+
+RUN = """
+import json
+from airflow import settings
+from airflow.models import import_all_models
+from airflow.models.base import Base
+from airflow.utils.db import add_default_pool_if_not_exists, synchronize_log_template
+from tidegate.airflow.receivers.dag import receiver_dag
+from tidegate.core.config.receiver import Listen, Receiver, Workers
+from tidegate.core.receivers.placement import Worker
+
+class Edges:
+    def live(self):
+        return [(Worker("celery@edge1", "edge1"), ["edge1"])]
+
+async def serving(order, *, stop, tell):
+    tell(f"instance {order.instance} serves")
+    return {"records": order.instance, "settings": sorted(order.producer)}
+
+queues = ("default", "edge1")
+posts = Receiver("posts", "http", "orders", listen=Listen(8080), instances=2, workers=Workers(queues=queues))
+dag = receiver_dag(posts, known=Edges, serving=serving)
+if __name__ == "__main__":
+    import_all_models()
+    settings.configure_orm()
+    Base.metadata.create_all(settings.engine)
+    synchronize_log_template()
+    add_default_pool_if_not_exists()
+    run = dag.test()
+    tasks = {f"{ti.task_id} {ti.map_index}": [ti.state, ti.rendered_map_index] for ti in run.get_task_instances()}
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    with create_session() as session:
+        xcoms = [json.dumps(x.value) for x in session.query(XComModel).all()]
+    print("RESULT", json.dumps({"run": run.state, "tasks": tasks, "xcoms": xcoms}))
+"""
+
+
+def test_a_run_receives_on_the_queues_of_live_workers_and_skips_the_others(tmp_path: Path) -> None:
+    """On Airflow's own database and task runner, with what receives replaced. No secret is in an XCom."""
+    (tmp_path / "dags").mkdir()
+    file = tmp_path / "dags" / "posts.py"
+    file.write_text(RUN)
+    connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:9092", "sasl.password": "hunter-2"}}
+    environment = {
+        **os.environ,
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path}/airflow.db",
+        "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(connection),
+    }
+    ran = subprocess.run([sys.executable, str(file)], env=environment, capture_output=True, text=True, check=False)
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, ran.stdout + ran.stderr
+    result = json.loads(lines[-1].removeprefix("RESULT "))
+    assert result["run"] == "success"
+    assert result["tasks"] == {
+        "wait_for_workers -1": ["success", None],
+        "place -1": ["success", None],
+        "on_default -1": ["success", None],
+        "receive_default -1": ["skipped", None],
+        "on_edge1 -1": ["success", None],
+        "receive_edge1 0": ["success", "0 on edge1"],
+        "receive_edge1 1": ["success", "1 on edge1"],
+    }
+    assert "hunter-2" not in "".join(result["xcoms"])
+    assert "hunter-2" not in ran.stdout + ran.stderr
+    assert any('"settings": ["bootstrap.servers", "client.id", "sasl.password"]' in xcom for xcom in result["xcoms"])

@@ -1,0 +1,449 @@
+"""Laws of the tasks of a receiver's DAG, with Airflow's answers, the workers and what receives in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import RetryAction
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSkipException,
+)
+
+from tidegate.airflow.receivers import operators, workers
+from tidegate.airflow.receivers.operators import (
+    OnQueueOperator,
+    PlaceOperator,
+    ReceiveOperator,
+    RetryUntilTheLeaseEnds,
+    WaitForWorkers,
+)
+from tidegate.airflow.receivers.serving import Order, described, serve, source_of
+from tidegate.airflow.receivers.workers import ANSWER_S, CeleryWorkers, LocalWorkers, UnknownWorkers
+from tidegate.core.config.receiver import Connect, File, Http, Listen, Rate, Receiver, Tls, Workers
+from tidegate.core.errors import BrokerUnavailable, ConfigError
+from tidegate.core.receivers.assignment import NOWHERE, Assigned
+from tidegate.core.receivers.placement import Worker
+
+POSTS = Receiver("posts", "http", "orders", listen=Listen(8080), workers=Workers(expected=2, wait=60), lease=600)
+SECRET = "hunter-2"  # noqa: S105 - what must not be seen
+A, B = Worker("celery@a", "a"), Worker("celery@b", "b")
+
+
+def known(*live: tuple[Worker, list[str]]) -> Callable[[], Any]:
+    """These workers are up."""
+    return lambda: SimpleNamespace(live=lambda: list(live))
+
+
+class Ti(SimpleNamespace):
+    """A task instance as Airflow's runtime has it."""
+
+    dag_id = "posts__receive"
+
+    def __init__(self, **answers: Any) -> None:
+        super().__init__(**answers)
+        self.pushed: dict[str, Any] = {}
+        self.paused = False
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = json.loads(json.dumps(value))
+
+    def get_dag(self, dag_id: str) -> Any:
+        assert dag_id == self.dag_id
+        return SimpleNamespace(is_paused=self.paused)
+
+
+# Waiting
+
+
+@pytest.mark.parametrize(
+    ("up", "waited_s", "goes_on"), [(2, 0, True), (1, 0, False), (1, 59, False), (1, 61, True), (0, 61, True)]
+)
+def test_a_run_waits_for_its_workers_and_not_for_ever(up: int, waited_s: float, *, goes_on: bool) -> None:
+    """After the waiting time it goes on with those that are up. Workers of other queues do not count."""
+    live = [(Worker(f"w{n}", "h"), ["default"]) for n in range(up)]
+    task = WaitForWorkers(task_id="wait", receiver=POSTS, known=known(*live, (B, ["other"])))
+    began = datetime.now(UTC) - timedelta(seconds=waited_s)
+    context: Any = {"dag_run": SimpleNamespace(start_date=began), "ti": Ti()}
+    assert task.poke(context) is goes_on
+
+
+def test_a_run_that_waits_holds_no_slot_and_never_fails_for_it() -> None:
+    """It is rescheduled, for as long as a receiver may wait."""
+    task = WaitForWorkers(task_id="wait", receiver=POSTS, known=known())
+    assert task.reschedule
+    assert task.timeout > 3600
+    context: Any = {"dag_run": SimpleNamespace(start_date=None)}
+    assert not task.poke(context)
+
+
+# Placing
+
+
+def place(ti: Ti, receiver: Receiver, *live: tuple[Worker, list[str]]) -> list[dict[str, Any]]:
+    mapped = {queue: f"receive_{queue}" for queue in receiver.workers.queues}
+    task = PlaceOperator(task_id="place", receiver=receiver, mapped=mapped, known=known(*live))
+    context: Any = {"ti": ti}
+    return task.execute(context)
+
+
+def test_instances_are_placed_on_live_workers_until_the_lease_and_the_overlap_are_over() -> None:
+    """What is handed on is JSON."""
+    receiver = replace(POSTS, instances=2, workers=Workers(queues=("p", "q")), overlap=20)
+    before = time.time()
+    placed = place(Ti(get_previous_dagrun=lambda: None), receiver, (A, ["p"]), (B, ["q"]), (Worker("x", "x"), ["other"]))
+    assert json.loads(json.dumps(placed)) == placed
+    assert [(item["instance"], item["host"], item["queue"]) for item in placed] == [(0, "a", "p"), (1, "b", "q")]
+    assert all(before + 620 <= item["until_s"] <= time.time() + 620 for item in placed)
+    context: Any = {"ti": SimpleNamespace(xcom_pull=lambda task_ids: placed if task_ids == "place" else None)}
+    assert OnQueueOperator(task_id="on_q", on="q").execute(context) == placed[1:]
+    assert OnQueueOperator(task_id="on_r", on="r").execute(context) == []
+
+
+def test_an_instance_that_failed_in_the_last_run_is_placed_on_another_host() -> None:
+    """By where it ran, or, if it never did, by where it was placed. Those that run stay."""
+    receiver = replace(POSTS, instances=3, workers=Workers(queues=("p", "q")))
+    last = [Assigned(n, host, queue, 1.0).to_json() for n, host, queue in ((0, "a", "p"), (1, "b", "q"), (2, "a", "p"))]
+    states = {"receive_p_0": "running", "receive_q_0": "success", "receive_p_1": "failed"}
+    asked: list[Mapping[str, Any]] = []
+
+    def pull(task_ids: Any, key: str = "return_value", run_id: str = "") -> Any:
+        assert run_id == "last"
+        if task_ids == "place":
+            return last
+        assert (task_ids, key) == (["receive_p", "receive_q"], "host")
+        return [{"instance": 0, "host": "a"}, None, ran]
+
+    def get_task_states(**which: Any) -> Any:
+        asked.append(which)
+        return {"last": states}
+
+    ti = Ti(get_previous_dagrun=lambda: SimpleNamespace(run_id="last"), xcom_pull=pull, get_task_states=get_task_states)
+    ran = None
+    assert [item["host"] for item in place(ti, receiver, (A, ["p"]), (B, ["q"]))] == ["a", "b", "b"]
+    ran = {"instance": 2, "host": "b"}
+    assert [item["host"] for item in place(ti, receiver, (A, ["p"]), (B, ["q"]))] == ["a", "b", "a"]
+    assert asked[0] == {"dag_id": "posts__receive", "task_ids": ["receive_p", "receive_q"], "run_ids": ["last"]}
+
+
+@pytest.mark.parametrize("placed", [None, []])
+def test_a_last_run_that_placed_nothing_tells_nothing(placed: Any) -> None:
+    """It failed before, or its XComs are gone."""
+    ti = Ti(get_previous_dagrun=lambda: SimpleNamespace(run_id="last"), xcom_pull=lambda **_: placed)
+    assert [item["host"] for item in place(ti, POSTS, (A, ["default"]))] == ["a"]
+
+
+# Receiving
+
+
+@pytest.fixture(autouse=True)
+def connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"bootstrap.servers": "k:9092", "sasl.password": SECRET, "group.id": "mine"}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+    monkeypatch.setenv("AIRFLOW_CONN_POSTS_TOKEN", json.dumps({"conn_type": "generic", "password": SECRET}))
+    monkeypatch.setenv("AIRFLOW_CONN_NO_TOKEN", json.dumps({"conn_type": "generic"}))
+
+
+class Serving:
+    """A `Serve` that does what a test says, and remembers what it was told."""
+
+    def __init__(self, does: Callable[[asyncio.Event], Any] | None = None) -> None:
+        self.orders: list[Order] = []
+        self.stopped = False
+        self.does = does
+
+    async def __call__(self, order: Order, *, stop: asyncio.Event, tell: Callable[[str], None]) -> Mapping[str, Any]:
+        self.orders.append(order)
+        tell("it serves")
+        if self.does is not None:
+            await self.does(stop)
+        self.stopped = stop.is_set()
+        return {"records": 7, "last_error": None}
+
+
+async def until_stopped(stop: asyncio.Event) -> None:
+    await asyncio.wait_for(stop.wait(), 30)
+
+
+def receive(serving: Serving, receiver: Receiver = POSTS, *, left_s: float = 60) -> ReceiveOperator:
+    placed = Assigned(3, "planned", "default", time.time() + left_s).to_json()
+    return ReceiveOperator(task_id="receive", placed=placed, receiver=receiver, serving=serving)
+
+
+def execute(task: ReceiveOperator, ti: Ti | None = None, **context: Any) -> Any:
+    whole: Any = {"ti": ti or Ti(), **context}
+    return task.execute(whole)
+
+
+def test_an_instance_serves_with_the_settings_of_its_connection_and_reports() -> None:
+    """As those of pipelines; where it really runs is left for the next run, and no secret is in what is left or shown."""
+    serving, ti = Serving(), Ti()
+    task = receive(serving, replace(POSTS, token="posts_token"))  # noqa: S106 - the id of a connection
+    assert task.label == "3 on planned"
+    assert execute(task, ti) == {"records": 7, "last_error": None}
+    (order,) = serving.orders
+    assert (order.instance, order.host, order.until_s) == (3, socket.gethostname(), task.placed["until_s"])
+    assert order.producer == {
+        "client.id": "tidegate-posts-receive", "bootstrap.servers": "k:9092", "sasl.password": SECRET,
+    }  # fmt: skip
+    assert order.token == SECRET
+    assert SECRET not in repr(order)
+    assert ti.pushed == {"host": {"instance": 3, "host": socket.gethostname()}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"token": "no_token"}, "connection no_token has no password"),
+        ({"token": "missing"}, "Airflow has no connection missing"),
+        ({"connection": "missing"}, "Airflow has no connection missing"),
+    ],
+)
+def test_a_connection_that_is_missing_or_empty_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
+    """Before anything is received."""
+    serving = Serving()
+    with pytest.raises(ConfigError, match=words):
+        execute(receive(serving, replace(POSTS, **changes)))
+    assert serving.orders == []
+
+
+def test_a_lease_that_is_over_is_not_served() -> None:
+    """The run fails, as nobody received; it does not where the DAG was paused meanwhile."""
+    serving = Serving()
+    with pytest.raises(AirflowFailException, match="the lease is over, and the next run receives"):
+        execute(receive(serving, left_s=-1))
+    with pytest.raises(AirflowSkipException, match="the lease is over"):
+        execute(receive(serving, left_s=-1), task_reschedule_count=2)
+    assert serving.orders == []
+
+
+@pytest.fixture
+def handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_an_instance_that_is_ended_by_a_signal_stops_accepting_and_is_tried_again(handler: None) -> None:
+    """Airflow's task runner calls on_kill in the handler of SIGTERM, as here."""
+    serving = Serving(until_stopped)
+    task = receive(serving)
+    signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with pytest.raises(AirflowException, match="ended before its lease was over"):
+        execute(task)
+    assert serving.stopped
+
+
+def test_an_instance_that_is_ended_before_it_serves_stops_at_once() -> None:
+    """A signal may come at any time; after the end it does nothing."""
+    serving = Serving(until_stopped)
+    task = receive(serving)
+    task.on_kill()
+    with pytest.raises(AirflowException, match="ended before its lease was over"):
+        execute(task)
+    assert serving.stopped
+    task.on_kill()
+
+
+def test_an_instance_of_a_paused_dag_stops_and_goes_on_when_it_is_unpaused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow does not start a rescheduled task of a paused DAG. An API that is away for a moment ends no instance."""
+    monkeypatch.setattr(operators, "LOOK_S", 0.01)
+    looks: list[int] = []
+
+    class Paused(Ti):
+        def get_dag(self, dag_id: str) -> Any:
+            looks.append(1)
+            if len(looks) == 1:
+                raise BrokerUnavailable("away")
+            self.paused = len(looks) > 3
+            return super().get_dag(dag_id)
+
+    serving = Serving(until_stopped)
+    with pytest.raises(AirflowRescheduleException) as asked:
+        execute(receive(serving), Paused())
+    assert len(looks) == 4
+    assert serving.stopped
+    assert asked.value.reschedule_date <= datetime.now(UTC) + timedelta(seconds=10)
+
+
+def test_what_fails_in_an_instance_fails_its_task() -> None:
+    """With its own error."""
+
+    async def fails(_: asyncio.Event) -> None:
+        raise BrokerUnavailable("no broker answers")
+
+    with pytest.raises(BrokerUnavailable):
+        execute(receive(Serving(fails)))
+
+
+def test_every_failure_is_tried_again_ever_later() -> None:
+    """Senders wait; a connection that is missing may be added."""
+    policy = RetryUntilTheLeaseEnds()
+    delays = [policy.evaluate(ConfigError("?"), n, 700).retry_delay for n in (1, 2, 4, 5, 700)]
+    assert delays == [timedelta(seconds=s) for s in (5, 10, 40, 60, 60)]
+    assert policy.evaluate(ValueError("?"), 1, 700).action is RetryAction.RETRY
+
+
+# What runs an instance
+
+
+def order(receiver: Receiver, **changes: Any) -> Order:
+    return Order(receiver, 1, "edge1", 99.0, {"bootstrap.servers": "k"}, **changes)
+
+
+def test_each_kind_is_its_source_with_the_arguments_of_the_file() -> None:
+    """A class of one's own gets what the file says, as it says it."""
+    sources = "tidegate.ingest.sources"
+    common = {"host": "127.0.0.1", "port": 8080, "tls": None, "max_connections": 1000, "idle_s": 60}
+    assert described(order(POSTS, token="t")) == (  # noqa: S106 - no secret
+        f"{sources}.http",
+        "HttpSource",
+        {
+            **common, "path": "/", "token": "t", "max_body_bytes": 10 << 20,
+            "key_header": "Tidegate-Key", "idempotency_header": "Idempotency-Key",
+        },
+    )  # fmt: skip
+    own = replace(POSTS, http=Http("/orders", 5, "Id"), key="Key", tls=Tls("/c", "/k"))
+    arguments = described(order(own))[2]
+    assert (arguments["path"], arguments["max_body_bytes"], arguments["idempotency_header"]) == ("/orders", 5, "Id")
+    assert (arguments["key_header"], arguments["tls"]) == ("Key", Tls("/c", "/k"))
+    assert described(order(replace(POSTS, kind="tcp_server"))) == (f"{sources}.tcp_server", "TcpServerSource", common)
+    lines = Receiver("lines", "socket", "orders", connect=Connect("feed", 9), tls=Tls())
+    assert described(order(lines)) == (f"{sources}.socket", "SocketSource", {"host": "feed", "port": 9, "tls": Tls()})
+    log = Receiver("log", "file", "orders", file=File("/a"))
+    assert described(order(log)) == (f"{sources}.file", "FileSource", {"path": "/a", "state_path": "/a.tidegate-log"})
+    assert described(order(Receiver("own", "m.n:C", "orders", arguments={"x": 1}))) == ("m.n", "C", {"x": 1})
+    assert described(order(Receiver("own", "m.n:C", "orders"))) == ("m.n", "C", {})
+
+
+@dataclass
+class Lease:
+    receiver: str
+    instance: int
+    host: str
+    topic: str
+    until_s: float
+    drain_s: float
+
+
+@dataclass
+class Report:
+    records: int
+
+
+def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is imported only then."""
+    called: dict[str, Any] = {}
+
+    async def supervise(source: Any, lease: Any, limits: Any, **more: Any) -> Report:
+        called.update(source=source, lease=lease, limits=limits, **more)
+        return Report(5)
+
+    module: Any = ModuleType("tidegate.ingest.supervisor")
+    module.Lease, module.Limits, module.serve = Lease, dict, supervise
+    monkeypatch.setitem(sys.modules, "tidegate.ingest", ModuleType("tidegate.ingest"))
+    monkeypatch.setitem(sys.modules, "tidegate.ingest.supervisor", module)
+    own = Receiver("own", "types:SimpleNamespace", "orders", arguments={"x": 1}, drain=5)
+
+    async def run(receiver: Receiver) -> Mapping[str, Any]:
+        return await serve(order(receiver), stop=asyncio.Event(), tell=print)
+
+    assert asyncio.run(run(own)) == {"records": 5}
+    assert called["source"] == SimpleNamespace(x=1)
+    assert called["lease"] == Lease("own", 1, "edge1", "orders", 99.0, 5)
+    limits = {"block_interval_s": 0.2, "block_bytes": 1 << 20, "buffer_bytes": 16 << 20, "max_record_bytes": 1 << 20}
+    assert called["limits"] == {**limits, "max_rate": None}
+    assert called["producer"] == {"bootstrap.servers": "k"}
+    asyncio.run(run(replace(own, rate=Rate(9, 3))))
+    assert called["limits"] == {**limits, "max_rate": 9, "initial_rate": 3}
+
+
+@pytest.mark.parametrize("kind", ["no_such_module:C", "types:NoSuchClass", "datetime:date"])
+def test_a_class_that_cannot_be_made_is_refused_by_name(kind: str) -> None:
+    """With what was wrong."""
+    with pytest.raises(ConfigError, match=f"receiver own: {kind} cannot be made: (ModuleNotFound|Attribute|Type)Error"):
+        source_of(order(Receiver("own", kind, "orders", arguments={"x": 1})))
+
+
+# The live workers
+
+
+class App:
+    """Celery's, whose workers answer so."""
+
+    def __init__(self, answer: Mapping[str, list[dict[str, Any]]] | None) -> None:
+        self.answer = answer
+        self.control = self
+
+    def inspect(self, timeout: float) -> Any:
+        assert timeout == ANSWER_S
+        return SimpleNamespace(active_queues=lambda: self.answer)
+
+
+def test_celerys_workers_are_those_that_answer_with_their_queues() -> None:
+    """Their hosts are in their names. None is the answer of nobody."""
+    queues = {"celery@edge2": [{"name": "default"}, {"name": "edge2"}], "celery@edge1": [{"name": "edge1"}], "odd": []}
+    assert CeleryWorkers(App(queues)).live() == [
+        (Worker("celery@edge1", "edge1"), frozenset({"edge1"})),
+        (Worker("celery@edge2", "edge2"), frozenset({"default", "edge2"})),
+        (Worker("odd", "odd"), frozenset()),
+    ]
+    assert CeleryWorkers(App(None)).live() == []
+
+
+def test_the_local_executor_has_one_worker_with_every_queue() -> None:
+    """This host."""
+    ((worker, queues),) = LocalWorkers().live()
+    assert worker == Worker(socket.gethostname(), socket.gethostname())
+    assert "any queue" in queues
+
+
+def test_the_workers_of_other_executors_are_one_that_has_no_name(caplog: pytest.LogCaptureFixture) -> None:
+    """It is told in the log, as placement then decides nothing."""
+    ((worker, queues),) = UnknownWorkers("KubernetesExecutor").live()
+    assert worker == Worker(NOWHERE, NOWHERE)
+    assert "any queue" in queues
+    assert "the workers of KubernetesExecutor are not known" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("executor", "kind"),
+    [
+        ("LocalExecutor", LocalWorkers),
+        ("CeleryExecutor", CeleryWorkers),
+        ("airflow.providers.celery.executors.celery_executor.CeleryExecutor", CeleryWorkers),
+        ("fast:airflow.executors.local_executor.LocalExecutor,CeleryExecutor", LocalWorkers),
+        ("CeleryExecutor;team=LocalExecutor", CeleryWorkers),
+        ("KubernetesExecutor", UnknownWorkers),
+    ],
+)
+def test_the_executor_that_airflow_is_configured_with_decides(
+    monkeypatch: pytest.MonkeyPatch, executor: str, kind: type
+) -> None:
+    """The first of several."""
+    module: Any = ModuleType("celery_executor")
+    module.app = App({"celery@edge1": []})
+    package: Any = ModuleType("airflow.providers.celery.executors")
+    package.celery_executor = module
+    monkeypatch.setitem(sys.modules, "airflow.providers.celery", ModuleType("airflow.providers.celery"))
+    monkeypatch.setitem(sys.modules, "airflow.providers.celery.executors", package)
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+    found = workers.workers()
+    assert type(found) is kind
+    assert len(found.live()) == 1
