@@ -172,7 +172,7 @@ class ReceiveOperator(BaseOperator):
         """
         placed = Assigned(**self.placed)
         if time.time() >= placed.until_s:
-            over = "the lease is over, and the next run receives; to begin a new one in this run, clear its task place"
+            over = "the lease is over, and the next run receives; to begin a new one in this run, clear its task `place`"
             raise AirflowSkipException(over) if context.get("task_reschedule_count") else AirflowFailException(over)
         host = socket.gethostname()
         context["ti"].xcom_push(key=HOST, value={"instance": placed.instance, "host": host})
