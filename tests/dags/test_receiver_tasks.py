@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -310,7 +311,7 @@ def order(receiver: Receiver, **changes: Any) -> Order:
 def test_each_kind_is_its_source_with_the_arguments_of_the_file() -> None:
     """A class of one's own gets what the file says, as it says it."""
     sources = "tidegate.ingest.sources"
-    common = {"host": "127.0.0.1", "port": 8080, "tls": None, "max_connections": 1000, "idle_s": 60}
+    common = {"host": "127.0.0.1", "port": 8080, "tls": None, "idle_s": 60}
     assert described(order(POSTS, token="t")) == (  # noqa: S106 - no secret
         f"{sources}.http",
         "HttpSource",
@@ -319,17 +320,29 @@ def test_each_kind_is_its_source_with_the_arguments_of_the_file() -> None:
             "key_header": "Tidegate-Key", "idempotency_header": "Idempotency-Key",
         },
     )  # fmt: skip
-    own = replace(POSTS, http=Http("/orders", 5, "Id"), key="Key", tls=Tls("/c", "/k"))
+    own = replace(POSTS, listen=Listen(8080, max_connections=7), http=Http("/orders", 5, "Id"), key="Key", tls=Tls("/c", "/k"))
     arguments = described(order(own))[2]
     assert (arguments["path"], arguments["max_body_bytes"], arguments["idempotency_header"]) == ("/orders", 5, "Id")
-    assert (arguments["key_header"], arguments["tls"]) == ("Key", Tls("/c", "/k"))
+    assert (arguments["key_header"], arguments["tls"], arguments["max_connections"]) == ("Key", Tls("/c", "/k"), 7)
     assert described(order(replace(POSTS, kind="tcp_server"))) == (f"{sources}.tcp_server", "TcpServerSource", common)
     lines = Receiver("lines", "socket", "orders", connect=Connect("feed", 9), tls=Tls())
     assert described(order(lines)) == (f"{sources}.socket", "SocketSource", {"host": "feed", "port": 9, "tls": Tls()})
     log = Receiver("log", "file", "orders", file=File("/a"))
-    assert described(order(log)) == (f"{sources}.file", "FileSource", {"path": "/a", "state_path": "/a.tidegate-log"})
+    assert described(order(log)) == (f"{sources}.file", "FileSource", {"path": "/a", "state_path": "/.a.tidegate-log"})
     assert described(order(Receiver("own", "m.n:C", "orders", arguments={"x": 1}))) == ("m.n", "C", {"x": 1})
     assert described(order(Receiver("own", "m.n:C", "orders"))) == ("m.n", "C", {})
+
+
+def test_files_of_tls_are_handed_on_as_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the class that the sources take."""
+    listening: Any = ModuleType("tidegate.ingest.listening")
+    listening.Tls = lambda **files: files
+    source: Any = ModuleType("tidegate.ingest.sources.socket")
+    source.SocketSource = lambda **arguments: arguments
+    for module in (ModuleType("tidegate.ingest"), ModuleType("tidegate.ingest.sources"), listening, source):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    lines = Receiver("lines", "socket", "orders", connect=Connect("feed", 9), tls=Tls("/c", "/k"))
+    assert source_of(order(lines))["tls"] == {"certificate": Path("/c"), "key": Path("/k"), "ca": None}
 
 
 @dataclass
@@ -370,8 +383,8 @@ def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.Mo
     limits = {"block_interval_s": 0.2, "block_bytes": 1 << 20, "buffer_bytes": 16 << 20, "max_record_bytes": 1 << 20}
     assert called["limits"] == {**limits, "max_rate": None}
     assert called["producer"] == {"bootstrap.servers": "k"}
-    asyncio.run(run(replace(own, rate=Rate(9, 3))))
-    assert called["limits"] == {**limits, "max_rate": 9, "initial_rate": 3}
+    asyncio.run(run(replace(own, rate=Rate(9))))
+    assert called["limits"] == {**limits, "max_rate": 9}
 
 
 @pytest.mark.parametrize("kind", ["no_such_module:C", "types:NoSuchClass", "datetime:date"])
@@ -379,6 +392,13 @@ def test_a_class_that_cannot_be_made_is_refused_by_name(kind: str) -> None:
     """With what was wrong."""
     with pytest.raises(ConfigError, match=f"receiver own: {kind} cannot be made: (ModuleNotFound|Attribute|Type)Error"):
         source_of(order(Receiver("own", kind, "orders", arguments={"x": 1})))
+
+
+def test_a_kind_whose_client_is_not_installed_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing in the file is wrong."""
+    monkeypatch.setitem(sys.modules, "tidegate.ingest.sources", None)
+    with pytest.raises(ConfigError, match=r"http cannot be made: ModuleNotFoundError.*Install Tidegate on the workers"):
+        source_of(order(POSTS))
 
 
 # The live workers

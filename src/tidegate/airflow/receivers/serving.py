@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
 from tidegate.core.config.receiver import Http, Receiver
@@ -72,7 +73,6 @@ async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None
         buffer_bytes=receiver.buffer_bytes,
         max_record_bytes=receiver.max_record_bytes,
         max_rate=receiver.rate.max,
-        **({} if receiver.rate.initial is None else {"initial_rate": receiver.rate.initial}),
     )
     report = await supervisor.serve(source_of(order), lease, limits, producer=order.producer, stop=stop, tell=tell)
     return asdict(report)
@@ -82,21 +82,27 @@ def source_of(order: Order) -> Any:
     """The source that the receiver's file describes.
 
     Raises:
-        ConfigError: the class of one's own cannot be imported, or does not take its arguments.
+        ConfigError: the class cannot be imported, or does not take its arguments.
     """
     module, name, arguments = described(order)
+    if order.receiver.tls is not None:
+        files = {which: None if file is None else Path(file) for which, file in asdict(order.receiver.tls).items()}
+        arguments["tls"] = import_module("tidegate.ingest.listening").Tls(**files)
     try:
         return getattr(import_module(module), name)(**arguments)
     except (ImportError, AttributeError, TypeError) as error:
+        own = ":" in order.receiver.kind
         raise ConfigError(
             f"receiver {order.receiver.name}: {order.receiver.kind} cannot be made: {type(error).__name__}: {error}",
-            fix="Name a class that the workers can import, and the arguments that it takes",
+            fix="Name a class that the workers can import, and the arguments that it takes"
+            if own
+            else "Install Tidegate on the workers with what receivers need",
             receiver=order.receiver.name,
         ) from error
 
 
 def described(order: Order) -> tuple[str, str, dict[str, Any]]:
-    """Module, class and arguments of the source."""
+    """Module, class and arguments of the source; `tls` as the file has it."""
     receiver = order.receiver
     sources = "tidegate.ingest.sources"
     if receiver.listen is not None:
@@ -105,8 +111,8 @@ def described(order: Order) -> tuple[str, str, dict[str, Any]]:
             "host": listen.host,
             "port": listen.port,
             "tls": receiver.tls,
-            "max_connections": listen.max_connections,
             "idle_s": listen.idle,
+            **({} if listen.max_connections is None else {"max_connections": listen.max_connections}),
         }
         if receiver.kind == "tcp_server":
             return f"{sources}.tcp_server", "TcpServerSource", common

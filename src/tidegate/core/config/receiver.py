@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tidegate.core.config import values
-from tidegate.core.config.model import NotAbove, Relation, section, setting
+from tidegate.core.config.model import Relation, section, setting
 from tidegate.core.config.names import RECEIVE_DAG
-from tidegate.core.config.receiver_rules import SAFE_OVERLAP_S, Reachable, SettingsOfKind, TlsOfKind, Within
+from tidegate.core.config.receiver_rules import SAFE_OVERLAP_S, FitsBuffer, Reachable, SettingsOfKind, TlsOfKind
 
 MIB = 1 << 20
 
@@ -29,8 +29,12 @@ class Listen:
     host: str = setting(
         values.ADDRESS, "Address to listen at. One that is not of loopback requires TLS and proof of who sends.", "127.0.0.1"
     )
-    max_connections: int = setting(values.CONNECTIONS, "Most connections of an instance at the same time.", 1000)
-    idle: float = setting(values.PAUSE, "How long a connection may be silent before it is closed.", 60)
+    max_connections: int | None = setting(
+        values.CONNECTIONS,
+        "Most connections of an instance at the same time. The default is 1000 for http and 200 for tcp_server.",
+        None,
+    )
+    idle: float = setting(values.POLL, "How long a connection may be silent before it is closed.", 60)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class File:
     path: str = setting(values.FILE_PATH, "File to follow, on the host that runs the instance.")
     state: str | None = setting(
         values.FILE_PATH,
-        "File that remembers how far it was read. The default is `path`, `.tidegate-` and the receiver's name.",
+        "File that remembers how far it was read. The default is a hidden file beside it, in the receiver's name.",
         None,
     )
 
@@ -71,7 +75,7 @@ class Tls:
     """PEM files on the hosts that run instances."""
 
     certificate: str | None = setting(values.FILE_PATH, "Certificate of the receiver. Receivers that listen require it.", None)
-    private_key: str | None = setting(values.FILE_PATH, "Key of the certificate.", None)
+    key: str | None = setting(values.FILE_PATH, "Key of the certificate, without a password.", None)
     ca: str | None = setting(
         values.FILE_PATH,
         "Authorities that the other side's certificate must come from. A receiver that listens then requires client "
@@ -93,11 +97,6 @@ class Rate:
     """How many records per second an instance takes."""
 
     max: float | None = setting(values.RATE, "Most records per second of an instance. Without it, there is no limit.", None)
-    initial: float | None = setting(
-        values.RATE, "Records per second of an instance until it is told another rate. The default is `max`.", None
-    )
-
-    RELATIONS: ClassVar[tuple[Relation, ...]] = (NotAbove("initial", "max"),)
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,8 @@ class Receiver:
     block: Block = section(Block, "When a block of records goes to Kafka.")
     buffer_bytes: int = setting(
         values.BYTES,
-        "Bytes of records of an instance that wait or are on their way. When it is full, the source is not read.",
+        "Bytes of records of an instance that wait or are on their way, and 512 for each. When it is full, the source is not "
+        "read.",
         16 * MIB,
     )
     max_record_bytes: int = setting(values.BYTES, "Largest record. A larger one is refused.", MIB)
@@ -185,7 +185,7 @@ class Receiver:
         SettingsOfKind(),
         TlsOfKind(),
         Reachable(),
-        Within(("block.bytes", "max_record_bytes"), "buffer_bytes"),
+        FitsBuffer(),
     )
 
     @property
@@ -205,7 +205,9 @@ class Receiver:
         """The file that remembers how far `file.path` was read; None where no file is followed."""
         if self.file is None:
             return None
-        return self.file.state or f"{self.file.path}.tidegate-{self.name}"
+        # not beside the file under a longer name: the files that rotation leaves are looked for there
+        folder, _, name = self.file.path.rpartition("/")
+        return self.file.state or f"{folder}/.{name}.tidegate-{self.name}"
 
     @property
     def preferred(self) -> dict[int, str | None]:

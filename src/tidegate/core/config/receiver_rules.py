@@ -13,6 +13,9 @@ from typing import Any
 SAFE_OVERLAP_S = 30
 """Seconds that Airflow needs at most, on a machine that is not overloaded, from the start of a run to its instances."""
 
+RECORD_BYTES = 512
+"""What a record takes of the buffer beside its key and value."""
+
 REQUIRED = {"http": "listen", "tcp_server": "listen", "socket": "connect", "file": "file"}
 """The setting without which a receiver of that kind has nothing to receive from."""
 TAKEN = {
@@ -78,7 +81,7 @@ class TlsOfKind:
         """One sentence for each file that is missing."""
         if held.tls is None:
             return []
-        files = {"certificate": held.tls.certificate, "private_key": held.tls.private_key}
+        files = {"certificate": held.tls.certificate, "key": held.tls.key}
         if held.listen is None and not any(files.values()):
             return []
         why = "a receiver that listens has a certificate with its key" if held.listen else "a certificate has its key"
@@ -122,11 +125,8 @@ def is_loopback(host: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Within:
-    """Settings, as paths, are at most another one."""
-
-    names: tuple[str, ...]
-    most: str
+class FitsBuffer:
+    """The buffer has room for a block, and for two of the longest records: one that is on its way, and the one that is read."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -134,16 +134,15 @@ class Within:
         return {}
 
     def faults(self, held: Any, path: str) -> list[str]:
-        """One sentence for each that is above."""
-        most = _at(held, self.most)
-        return [
-            f"{path}{name}: {_at(held, name)} is above {path}{self.most} {most}; lower it, or raise the other"
-            for name in self.names
-            if _at(held, name) > most
-        ]
-
-
-def _at(held: Any, path: str) -> Any:
-    for name in path.split("."):
-        held = getattr(held, name)
-    return held
+        """One sentence for each that does not fit."""
+        faults = []
+        block, buffer = f"{path}block.bytes: {held.block.bytes}", f"{path}buffer_bytes {held.buffer_bytes}"
+        if held.block.bytes > held.buffer_bytes:
+            faults.append(f"{block} is above {buffer}; lower it, or raise the other")
+        least = 2 * (held.max_record_bytes + RECORD_BYTES)
+        if least > held.buffer_bytes:
+            faults.append(
+                f"{path}buffer_bytes: {held.buffer_bytes} has no room for two records of {path}max_record_bytes "
+                f"{held.max_record_bytes}; set it to at least {least}, or lower the other"
+            )
+        return faults
