@@ -99,6 +99,7 @@ down: venv ## stop it
 
 docs: venv ## the pages that are made from code
 	$(BIN)/python -c 'from tidegate.core.schedule.lifecycle import page; print(page(), end="")' > docs/lifecycle.md
+	$(BIN)/python -c 'from tidegate.core.receivers.lifecycle import page; print(page(), end="")' > docs/receiver-lifecycle.md
 	$(BIN)/python -c 'from tidegate.core.config.reference import page; print(page(), end="")' > docs/settings.md
 
 schema: venv ## the JSON Schemas that editors use for pipelines and receivers

@@ -1,0 +1,92 @@
+"""The records in the body of an HTTP request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from tidegate.core.errors import RequestError
+
+VALUE, LINES = "application/json", "application/x-ndjson"
+CONTENT_TYPES = {VALUE: VALUE, LINES: LINES, "application/ndjson": LINES, "application/jsonl": LINES}
+"""What a body may be: one JSON value, an array of them, or a value a line."""
+
+_BLANKS = " \t\r\n"
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_int=str, parse_float=str)  # the values are checked, not used
+
+
+def records_of(body: bytes, content_type: str) -> list[bytes]:
+    """The records of a body, each exactly the bytes that were sent, without blanks around it.
+
+    `application/json`: an array is a record for each of its elements, any other value is one record. `application/x-ndjson`:
+    each line that is not blank is one record, also where it is an array.
+
+    Args:
+        body: as it was sent.
+        content_type: a key of `CONTENT_TYPES`.
+
+    Raises:
+        RequestError: the body is not JSON in UTF-8; the message says where.
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise _invalid(f"byte {error.start} is not UTF-8") from None
+    if CONTENT_TYPES[content_type] == LINES:
+        return [_value(line, f"line {number}") for number, line in enumerate(text.split("\n"), 1) if line.strip(_BLANKS)]
+    if text.lstrip(_BLANKS)[:1] == "[":
+        return _elements(text)
+    return [_value(text, "the body")]
+
+
+def _value(text: str, where: str) -> bytes:
+    text = text.strip(_BLANKS)
+    _, end = _decode(text, 0, where)
+    if end != len(text):
+        raise _invalid(f"{where} goes on after a JSON value")
+    return text.encode()
+
+
+def _elements(text: str) -> list[bytes]:
+    """The elements of an array, whose text starts with `[` after blanks."""
+    records: list[bytes] = []
+    at = _skip(text, text.index("[") + 1)
+    closed = text[at : at + 1] == "]"
+    while not closed:
+        where = f"element {len(records) + 1}"
+        _, end = _decode(text, at, where)
+        records.append(text[at:end].encode())
+        at = _skip(text, end)
+        closed = text[at : at + 1] == "]"
+        if not closed:
+            if text[at : at + 1] != ",":
+                raise _invalid(f"{where} is not followed by a comma or the array's end")
+            at = _skip(text, at + 1)
+    if _skip(text, at + 1) != len(text):
+        raise _invalid("the body goes on after its array")
+    return records
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at : at + 1] and text[at] in _BLANKS:
+        at += 1
+    return at
+
+
+def _decode(text: str, at: int, where: str) -> tuple[Any, int]:
+    try:
+        return _DECODER.raw_decode(text, at)
+    except RecursionError:
+        raise _invalid(f"{where} is nested too deeply") from None
+    except ValueError as error:
+        raise _invalid(f"{where}: {error}") from None
+
+
+def _invalid(why: str) -> RequestError:
+    return RequestError(f"the body is not JSON: {why}", fix="Send JSON in UTF-8")

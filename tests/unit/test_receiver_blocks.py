@@ -1,0 +1,222 @@
+"""Laws of the buffer in which records gather, and of lines and bodies that become records."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.core.errors import RequestError
+from tidegate.core.receivers.blocks import Block, BlockBuffer
+from tidegate.core.receivers.bodies import CONTENT_TYPES, records_of
+from tidegate.core.receivers.lines import LineSplitter
+
+JSON, NDJSON = "application/json", "application/x-ndjson"
+
+
+# ---- blocks
+
+
+def test_a_block_is_due_an_interval_after_its_first_item() -> None:
+    """And not before."""
+    buffer: BlockBuffer[str] = BlockBuffer(0.2, 1000, 10_000)
+    assert buffer.due_s == math.inf
+    buffer.add("a", records=2, size=10, now_s=5.0)
+    buffer.add("b", records=3, size=20, now_s=5.1)
+    assert buffer.due_s == 5.2
+    assert buffer.cut(5.1999) is None
+    block = buffer.cut(5.2)
+    assert block is not None
+    assert (block.items, block.records, block.size) == (("a", "b"), 5, 30)
+    assert (buffer.cut(), buffer.due_s) == (None, math.inf)
+
+
+def test_a_block_is_due_at_once_when_it_is_large_enough_or_somebody_waits_for_it() -> None:
+    """Whatever the interval is."""
+    buffer: BlockBuffer[str] = BlockBuffer(60, 100, 10_000)
+    buffer.add("a", records=1, size=99, now_s=0.0)
+    assert buffer.cut(1.0) is None
+    buffer.add("b", records=1, size=1, now_s=1.0)
+    assert buffer.due_s == -math.inf
+    assert buffer.cut(1.0) is not None
+    buffer.add("c", records=1, size=1, now_s=2.0, prompt=True)
+    assert buffer.cut(2.0) is not None
+
+
+def test_the_rest_is_cut_without_a_time() -> None:
+    """At the end of a lease nothing is waited for."""
+    buffer: BlockBuffer[str] = BlockBuffer(60, 100, 10_000)
+    buffer.add("a", records=1, size=1, now_s=0.0)
+    assert buffer.cut() is not None
+
+
+def test_a_block_keeps_its_bytes_until_it_is_released() -> None:
+    """What is on its way to Kafka counts as much as what waits."""
+    buffer: BlockBuffer[str] = BlockBuffer(1, 10, 100)
+    buffer.add("a", records=1, size=60, now_s=0.0)
+    block = buffer.cut(0.0)
+    assert block is not None
+    buffer.add("b", records=1, size=40, now_s=0.0)
+    assert (buffer.used, buffer.has_room(1), buffer.has_room(0)) == (100, False, True)
+    with pytest.raises(RequestError, match="1 bytes do not fit beside 100 of 100"):
+        buffer.add("c", records=1, size=1, now_s=0.0)
+    buffer.release(block)
+    assert (buffer.used, buffer.has_room(60)) == (40, True)
+
+
+@pytest.mark.parametrize(
+    "numbers", [(0, 1, 1), (-1, 1, 1), (math.nan, 1, 1), (math.inf, 1, 1), (1, 0, 1), (1, 1, 0), (1, 1, True)]
+)
+def test_a_buffer_refuses_what_is_not_above_0(numbers: tuple[float, int, int]) -> None:
+    """Interval, size and capacity."""
+    with pytest.raises(RequestError, match=r"above 0|at least 1"):
+        BlockBuffer(*numbers)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.floats(0, 1), st.booleans(), st.booleans()), max_size=60))
+def test_every_item_leaves_once_in_order_and_the_buffer_never_exceeds_its_capacity(
+    steps: list[tuple[int, float, bool, bool]],
+) -> None:
+    """However items come, blocks are cut and released."""
+    buffer: BlockBuffer[int] = BlockBuffer(0.5, 40, 100)
+    now_s, added = 0.0, list[int]()
+    left: list[int] = []
+    on_their_way: list[Block[int]] = []
+    for number, (size, pause_s, prompt, release) in enumerate(steps):
+        now_s += pause_s
+        if buffer.has_room(size):
+            buffer.add(number, records=1, size=size, now_s=now_s, prompt=prompt)
+            added.append(number)
+        if block := buffer.cut(now_s):
+            left += block.items
+            on_their_way.append(block)
+        assert not buffer.due_s <= now_s
+        if release and on_their_way:
+            buffer.release(on_their_way.pop(0))
+        assert 0 <= sum(block.size for block in on_their_way) <= buffer.used <= buffer.capacity
+    if block := buffer.cut():
+        left += block.items
+        on_their_way.append(block)
+    assert left == added
+    for block in on_their_way:
+        buffer.release(block)
+    assert buffer.used == 0
+
+
+# ---- lines
+
+
+def test_lines_end_with_a_newline_and_are_landed_as_they_are() -> None:
+    """Empty ones too; the carriage return is not part of them, and bytes are not decoded."""
+    splitter = LineSplitter(100)
+    assert splitter.feed(b"a\r\n\nb\xff\x00\r\r\nhal") == [b"a", b"", b"b\xff\x00\r"]
+    assert splitter.open_bytes == 3
+    assert splitter.feed(b"f\n") == [b"half"]
+    assert splitter.feed(b"x\r") == []
+    assert splitter.feed(b"\n") == [b"x"]
+    assert (splitter.open_bytes, splitter.refused) == (0, 0)
+
+
+def test_a_line_that_is_too_long_is_counted_and_skipped_up_to_its_end() -> None:
+    """No more of it is held than the limit and a chunk; the lines beside it are there."""
+    splitter = LineSplitter(4)
+    assert splitter.feed(b"1234\r\n12345\n1\n") == [b"1234", b"1"]
+    assert splitter.feed(b"12345") == []
+    assert splitter.open_bytes == 5
+    for _ in range(1000):
+        assert splitter.feed(b"1234567") == []
+        assert splitter.open_bytes == 1
+    assert splitter.feed(b"8\nab") == []
+    assert splitter.feed(b"cd\r") == []
+    assert splitter.feed(b"\nabcd\r\r\n") == [b"abcd"]
+    assert splitter.refused == 3
+
+
+@given(st.binary(max_size=60), st.lists(st.integers(0, 20), max_size=20), st.integers(1, 12))
+def test_how_a_stream_is_cut_into_chunks_changes_no_line(stream: bytes, sizes: list[int], longest: int) -> None:
+    """Lines, refused ones and whether one is open are those of the stream as a whole."""
+    stream = stream.replace(b"\x01", b"\n").replace(b"\x02", b"\r")
+    splitter, lines = LineSplitter(longest), list[bytes]()
+    cuts = [0, *(at for at in accumulate(sizes) if at < len(stream)), len(stream)]
+    for start, end in pairwise(cuts):
+        lines += splitter.feed(stream[start:end])
+    *ended, rest = stream.split(b"\n")
+    expected = [line.removesuffix(b"\r") for line in ended]
+    assert lines == [line for line in expected if len(line) <= longest]
+    assert splitter.refused == sum(len(line) > longest for line in expected)
+    assert (splitter.open_bytes > 0) == (rest != b"")
+
+
+# ---- bodies
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "records"),
+    [
+        (JSON, b' {"a": 1.50} \n', [b'{"a": 1.50}']),
+        (JSON, b'"a"', [b'"a"']),
+        (JSON, b"null", [b"null"]),
+        (JSON, b"[]", []),
+        (JSON, b"\n[ ]\n", []),
+        (JSON, b'[ {"a":  1} ,\r\n[2], "]",3]', [b'{"a":  1}', b"[2]", b'"]"', b"3"]),
+        (JSON, '["ä", "\u2028"]'.encode(), ['"ä"'.encode(), '"\u2028"'.encode()]),
+        (JSON, b"1" * 10_000, [b"1" * 10_000]),
+        (NDJSON, b'{"a":1}\r\n\n  \n[1,2]\n', [b'{"a":1}', b"[1,2]"]),
+        (NDJSON, b'{"a":1}', [b'{"a":1}']),
+        (NDJSON, b"", []),
+    ],
+)
+def test_a_body_becomes_records_of_exactly_its_bytes(content_type: str, body: bytes, records: list[bytes]) -> None:
+    """No number is rounded, no blank inside is lost."""
+    assert records_of(body, content_type) == records
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "why"),
+    [
+        (JSON, b"", "the body: Expecting value"),
+        (JSON, b"{} {}", "the body goes on after a JSON value"),
+        (JSON, b"{'a': 1}", "the body: Expecting property name"),
+        (JSON, b"NaN", "the body: NaN is not JSON"),
+        (JSON, b"[-Infinity]", "element 1: -Infinity is not JSON"),
+        (JSON, b'["\xff"]', "byte 2 is not UTF-8"),
+        (JSON, b"[1 2]", "element 1 is not followed by a comma"),
+        (JSON, b"[1", "element 1 is not followed by a comma or the array's end"),
+        (JSON, b"[1,]", "element 2: Expecting value"),
+        (JSON, b"[", "element 1: Expecting value"),
+        (JSON, b"[1] 2", "the body goes on after its array"),
+        (JSON, b"[" * 100_000, "nested too deeply"),
+        (NDJSON, b'{"a":1}\n{"a":', "line 2: Expecting value"),
+        (NDJSON, b'{"a":1} {"a":2}\n', "line 1 goes on after a JSON value"),
+    ],
+)
+def test_a_body_that_is_not_json_is_refused_with_its_place(content_type: str, body: bytes, why: str) -> None:
+    """The sender sees which element or line."""
+    with pytest.raises(RequestError, match=why):
+        records_of(body, content_type)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.lists(VALUES, max_size=5), st.tuples(st.sampled_from([None, 2]), st.booleans()))
+def test_an_array_and_its_elements_as_lines_are_the_same_records(values: list[object], form: tuple[int | None, bool]) -> None:
+    """Whatever the values are."""
+    indent, ascii_only = form
+    text = json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode(errors="surrogatepass")
+    lines = "\n".join(json.dumps(value, ensure_ascii=ascii_only) for value in values).encode(errors="surrogatepass")
+    assert [json.loads(record) for record in records_of(text, JSON)] == values
+    assert [json.loads(record) for record in records_of(lines, NDJSON)] == values
+
+
+def test_every_content_type_is_one_of_the_two_forms() -> None:
+    """Other names of them are known."""
+    assert set(CONTENT_TYPES.values()) == {JSON, NDJSON}
