@@ -301,3 +301,13 @@ class Throttling(RuleBasedStateMachine):
 
 
 TestThrottling = Throttling.TestCase
+
+
+def test_the_delay_is_what_a_block_would_wait_and_reserves_nothing() -> None:
+    """However often it is asked for."""
+    limiter = RateLimiter(100)
+    assert limiter.delay_s(0.0) == 0.0
+    limiter.acquire(200, 10.0)
+    assert [limiter.delay_s(10.0), limiter.delay_s(10.0), limiter.delay_s(11.5), limiter.delay_s(99.0)] == [2.0, 2.0, 0.5, 0.0]
+    assert limiter.acquire(1, 11.5) == 0.5
+    assert RateLimiter(initial_rate=0).delay_s(5.0) == INF

@@ -27,6 +27,11 @@
     │   ├── SparkUnavailable       the Spark server does not answer, or died           (retryable)
     │   ├── SparkAuthFailed        the Spark server refuses the credentials
     │   └── SparkJobFailed         the job ran and failed                              (retryable)
+    ├── ReceiverError
+    │   ├── SourceUnavailable      the source cannot be opened, or is lost                (retryable)
+    │   ├── RecordRefused          a record that was received can never be landed
+    │   ├── NotDelivered           the broker has not acknowledged records                (retryable)
+    │   └── Overloaded             no room, or no rate, for what a sender wants to store  (retryable)
     └── SinkError
         ├── SinkUnavailable        the catalog or the storage does not answer          (retryable)
         ├── SinkFull               no space is left in the storage of the table
@@ -190,6 +195,32 @@ class SparkAuthFailed(SparkError):
 
 class SparkJobFailed(SparkError):
     """The job ran and failed."""
+
+    retryable = True
+
+
+class ReceiverError(TidegateError):
+    """A receiver cannot take in, or cannot land, what a source has."""
+
+
+class SourceUnavailable(ReceiverError):
+    """The source cannot be opened, or is lost: a port is occupied, a connection is refused, a file is missing."""
+
+    retryable = True
+
+
+class RecordRefused(ReceiverError):
+    """A record that was received can never be landed: it is too long, or incomplete."""
+
+
+class NotDelivered(ReceiverError):
+    """The broker has not acknowledged records. Whether it has them is unknown."""
+
+    retryable = True
+
+
+class Overloaded(ReceiverError):
+    """There is no room, or no rate, for what a sender wants to store now. Nothing of it was stored."""
 
     retryable = True
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.patterns import topic_filter
-from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, StateUnavailable, TopicNotFound
+from tidegate.core.errors import (
+    BrokerUnavailable,
+    NotDelivered,
+    RecordRefused,
+    SinkUnavailable,
+    StateUnavailable,
+    TidegateError,
+    TopicNotFound,
+)
 from tidegate.core.events import Committed, Replayed
 from tidegate.core.load.answer import answer_by_receipt
 from tidegate.core.load.boxes import Box
@@ -16,6 +25,8 @@ from tidegate.core.load.receipt import Observed, Receipt
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.ports import Failures
+from tidegate.core.receivers.records import Outgoing
 
 
 @dataclass
@@ -212,3 +223,42 @@ class MemoryEvents:
     def replayed(self, event: Replayed) -> None:
         """As the port."""
         self.happened.append(event)
+
+
+@dataclass
+class MemorySender:
+    """A topic: its `log` holds what was acknowledged.
+
+    While it is `away`, nothing ends. `answers` are for the next blocks: an error fails one as a whole, a mapping fails some of
+    its records.
+    """
+
+    log: list[Outgoing] = field(default_factory=list)
+    answers: list[TidegateError | Failures] = field(default_factory=list)
+    longest: int = 1 << 20
+    away: bool = False
+    closed: bool = False
+    attempts: list[list[bytes]] = field(default_factory=list)
+    trouble: TidegateError | None = None
+    _given_up: bool = False
+
+    async def send(self, records: Sequence[Outgoing]) -> Failures:
+        """As the port."""
+        self.attempts.append([record.value for record in records])
+        while self.away and not self._given_up:  # noqa: ASYNC110 - tests set both
+            await asyncio.sleep(0.001)
+        if self._given_up:
+            return dict.fromkeys(range(len(records)), NotDelivered("given up"))
+        answer: TidegateError | Failures = self.answers.pop(0) if self.answers else {}
+        failed = dict.fromkeys(range(len(records)), answer) if isinstance(answer, TidegateError) else dict(answer)
+        failed |= {at: RecordRefused("too large") for at, record in enumerate(records) if len(record.value) > self.longest}
+        self.log += [record for at, record in enumerate(records) if at not in failed]
+        return failed
+
+    def give_up(self) -> None:
+        """As the port."""
+        self._given_up = True
+
+    async def close(self) -> None:
+        """Noted."""
+        self.closed = True

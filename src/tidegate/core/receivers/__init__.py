@@ -1,4 +1,4 @@
-"""Where receivers run, and how much they may take in: pure arithmetic, time as an argument, no clock, no I/O."""
+"""Where receivers run, how long, and how much they take in: pure, time as an argument, no clock, no I/O."""
 
 from tidegate.core.receivers.credit import CreditPool
 from tidegate.core.receivers.limiter import RateLimiter

@@ -40,6 +40,12 @@ class RateLimiter:
         if rate > 0:
             self._limit = min(float(rate), self._max_rate)
 
+    def delay_s(self, now_s: float) -> float:
+        """Seconds that a block would wait if it asked now; nothing is reserved. `now_s` as for `acquire`."""
+        if not self._limit:
+            return math.inf
+        return max(0.0, self._last_s + self._last_records / self._limit - now_s)
+
     def acquire(self, records: int, now_s: float) -> float:
         """Seconds to wait before the next block may go; `math.inf`: it may not, and has to be asked for again after an update.
 

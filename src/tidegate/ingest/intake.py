@@ -1,0 +1,413 @@
+"""What a source stores gathers here, goes to Kafka block by block, and is answered by the broker's delivery reports.
+
+There are two ways in. `store` is for sources whose sender cannot be told (a line of a socket, a file): it waits for rate and
+room, which is what slows the sender, and its records are sent again until they are acknowledged. `offer` is for sources that
+can answer (HTTP): it refuses at once where there is no rate or room, its block does not wait for the interval, and a failure is
+told instead of mended, so that the sender decides.
+
+One block is on its way at a time, and the next one gathers meanwhile. So records keep their order, also when some of them are
+sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tidegate.core.counts import check_count
+from tidegate.core.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
+from tidegate.core.ports import Failures, Sender
+from tidegate.core.receivers.blocks import Block, BlockBuffer
+from tidegate.core.receivers.lifecycle import Restarts
+from tidegate.core.receivers.limiter import RateLimiter
+from tidegate.core.receivers.records import MEMORY_BYTES, Outgoing, headers_of, idempotency_header
+
+Ticket: TypeAlias = "asyncio.Future[None]"
+"""Ends when the broker has acknowledged all records of one call; RecordRefused or NotDelivered where that does not come."""
+
+AGAIN = Restarts(first_s=0.1, longest_s=5.0)
+"""The pauses before a block is sent again."""
+STUCK_S = 5.0
+"""A block that is on its way for longer than this means that the broker is away."""
+PATIENCE_S = 1.0
+"""Seconds that an offer may wait for its rate before it is refused."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much an instance takes in.
+
+    Args:
+        block_interval_s: seconds after which a block goes to Kafka.
+        block_bytes: a block of this size goes at once.
+        buffer_bytes: bytes of records that wait or are on their way; beyond it the source is not read. A record counts as its
+            key, its value and 512 bytes.
+        max_record_bytes: a longer record is refused by name.
+        max_rate: records/s; None: no limit.
+
+    Raises:
+        RequestError: a number is not above 0, or the buffer has no room for two of the longest records.
+    """
+
+    block_interval_s: float = 0.2
+    block_bytes: int = 1 << 20
+    buffer_bytes: int = 16 << 20
+    max_record_bytes: int = 1 << 20
+    max_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        check_count("max_record_bytes", self.max_record_bytes, least=1)
+        BlockBuffer[None](self.block_interval_s, self.block_bytes, self.buffer_bytes)
+        RateLimiter(self.max_rate)
+        least = 2 * (self.max_record_bytes + MEMORY_BYTES)
+        if self.buffer_bytes < least:
+            raise RequestError(
+                f"buffer_bytes: {self.buffer_bytes} has no room for two records of max_record_bytes",
+                fix=f"Set it to at least {least}, or lower max_record_bytes",
+            )
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    """The records of one call of `store` or `offer`."""
+
+    values: Sequence[bytes]
+    key: bytes | None
+    stream: int
+    received_at_ms: int
+    idempotency_key: str | None
+    ticket: Ticket
+    resend: bool
+    error: TidegateError | None = None
+
+
+@dataclass
+class Counts:
+    """What an instance has done so far."""
+
+    records: int = 0
+    bytes: int = 0
+    blocks: int = 0
+    refused: int = 0
+    undelivered: int = 0
+    throttled_s: float = 0.0
+
+
+@dataclass(eq=False)
+class Intake:
+    """The buffer of one instance, and the task that empties it.
+
+    Args:
+        receiver: name of the receiver.
+        instance: which instance of it, from 0.
+        host: the host that it runs on.
+        limits: how much is taken in.
+        sender: what delivers the blocks.
+        report: takes an error that nobody else is told.
+        resumes: whether the source reads again what was not delivered.
+    """
+
+    receiver: str
+    instance: int
+    host: str
+    limits: Limits
+    sender: Sender
+    report: Callable[[TidegateError], None]
+    resumes: bool = False
+    counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        self._buffer: BlockBuffer[_Entry] = BlockBuffer(limits.block_interval_s, limits.block_bytes, limits.buffer_bytes)
+        self._limiter = RateLimiter(limits.max_rate)
+        self._turn = asyncio.Lock()  # who waits for rate or room first gets it first
+        self._room = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._hurry = self._closing = False
+        self._over = asyncio.Event()
+        self._sent_s = math.inf
+        self._error: TidegateError | None = None
+        self._run = uuid.uuid4().hex[:12]
+
+    @property
+    def name(self) -> str:
+        """The receiver and which instance of it."""
+        return f"{self.receiver}[{self.instance}]"
+
+    @property
+    def fill(self) -> float:
+        """Used share of the buffer, from 0 to 1."""
+        return self._buffer.used / self._buffer.capacity
+
+    async def store(self, values: Sequence[bytes], *, key: bytes | None = None, stream: int = 0) -> Ticket:
+        """Store records, after waiting for rate and room.
+
+        Args:
+            values: the records, in order; at least one.
+            key: their key in Kafka.
+            stream: records without a key keep their order within a stream, such as a connection.
+
+        Returns:
+            What ends when the last record is acknowledged. It need not be awaited.
+
+        Raises:
+            RecordRefused: a record is longer than `max_record_bytes`; nothing is stored.
+        """
+        self._check(values)
+        left = len(values)
+        try:
+            async with self._turn:
+                for part, size in _parts(values, len(key or b""), self._buffer.capacity // 4):
+                    await self._wait(len(part), size)
+                    ticket = self._add(_Entry(part, key, stream, _now_ms(), None, _new_ticket(), resend=True), size)
+                    left -= len(part)
+        except asyncio.CancelledError:
+            self.counts.undelivered += 0 if self.resumes else left
+            raise
+        return ticket
+
+    def offer(
+        self, values: Sequence[bytes], *, key: bytes | None = None, stream: int = 0, idempotency_key: str | None = None
+    ) -> Ticket:
+        """Store records now, or refuse them all. A ticket that is cancelled drops what is not on its way yet.
+
+        Args:
+            values: the records, in order; at least one.
+            key: their key in Kafka.
+            stream: records without a key keep their order within a stream.
+            idempotency_key: the sender's name of this request, for the records' headers.
+
+        Raises:
+            RecordRefused: a record is longer than `max_record_bytes`, or all together can never fit.
+            Overloaded: there is no room now, or the instance stops.
+            BrokerUnavailable, or another error of Kafka: records wait for the broker.
+        """
+        self._check(values)
+        size = _size(values, len(key or b""))
+        if size > self._buffer.capacity:
+            raise RecordRefused(
+                f"{len(values)} records need {size} bytes of a buffer of {self._buffer.capacity}", fix="Send fewer at a time"
+            )
+        if self.trouble is not None:
+            raise self.trouble
+        if self._closing or not self._buffer.has_room(size):
+            raise Overloaded("the receiver's buffer is full", fix="Send the request again a moment later")
+        return self._add(_Entry(values, key, stream, _now_ms(), idempotency_key, _new_ticket(), resend=False), size)
+
+    async def pace(self, records: int) -> float:
+        """Wait until the rate allows so many offered records, if that is soon.
+
+        Returns:
+            0: they may be offered now. Otherwise the seconds after which to ask again: too many are waiting.
+        """
+        wait_s = self._limiter.delay_s(_now_s())
+        if wait_s > PATIENCE_S:
+            return wait_s
+        await self._throttle(self._limiter.acquire(records, _now_s()))
+        return 0.0
+
+    @property
+    def trouble(self) -> TidegateError | None:
+        """Why records do not reach the broker now; None: they do, or none wait."""
+        if self._error is not None:
+            return self._error
+        stuck_s = _now_s() - self._sent_s
+        if stuck_s < STUCK_S:
+            return None
+        return self.sender.trouble or BrokerUnavailable(
+            f"the broker has acknowledged nothing for {stuck_s:.0f} s", fix="See the broker's log"
+        )
+
+    async def deliver(self) -> None:
+        """Send block after block, until the intake is closed and empty."""
+        while (block := await self._next()) is not None:
+            await self._deliver(block)
+            self._buffer.release(block)
+            self._room.set()
+
+    def hurry(self) -> None:
+        """From now on no block waits for its interval: the lease ends."""
+        self._hurry = True
+        self._wake.set()
+
+    def close(self) -> None:
+        """Nothing more comes: what waits is delivered, then `deliver` ends."""
+        self._closing = True
+        self._wake.set()
+
+    def give_up(self) -> None:
+        """The drain is over: what has no acknowledgement is not sent again, and `deliver` ends."""
+        self.close()
+        self._over.set()
+        self.sender.give_up()
+
+    # ---- in
+
+    def _check(self, values: Sequence[bytes]) -> None:
+        check_count("records", len(values), least=1)
+        longest = max(map(len, values))
+        if longest > self.limits.max_record_bytes:
+            self.counts.refused += sum(len(value) > self.limits.max_record_bytes for value in values)
+            raise RecordRefused(
+                f"a record of {longest} bytes is longer than {self.limits.max_record_bytes}",
+                fix="Raise max_record_bytes of the receiver, or send smaller records",
+                bytes=longest,
+            )
+
+    def _add(self, entry: _Entry, size: int) -> Ticket:
+        idle = self._buffer.due_s
+        self._buffer.add(entry, records=len(entry.values), size=size, now_s=_now_s(), prompt=not entry.resend)
+        if self._buffer.due_s < idle or self._hurry:
+            self._wake.set()
+        return entry.ticket
+
+    async def _wait(self, records: int, size: int) -> None:
+        await self._throttle(self._limiter.acquire(records, _now_s()))
+        if not self._buffer.has_room(size):
+            since_s = _now_s()
+            try:
+                while not self._buffer.has_room(size):
+                    self._room.clear()
+                    await self._room.wait()
+            finally:
+                self.counts.throttled_s += _now_s() - since_s
+
+    async def _throttle(self, wait_s: float) -> None:
+        if wait_s > 0:
+            self.counts.throttled_s += wait_s
+            await asyncio.sleep(wait_s)
+
+    # ---- out
+
+    async def _next(self) -> Block[_Entry] | None:
+        while True:
+            now_s = _now_s()
+            block = self._buffer.cut(math.inf if self._hurry or self._closing else now_s)
+            if block is not None or self._closing:
+                return block
+            self._wake.clear()
+            due_s = self._buffer.due_s
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), None if due_s == math.inf else max(0.0, due_s - now_s))
+
+    async def _deliver(self, block: Block[_Entry]) -> None:
+        """Send a block until each of its records is acknowledged, refused, or given up."""
+        self.counts.blocks += 1
+        rows = self._rows(block)
+        failures = 0
+        while rows:
+            failed = await self._send(rows)
+            acknowledged = [row for at, row in enumerate(rows) if at not in failed]
+            self.counts.records += len(acknowledged)
+            self.counts.bytes += sum(len(out.value) for _, out in acknowledged)
+            left = self._left(rows, failed)
+            failures = 0 if len(left) < len(rows) else failures + 1
+            open_entries = {id(entry) for entry, _ in left}
+            for entry in {id(entry): entry for entry, _ in rows}.values():
+                if id(entry) not in open_entries:
+                    _settle(entry)
+            rows = left
+            if rows:
+                self._error = next(iter(failed.values()))
+                self.report(self._error)
+                with suppress(TimeoutError):  # one failure at least has been told: the next attempt is later
+                    await asyncio.wait_for(self._over.wait(), AGAIN.delay_s(max(failures, 1), random.random()))  # noqa: S311
+        self._error = None
+
+    async def _send(self, rows: Sequence[tuple[_Entry, Outgoing]]) -> Failures:
+        self._sent_s = _now_s()
+        try:
+            return await self.sender.send([out for _, out in rows])
+        finally:
+            self._sent_s = math.inf
+
+    def _rows(self, block: Block[_Entry]) -> list[tuple[_Entry, Outgoing]]:
+        """The records of a block; none of an entry whose sender has gone."""
+        name = f"{self.receiver}-{self.instance}-{self._run}-{self.counts.blocks}"
+        rows: list[tuple[_Entry, Outgoing]] = []
+        for entry in block.items:
+            if entry.ticket.cancelled():
+                continue
+            headers = headers_of(self.receiver, self.instance, self.host, entry.received_at_ms, name)
+            if entry.idempotency_key is None:
+                rows += [(entry, Outgoing(value, entry.key, entry.stream, headers)) for value in entry.values]
+            else:
+                rows += [
+                    (entry, Outgoing(v, entry.key, entry.stream, [*headers, idempotency_header(entry.idempotency_key, number)]))
+                    for number, v in enumerate(entry.values)
+                ]
+        return rows
+
+    def _left(self, rows: Sequence[tuple[_Entry, Outgoing]], failed: Failures) -> list[tuple[_Entry, Outgoing]]:
+        """Take note of failures; the rows to send again, in their order."""
+        left = []
+        for at in sorted(failed):
+            entry, _ = rows[at]
+            error = failed[at]
+            if isinstance(error, RecordRefused):
+                self.counts.refused += 1
+                entry.error = error
+                if entry.resend:
+                    self.report(error)
+            elif self._over.is_set():
+                self.counts.undelivered += entry.resend and not self.resumes
+                entry.error = error
+            elif entry.resend:
+                left.append(rows[at])
+            else:
+                entry.error = error
+        return left
+
+
+def _settle(entry: _Entry) -> None:
+    """Answer for an entry, of which no record is open any more."""
+    if entry.ticket.done():
+        return
+    if entry.error is None:
+        entry.ticket.set_result(None)
+    elif isinstance(entry.error, RecordRefused):
+        entry.ticket.set_exception(entry.error)
+    else:
+        lost = NotDelivered(f"not acknowledged: {entry.error.message}", fix=entry.error.fix or "Send the records again")
+        entry.ticket.set_exception(lost)
+
+
+def _new_ticket() -> Ticket:
+    ticket: Ticket = asyncio.get_running_loop().create_future()
+    ticket.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody has to look at it
+    return ticket
+
+
+def _size(values: Sequence[bytes], key_bytes: int) -> int:
+    return sum(map(len, values)) + len(values) * (key_bytes + MEMORY_BYTES)
+
+
+def _parts(values: Sequence[bytes], key_bytes: int, most: int) -> Iterator[tuple[Sequence[bytes], int]]:
+    """The values in parts of at most so many bytes, or of one value, each with its size."""
+    size = _size(values, key_bytes)
+    if size <= most:
+        yield values, size
+        return
+    start = size = 0
+    for at, value in enumerate(values):
+        one = len(value) + key_bytes + MEMORY_BYTES
+        if size and size + one > most:
+            yield values[start:at], size
+            start, size = at, 0
+        size += one
+    yield values[start:], size
+
+
+def _now_s() -> float:
+    return time.monotonic()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,254 @@
+"""Runs one instance of a receiver until its lease ends.
+
+It moves by the table of `tidegate.core.receivers.lifecycle`. A source that fails is opened again after a delay; what it has
+stored is delivered meanwhile. At the end of the lease the source stops accepting, the last block is delivered, and the client
+is closed. What the broker has not acknowledged by the end of the drain is counted, and told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.core.errors import NotDelivered, TidegateError
+from tidegate.core.ports import Sender
+from tidegate.core.receivers.lifecycle import Event, Restarts, State, after
+from tidegate.ingest.intake import Intake, Limits
+from tidegate.ingest.producer import KafkaSender
+from tidegate.ingest.receiver import Receiver, as_error
+
+__all__ = ["Lease", "LeaseReport", "Limits", "serve"]
+
+TELL_AGAIN_S = 10.0
+"""The same error is told once in this time."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What one instance is told for one run.
+
+    Args:
+        receiver: name of the receiver.
+        instance: which instance of it, from 0.
+        host: the host that runs it, for the headers of its records.
+        topic: where its records go.
+        until_s: epoch s at which it stops accepting. A clock that is set while it runs does not change its length.
+        drain_s: seconds that the delivery of what it has stored may take after that.
+    """
+
+    receiver: str
+    instance: int
+    host: str
+    topic: str
+    until_s: float
+    drain_s: float
+
+
+@dataclass(frozen=True)
+class LeaseReport:
+    """What an instance did.
+
+    Args:
+        records: acknowledged by the broker.
+        bytes: of the values of these.
+        blocks: how many they were sent in.
+        restarts: how often the source was opened again.
+        refused: records that were too long, or incomplete.
+        throttled_s: seconds that the source was held back by its rate or a full buffer.
+        last_error: the last error; None: there was none.
+        undelivered: records that the source was not told about and the broker has not acknowledged by the end of the drain.
+    """
+
+    records: int
+    bytes: int
+    blocks: int
+    restarts: int
+    refused: int
+    throttled_s: float
+    last_error: str | None
+    undelivered: int = 0
+
+
+async def serve(
+    source: Receiver,
+    lease: Lease,
+    limits: Limits,
+    *,
+    producer: Mapping[str, str],
+    stop: asyncio.Event,
+    tell: Callable[[str], None],
+    sender: Sender | None = None,
+) -> LeaseReport:
+    """Run the source until the lease ends or `stop` is set, and deliver what it has stored.
+
+    Args:
+        source: what takes in records.
+        lease: which instance, and until when.
+        limits: how much it may take in.
+        producer: the Kafka connection in librdkafka's names.
+        stop: ends the lease early.
+        tell: takes a sentence for the log; it contains no secret of the connection.
+        sender: delivers the blocks; None: a Kafka producer.
+    """
+    delivers = sender or KafkaSender(producer, lease.topic, max_record_bytes=limits.max_record_bytes)
+    supervisor = _Supervisor(source, lease, limits, delivers, stop, tell)
+    try:
+        return await supervisor.run()
+    finally:
+        await delivers.close()
+
+
+class _Supervisor:
+    """One run of one instance."""
+
+    def __init__(
+        self, source: Receiver, lease: Lease, limits: Limits, sender: Sender, stop: asyncio.Event, tell: Callable[[str], None]
+    ) -> None:
+        self._source = source
+        self._lease = lease
+        self._stop = stop
+        self._tell = tell
+        self._restarts = Restarts()
+        self._state = State.INITIALIZED
+        self._restarted = 0
+        self._last_error: str | None = None
+        self._told: dict[str, float] = {}
+        self._closing: asyncio.Future[None] | None = None
+        self._failure: asyncio.Future[TidegateError] = asyncio.get_running_loop().create_future()
+        self._intake = Intake(lease.receiver, lease.instance, lease.host, limits, sender, self._report, source.resumes)
+        source.attach(self._intake, self._failed)
+
+    async def run(self) -> LeaseReport:
+        """As `serve`."""
+        delivery = asyncio.create_task(self._intake.deliver())
+        end = asyncio.create_task(self._wait_for_end())
+        delivery.add_done_callback(lambda _: end.cancel())  # it ends before the lease only by a fault, which `_drain` raises
+        try:
+            await self._live(end)
+            await self._drain(delivery)
+        finally:
+            for task in (end, delivery):
+                task.cancel()
+            await asyncio.gather(end, delivery, return_exceptions=True)
+            await self._source.end_tasks()
+        counts = self._intake.counts
+        return LeaseReport(
+            records=counts.records,
+            bytes=counts.bytes,
+            blocks=counts.blocks,
+            restarts=self._restarted,
+            refused=counts.refused,
+            throttled_s=counts.throttled_s,
+            last_error=self._last_error,
+            undelivered=counts.undelivered,
+        )
+
+    async def _wait_for_end(self) -> None:
+        left_s = self._lease.until_s - time.time()
+        if left_s > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), left_s)
+
+    async def _live(self, end: asyncio.Task[None]) -> None:
+        """Open the source again and again, until the lease ends."""
+        failures = 0
+        await asyncio.sleep(0)  # a lease that is over already ends before anything is opened
+        while not end.done():
+            started_s = time.monotonic()
+            if not await self._open(end):
+                return
+            if not await _first(self._failure, end):
+                return
+            failures = self._restarts.failures(failures, time.monotonic() - started_s)
+            was_open = self._state is State.STARTED
+            self._move(Event.FAIL)
+            if was_open:
+                self._closing = asyncio.ensure_future(self._close())
+                if not await _first(self._closing, end):
+                    return
+            delay_s = self._restarts.delay_s(failures, random.random())  # noqa: S311 - jitter
+            self._tell(f"{self._intake.name} starts again in {delay_s:.1f} s")
+            await asyncio.wait({end}, timeout=delay_s)
+            self._restarted += not end.done()
+
+    async def _open(self, end: asyncio.Task[None]) -> bool:
+        """Open the source; False: the lease ended meanwhile. An error is put where failures are."""
+        self._failure = asyncio.get_running_loop().create_future()
+        opening = asyncio.ensure_future(self._source.on_start())
+        if not await _first(opening, end):
+            await _cancelled(opening)
+            return False
+        if (error := opening.exception()) is not None:
+            self._failed(as_error("the source cannot be opened", error))
+            await self._source.end_tasks()
+        else:
+            self._move(Event.START)
+        return True
+
+    async def _close(self) -> None:
+        try:
+            await self._source.on_stop()
+        except Exception as error:  # noqa: BLE001 - whatever a receiver raises, its records are delivered
+            self._report(as_error("the source cannot be closed", error))
+        await self._source.end_tasks()
+
+    async def _drain(self, delivery: asyncio.Task[None]) -> None:
+        """Close the source, and deliver what it has stored, for as long as the drain may take."""
+        until_s = time.monotonic() + self._lease.drain_s
+        if self._state is State.STARTED:
+            self._closing = asyncio.ensure_future(self._close())
+        self._move(Event.STOP)
+        self._intake.hurry()
+        if self._closing is not None:
+            await asyncio.wait({self._closing}, timeout=self._lease.drain_s)
+            await _cancelled(self._closing)
+        await self._source.end_tasks()
+        self._intake.close()
+        await asyncio.wait({delivery}, timeout=max(0.0, until_s - time.monotonic()))
+        if not delivery.done():
+            self._intake.give_up()
+        await delivery
+        if lost := self._intake.counts.undelivered:
+            self._report(
+                NotDelivered(
+                    f"{lost} records were not acknowledged within the drain of {self._lease.drain_s:g} s",
+                    fix="See the broker's log; lengthen the drain, or let the sender send them again",
+                    records=lost,
+                )
+            )
+        self._move(Event.DRAINED)
+
+    def _failed(self, error: TidegateError) -> None:
+        """The source has failed."""
+        self._report(error)
+        if not self._failure.done():
+            self._failure.set_result(error)
+
+    def _report(self, error: TidegateError) -> None:
+        self._last_error = str(error)
+        now_s = time.monotonic()
+        if now_s - self._told.get(error.message, -TELL_AGAIN_S) >= TELL_AGAIN_S:
+            self._told = {text: at_s for text, at_s in self._told.items() if now_s - at_s < TELL_AGAIN_S}
+            self._told[error.message] = now_s
+            self._tell(f"{self._intake.name}: {error}")
+
+    def _move(self, event: Event) -> None:
+        self._state = after(self._state, event)
+        self._tell(f"{self._intake.name} is {self._state}")
+
+
+async def _first(wanted: asyncio.Future[Any], end: asyncio.Future[None]) -> bool:
+    """Wait for either; whether the lease goes on."""
+    waiting: set[asyncio.Future[Any]] = {wanted, end}
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    return not end.done()
+
+
+async def _cancelled(work: asyncio.Future[Any]) -> None:
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)

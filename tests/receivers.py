@@ -1,0 +1,78 @@
+"""Receivers that run in a test: until it has seen what it wants, and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from tidegate.core.ports import Sender
+from tidegate.ingest.receiver import Receiver
+from tidegate.ingest.supervisor import Lease, LeaseReport, Limits, serve
+
+LONG_S = 60.0
+
+
+@dataclass
+class Running:
+    """A receiver that is being served."""
+
+    source: Receiver
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    told: list[str] = field(default_factory=list)
+    task: asyncio.Task[LeaseReport] | None = None
+
+    async def ended(self) -> LeaseReport:
+        """End the lease; its report."""
+        self.stop.set()
+        assert self.task is not None
+        return await asyncio.wait_for(self.task, LONG_S)
+
+    async def until_told(self, part: str) -> str:
+        """Wait for a sentence that contains this; the first of them."""
+        await until(lambda: any(part in text for text in self.told))
+        return next(text for text in self.told if part in text)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until it holds."""
+    async with asyncio.timeout(LONG_S):
+        while not condition():  # noqa: ASYNC110 - what a test waits for has no event
+            await asyncio.sleep(0.005)
+
+
+def a_lease(topic: str = "t", *, lasts_s: float = 600.0, drain_s: float = 30.0, name: str = "r") -> Lease:
+    """Of the first instance."""
+    return Lease(name, 0, "h1", topic, time.time() + lasts_s, drain_s)
+
+
+@asynccontextmanager
+async def served(
+    source: Receiver,
+    *,
+    sender: Sender | None = None,
+    kafka: Mapping[str, str] | None = None,
+    lease: Lease | None = None,
+    limits: Limits | None = None,
+) -> AsyncIterator[Running]:
+    """The source, as a lease serves it; it has been started, unless it cannot. The lease is ended, whatever happens."""
+    running = Running(source)
+    running.task = asyncio.create_task(
+        serve(
+            source,
+            lease or a_lease(),
+            limits or Limits(block_interval_s=0.01),
+            producer=kafka or {},
+            stop=running.stop,
+            tell=running.told.append,
+            sender=sender,
+        )
+    )
+    try:
+        await until(lambda: running.told or running.task is None or running.task.done())
+        yield running
+    finally:
+        running.stop.set()
+        await asyncio.wait({running.task}, timeout=LONG_S)
