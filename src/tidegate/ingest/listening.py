@@ -1,0 +1,210 @@
+"""Addresses that sources listen on or connect to, and who may use them.
+
+A listening port is shared between two leases of one instance (SO_REUSEPORT), so that the next one listens before the last one
+stops, and no connect is refused. The system lets any process of this user share it, so each takes a lock on the port in its
+receiver's name: two receivers with one port are a named error, not a stream that is split between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import ipaddress
+import os
+import socket
+import ssl
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.core.errors import ConfigError, SourceUnavailable
+
+BACKLOG = 1024
+HANDSHAKE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Tls:
+    """PEM files.
+
+    Args:
+        certificate: own certificate, with its chain; a server needs it.
+        key: its key, without a password.
+        ca: who signs the other side's certificates. A server that has it demands one of each client; a client without it trusts
+            the system's.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the address is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_listener(host: str, port: int, tls: Tls | None, *, token: str | None = None) -> None:
+    """Refuse a listener that others could use.
+
+    Raises:
+        ConfigError: the port is no port, TLS has no certificate, or the host is not the loopback and there is no TLS, or
+            neither a token nor a CA for client certificates.
+    """
+    _check_port(port, least=0)
+    if tls is not None and (tls.certificate is None or tls.key is None):
+        raise ConfigError("tls: a server needs a certificate and its key", fix="Set `certificate` and `key`")
+    if is_loopback(host):
+        return
+    if tls is None:
+        raise ConfigError(f"host {host} is not the loopback, and there is no TLS", fix="Set `tls`, or listen on 127.0.0.1")
+    if not token and tls.ca is None:
+        raise ConfigError(
+            f"host {host} is not the loopback, and anybody may send",
+            fix="Set `tls.ca` for client certificates, or a token (http)",
+        )
+
+
+def check_peer(host: str, port: int, tls: Tls | None) -> None:
+    """Refuse a connection that others could read or answer.
+
+    Raises:
+        ConfigError: the port is no port, or the host is not the loopback and there is no TLS.
+    """
+    _check_port(port, least=1)
+    if tls is None and not is_loopback(host):
+        raise ConfigError(f"host {host} is not the loopback, and there is no TLS", fix="Set `tls`")
+
+
+def _check_port(port: int, least: int) -> None:
+    if not least <= port <= 65_535:
+        raise ConfigError(f"port: expected a number up to 65535, got {port!r}", fix="Correct the port")
+
+
+def server_context(tls: Tls | None) -> ssl.SSLContext | None:
+    """The context of a server. Raises ConfigError: a file cannot be read, or is not what it should be."""
+    if tls is None:
+        return None
+    return _context(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), tls, demand=tls.ca is not None)
+
+
+def client_context(tls: Tls | None) -> ssl.SSLContext | None:
+    """The context of a client, which checks the server's name. Raises ConfigError: as `server_context`."""
+    return None if tls is None else _context(ssl.create_default_context(), tls, demand=True)
+
+
+def _context(context: ssl.SSLContext, tls: Tls, *, demand: bool) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        if tls.certificate is not None:
+            context.load_cert_chain(tls.certificate, tls.key, password="")
+        if tls.ca is not None:
+            context.load_verify_locations(tls.ca)
+    except (OSError, ssl.SSLError) as error:
+        names = ", ".join(str(path) for path in (tls.certificate, tls.key, tls.ca) if path is not None)
+        why = error.strerror or type(error).__name__
+        raise ConfigError(f"tls: {why} ({names})", fix="Give PEM files that can be read") from None
+    if demand:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+class Listener:
+    """A port that is listened on, and the lock that keeps other receivers from it.
+
+    Args:
+        host: a name or an address.
+        port: 0: a free one.
+        owner: who may share the port: leases of the same instance of a receiver.
+
+    Raises:
+        SourceUnavailable: somebody else has the port, or the address is not this machine's.
+    """
+
+    def __init__(self, host: str, port: int, owner: str) -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, address = found[0]
+            self._socket = socket.socket(family, kind, protocol)
+        except OSError as error:
+            raise _taken(host, port, error) from None
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._socket.bind(address)
+            self.port: int = self._socket.getsockname()[1]
+            self._lock = _lock(self.port, owner)
+            self._socket.listen(BACKLOG)
+            self._socket.setblocking(False)
+        except OSError as error:
+            self._socket.close()
+            raise _taken(host, port, error) from None
+        self._server: asyncio.Server | None = None
+
+    async def start(self, factory: Callable[[], asyncio.BaseProtocol], context: ssl.SSLContext | None) -> None:
+        """Accept connections, each for a protocol of its own."""
+        loop = asyncio.get_running_loop()
+        handshake_s = HANDSHAKE_S if context else None
+        self._factory, self._context = factory, context
+        self._server = await loop.create_server(
+            factory, sock=self._socket, ssl=context, backlog=BACKLOG, ssl_handshake_timeout=handshake_s
+        )
+
+    def close(self) -> None:
+        """Stop listening. Who has connected and is not accepted yet is reset."""
+        if self._server is not None:
+            self._server.close()
+        self._socket.close()
+        os.close(self._lock)
+
+    async def stop(self) -> None:
+        """Accept what has connected, and nothing new."""
+        rest: list[socket.socket] = []
+        with contextlib.suppress(OSError):  # BlockingIOError: nobody waits
+            while len(rest) < BACKLOG:
+                rest.append(self._socket.accept()[0])
+        self.close()
+        loop = asyncio.get_running_loop()
+        for connection in rest:  # the system would have reset these
+            connection.setblocking(False)
+            with contextlib.suppress(OSError):
+                await loop.connect_accepted_socket(self._factory, connection, ssl=self._context)
+        for _ in range(3):
+            await asyncio.sleep(0)  # what the server itself has accepted last is known to the factory now
+
+
+def _lock(port: int, owner: str) -> int:
+    """A file that is locked as long as it is open, by one owner in as many processes as it likes.
+
+    Raises:
+        OSError: another owner has it.
+    """
+    path = Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}-port-{port}.lock"
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it, so it is named anew
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, owner.encode(), 0)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    except BlockingIOError:
+        named = os.pread(lock, 1000, 0).decode(errors="replace")
+        if named == owner:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            return lock
+        os.close(lock)
+        raise OSError(errno.EADDRINUSE, f"the receiver {named} listens on it") from None
+    return lock
+
+
+def _taken(host: str, port: int, error: OSError) -> SourceUnavailable:
+    return SourceUnavailable(
+        f"cannot listen on {host}:{port}: {error.strerror or error}",
+        fix="Free the port, or choose another in the receiver's file",
+        port=port,
+    )

@@ -1,0 +1,259 @@
+"""An HTTP server whose answer 202 means that the broker has every record of the request.
+
+    curl --json '{"id": 1}' http://127.0.0.1:8080/
+
+| answer | when |
+|---|---|
+| 202 | all records are acknowledged; the body has their number |
+| 400 | the body is not JSON |
+| 401 | the token is missing or wrong |
+| 404, 405, 415 | another path, method or content type |
+| 408 | the body did not come in time |
+| 413 | the body, a record, or all records together are too large |
+| 429 | the rate is used up; `Retry-After` has seconds |
+| 503 | the broker is away, or the buffer is full; `Retry-After` has seconds |
+
+Whatever is not 202 is a nack. After a 503 the records may have been landed all the same, where the broker's answer was late or
+lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import itertools
+import json
+import math
+import time
+from dataclasses import dataclass, field
+
+from aiohttp import HttpVersion11, hdrs, web
+
+from tidegate.core.counts import check_count
+from tidegate.core.errors import NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
+from tidegate.core.receivers.bodies import CONTENT_TYPES, records_of
+from tidegate.ingest.listening import Listener, Tls, check_listener, server_context
+from tidegate.ingest.receiver import Receiver
+
+SWEEP_S = 0.5
+POLL_S = 0.02
+RETRY_AFTER_S = "1"
+
+
+@dataclass(eq=False)
+class HttpSource(Receiver):
+    """POST requests of JSON; see this module for the answers.
+
+    Args:
+        host: what to listen on.
+        port: 0: a free one (`listening_on` has it).
+        path: of the requests.
+        token: what `Authorization: Bearer …` has to hold; None: anybody may send.
+        tls: needed, with a token or a CA for client certificates, for anything but the loopback.
+        max_body_bytes: a larger body is refused before it is read as a whole.
+        idle_s: a connection without a complete request for so many seconds is closed, and a body has to come in this time.
+        max_connections: more are closed at once.
+        key_header: the request's header with the key of its records.
+        idempotency_header: the request's header with its name; a record's header gets it, with the number of the record.
+        answer_s: seconds after which a request without an acknowledgement is answered 503.
+        linger_s: seconds that open connections are served when the lease has ended; each answer asks the sender to close.
+
+    Raises:
+        ConfigError: others could send.
+        RequestError: a number is out of its bounds.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    path: str = "/"
+    token: str | None = field(default=None, repr=False)
+    tls: Tls | None = None
+    max_body_bytes: int = 10 << 20
+    idle_s: float = 60.0
+    max_connections: int = 1000
+    key_header: str = "Tidegate-Key"
+    idempotency_header: str = "Idempotency-Key"
+    answer_s: float = 10.0
+    linger_s: float = 1.0
+    _listener: Listener | None = field(default=None, init=False, repr=False)
+    _server: web.Server | None = field(default=None, init=False, repr=False)
+    _peers: dict[web.RequestHandler, _Peer] = field(default_factory=dict, init=False, repr=False)
+    _closing: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_listener(self.host, self.port, self.tls, token=self.token)
+        check_count("max_body_bytes", self.max_body_bytes, least=1)
+        check_count("max_connections", self.max_connections, least=1)
+        self._authorization = None if self.token is None else _hash(f"Bearer {self.token}")
+        self._numbers = itertools.count()
+
+    @property
+    def listening_on(self) -> int | None:
+        """The port, while it is open."""
+        return self._listener.port if self._listener is not None else None
+
+    async def on_start(self) -> None:
+        """As `Receiver`."""
+        context = server_context(self.tls)
+        self._closing, self._reading_bytes, self._peers = False, 0, {}
+        self._server = web.Server(self._answer, access_log=None, keepalive_timeout=self.idle_s)
+        listener = Listener(self.host, self.port, self.intake.name)
+        await listener.start(self._connection, context)
+        self._listener = listener
+        self.spawn(self._sweep(self._server))
+
+    async def on_stop(self) -> None:
+        """As `Receiver`. Requests that have begun are answered."""
+        self._closing = True
+        if self._listener is not None:
+            await self._listener.stop()
+            self._listener = None
+        if self._server is not None:
+            until_s = time.monotonic() + self.linger_s
+            while self._server.connections and time.monotonic() < until_s:  # noqa: ASYNC110 - nobody tells of the last one
+                await asyncio.sleep(POLL_S)
+            await self._server.shutdown(self.answer_s)
+
+    # ---- connections
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        if self._server is None or len(self._server.connections) >= self.max_connections:
+            self.report_error(f"there are {self.max_connections} connections, and another one is closed")
+            return _Closed()
+        return self._server()
+
+    async def _sweep(self, server: web.Server) -> None:
+        """Close connections without a complete request for too long, such as one that sends its headers byte by byte.
+
+        The server itself counts only from the answer of one request to the first byte of the next.
+        """
+        while True:
+            now_s = time.monotonic()
+            peers = self._peers
+            self._peers = {handler: peers.get(handler) or _Peer(next(self._numbers), now_s) for handler in server.connections}
+            for handler, peer in self._peers.items():
+                if now_s - peer.idle_since_s > self.idle_s:
+                    handler.force_close()
+            await asyncio.sleep(min(SWEEP_S, self.idle_s / 2))
+
+    # ---- requests
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        handler = request.protocol
+        peer = self._peers.setdefault(handler, _Peer(next(self._numbers), 0.0))
+        peer.idle_since_s = math.inf
+        try:
+            response = self._refusal(request) or await self._take(request, peer.stream)
+        except TidegateError as error:
+            response = _nack(error)
+        finally:
+            peer.idle_since_s = time.monotonic()
+        if self._closing or not request.content.is_eof():
+            response.force_close()
+        return response
+
+    def _refusal(self, request: web.BaseRequest) -> web.Response | None:
+        """What can be said before the body is read."""
+        if self._authorization is not None:
+            given = _hash(request.headers.get(hdrs.AUTHORIZATION, ""))
+            if not hmac.compare_digest(given, self._authorization):
+                return _response(401, "the token is missing or wrong", {hdrs.WWW_AUTHENTICATE: "Bearer"})
+        if request.path != self.path:
+            return _response(404, f"records are posted to {self.path}")
+        if request.method != hdrs.METH_POST:
+            return _response(405, "records are posted", {hdrs.ALLOW: hdrs.METH_POST})
+        if request.content_type not in CONTENT_TYPES:
+            return _response(415, f"the content type is one of {', '.join(CONTENT_TYPES)}")
+        if (request.content_length or 0) > self.max_body_bytes:
+            return _response(413, f"a body has at most {self.max_body_bytes} bytes")
+        return None
+
+    async def _take(self, request: web.BaseRequest, stream: int) -> web.Response:
+        try:
+            body = await self._body(request)
+        except TimeoutError:
+            return _response(408, f"the body did not come within {self.idle_s:g} s")
+        records = records_of(body, request.content_type)
+        if records:
+            wait_s = await self.intake.pace(len(records))
+            if wait_s:
+                return _response(429, "the receiver's rate is used up", {hdrs.RETRY_AFTER: str(math.ceil(wait_s))})
+            key = request.headers.get(self.key_header)
+            ticket = self.intake.offer(
+                records,
+                key=None if key is None else _bytes(key),
+                stream=stream,
+                idempotency_key=request.headers.get(self.idempotency_header),
+            )
+            try:
+                async with asyncio.timeout(self.answer_s):
+                    await ticket
+            except TimeoutError:
+                raise NotDelivered(f"the broker has not acknowledged the records within {self.answer_s:g} s") from None
+        return web.Response(status=202, body=b'{"records": %d}' % len(records), content_type="application/json")
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """The body of a request.
+
+        Raises:
+            RecordRefused: it is too large.
+            Overloaded: all that are being read are too large together.
+            TimeoutError: it is late.
+        """
+        if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.version == HttpVersion11:
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self.idle_s):
+                async for part in request.content.iter_any():
+                    parts.append(part)
+                    size += len(part)
+                    self._reading_bytes += len(part)
+                    if size > self.max_body_bytes:
+                        raise RecordRefused(f"a body has at most {self.max_body_bytes} bytes", fix="Send several requests")
+                    if size < self._reading_bytes > self.limits.buffer_bytes:
+                        raise Overloaded("too many bodies are being read", fix="Send the request again a moment later")
+        finally:
+            self._reading_bytes -= size
+        return b"".join(parts)
+
+
+@dataclass(slots=True)
+class _Peer:
+    """A connection: its number, and since when (monotonic s) it has no request; infinite while it has one."""
+
+    stream: int
+    idle_since_s: float
+
+
+class _Closed(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Closed at once."""
+        transport.close()
+
+
+def _nack(error: TidegateError) -> web.Response:
+    if isinstance(error, RequestError):
+        return _response(400, str(error))
+    if isinstance(error, RecordRefused):
+        return _response(413, str(error))
+    # errors of Kafka name servers, which are not the sender's business
+    why = str(error) if isinstance(error, Overloaded) else "the records are not acknowledged. Send the request again"
+    return _response(503, why, {hdrs.RETRY_AFTER: RETRY_AFTER_S})
+
+
+def _response(status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(status=status, text=json.dumps({"error": message}), content_type="application/json", headers=headers)
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(_bytes(text)).digest()
+
+
+def _bytes(header: str) -> bytes:
+    return header.encode(errors="surrogateescape")  # the bytes that were sent

@@ -1,0 +1,492 @@
+"""Receivers between real senders and a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import confluent_kafka as ck
+import pytest
+
+from tests.integration.private_broker import PrivateBroker, new_broker, running
+from tests.receivers import LONG_S, a_lease, served, until
+from tests.topics import make_topic
+from tidegate.core.receivers.records import Outgoing
+from tidegate.ingest.producer import KafkaSender
+from tidegate.ingest.sources import FileSource, HttpSource, SocketSource, TcpServerSource
+from tidegate.ingest.supervisor import Limits
+
+KB = 1024
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateBroker]:
+    """A broker that tests here may stop and start again."""
+    made = new_broker(tmp_path_factory.mktemp("receivers") / "own")
+    with running(made):
+        yield made
+
+
+@pytest.fixture
+def kafka(own: PrivateBroker) -> dict[str, str]:
+    return {"bootstrap.servers": own.address()}
+
+
+def landed(kafka: Mapping[str, str], topic: str) -> list[ck.Message]:
+    """All records of a topic, partition after partition."""
+    consumer = ck.Consumer({**kafka, "group.id": "test", "enable.partition.eof": "true", "auto.offset.reset": "earliest"})
+    try:
+        partitions = list(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        consumer.assign([ck.TopicPartition(topic, number, 0) for number in partitions])
+        records, left = [], len(partitions)
+        while left:
+            message = consumer.poll(30)
+            assert message is not None
+            error = message.error()
+            if error is None:
+                records.append(message)
+            else:
+                assert error.code() == ck.KafkaError._PARTITION_EOF
+                left -= 1
+        return records
+    finally:
+        consumer.close()
+
+
+def values(kafka: Mapping[str, str], topic: str) -> list[bytes]:
+    """What is in the topic."""
+    return [message.value() or b"" for message in landed(kafka, topic)]
+
+
+def run(test: Awaitable[None], most_s: float = 4 * LONG_S) -> None:
+    async def inside() -> None:
+        async with asyncio.timeout(most_s):
+            await test
+
+    asyncio.run(inside())
+
+
+async def curl(port: int | None, *words: str, body: bytes | None = None, path: str = "/") -> tuple[int, dict[str, Any]]:
+    """The status and the body of curl's request."""
+    argv = ["curl", "-sS", "-m", "60", "-w", "\n%{http_code}", *words, f"http://127.0.0.1:{port}{path}"]
+    if body is not None:
+        argv += ["--data-binary", "@-", "-H", "Content-Type: application/json"]
+    process = await asyncio.create_subprocess_exec(*argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    output, _ = await process.communicate(body)
+    text, _, status = output.decode().rpartition("\n")
+    return int(status), json.loads(text)
+
+
+# ---- http
+
+
+def test_what_curl_posts_is_in_the_topic_when_it_has_its_answer(kafka: dict[str, str]) -> None:
+    """A value, an array and lines, with key and name of the request."""
+    topic = make_topic(kafka, "http-answers", 3)
+
+    async def test() -> None:
+        async with served(source := HttpSource(), kafka=kafka, lease=a_lease(topic)):
+            port = source.listening_on
+            assert await curl(port, "--json", '{"id":1}') == (202, {"records": 1})
+            assert values(kafka, topic) == [b'{"id":1}']
+            answer = await curl(port, "-H", "Tidegate-Key: k", "-H", "Idempotency-Key: abc", body=b'[{"id":2}, 3]')
+            assert answer == (202, {"records": 2})
+            nd = ("-H", "Content-Type: application/x-ndjson", "--data-binary", '{"id":4}\n{"id":5}\n')
+            assert await curl(port, *nd) == (202, {"records": 2})
+            assert await curl(port, body=b"[]") == (202, {"records": 0})
+
+    run(test())
+    by_value = {message.value(): message for message in landed(kafka, topic)}
+    assert by_value.keys() == {b'{"id":1}', b'{"id":2}', b"3", b'{"id":4}', b'{"id":5}'}
+    named = [by_value[b'{"id":2}'], by_value[b"3"]]
+    headers = [dict(cast("list[tuple[str, bytes]]", message.headers())) for message in named]
+    assert [message.key() for message in named] == [b"k", b"k"]
+    assert [h["tidegate.idempotency_key"] for h in headers] == [b"abc/0", b"abc/1"]
+    assert {h["tidegate.receiver"] for h in headers} == {b"r"}
+
+
+def test_each_bad_request_has_its_status_and_lands_nothing(kafka: dict[str, str]) -> None:
+    """And the receiver goes on."""
+    topic = make_topic(kafka, "http-refusals")
+    good = ("-H", "Authorization: Bearer geheim")
+
+    async def test() -> None:
+        source = HttpSource(path="/in", token="geheim", max_body_bytes=100 * KB)  # noqa: S106
+        limits = Limits(max_record_bytes=50 * KB, buffer_bytes=200 * KB)
+        async with served(source, kafka=kafka, lease=a_lease(topic), limits=limits) as one:
+            port = source.listening_on
+            wanted: dict[int, list[tuple[str, ...]]] = {
+                401: [("--json", "1"), ("--json", "1", "-H", "Authorization: Bearer geheimer")],
+                400: [(*good, "--json", "{"), (*good, "--json", '{"a": NaN}')],
+                405: [good, (*good, "-X", "PUT", "--json", "1")],
+                415: [(*good, "-d", "a=1")],
+            }
+            for status, requests in wanted.items():
+                for words in requests:
+                    assert (await curl(port, *words, path="/in"))[0] == status, words
+            assert (await curl(port, *good, "--json", "1"))[0] == 404
+            for body in (b'"%s"' % (b"x" * 101 * KB), b'"%s"' % (b"x" * 60 * KB), b"[%s1]" % (b"1," * 500)):
+                assert (await curl(port, *good, body=body, path="/in"))[0] == 413
+            chunked = (*good, "-H", "Transfer-Encoding: chunked")
+            assert (await curl(port, *chunked, body=b'"%s"' % (b"x" * 300 * KB), path="/in"))[0] == 413
+            assert (await curl(port, *good, "--json", "7", path="/in"))[0] == 202
+            assert not any("geheim" in text for text in one.told)
+
+    run(test())
+    assert values(kafka, topic) == [b"7"]
+
+
+def test_a_sender_above_the_rate_is_told_when_to_come_again(kafka: dict[str, str]) -> None:
+    """429, with seconds."""
+    topic = make_topic(kafka, "http-rate")
+
+    async def test() -> None:
+        limits = Limits(max_rate=1)
+        async with served(source := HttpSource(), kafka=kafka, lease=a_lease(topic), limits=limits):
+            port = source.listening_on
+            assert (await curl(port, "--json", json.dumps(list(range(50)))))[0] == 202
+            process = await asyncio.create_subprocess_exec(
+                "curl", "-sSi", "--json", "1", f"http://127.0.0.1:{port}/", stdout=subprocess.PIPE
+            )
+            answer = (await process.communicate())[0].decode()
+            assert answer.startswith("HTTP/1.1 429")
+            assert "\nRetry-After: 50\r\n" in answer or "\nRetry-After: 49\r\n" in answer
+
+    run(test())
+
+
+def test_a_topic_that_is_missing_is_503_until_it_is_there(kafka: dict[str, str]) -> None:
+    """Without a restart; also one that is deleted while the receiver runs."""
+
+    async def test() -> None:
+        async with served(source := HttpSource(), kafka=kafka, lease=a_lease("http-late")) as one:
+            port = source.listening_on
+            assert (await curl(port, "--json", "1"))[0] == 503
+            make_topic(kafka, "http-late")
+            assert (await curl(port, "--json", "2"))[0] == 202
+            report = await one.ended()
+        assert (report.records, report.restarts) == (1, 0)
+
+    run(test())
+    assert values(kafka, "http-late") == [b"2"]
+
+
+def test_slow_senders_are_closed_and_the_others_are_served(kafka: dict[str, str]) -> None:
+    """One sends its headers byte by byte, one its body, one nothing; and there are no more connections than allowed."""
+    topic = make_topic(kafka, "http-slow")
+
+    async def test() -> None:
+        source = HttpSource(idle_s=0.5, max_connections=3)
+        async with served(source, kafka=kafka, lease=a_lease(topic)):
+            port = source.listening_on
+            head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+            sent = [(b"", head), (head + b"\r\n", b" " * 99), (b"", b"")]
+            ends = await asyncio.gather(*[trickle(port, *parts) for parts in sent])
+            assert [end.split(b"\r\n")[0] for end in ends] == [b"", b"HTTP/1.1 408 Request Timeout", b""]
+            assert (await curl(port, "--json", "1"))[0] == 202
+
+    async def trickle(port: int | None, at_once: bytes, data: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(at_once)
+        answer = asyncio.create_task(reader.read())
+        for at in range(len(data)):
+            if answer.done():
+                break
+            writer.write(data[at : at + 1])
+            await asyncio.sleep(0.03)
+        try:
+            return await answer
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+    run(test())
+
+
+# ---- the producer
+
+
+def test_a_record_too_large_for_the_topic_is_found_among_those_that_are_not(kafka: dict[str, str]) -> None:
+    """The broker refuses a batch as a whole; the others are landed, once and in order."""
+    topic = make_topic(kafka, "too-large", **{"max.message.bytes": "2000"})
+
+    async def test() -> None:
+        sender = KafkaSender(kafka, topic, max_record_bytes=1 << 20)
+        sizes = {30: 3000, 60: 5000, 99: 2 << 20}
+        records = [Outgoing(b"%d-" % n + os.urandom(sizes.get(n, 50)), None, 0, []) for n in range(100)]
+        failed = await sender.send(records)
+        assert {at: type(error).__name__ for at, error in failed.items()} == dict.fromkeys(sizes, "RecordRefused")
+        assert await sender.send([Outgoing(b"last", None, 0, [])]) == {}
+        await sender.close()
+
+    run(test())
+    expected = [b"%d" % n for n in range(100) if n not in (30, 60, 99)]
+    assert [value.partition(b"-")[0] for value in values(kafka, topic)] == [*expected, b"last"]
+
+
+# ---- tcp
+
+
+async def connect(port: int | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def send(port: int | None, data: bytes) -> None:
+    """All of it, and the end."""
+    _, writer = await connect(port)
+    writer.write(data)
+    await writer.drain()
+    writer.close()
+
+
+def test_lines_are_landed_as_they_are_and_faults_are_named(kafka: dict[str, str]) -> None:
+    """Invalid UTF-8 and empty lines are records; half a line and one of 3 MB are not."""
+    topic = make_topic(kafka, "tcp-lines", 4)
+
+    async def test() -> None:
+        async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease(topic)) as one:
+            await send(source.listening_on, b"a\r\n\n\xff\xfe\n" + b"x" * (3 << 20) + b"\nb\nhal")
+            await one.until_told("ended in the middle of a line")
+            report = await one.ended()
+        assert (report.records, report.refused) == (4, 2)
+        assert await one.until_told("a line of more than 1048576 bytes")
+
+    run(test())
+    assert values(kafka, topic) == [b"a", b"", b"\xff\xfe", b"b"]
+
+
+def test_the_lines_of_a_connection_keep_their_order(kafka: dict[str, str]) -> None:
+    """Those of several, in a topic of several partitions, each for itself."""
+    topic = make_topic(kafka, "tcp-order", 3)
+
+    async def test() -> None:
+        async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease(topic)) as one:
+            await asyncio.gather(
+                *[send(source.listening_on, b"".join(b"%d %d\n" % (c, n) for n in range(2000))) for c in range(7)]
+            )
+            await until(lambda: source.intake.counts.records == 14_000)
+            assert (await one.ended()).last_error is None
+
+    run(test())
+    got = [value.split() for value in values(kafka, topic)]
+    for connection in range(7):
+        assert [int(n) for c, n in got if int(c) == connection] == list(range(2000))
+
+
+def test_an_occupied_port_is_named_and_the_receiver_starts_when_it_is_free(kafka: dict[str, str]) -> None:
+    """By another program, or by another receiver, which would share the stream."""
+    topic = make_topic(kafka, "tcp-port")
+
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            source = TcpServerSource(port=port)
+            async with served(source, kafka=kafka, lease=a_lease(topic)) as one:
+                await one.until_told(f"cannot listen on 127.0.0.1:{port}: Address already in use")
+                taken.close()
+                await until(lambda: source.listening_on)
+                async with served(TcpServerSource(port=port), kafka=kafka, lease=a_lease(topic, name="other")) as other:
+                    await other.until_told(f"cannot listen on 127.0.0.1:{port}: the receiver r[0] listens on it")
+
+    run(test())
+
+
+def test_a_silent_connection_is_closed_and_one_too_many_too(kafka: dict[str, str]) -> None:
+    """The others are not."""
+    topic = make_topic(kafka, "tcp-idle")
+
+    async def test() -> None:
+        source = TcpServerSource(idle_s=0.3, max_connections=1)
+        async with served(source, kafka=kafka, lease=a_lease(topic)) as one:
+            reader, first = await connect(source.listening_on)
+            first.write(b"begun")
+            await until(lambda: source._connections)
+            refused, second = await connect(source.listening_on)
+            for end in (refused, reader):
+                with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                    await end.readexactly(1)
+            first.close()
+            second.close()
+            await one.until_told("sent nothing for 0.3 s")
+            await one.until_told("there are 1 connections, and another one is closed")
+
+    run(test())
+
+
+def test_the_next_lease_takes_the_port_over_and_no_connect_is_refused(kafka: dict[str, str]) -> None:
+    """Senders that connect all the time lose no line, whichever lease takes it."""
+    topic = make_topic(kafka, "tcp-hand-over")
+    sent: list[bytes] = []
+
+    async def sending(port: int | None, number: int, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            line = b"%d %d" % (number, len(sent))
+            await send(port, line + b"\n")
+            sent.append(line)
+
+    async def test() -> None:
+        stop = asyncio.Event()
+        sources = [TcpServerSource()]
+        async with AsyncExitStack() as leases:
+            last = await leases.enter_async_context(served(sources[0], kafka=kafka, lease=a_lease(topic)))
+            port = sources[0].listening_on or 0
+            senders = [asyncio.create_task(sending(port, number, stop)) for number in range(8)]
+            for _ in range(5):
+                sources.append(TcpServerSource(port=port))
+                new = await leases.enter_async_context(served(sources[-1], kafka=kafka, lease=a_lease(topic)))
+                await until(lambda: sources[-1].listening_on)
+                enough = len(sent) + 50
+                await until(partial(reached, enough))
+                assert (await last.ended()).last_error is None
+                last = new
+            stop.set()
+            await asyncio.gather(*senders)
+            assert (await last.ended()).last_error is None
+
+    def reached(enough: int) -> bool:
+        return len(sent) >= enough
+
+    run(test())
+    assert Counter(values(kafka, topic)) == Counter(sent)
+
+
+def test_records_wait_for_a_broker_that_is_stopped_and_a_fast_sender_stays_bounded(
+    own: PrivateBroker, kafka: dict[str, str]
+) -> None:
+    """None that was sent is lost or repeated; TCP itself holds the sender back. HTTP answers 503 meanwhile."""
+    topic = make_topic(kafka, "outage", 2)
+    http_topic = make_topic(kafka, "outage-http")
+    lines, acknowledged = 400_000, list[bytes]()
+
+    async def push(port: int | None) -> None:
+        _, writer = await connect(port)
+        for start in range(0, lines, 1000):
+            writer.write(b"".join(b"%0139d\n" % n for n in range(start, start + 1000)))
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async def post(port: int | None, stop: asyncio.Event) -> Counter[int]:
+        statuses: Counter[int] = Counter()
+        while not stop.is_set():
+            value = b"%d" % statuses.total()
+            status, _ = await curl(port, body=value)
+            statuses[status] += 1
+            acknowledged.extend([value] if status == 202 else [])
+        return statuses
+
+    async def test() -> None:
+        tcp, http = TcpServerSource(), HttpSource(answer_s=1.0)
+        async with (
+            served(tcp, kafka=kafka, lease=a_lease(topic), limits=Limits()) as one,
+            served(http, kafka=kafka, lease=a_lease(http_topic)) as two,
+        ):
+            stop = asyncio.Event()
+            posting = asyncio.create_task(post(http.listening_on, stop))
+            await until(lambda: acknowledged)
+            sending = asyncio.create_task(push(tcp.listening_on))
+            await until(lambda: tcp.intake.counts.records)
+            await asyncio.to_thread(own.server.stop)
+            await until(lambda: tcp.intake.fill > 0.9)
+            before = tcp.intake.counts.records
+            await asyncio.sleep(10)  # so long is the broker away
+            assert (tcp.intake.fill <= 1, sending.done(), tcp.intake.counts.records) == (True, False, before)
+            await asyncio.to_thread(own.server.start)
+            done = len(acknowledged)
+            await sending
+            await until(lambda: tcp.intake.counts.records == lines and len(acknowledged) > done + 3)
+            stop.set()
+            statuses = await posting
+            first, second = await one.ended(), await two.ended()
+        assert (first.undelivered, first.refused, first.restarts, second.restarts) == (0, 0, 0, 0)
+        assert set(statuses) == {202, 503}
+
+    run(test())
+    assert [int(value) for value in values(kafka, topic)] == list(range(lines))
+    assert set(acknowledged) <= set(values(kafka, http_topic))
+
+
+# ---- a socket
+
+
+def test_a_server_that_ends_refuses_and_resets_is_connected_to_again(kafka: dict[str, str]) -> None:
+    """Each is named; the lines of all connections are landed."""
+    topic = make_topic(kafka, "socket")
+    served_connections = 0
+
+    async def serve_one(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal served_connections
+        served_connections += 1
+        writer.write(b"%d\nhalf" % served_connections)
+        await writer.drain()
+        writer.close()
+
+    async def test() -> None:
+        server = await asyncio.start_server(serve_one, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with served(source := SocketSource("127.0.0.1", port), kafka=kafka, lease=a_lease(topic)) as one:
+            await one.until_told(f"127.0.0.1:{port} has ended the connection")
+            await until(lambda: source.intake.counts.records >= 2)
+            server.close()
+            await one.until_told(f"cannot connect to 127.0.0.1:{port}: ")
+            report = await one.ended()
+        assert report.records == report.refused == served_connections
+
+    run(test())
+    assert values(kafka, topic) == [b"%d" % (n + 1) for n in range(served_connections)]
+
+
+# ---- a file
+
+
+def append(path: Path, *lines: object) -> None:
+    with path.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def test_a_file_is_landed_over_rotation_truncation_and_leases(kafka: dict[str, str], tmp_path: Path) -> None:
+    """Each line once, also those that were written while nobody read."""
+    topic = make_topic(kafka, "file")
+    path, state = tmp_path / "app.log", tmp_path / "place.json"
+
+    async def test() -> None:
+        async with served(
+            source := FileSource(path, state, poll_s=0.01, linger_s=0.1), kafka=kafka, lease=a_lease(topic)
+        ) as one:
+            append(path, 1, 2)
+            await until(lambda: source.intake.counts.records == 2)
+            with path.open("a") as writer:
+                path.rename(tmp_path / "app.log.1")
+                writer.write("3\n4")  # the writer has not noticed yet
+                append(path, 5)
+                writer.flush()
+                writer.write("4\n")
+            await until(lambda: source.intake.counts.records == 5)
+            os.truncate(path, 0)
+            await one.until_told("was truncated")
+            append(path, 6)
+            await until(lambda: source.intake.counts.records == 6)
+            await one.ended()
+        append(path, 7)
+        path.rename(tmp_path / "app.log.1")
+        append(path, 8)
+        path.rename(tmp_path / "app.log.2")
+        append(path, 9)
+        async with served(
+            source := FileSource(path, state, poll_s=0.01, linger_s=0.1), kafka=kafka, lease=a_lease(topic)
+        ) as one:
+            await until(lambda: source.intake.counts.records == 3)
+            assert (await one.ended()).last_error is None
+
+    run(test())
+    assert values(kafka, topic) == [b"1", b"2", b"3", b"44", b"5", b"6", b"7", b"8", b"9"]

@@ -1,0 +1,109 @@
+"""Laws of the sources' settings, of who may send, and of the producer's configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.core.errors import ConfigError, RequestError, SourceUnavailable
+from tidegate.ingest.listening import Listener, Tls, client_context, server_context
+from tidegate.ingest.producer import producer_settings
+from tidegate.ingest.sources import FileSource, HttpSource, SocketSource, TcpServerSource
+
+TLS, CLIENTS = Tls(Path("c"), Path("k")), Tls(Path("c"), Path("k"), Path("ca"))
+PUBLIC = "0.0.0.0"  # noqa: S104 - that is what is refused
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "why"),
+    [
+        (HttpSource, {"host": PUBLIC, "token": "t"}, "there is no TLS"),
+        (HttpSource, {"host": "example.org", "tls": TLS}, "anybody may send"),
+        (HttpSource, {"host": PUBLIC, "tls": TLS, "token": ""}, "anybody may send"),
+        (TcpServerSource, {"host": PUBLIC}, "there is no TLS"),
+        (TcpServerSource, {"host": PUBLIC, "tls": TLS}, "anybody may send"),
+        (TcpServerSource, {"tls": Tls(ca=Path("ca"))}, "needs a certificate"),
+        (TcpServerSource, {"port": 65_536}, "expected a number up to 65535"),
+        (SocketSource, {"host": "example.org", "port": 1}, "there is no TLS"),
+        (SocketSource, {"host": "127.0.0.1", "port": 0}, "expected a number up to 65535"),
+        (FileSource, {"path": Path("a"), "state_path": Path("./a")}, "the same file"),
+    ],
+)
+def test_what_others_could_use_is_refused(kind: Any, settings: dict[str, Any], why: str) -> None:
+    """Before anything is opened."""
+    with pytest.raises(ConfigError, match=why):
+        kind(**settings)
+
+
+def test_the_loopback_and_what_is_secured_are_accepted() -> None:
+    """By address or name."""
+    for host in ("127.0.0.1", "::1", "localhost"):
+        HttpSource(host=host)
+        SocketSource(host, 1)
+    HttpSource(host=PUBLIC, tls=TLS, token="t")  # noqa: S106
+    HttpSource(host=PUBLIC, tls=CLIENTS)
+    TcpServerSource(host=PUBLIC, tls=CLIENTS)
+    SocketSource("example.org", 1, Tls())
+
+
+def test_no_representation_shows_the_token() -> None:
+    """It ends up in logs."""
+    assert "geheim" not in repr(HttpSource(token="geheim"))  # noqa: S106
+
+
+@pytest.mark.parametrize("settings", [{"max_connections": 0}, {"max_body_bytes": 0}], ids=str)
+def test_limits_of_sources_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
+    """By name."""
+    with pytest.raises(RequestError, match="at least 1"):
+        HttpSource(**settings)
+
+
+def test_tls_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    """Not what is in them."""
+    (tmp_path / "c").write_text("no PEM")
+    for tls in (TLS, Tls(tmp_path / "c", tmp_path / "c"), Tls(ca=tmp_path / "c")):
+        with pytest.raises(ConfigError, match=r"tls: .*c"):
+            client_context(tls)
+    assert server_context(None) is client_context(None) is None
+
+
+def test_two_leases_of_one_instance_share_a_port_and_no_other_receiver_does() -> None:
+    """Until the last of them ends."""
+    first = Listener("127.0.0.1", 0, "a[0]")
+    second = Listener("127.0.0.1", first.port, "a[0]")
+    for listener in (first, second):
+        with pytest.raises(SourceUnavailable, match=r"the receiver a\[0\] listens on it"):
+            Listener("127.0.0.1", first.port, "b[0]")
+        listener.close()
+    Listener("127.0.0.1", first.port, "b[0]").close()
+
+
+def test_an_address_that_is_not_here_is_named() -> None:
+    """With the fix."""
+    with pytest.raises(SourceUnavailable, match=r"cannot listen on 203\.0\.113\.1:0: .*Free the port"):
+        Listener("203.0.113.1", 0, "a[0]")
+    with pytest.raises(SourceUnavailable, match="cannot listen on no such host:0"):
+        Listener("no such host", 0, "a[0]")
+
+
+def test_no_connection_can_let_the_producer_lose_or_overtake_records() -> None:
+    """Other settings are the connection's."""
+    given = {
+        "bootstrap.servers": "h:1",
+        "acks": "1",
+        "enable.idempotence": "false",
+        "message.timeout.ms": "5",
+        "transactional.id": "x",
+        "compression.type": "zstd",
+        "message.max.bytes": "2000000",
+    }
+    settings = producer_settings(given, 100)
+    assert settings["acks"] == "all"
+    assert settings["enable.idempotence"] == settings["enable.gapless.guarantee"] == "true"
+    assert settings["message.timeout.ms"] == "0"
+    assert "transactional.id" not in settings
+    assert (settings["compression.type"], settings["partitioner"]) == ("zstd", "murmur2_random")
+    assert settings["message.max.bytes"] == "2000000"
+    assert producer_settings({}, 5_000_000)["message.max.bytes"] == "5065536"
