@@ -85,6 +85,7 @@ bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/python -m tests.bench.split_skew
 	$(BIN)/python -m tests.bench.ledger_scale
 	$(BIN)/python -m tests.bench.lag_trigger
+	$(BIN)/python -m tests.bench.receivers
 	$(BIN)/python -m tests.bench.replay_speed
 	$(BIN)/python -m tests.bench.yardstick
 

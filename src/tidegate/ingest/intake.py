@@ -12,6 +12,7 @@ sent again.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import random
 import time
@@ -300,70 +301,65 @@ class Intake:
     async def _deliver(self, block: Block[_Entry]) -> None:
         """Send a block until each of its records is acknowledged, refused, or given up."""
         self.counts.blocks += 1
-        rows = self._rows(block)
+        records, owners = self._records(block)
         failures = 0
-        while rows:
-            failed = await self._send(rows)
-            acknowledged = [row for at, row in enumerate(rows) if at not in failed]
-            self.counts.records += len(acknowledged)
-            self.counts.bytes += sum(len(out.value) for _, out in acknowledged)
-            left = self._left(rows, failed)
-            failures = 0 if len(left) < len(rows) else failures + 1
-            open_entries = {id(entry) for entry, _ in left}
-            for entry in {id(entry): entry for entry, _ in rows}.values():
-                if id(entry) not in open_entries:
-                    _settle(entry)
-            rows = left
-            if rows:
-                self._error = next(iter(failed.values()))
+        while records:
+            failed = await self._send(records)
+            self.counts.records += len(records) - len(failed)
+            self.counts.bytes += sum(map(len, (out.value for out in records)))
+            self.counts.bytes -= sum(len(records[at].value) for at in failed)
+            left = [at for at in sorted(failed) if self._is_open(owners[at], failed[at])]
+            waiting = {id(owners[at]) for at in left}
+            for owner in {id(owner): owner for owner in owners}.values():
+                if id(owner) not in waiting:
+                    _settle(owner)
+            failures = 0 if len(left) < len(records) else failures + 1
+            records, owners = [records[at] for at in left], [owners[at] for at in left]
+            if left:
+                self._error = failed[left[0]]
                 self.report(self._error)
-                with suppress(TimeoutError):  # one failure at least has been told: the next attempt is later
+                with suppress(TimeoutError):
                     await asyncio.wait_for(self._over.wait(), AGAIN.delay_s(max(failures, 1), random.random()))  # noqa: S311
         self._error = None
 
-    async def _send(self, rows: Sequence[tuple[_Entry, Outgoing]]) -> Failures:
+    async def _send(self, records: Sequence[Outgoing]) -> Failures:
         self._sent_s = _now_s()
         try:
-            return await self.sender.send([out for _, out in rows])
+            return await self.sender.send(records)
         finally:
             self._sent_s = math.inf
 
-    def _rows(self, block: Block[_Entry]) -> list[tuple[_Entry, Outgoing]]:
-        """The records of a block; none of an entry whose sender has gone."""
+    def _records(self, block: Block[_Entry]) -> tuple[list[Outgoing], list[_Entry]]:
+        """The records of a block, and the entry of each; none of an entry whose sender has gone."""
         name = f"{self.receiver}-{self.instance}-{self._run}-{self.counts.blocks}"
-        rows: list[tuple[_Entry, Outgoing]] = []
+        records: list[Outgoing] = []
+        owners: list[_Entry] = []
         for entry in block.items:
             if entry.ticket.cancelled():
                 continue
-            headers = headers_of(self.receiver, self.instance, self.host, entry.received_at_ms, name)
+            shared = headers_of(self.receiver, self.instance, self.host, entry.received_at_ms, name)
+            owners += [entry] * len(entry.values)
             if entry.idempotency_key is None:
-                rows += [(entry, Outgoing(value, entry.key, entry.stream, headers)) for value in entry.values]
+                records += [Outgoing(value, entry.key, entry.stream, shared) for value in entry.values]
             else:
-                rows += [
-                    (entry, Outgoing(v, entry.key, entry.stream, [*headers, idempotency_header(entry.idempotency_key, number)]))
-                    for number, v in enumerate(entry.values)
-                ]
-        return rows
+                headers = ([*shared, idempotency_header(entry.idempotency_key, number)] for number in itertools.count())
+                records += [Outgoing(v, entry.key, entry.stream, own) for v, own in zip(entry.values, headers, strict=False)]
+        return records, owners
 
-    def _left(self, rows: Sequence[tuple[_Entry, Outgoing]], failed: Failures) -> list[tuple[_Entry, Outgoing]]:
-        """Take note of failures; the rows to send again, in their order."""
-        left = []
-        for at in sorted(failed):
-            entry, _ = rows[at]
-            error = failed[at]
-            if isinstance(error, RecordRefused):
-                self.counts.refused += 1
-                entry.error = error
-                if entry.resend:
-                    self.report(error)
-            elif self._over.is_set():
-                self.counts.undelivered += entry.resend and not self.resumes
-                entry.error = error
-            elif entry.resend:
-                left.append(rows[at])
-            else:
-                entry.error = error
-        return left
+    def _is_open(self, owner: _Entry, error: TidegateError) -> bool:
+        """Take note of the failure of a record; whether it is sent again."""
+        if isinstance(error, RecordRefused):
+            self.counts.refused += 1
+            if owner.resend:
+                self.report(error)
+        elif not owner.resend:
+            pass  # its sender is told
+        elif self._over.is_set():
+            self.counts.undelivered += not self.resumes
+        else:
+            return True
+        owner.error = error
+        return False
 
 
 def _settle(entry: _Entry) -> None:
