@@ -16,11 +16,13 @@ from typing import Any, cast
 
 import confluent_kafka as ck
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.integration.private_broker import PrivateBroker, new_broker, running
 from tests.receivers import LONG_S, a_lease, served, until
 from tests.topics import make_topic
 from tidegate.core.receivers.records import Outgoing
+from tidegate.ingest.listening import Tls, client_context
 from tidegate.ingest.producer import KafkaSender
 from tidegate.ingest.sources import FileSource, HttpSource, SocketSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
@@ -490,3 +492,64 @@ def test_a_file_is_landed_over_rotation_truncation_and_leases(kafka: dict[str, s
 
     run(test())
     assert values(kafka, topic) == [b"1", b"2", b"3", b"44", b"5", b"6", b"7", b"8", b"9"]
+
+
+# ---- what an operator does
+
+
+def test_a_topic_that_is_deleted_and_made_again_is_found_without_a_restart(kafka: dict[str, str]) -> None:
+    """What comes meanwhile waits, and is landed in order."""
+    topic = make_topic(kafka, "deleted", 4)
+
+    async def test() -> None:
+        async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease(topic)) as one:
+            _, writer = await connect(source.listening_on)
+            writer.write(b"0\n")
+            await until(lambda: source.intake.counts.records == 1)
+            admin = AdminClient(dict(kafka))
+            await asyncio.to_thread(admin.delete_topics([topic])[topic].result, 30)
+            for number in range(1, 100):
+                writer.write(b"%d\n" % number)
+                await writer.drain()
+            await one.until_told(f"topic {topic} does not exist")
+            assert source.intake.counts.records == 1
+            await asyncio.to_thread(make_topic, kafka, topic, 1)
+            await until(lambda: source.intake.counts.records == 100)
+            writer.close()
+            report = await one.ended()
+        assert (report.restarts, report.undelivered) == (0, 0)
+
+    run(test())
+    assert [int(value) for value in values(kafka, topic)] == list(range(1, 100))
+
+
+def test_only_who_has_a_certificate_may_send_over_tls(kafka: dict[str, str], tmp_path: Path) -> None:
+    """By HTTP and by lines; who has none is closed, and the others are served."""
+    topic = make_topic(kafka, "tls")
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", *subject]
+    subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True)
+    tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "cert.pem")
+    certificate = ["--cert", str(tls.certificate), "--key", str(tls.key)]
+
+    async def test() -> None:
+        http, tcp = HttpSource(tls=tls), TcpServerSource(tls=tls)
+        async with served(http, kafka=kafka, lease=a_lease(topic)), served(tcp, kafka=kafka, lease=a_lease(topic)) as two:
+            url = f"https://localhost:{http.listening_on}/"
+            for words, ends in (([], False), (certificate, True)):
+                curl = ["curl", "-sS", "--cacert", str(tls.ca), *words, "--json", "1", url]
+                process = await asyncio.create_subprocess_exec(*curl, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                assert (await process.wait() == 0) is ends
+            _, stranger = await asyncio.open_connection(
+                "localhost", tcp.listening_on, ssl=client_context(Tls(ca=tls.ca)), server_hostname="localhost"
+            )
+            stranger.write(b"2\n")
+            _, known = await asyncio.open_connection("localhost", tcp.listening_on, ssl=client_context(tls))
+            known.write(b"3\n")
+            await until(lambda: tcp.intake.counts.records == 1)
+            known.close()
+            stranger.close()
+            assert (await two.ended()).undelivered == 0
+
+    run(test())
+    assert sorted(values(kafka, topic)) == [b"1", b"3"]

@@ -28,8 +28,13 @@ from tidegate.core.ports import Failures
 from tidegate.core.receivers.records import Outgoing
 from tidegate.kafka.client import KEPT, LeaderMoving, meaning, servers_of, settings_refused
 
-DEFAULTS = {"linger.ms": "2", "compression.type": "lz4", "partitioner": "murmur2_random"}
-"""What a connection may set otherwise. The partitioner is that of Kafka's Java client, so that keys land where its keys do."""
+DEFAULTS = {
+    "linger.ms": "2",
+    "compression.type": "lz4",
+    "partitioner": "murmur2_random",  # that of Kafka's Java client, so that keys land where its keys do
+    "topic.metadata.propagation.max.ms": "5000",  # so long a topic that was deleted is waited for before it counts as missing
+}
+"""What a connection may set otherwise."""
 
 FORCED = {
     "acks": "all",
