@@ -8,11 +8,12 @@ import os
 import socket
 import subprocess
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
+from uuid import uuid4
 
 import confluent_kafka as ck
 import pytest
@@ -21,11 +22,12 @@ from confluent_kafka.admin import AdminClient
 from tests.integration.private_broker import PrivateBroker, new_broker, running
 from tests.receivers import LONG_S, a_lease, served, until
 from tests.topics import make_topic
-from tidegate.core.receivers.records import Outgoing
+from tidegate.core.receivers.records import Headers, Outgoing
 from tidegate.ingest.listening import Tls, client_context
 from tidegate.ingest.producer import KafkaSender
 from tidegate.ingest.sources import FileSource, HttpSource, SocketSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
+from tidegate.testing.contracts.sender import SenderContract
 
 KB = 1024
 
@@ -218,22 +220,29 @@ def test_slow_senders_are_closed_and_the_others_are_served(kafka: dict[str, str]
 # ---- the producer
 
 
-def test_a_record_too_large_for_the_topic_is_found_among_those_that_are_not(kafka: dict[str, str]) -> None:
-    """The broker refuses a batch as a whole; the others are landed, once and in order."""
-    topic = make_topic(kafka, "too-large", **{"max.message.bytes": "2000"})
+class TestKafkaSender(SenderContract):
+    @pytest.fixture
+    def longest(self) -> int:
+        return 1000
 
-    async def test() -> None:
-        sender = KafkaSender(kafka, topic, max_record_bytes=1 << 20)
-        sizes = {30: 3000, 60: 5000, 99: 2 << 20}
-        records = [Outgoing(b"%d-" % n + os.urandom(sizes.get(n, 50)), None, 0, []) for n in range(100)]
-        failed = await sender.send(records)
-        assert {at: type(error).__name__ for at, error in failed.items()} == dict.fromkeys(sizes, "RecordRefused")
-        assert await sender.send([Outgoing(b"last", None, 0, [])]) == {}
-        await sender.close()
+    @pytest.fixture
+    def topic(self, kafka: dict[str, str]) -> str:
+        return make_topic(kafka, f"sender-{uuid4().hex}", 3, **{"max.message.bytes": "2000"})
 
-    run(test())
-    expected = [b"%d" % n for n in range(100) if n not in (30, 60, 99)]
-    assert [value.partition(b"-")[0] for value in values(kafka, topic)] == [*expected, b"last"]
+    @pytest.fixture
+    def sender(self, kafka: dict[str, str], topic: str) -> KafkaSender:
+        return KafkaSender(kafka, topic, max_record_bytes=1 << 20)
+
+    @pytest.fixture
+    def landed(self, kafka: dict[str, str], topic: str) -> Callable[[], Sequence[Outgoing]]:
+        return lambda: [
+            Outgoing(message.value() or b"", message.key(), -1, cast("Headers", message.headers() or []))
+            for message in landed(kafka, topic)
+        ]
+
+    @pytest.fixture
+    def unreachable(self) -> KafkaSender:
+        return KafkaSender({"bootstrap.servers": "127.0.0.1:1"}, "t", max_record_bytes=1 << 20)
 
 
 # ---- tcp

@@ -12,10 +12,12 @@ from tidegate.core.errors import StateCorrupt
 from tidegate.core.load.boxes import Box
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.receivers.records import Outgoing
 from tidegate.testing.contracts.brokers import BrokersContract
+from tidegate.testing.contracts.sender import SenderContract
 from tidegate.testing.contracts.sink_reader import SinkReaderContract
 from tidegate.testing.contracts.state_store import StateStoreContract
-from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemorySender, MemoryStore
 
 
 class TestMemoryStore(StateStoreContract):
@@ -136,3 +138,21 @@ class TestFakeReader(SinkReaderContract):
     @pytest.fixture
     def unreachable(self) -> tuple[FakeReader, str]:
         return FakeReader(away=True), CommittedRows.name
+
+
+class TestMemorySender(SenderContract):
+    @pytest.fixture
+    def longest(self) -> int:
+        return 1000
+
+    @pytest.fixture
+    def sender(self, longest: int) -> MemorySender:
+        return MemorySender(longest=longest + 10)
+
+    @pytest.fixture
+    def landed(self, sender: MemorySender) -> Callable[[], Sequence[Outgoing]]:
+        return lambda: sender.log
+
+    @pytest.fixture
+    def unreachable(self) -> MemorySender:
+        return MemorySender(away=True)
