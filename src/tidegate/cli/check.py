@@ -107,7 +107,7 @@ def _print_check(check: FileCheck | ReceiverCheck) -> None:
     else:
         out.print(f"[red]broken[/] {check.name}")
         out.print("\n".join(check.faults), markup=False)
-    for warning in check.warnings:
+    for warning in check.warnings if isinstance(check, FileCheck) else ():
         out.print(warning, style="yellow", markup=False)
 
 
