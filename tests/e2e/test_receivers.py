@@ -1,0 +1,64 @@
+"""Posts that a receiver lands in a topic, from where a pipeline loads them: curl to Iceberg, through Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs, saved_ranges
+from tests.topics import make_topic
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.iceberg.history import load_table
+from tidegate.local import Platform, sockets
+from tidegate.waiting import wait_until
+
+DAG = "posts__receive"
+OPEN_S = 180.0
+"""Airflow reads the file, starts a run and three tasks, one after the other."""
+ENDED_S = 120.0
+
+
+@pytest.fixture
+def receiver(platform: Platform, project: Project, api: AirflowApi) -> Iterator[str]:
+    """Its URL, once it answers; paused afterwards, which ends it."""
+    make_topic({"bootstrap.servers": platform.bootstrap_servers}, "posts", 2)
+    port = sockets.choose_port()
+    folder = project.root / "dags" / "receivers"
+    folder.mkdir(exist_ok=True)
+    stated = {"kind": "http", "topic": "posts", "listen": {"port": port}, "lease": "10m"}
+    (folder / "posts.yaml").write_text(yaml.safe_dump(stated))
+    project.let_airflow_read()
+    try:
+        api.wait_dag(DAG)
+        api.unpause(DAG)
+        assert wait_until(lambda: sockets.answers(port), OPEN_S, poll_s=0.5), api.dag_runs(DAG)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        api.patch(f"/dags/{DAG}", {"is_paused": True})
+        (folder / "posts.yaml").unlink()
+        project.let_airflow_read()
+        assert wait_until(lambda: not sockets.answers(port), ENDED_S, poll_s=0.5)
+
+
+def test_posts_are_in_the_table_once_each_after_a_run_of_the_pipeline(
+    receiver: str, api: AirflowApi, project: Project, catalog: None
+) -> None:
+    """What was answered 202 is in the topic; from there on it is a record as any other."""
+    with httpx.Client(trust_env=False) as client:
+        answered: list[Any] = [client.post(receiver, json={"carrier": "AA", "flight": n}) for n in range(20)]
+        answered.append(client.post(receiver, json=[{"carrier": "BB"}, {"carrier": "CC"}]))
+        assert [answer.status_code for answer in answered] == [202] * 21
+        assert client.post(receiver, content=b"{", headers={"content-type": "application/json"}).status_code == 400
+    project.write("posts", source={"topics": ["posts"]}, sink={"table": "lake.demo.posts"}, limits={})
+    run = Runs(api, "posts").run()
+    assert run["state"] == "success"
+    loaded = saved_ranges(api, "posts", run["dag_run_id"])["posts"]
+    assert sum(until - since for since, until in loaded.values()) == 22
+    table = load_table("lake.demo.posts")
+    assert table is not None
+    assert table.scan().to_arrow().num_rows == 22
