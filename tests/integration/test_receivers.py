@@ -475,6 +475,7 @@ def test_a_file_is_landed_over_rotation_truncation_and_leases(kafka: dict[str, s
             source := FileSource(path, state, poll_s=0.01, linger_s=0.1), kafka=kafka, lease=a_lease(topic)
         ) as one:
             append(path, 1, 2)
+            append(tmp_path / "app.log.audit", "another file")
             await until(lambda: source.intake.counts.records == 2)
             with path.open("a") as writer:
                 path.rename(tmp_path / "app.log.1")

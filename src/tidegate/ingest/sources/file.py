@@ -13,6 +13,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,8 +25,8 @@ from tidegate.ingest.receiver import Receiver
 
 CHUNK_BYTES = 131_072
 HEAD_BYTES = 256
-PACKED = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip"}
-"""Rotated files that were packed; they are others than the ones that were read."""
+ROTATED = re.compile(r"[.-](\d[\d.:_T-]*|old)")
+"""What rotation adds to a file's name. Others beside it are other files, and packed ones are copies of what was read."""
 
 
 @dataclass(frozen=True)
@@ -123,11 +124,10 @@ class FileSource(Receiver):
     def _generations(self) -> list[Path]:
         """The file and those that were rotated away, oldest first."""
         found: dict[Path, int] = {}
-        for path in self.path.parent.glob(f"{glob.escape(self.path.name)}*"):
-            if path.suffix not in PACKED and path.resolve() != self.state_path.resolve() and path.is_file():
+        for path in self.path.parent.glob(f"{glob.escape(self.path.name)}?*"):
+            if ROTATED.fullmatch(path.name.removeprefix(self.path.name)) and path.is_file():
                 with contextlib.suppress(FileNotFoundError):  # rotated meanwhile
                     found[path] = path.stat().st_mtime_ns
-        found.pop(self.path, None)
         return [*sorted(found, key=found.__getitem__), *([self.path] if self.path.exists() else [])]
 
     # ---- one file
