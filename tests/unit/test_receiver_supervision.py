@@ -207,7 +207,8 @@ def test_an_offer_that_fails_is_told_and_not_sent_again() -> None:
             with pytest.raises(RecordRefused):
                 await source.intake.offer([b"4444"])
             report = await running.ended()
-        assert (report.records, report.undelivered) == (1, 0)
+        assert (report.records, report.undelivered, report.last_error) == (1, 0, "too large")
+        assert "r[0]: away" in running.told
 
     run(test())
     assert values(sender) == [b"3"]

@@ -111,7 +111,7 @@ class Intake:
         host: the host that it runs on.
         limits: how much is taken in.
         sender: what delivers the blocks.
-        report: takes an error that nobody else is told.
+        report: takes an error for the log.
         resumes: whether the source reads again what was not delivered.
     """
 
@@ -305,6 +305,8 @@ class Intake:
         failures = 0
         while records:
             failed = await self._send(records)
+            for error in {error.message: error for error in failed.values()}.values():
+                self.report(error)
             self.counts.records += len(records) - len(failed)
             self.counts.bytes += sum(map(len, (out.value for out in records)))
             self.counts.bytes -= sum(len(records[at].value) for at in failed)
@@ -317,7 +319,6 @@ class Intake:
             records, owners = [records[at] for at in left], [owners[at] for at in left]
             if left:
                 self._error = failed[left[0]]
-                self.report(self._error)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._over.wait(), AGAIN.delay_s(max(failures, 1), random.random()))  # noqa: S311
         self._error = None
@@ -350,8 +351,6 @@ class Intake:
         """Take note of the failure of a record; whether it is sent again."""
         if isinstance(error, RecordRefused):
             self.counts.refused += 1
-            if owner.resend:
-                self.report(error)
         elif not owner.resend:
             pass  # its sender is told
         elif self._over.is_set():
