@@ -193,7 +193,7 @@ def test_slow_senders_are_closed_and_the_others_are_served(kafka: dict[str, str]
         async with served(source, kafka=kafka, lease=a_lease(topic)):
             port = source.listening_on
             head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
-            sent = [(b"", head), (head + b"\r\n", b" " * 99), (b"", b"")]
+            sent = [(b"", head), (head + b"\r\n" + b" " * 99, b""), (b"", b"")]
             ends = await asyncio.gather(*[trickle(port, *parts) for parts in sent])
             assert [end.split(b"\r\n")[0] for end in ends] == [b"", b"HTTP/1.1 408 Request Timeout", b""]
             assert (await curl(port, "--json", "1"))[0] == 202

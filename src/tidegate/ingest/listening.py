@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import fcntl
 import ipaddress
 import os
 import socket
 import ssl
+import struct
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +27,8 @@ from tidegate.core.errors import ConfigError, SourceUnavailable
 
 BACKLOG = 1024
 HANDSHAKE_S = 10.0
+SO_ATTACH_REUSEPORT_CBPF = 51
+BPF_RETURN = 6
 
 
 @dataclass(frozen=True)
@@ -139,8 +144,10 @@ class Listener:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             self._socket.bind(address)
             self.port: int = self._socket.getsockname()[1]
-            self._lock = _lock(self.port, owner)
+            self._lock, is_shared = _lock(self.port, owner)
             self._socket.listen(BACKLOG)
+            if is_shared:
+                _take_over(self._socket)
             self._socket.setblocking(False)
         except OSError as error:
             self._socket.close()
@@ -179,8 +186,21 @@ class Listener:
             await asyncio.sleep(0)  # what the server itself has accepted last is known to the factory now
 
 
-def _lock(port: int, owner: str) -> int:
-    """A file that is locked as long as it is open, by one owner in as many processes as it likes.
+def _take_over(listener: socket.socket) -> None:
+    """Let the system give all new connections to this socket, of the two that share the port.
+
+    Otherwise it spreads them, and resets those that have connected to the older one in the instant in which that is closed. The
+    program is one instruction, which returns the number of the second socket; when that is alone, the system does without it.
+    """
+    if sys.platform == "linux":
+        instruction = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RETURN, 0, 0, 1))
+        program = struct.pack("HP", 1, ctypes.addressof(instruction))
+        with contextlib.suppress(OSError):  # an old kernel: connections are spread
+            listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, program)
+
+
+def _lock(port: int, owner: str) -> tuple[int, bool]:
+    """A file that is locked as long as it is open, by one owner in as many processes as it likes; whether there is another.
 
     Raises:
         OSError: another owner has it.
@@ -196,10 +216,10 @@ def _lock(port: int, owner: str) -> int:
         named = os.pread(lock, 1000, 0).decode(errors="replace")
         if named == owner:
             fcntl.flock(lock, fcntl.LOCK_SH)
-            return lock
+            return lock, True
         os.close(lock)
         raise OSError(errno.EADDRINUSE, f"the receiver {named} listens on it") from None
-    return lock
+    return lock, False
 
 
 def _taken(host: str, port: int, error: OSError) -> SourceUnavailable:
