@@ -43,7 +43,8 @@ from rich.console import Console
 
 from tests.batches import BatchVerdict
 from tests.bench import yardstick_jobs
-from tests.bench.yardstick_jobs import BY_BATCH, JOBS, PIPELINE, FileStore
+from tests.bench.file_store import FileStore
+from tests.bench.yardstick_jobs import BY_BATCH, JOBS, PIPELINE
 from tests.chaos.verdict import SUMMED, BatchOracle
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.audit.rebuild import rebuild

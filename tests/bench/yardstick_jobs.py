@@ -22,6 +22,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.bench.file_store import FileStore, save
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -54,33 +55,6 @@ class Case:
         found = json.loads(os.environ["YARDSTICK"])
         paths = {name: Path(found[name]) for name in ("state", "folder", "transforms")}
         return Case(found["bootstrap"], found["topic"], found["table"], **paths, die=found["die"])
-
-
-class FileStore:
-    """The `StateStore` port over a folder, one file a key."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def keys(self, prefix: str) -> list[str]:
-        return sorted(f.name for f in self.folder.iterdir() if f.name.startswith(prefix))
-
-    def get(self, key: str) -> str:
-        return (self.folder / key).read_text(encoding="utf-8")
-
-    def put(self, key: str, value: str, description: str) -> None:
-        del description
-        save(self.folder / key, value)
-
-    def delete(self, key: str) -> None:
-        (self.folder / key).unlink()
-
-
-def save(file: Path, text: str) -> None:
-    """Whole, or not at all."""
-    beside = file.with_name(f".{file.name}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(file)
 
 
 def tidegate(spark: SparkSession, case: Case) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.bench import cli, plan_scale
+from tests.bench.file_store import FileStore
+from tidegate.core.errors import StateUnavailable
 
 
 def test_a_benchmark_gets_its_options_and_a_folder_that_is_gone_after_it(
@@ -31,3 +33,13 @@ def test_the_benchmark_of_planning_runs(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr(plan_scale, "PARTITIONS", 5)
     plan_scale.main()
     assert json.loads(capsys.readouterr().out)["partitions"] == 5
+
+
+def test_state_in_files_tells_what_is_missing_as_the_port_demands(tmp_path: Path) -> None:
+    """A schedule that never ran has no cursor, which is no fault of the store."""
+    store = FileStore(tmp_path)
+    with pytest.raises(StateUnavailable):
+        store.get("tidegate.p.cursor")
+    store.delete("tidegate.p.cursor")
+    store.put("tidegate.p.cursor", "7", "")
+    assert (store.keys("tidegate.p."), store.get("tidegate.p.cursor")) == (["tidegate.p.cursor"], "7")
