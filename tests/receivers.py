@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tidegate.core.ports import Sender
 from tidegate.ingest.receiver import Receiver
-from tidegate.ingest.supervisor import Lease, LeaseReport, Limits, serve
+from tidegate.ingest.supervisor import Lease, LeaseReport, Limits, Status, serve
 
 LONG_S = 60.0
 
@@ -22,6 +22,7 @@ class Running:
     source: Receiver
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     told: list[str] = field(default_factory=list)
+    shown: list[Status] = field(default_factory=list)
     task: asyncio.Task[LeaseReport] | None = None
 
     async def ended(self) -> LeaseReport:
@@ -68,6 +69,7 @@ async def served(
             stop=running.stop,
             tell=running.told.append,
             sender=sender,
+            watch=running.shown.append,
         )
     )
     try:

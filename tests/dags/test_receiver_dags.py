@@ -187,7 +187,7 @@ class Edges:
     def live(self):
         return [(Worker("celery@edge1", "edge1"), ["edge1"])]
 
-async def serving(order, *, stop, tell):
+async def serving(order, *, stop, tell, watch):
     tell(f"instance {order.instance} serves")
     return {"records": order.instance, "settings": sorted(order.producer)}
 

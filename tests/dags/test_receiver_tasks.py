@@ -34,7 +34,7 @@ from tidegate.airflow.receivers.operators import (
     RetryUntilTheLeaseEnds,
     WaitForWorkers,
 )
-from tidegate.airflow.receivers.serving import Order, described, serve, source_of
+from tidegate.airflow.receivers.serving import Order, Watch, described, serve, source_of
 from tidegate.airflow.receivers.workers import ANSWER_S, CeleryWorkers, LocalWorkers, UnknownWorkers
 from tidegate.core.config.receiver import Connect, File, Http, Listen, Rate, Receiver, Tls, Workers
 from tidegate.core.errors import BrokerUnavailable, ConfigError
@@ -168,9 +168,12 @@ class Serving:
         self.stopped = False
         self.does = does
 
-    async def __call__(self, order: Order, *, stop: asyncio.Event, tell: Callable[[str], None]) -> Mapping[str, Any]:
+    async def __call__(
+        self, order: Order, *, stop: asyncio.Event, tell: Callable[[str], None], watch: Watch
+    ) -> Mapping[str, Any]:
         self.orders.append(order)
         tell("it serves")
+        watch({"state": "started", "records": 7})
         if self.does is not None:
             await self.does(stop)
         self.stopped = stop.is_set()
@@ -263,7 +266,10 @@ def test_an_instance_that_is_ended_before_it_serves_stops_at_once() -> None:
 
 
 def test_an_instance_of_a_paused_dag_stops_and_goes_on_when_it_is_unpaused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow does not start a rescheduled task of a paused DAG. An API that is away for a moment ends no instance."""
+    """Airflow does not start a rescheduled task of a paused DAG. An API that is away for a moment ends no instance.
+
+    At each look at Airflow the instance shows how it does.
+    """
     monkeypatch.setattr(operators, "LOOK_S", 0.01)
     looks: list[int] = []
 
@@ -275,11 +281,13 @@ def test_an_instance_of_a_paused_dag_stops_and_goes_on_when_it_is_unpaused(monke
             self.paused = len(looks) > 3
             return super().get_dag(dag_id)
 
-    serving = Serving(until_stopped)
+    serving, paused = Serving(until_stopped), Paused()
     with pytest.raises(AirflowRescheduleException) as asked:
-        execute(receive(serving), Paused())
+        execute(receive(serving), paused)
     assert len(looks) == 4
     assert serving.stopped
+    assert paused.pushed["status"] == {"at": paused.pushed["status"]["at"], "state": "started", "records": 7}
+    assert datetime.fromisoformat(paused.pushed["status"]["at"]).tzinfo is not None
     assert asked.value.reschedule_date <= datetime.now(UTC) + timedelta(seconds=10)
 
 
@@ -364,8 +372,9 @@ def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.Mo
     """Which is imported only then."""
     called: dict[str, Any] = {}
 
-    async def supervise(source: Any, lease: Any, limits: Any, **more: Any) -> Report:
+    async def supervise(source: Any, lease: Any, limits: Any, *, watch: Watch, **more: Any) -> Report:
         called.update(source=source, lease=lease, limits=limits, **more)
+        watch(SimpleNamespace(state="started", buffer=0.5, report=Report(4)))  # type: ignore[arg-type]
         return Report(5)
 
     module: Any = ModuleType("tidegate.ingest.supervisor")
@@ -375,9 +384,11 @@ def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.Mo
     own = Receiver("own", "types:SimpleNamespace", "orders", arguments={"x": 1}, drain=5)
 
     async def run(receiver: Receiver) -> Mapping[str, Any]:
-        return await serve(order(receiver), stop=asyncio.Event(), tell=print)
+        return await serve(order(receiver), stop=asyncio.Event(), tell=print, watch=shown.append)
 
+    shown: list[Mapping[str, Any]] = []
     assert asyncio.run(run(own)) == {"records": 5}
+    assert shown == [{"state": "started", "buffer": 0.5, "records": 4}]
     assert called["source"] == SimpleNamespace(x=1)
     assert called["lease"] == Lease("own", 1, "edge1", "orders", 99.0, 5)
     limits = {"block_interval_s": 0.2, "block_bytes": 1 << 20, "buffer_bytes": 16 << 20, "max_record_bytes": 1 << 20}

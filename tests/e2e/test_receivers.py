@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,6 +46,14 @@ def receiver(platform: Platform, project: Project, api: AirflowApi) -> Iterator[
         assert wait_until(lambda: not sockets.answers(port), ENDED_S, poll_s=0.5)
 
 
+def landed(project: Project) -> int:
+    """Records, as the receiver's instance has told Airflow."""
+    (view,) = json.loads(project.call("receivers", "posts", "--json").out)
+    (instance,) = view["instances"]
+    assert instance["state"] == "started"
+    return int(instance["status"].get("records", 0))
+
+
 def test_posts_are_in_the_table_once_each_after_a_run_of_the_pipeline(
     receiver: str, api: AirflowApi, project: Project, catalog: None
 ) -> None:
@@ -54,6 +63,7 @@ def test_posts_are_in_the_table_once_each_after_a_run_of_the_pipeline(
         answered.append(client.post(receiver, json=[{"carrier": "BB"}, {"carrier": "CC"}]))
         assert [answer.status_code for answer in answered] == [202] * 21
         assert client.post(receiver, content=b"{", headers={"content-type": "application/json"}).status_code == 400
+    assert wait_until(lambda: landed(project) == 22, ENDED_S, poll_s=1)
     project.write("posts", source={"topics": ["posts"]}, sink={"table": "lake.demo.posts"}, limits={})
     run = Runs(api, "posts").run()
     assert run["state"] == "success"

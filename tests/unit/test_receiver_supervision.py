@@ -15,7 +15,7 @@ import tidegate.ingest.receiver
 from tests.receivers import a_lease, served, until
 from tidegate.core.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
 from tidegate.core.ports import Failures
-from tidegate.core.receivers.lifecycle import Restarts
+from tidegate.core.receivers.lifecycle import Restarts, State
 from tidegate.core.receivers.records import MEMORY_BYTES
 from tidegate.ingest import intake, receiver, supervisor
 from tidegate.ingest.receiver import Receiver
@@ -103,6 +103,22 @@ def test_what_is_stored_is_landed_in_order_with_its_headers() -> None:
     assert all(h["tidegate.received_at"].isdigit() for h in headers)
     assert headers[0]["tidegate.block"] == headers[1]["tidegate.block"] != headers[2]["tidegate.block"]
     assert sender.closed
+
+
+def test_whoever_watches_hears_how_an_instance_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has done so far, where it is in the table of states, and how full its buffer is."""
+    monkeypatch.setattr(supervisor, "STATUS_S", 0.01)
+    sender = MemorySender()
+
+    async def test() -> None:
+        async with served(source := Scripted(), sender=sender) as running:
+            await (await source.store([b"1", b"2"]))
+            await until(lambda: running.shown[-1].report.records == 2)
+            last = running.shown[-1]
+            assert (last.state, last.buffer, last.report.last_error) == (State.STARTED, 0, None)
+            assert running.shown[0].report.records == 0
+
+    run(test())
 
 
 def test_failed_records_are_sent_again_in_order_before_any_later_one() -> None:

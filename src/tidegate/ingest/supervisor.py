@@ -22,8 +22,10 @@ from tidegate.ingest.intake import Intake, Limits
 from tidegate.ingest.producer import KafkaSender
 from tidegate.ingest.receiver import Receiver, as_error
 
-__all__ = ["Lease", "LeaseReport", "Limits", "serve"]
+__all__ = ["Lease", "LeaseReport", "Limits", "Status", "serve"]
 
+STATUS_S = 5.0
+"""How often a watcher hears how the instance does."""
 TELL_AGAIN_S = 10.0
 """The same error is told once in this time."""
 
@@ -74,6 +76,21 @@ class LeaseReport:
     undelivered: int = 0
 
 
+@dataclass(frozen=True)
+class Status:
+    """How an instance does.
+
+    Args:
+        state: where it is in the table of states.
+        buffer: used share of its buffer, from 0 to 1.
+        report: what it has done so far.
+    """
+
+    state: State
+    buffer: float
+    report: LeaseReport
+
+
 async def serve(
     source: Receiver,
     lease: Lease,
@@ -83,6 +100,7 @@ async def serve(
     stop: asyncio.Event,
     tell: Callable[[str], None],
     sender: Sender | None = None,
+    watch: Callable[[Status], object] = lambda _: None,
 ) -> LeaseReport:
     """Run the source until the lease ends or `stop` is set, and deliver what it has stored.
 
@@ -94,11 +112,12 @@ async def serve(
         stop: ends the lease early.
         tell: takes a sentence for the log; it contains no secret of the connection.
         sender: delivers the blocks; None: a Kafka producer.
+        watch: hears every `STATUS_S` seconds how the instance does.
     """
     delivers = sender or KafkaSender(producer, lease.topic, max_record_bytes=limits.max_record_bytes)
     supervisor = _Supervisor(source, lease, limits, delivers, stop, tell)
     try:
-        return await supervisor.run()
+        return await supervisor.run(watch)
     finally:
         await delivers.close()
 
@@ -123,8 +142,9 @@ class _Supervisor:
         self._intake = Intake(lease.receiver, lease.instance, lease.host, limits, sender, self._report, source.resumes)
         source.attach(self._intake, self._failed)
 
-    async def run(self) -> LeaseReport:
+    async def run(self, watch: Callable[[Status], object]) -> LeaseReport:
         """As `serve`."""
+        shown = asyncio.create_task(self._show(watch))
         delivery = asyncio.create_task(self._intake.deliver())
         end = asyncio.create_task(self._wait_for_end())
         delivery.add_done_callback(lambda _: end.cancel())  # it ends before the lease only by a fault, which `_drain` raises
@@ -132,10 +152,18 @@ class _Supervisor:
             await self._live(end)
             await self._drain(delivery)
         finally:
-            for task in (end, delivery):
+            for task in (shown, end, delivery):
                 task.cancel()
-            await asyncio.gather(end, delivery, return_exceptions=True)
+            await asyncio.gather(shown, end, delivery, return_exceptions=True)
             await self._source.end_tasks()
+        return self._report_so_far()
+
+    async def _show(self, watch: Callable[[Status], object]) -> None:
+        while True:
+            watch(Status(self._state, self._intake.fill, self._report_so_far()))
+            await asyncio.sleep(STATUS_S)
+
+    def _report_so_far(self) -> LeaseReport:
         counts = self._intake.counts
         return LeaseReport(
             records=counts.records,

@@ -65,14 +65,13 @@ def receiver_dag(
             "retry_delay": timedelta(seconds=FIRST_DELAY_S),
         },
     )
-    queues = receiver.workers.queues
-    mapped = {queue: "receive" if len(queues) == 1 else f"receive_{queue}" for queue in queues}
+    mapped = receiver.workers.tasks
     with dag:
         place = PlaceOperator(task_id="place", receiver=receiver, mapped=mapped, known=known)
         WaitForWorkers(task_id="wait_for_workers", receiver=receiver, known=known) >> place
         for queue, task_id in mapped.items():
             placed: BaseOperator = place
-            if len(queues) > 1:
+            if len(mapped) > 1:
                 placed = OnQueueOperator(task_id=f"on_{queue}", on=queue)
                 place >> placed
             ReceiveOperator.partial(

@@ -34,8 +34,8 @@ LOOK_S = 10
 """How often a run that waits looks for workers, and an instance whether its DAG is paused."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 5, 60
 """Before an instance that ended too early is started again."""
-HOST = "host"
-"""The XCom of a mapped task that tells where its instance runs."""
+HOST, STATUS = "host", "status"
+"""The XComs of a mapped task that tell where its instance runs, and how it does."""
 
 
 class WaitForWorkers(BaseSensorOperator):
@@ -154,6 +154,7 @@ class ReceiveOperator(BaseOperator):
         self.serving = serving
         self._ended = self._paused = False
         self._end: Callable[[], object] | None = None
+        self._status: Mapping[str, Any] = {}
 
     @property
     def label(self) -> str:
@@ -191,24 +192,32 @@ class ReceiveOperator(BaseOperator):
         self._end = lambda: loop.call_soon_threadsafe(stop.set)
         if self._ended:  # before there was anything to end
             stop.set()
-        watch = asyncio.create_task(self._stop_when_paused(stop, context))
+        beside = asyncio.create_task(self._look_at_airflow(stop, context))
         try:
-            return await self.serving(order, stop=stop, tell=self.log.info)
+            return await self.serving(order, stop=stop, tell=self.log.info, watch=self._note)
         finally:
             self._end = None
-            watch.cancel()
+            beside.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await watch
+                await beside
 
-    async def _stop_when_paused(self, stop: asyncio.Event, context: Context) -> None:
-        """Airflow lets the running tasks of a paused DAG go on, which would be for the rest of the lease."""
+    def _note(self, status: Mapping[str, Any]) -> None:
+        self._status = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **status}
+
+    async def _look_at_airflow(self, stop: asyncio.Event, context: Context) -> None:
+        """Show there how the instance does, and stop it when its DAG is paused.
+
+        Airflow lets the running tasks of a paused DAG go on, which would be for the rest of the lease.
+        """
         ti = context["ti"]
         while not stop.is_set():
             await asyncio.sleep(LOOK_S)
             try:
+                if self._status:
+                    await asyncio.to_thread(ti.xcom_push, STATUS, dict(self._status))
                 dag = await asyncio.to_thread(ti.get_dag, ti.dag_id)
             except Exception as error:  # noqa: BLE001 - an API that is away for a moment ends no receiver
-                self.log.warning("whether the DAG is paused is not known: %s", type(error).__name__)
+                self.log.warning("Airflow cannot be asked whether the DAG is paused: %s", type(error).__name__)
                 continue
             if dag.is_paused:
                 self.log.info("the DAG is paused: the instance stops accepting")

@@ -39,24 +39,35 @@ class Order:
     token: str | None = field(default=None, repr=False)
 
 
+Watch = Callable[[Mapping[str, Any]], object]
+"""Hears how an instance does, JSON-ready."""
+
+
 class Serve(Protocol):
     """Runs an instance."""
 
-    async def __call__(self, order: Order, *, stop: asyncio.Event, tell: Callable[[str], None]) -> Mapping[str, Any]:
+    async def __call__(
+        self, order: Order, *, stop: asyncio.Event, tell: Callable[[str], None], watch: Watch
+    ) -> Mapping[str, Any]:
         """Receive until the lease ends or `stop` is set, then deliver what was accepted; a report, JSON-ready.
 
         Args:
             order: which instance.
             stop: ends the lease early.
             tell: takes a line for the log.
+            watch: hears every few seconds how the instance does: `state`, used share of the `buffer`, and the report so far.
 
         Raises:
             TidegateError: the instance cannot run.
         """
 
 
-async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None]) -> Mapping[str, Any]:
+async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None], watch: Watch) -> Mapping[str, Any]:
     """The `Serve` of `tidegate.ingest`."""
+
+    def show(status: Any) -> None:
+        watch({"state": str(status.state), "buffer": status.buffer, **asdict(status.report)})
+
     supervisor = import_module("tidegate.ingest.supervisor")
     receiver = order.receiver
     lease = supervisor.Lease(
@@ -74,7 +85,8 @@ async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None
         max_record_bytes=receiver.max_record_bytes,
         max_rate=receiver.rate.max,
     )
-    report = await supervisor.serve(source_of(order), lease, limits, producer=order.producer, stop=stop, tell=tell)
+    source = source_of(order)
+    report = await supervisor.serve(source, lease, limits, producer=order.producer, stop=stop, tell=tell, watch=show)
     return asdict(report)
 
 

@@ -83,6 +83,15 @@ class AirflowApi(RestClient):
                 raise
         return named
 
+    def dag(self, dag_id: str) -> dict[str, Any] | None:
+        """One DAG: `is_paused`, ...; None where Airflow does not know it."""
+        return self.find(f"/dags/{_part(dag_id)}")
+
+    def newest_runs(self, dag_id: str, count: int) -> list[dict[str, Any]]:
+        """The last runs of the DAG, the newest first."""
+        listing = self.get(f"/dags/{_part(dag_id)}/dagRuns", order_by="-run_after", limit=count)
+        return [dict(run) for run in listing["dag_runs"]]
+
     def dag_runs(self, dag_id: str) -> list[dict[str, Any]]:
         """All runs of the DAG, the oldest first."""
         return self.pages(f"/dags/{_part(dag_id)}/dagRuns", "dag_runs", order_by="run_after")
@@ -129,10 +138,10 @@ class AirflowApi(RestClient):
         """The tasks of a run: `task_id`, `state`, `try_number`, `start_date`, `end_date`, `duration`, ..."""
         return self.pages(f"{_run(dag_id, run_id)}/taskInstances", "task_instances")
 
-    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         """What a task left for others, decoded from JSON where it is JSON; None when it left nothing."""
         path = f"{_run(dag_id, run_id)}/taskInstances/{_part(task_id)}/xcomEntries/{_part(key)}"
-        entry = self.find(path, deserialize=False)
+        entry = self.find(path, deserialize=False, map_index=map_index)
         return None if entry is None else _json_or_text(entry["value"])
 
     def count_mapped(self, dag_id: str, run_id: str, task_id: str, state: str) -> int:

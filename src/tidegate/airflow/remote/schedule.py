@@ -120,7 +120,7 @@ class Remote:
 
     def runs(self, pipeline: str) -> list[dict[str, Any]]:
         """The pipeline's runs that Airflow knows, the oldest first; none where it has no such DAG."""
-        return [] if self._api.find(f"/dags/{quote(pipeline, safe='')}") is None else self._api.dag_runs(pipeline)
+        return [] if self._api.dag(pipeline) is None else self._api.dag_runs(pipeline)
 
     def active_runs(self, pipeline: str) -> list[str]:
         """The pipeline's runs that are queued or running."""

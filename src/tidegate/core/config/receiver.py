@@ -113,6 +113,11 @@ class Workers:
     share: float = setting(values.SHARE, "Share of the expected workers that must be up before instances are placed.", 0.8)
     wait: float = setting(values.PAUSE, "Longest time that a run waits for them. Then it goes on with those that are up.", 60)
 
+    @property
+    def tasks(self) -> dict[str, str]:
+        """The mapped task of each queue, by the queue."""
+        return {queue: "receive" if len(self.queues) == 1 else f"receive_{queue}" for queue in self.queues}
+
 
 @dataclass(frozen=True)
 class Receiver:

@@ -1,0 +1,75 @@
+"""How receivers do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tidegate.cli.shared import HERE, AsJson, Project, err, open_remote, out, print_table
+from tidegate.core.audit.views.receivers import InstanceView, ReceiverView
+from tidegate.core.config.receiver import Receiver
+from tidegate.core.config.times import utc
+from tidegate.core.errors import ConfigError
+from tidegate.pipelines import load_receivers, pipelines_of, receivers_of
+
+app = typer.Typer()
+Names = Annotated[list[str] | None, typer.Argument(help="names of receivers; all, if none is given", metavar="RECEIVER")]
+
+
+@app.command()
+def receivers(names: Names = None, project: Project = HERE, *, as_json: AsJson = False) -> None:
+    """Show the instances of receivers: where they run, what they have landed, and what holds them back."""
+    from tidegate.airflow.remote.receivers import read_receiver  # noqa: PLC0415
+
+    stated = _stated(project, names or [])
+    with open_remote(project) as remote:
+        views = [read_receiver(remote.api, receiver) for receiver in stated.values() if isinstance(receiver, Receiver)]
+    if as_json:
+        out.print_json(json.dumps([view.to_json() for view in views]))
+    else:
+        print_table(_table(views), fold=True)
+    broken = [error for error in stated.values() if isinstance(error, ConfigError)]
+    for error in broken:
+        err.print(str(error), style="red", markup=False)
+    if broken:
+        raise typer.Exit(1)
+
+
+def _stated(project: Path, names: list[str]) -> dict[str, Receiver | ConfigError]:
+    """The receivers that were named, or all."""
+    folder = receivers_of(pipelines_of(project))
+    stated = {file.stem: value for file, value in load_receivers(folder).items()}
+    if not stated:
+        raise ConfigError(
+            f"no receiver in {folder}", fix="Write one as <name>.yaml, or name the project's folder with --project"
+        )
+    if missing := [name for name in names if name not in stated]:
+        raise ConfigError(f"no receiver {missing[0]} in {folder}", fix=f"Use one of {', '.join(stated)}")
+    return {name: stated[name] for name in names or stated}
+
+
+def _table(views: list[ReceiverView]) -> Table:
+    """A row for each instance, or one that says why there is none."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("receiver", "on", "state", "records", "buffer", "throttled s", "restarts", "refused"):
+        table.add_column(column, justify="left" if column in ("receiver", "on", "state") else "right", no_wrap=True)
+    table.add_column("lease until, last error", overflow="fold")
+    for view in views:
+        if not view.instances:
+            table.add_row(view.name, "", view.state)
+        for each in view.instances:
+            table.add_row(f"{view.name}\\[{each.placed.instance}]", each.placed.host, each.state, *_figures(each))
+    return table
+
+
+def _figures(each: InstanceView) -> tuple[str, ...]:
+    said, until = each.status, utc(int(each.placed.until_s) * 1000)
+    if not said:
+        return "", "", "", "", "", until
+    counts = (f"{said['records']:,}", f"{said['buffer']:.0%}", f"{said['throttled_s']:.1f}")
+    error = f"\n{said['last_error']}" if said["last_error"] else ""
+    return *counts, f"{said['restarts']}", f"{said['refused']:,}", until + error.replace("[", r"\[")
