@@ -374,6 +374,41 @@ async def store(source: Receiver, records: list[bytes]) -> None:
     await source.store(records)
 
 
+def test_nothing_is_sent_behind_what_was_given_up() -> None:
+    """Not even where the broker is back: a file's place would move past what was not delivered."""
+
+    class Back(MemorySender):
+        def give_up(self) -> None:
+            self.answers.append(AWAY)
+            self.away = False
+
+    async def test() -> None:
+        source, sender = Scripted(), Back(away=True)
+        async with served(source, sender=sender, lease=a_lease(drain_s=0.02)) as running:
+            first = await source.store([b"1"])
+            await until(lambda: sender.attempts)
+            second = await source.store([b"2"])
+            report = await running.ended()
+        assert isinstance(first.exception(), NotDelivered)
+        assert isinstance(second.exception(), NotDelivered)
+        assert (values(sender), report.undelivered) == ([], 2)
+
+    run(test())
+
+
+def test_records_that_are_partly_refused_and_partly_not_delivered_are_not_delivered() -> None:
+    """Whichever comes first: what is told decides whether they are sent again."""
+
+    async def test() -> None:
+        for answer in ({0: AWAY, 1: RecordRefused("x")}, {0: RecordRefused("x"), 1: AWAY}):
+            source, sender = Scripted(), MemorySender(answers=[answer])
+            async with served(source, sender=sender):
+                with pytest.raises(NotDelivered):
+                    await source.intake.offer([b"1", b"2"])
+
+    run(test())
+
+
 def test_a_source_that_hangs_holds_up_neither_start_nor_end() -> None:
     """In `on_start` or `on_stop`; one that raises when it is closed is reported."""
 

@@ -37,6 +37,8 @@ AGAIN = Restarts(first_s=0.1, longest_s=5.0)
 """The pauses before a block is sent again."""
 STUCK_S = 5.0
 """A block that is on its way for longer than this means that the broker is away."""
+GIVEN_UP = NotDelivered("the drain is over", fix="Lengthen the drain, or let the sender send the records again")
+"""Of records that are not sent any more. One that was sent behind a failure would move a file's place past it."""
 PATIENCE_S = 1.0
 """Seconds that an offer may wait for its rate before it is refused."""
 
@@ -304,7 +306,7 @@ class Intake:
         records, owners = self._records(block)
         failures = 0
         while records:
-            failed = await self._send(records)
+            failed = dict.fromkeys(range(len(records)), GIVEN_UP) if self._over.is_set() else await self._send(records)
             for error in {error.message: error for error in failed.values()}.values():
                 self.report(error)
             self.counts.records += len(records) - len(failed)
@@ -357,7 +359,8 @@ class Intake:
             self.counts.undelivered += not self.resumes
         else:
             return True
-        owner.error = error
+        if owner.error is None or isinstance(owner.error, RecordRefused):  # not delivered is the worse of the two
+            owner.error = error
         return False
 
 
