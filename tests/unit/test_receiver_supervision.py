@@ -409,6 +409,47 @@ def test_records_that_are_partly_refused_and_partly_not_delivered_are_not_delive
     run(test())
 
 
+def test_a_source_that_never_finishes_closing_is_opened_again_after_the_time_of_the_drain() -> None:
+    """It is reported, and does not wait for the lease's end."""
+
+    async def test() -> None:
+        source = Scripted(stopping=asyncio.Event().wait)
+        async with served(source, sender=MemorySender(), lease=a_lease(drain_s=0.02)) as running:
+            source.restart("no more")
+            await until(lambda: source.calls.count("start") == 2)
+            report = await running.ended()
+        assert report.last_error == "the source cannot be closed: TimeoutError. The receiver is started again"
+
+    run(test())
+
+
+def test_a_source_that_raises_what_it_has_cancelled_is_ended_and_opened_again() -> None:
+    """In `on_start` and in `on_stop`, as awaiting a cancelled task does; nothing of it goes on beside the next one."""
+
+    async def test() -> None:
+        beats: list[asyncio.Task[None]] = []
+
+        class Cancels(Scripted):
+            async def on_start(self) -> None:
+                await super().on_start()
+                if len(self.calls) == 1:
+                    raise asyncio.CancelledError
+                beats.append(self.spawn(asyncio.sleep(60)))
+
+        async def raises() -> None:
+            raise asyncio.CancelledError
+
+        source = Cancels(stopping=raises)
+        async with served(source, sender=MemorySender()) as running:
+            await until(lambda: beats)
+            source.restart("no more")
+            await until(lambda: len(beats) == 2)
+            assert beats[0].cancelled()
+            assert (await running.ended()).restarts == 2
+
+    run(test())
+
+
 def test_a_source_that_hangs_holds_up_neither_start_nor_end() -> None:
     """In `on_start` or `on_stop`; one that raises when it is closed is reported."""
 

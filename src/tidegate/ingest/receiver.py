@@ -122,6 +122,7 @@ def as_error(reason: str, error: BaseException | None) -> TidegateError:
     if isinstance(error, TidegateError):
         return error
     if isinstance(error, OSError):
-        return SourceUnavailable(f"{reason}: {error.strerror or error}", fix="The receiver is started again")
+        what = error.strerror or str(error) or type(error).__name__
+        return SourceUnavailable(f"{reason}: {what}", fix="The receiver is started again")
     why = reason if error is None else f"{reason}: {type(error).__name__}: {error}"
     return ReceiverError(why, fix="The receiver is started again")

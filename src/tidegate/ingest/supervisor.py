@@ -211,7 +211,8 @@ class _Supervisor:
         if not await _first(opening, end):
             await _cancelled(opening)
             return False
-        if (error := opening.exception()) is not None:
+        error = asyncio.CancelledError() if opening.cancelled() else opening.exception()
+        if error is not None:
             self._failed(as_error("the source cannot be opened", error))
             await self._source.end_tasks()
         else:
@@ -220,10 +221,12 @@ class _Supervisor:
 
     async def _close(self) -> None:
         try:
-            await self._source.on_stop()
+            async with asyncio.timeout(self._lease.drain_s):
+                await self._source.on_stop()
         except Exception as error:  # noqa: BLE001 - whatever a receiver raises, its records are delivered
             self._report(as_error("the source cannot be closed", error))
-        await self._source.end_tasks()
+        finally:  # also where it raises what it has cancelled itself
+            await self._source.end_tasks()
 
     async def _drain(self, delivery: asyncio.Task[None]) -> None:
         """Close the source, and deliver what it has stored, for as long as the drain may take."""
