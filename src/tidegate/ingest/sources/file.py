@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,12 +39,14 @@ class Place:
         inode: of the file.
         offset: bytes from its start.
         head: SHA-256 of its first bytes, at most 256, and none beyond the offset.
+        modified_ns: when it had last been written, as far as it was read (epoch ns): files that follow it are not older.
     """
 
     device: int
     inode: int
     offset: int
     head: str
+    modified_ns: int = 0
 
 
 @dataclass(eq=False)
@@ -94,7 +97,7 @@ class FileSource(Receiver):
                 done = os.fstat(opened)
             finally:
                 os.close(opened)
-            opened, offset = self._after(done), 0
+            opened, offset = self._after(done.st_dev, done.st_ino, done.st_mtime_ns), 0
 
     def _resume(self, place: Place | None) -> tuple[int | None, int]:
         """The file to begin with, open, and where in it."""
@@ -111,15 +114,18 @@ class FileSource(Receiver):
                 self.report_error(f"{path} is not what was read up to byte {place.offset}: it is read from its start")
                 return opened, 0
             os.close(opened)
-        self.report_error(f"the file that was read up to byte {place.offset} is gone: {self.path} is read from its start")
-        return _open(self.path), 0
+        self.report_error(f"the file that was read up to byte {place.offset} is gone: what follows is read from its start")
+        return self._after(place.device, place.inode, place.modified_ns), 0
 
-    def _after(self, done: os.stat_result) -> int | None:
-        """The file that follows one that is finished, open."""
-        paths = self._generations()
-        numbers = [(about.st_dev, about.st_ino) for about in map(os.stat, paths)]
-        at = numbers.index((done.st_dev, done.st_ino)) if (done.st_dev, done.st_ino) in numbers else len(paths) - 2
-        return _open(paths[at + 1]) if at + 1 < len(paths) else None
+    def _after(self, device: int, inode: int, modified_ns: int) -> int | None:
+        """The file that follows one that is finished, open. Of one that is gone those follow that were written no earlier."""
+        found = [(path, path.stat()) for path in self._generations()]
+        numbers = [(about.st_dev, about.st_ino) for _, about in found]
+        if (device, inode) in numbers:
+            after = [path for path, _ in found[numbers.index((device, inode)) + 1 :]]
+        else:
+            after = [path for path, about in found if path == self.path or about.st_mtime_ns >= modified_ns]
+        return _open(after[0]) if after else None
 
     def _generations(self) -> list[Path]:
         """The file and those that were rotated away, oldest first."""
@@ -169,7 +175,7 @@ class FileSource(Receiver):
         if not lines:
             return
         about = os.fstat(opened)
-        place = Place(about.st_dev, about.st_ino, landed, _head(opened, landed))
+        place = Place(about.st_dev, about.st_ino, landed, _head(opened, landed), about.st_mtime_ns)
         ticket = await self.store(lines, stream=self.intake.instance)
         ticket.add_done_callback(lambda done: self._save(done, place))
 
@@ -208,9 +214,16 @@ class FileSource(Receiver):
 
 def _open(path: Path) -> int | None:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for its writer
     except FileNotFoundError:
         return None
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise SourceUnavailable(f"{path} cannot be opened: {why}", fix="Let the receiver read it") from None
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise SourceUnavailable(f"{path} is no regular file", fix="Name a file that grows")
+    return opened
 
 
 def _head(opened: int, offset: int) -> str:
