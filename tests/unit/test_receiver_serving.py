@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from tests.receivers import a_lease, served, until
-from tidegate.ingest.sources import FileSource
+from tidegate.ingest import listening
+from tidegate.ingest.sources import FileSource, TcpServerSource
 from tidegate.testing.fakes import MemorySender
 
 
@@ -22,6 +24,32 @@ def run(test: Awaitable[None]) -> None:
             await test
 
     asyncio.run(inside())
+
+
+# ---- tcp
+
+
+def test_a_connection_whose_handshake_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it hold up the end of the lease."""
+    fail: list[Callable[[], object]] = []
+
+    class Failing(listening.Listener):
+        async def start(self, factory: Callable[[], asyncio.BaseProtocol], context: object) -> None:
+            fail.append(factory)
+            await super().start(factory, None)
+
+    monkeypatch.setattr("tidegate.ingest.sources.tcp_server.Listener", Failing)
+
+    async def test() -> None:
+        source = TcpServerSource()
+        async with served(source, sender=MemorySender()):
+            protocol = fail[0]()  # as the event loop does before a handshake
+            assert len(source._accepted) == 1
+            del protocol
+            gc.collect()
+            assert not source._accepted
+
+    run(test())
 
 
 # ---- file

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tidegate.core.errors import ConfigError, RequestError, SourceUnavailable
+from tidegate.ingest import listening
 from tidegate.ingest.listening import Listener, Tls, client_context, server_context
 from tidegate.ingest.producer import producer_settings
 from tidegate.ingest.sources import FileSource, HttpSource, SocketSource, TcpServerSource
@@ -69,23 +70,36 @@ def test_tls_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     assert server_context(None) is client_context(None) is None
 
 
-def test_two_leases_of_one_instance_share_a_port_and_no_other_receiver_does() -> None:
+def test_leases_and_instances_of_one_receiver_share_a_port_and_no_other_receiver_does() -> None:
     """Until the last of them ends."""
-    first = Listener("127.0.0.1", 0, "a[0]")
-    second = Listener("127.0.0.1", first.port, "a[0]")
-    for listener in (first, second):
-        with pytest.raises(SourceUnavailable, match=r"the receiver a\[0\] listens on it"):
-            Listener("127.0.0.1", first.port, "b[0]")
+    first = Listener("127.0.0.1", 0, "a", 0)
+    for listener in (first, Listener("127.0.0.1", first.port, "a", 0), Listener("127.0.0.1", first.port, "a", 1)):
+        with pytest.raises(SourceUnavailable, match="the receiver a listens on it"):
+            Listener("127.0.0.1", first.port, "b")
         listener.close()
-    Listener("127.0.0.1", first.port, "b[0]").close()
+    Listener("127.0.0.1", first.port, "b").close()
+
+
+def test_the_next_lease_takes_all_connections_only_from_its_own_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where several instances share the port, connections are spread over them."""
+    taken: list[object] = []
+    monkeypatch.setattr(listening, "_take_over", taken.append)
+    alone = [Listener("127.0.0.1", 0, "a", 0)]
+    alone.append(Listener("127.0.0.1", alone[0].port, "a", 0))
+    assert len(taken) == 1
+    several = [Listener("127.0.0.1", 0, "b", 0)]
+    several += [Listener("127.0.0.1", several[0].port, "b", instance) for instance in (1, 0, 1)]
+    assert len(taken) == 1
+    for listener in (*alone, *several):
+        listener.close()
 
 
 def test_an_address_that_is_not_here_is_named() -> None:
     """With the fix."""
     with pytest.raises(SourceUnavailable, match=r"cannot listen on 203\.0\.113\.1:0: .*Free the port"):
-        Listener("203.0.113.1", 0, "a[0]")
+        Listener("203.0.113.1", 0, "a")
     with pytest.raises(SourceUnavailable, match="cannot listen on no such host:0"):
-        Listener("no such host", 0, "a[0]")
+        Listener("no such host", 0, "a")
 
 
 def test_no_connection_can_let_the_producer_lose_or_overtake_records() -> None:

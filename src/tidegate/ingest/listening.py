@@ -1,8 +1,9 @@
 """Addresses that sources listen on or connect to, and who may use them.
 
 A listening port is shared between two leases of one instance (SO_REUSEPORT), so that the next one listens before the last one
-stops, and no connect is refused. The system lets any process of this user share it, so each takes a lock on the port in its
-receiver's name: two receivers with one port are a named error, not a stream that is split between them.
+stops, and no connect is refused; and between the instances of one receiver on one host. The system lets any process of this
+user share it, so each takes a lock on the port in its receiver's name: two receivers with one port are a named error, not a
+stream that is split between them.
 """
 
 from __future__ import annotations
@@ -126,13 +127,14 @@ class Listener:
     Args:
         host: a name or an address.
         port: 0: a free one.
-        owner: who may share the port: leases of the same instance of a receiver.
+        owner: who may share the port: a receiver.
+        instance: which instance of it. While one alone has the port, its next lease gets all new connections.
 
     Raises:
         SourceUnavailable: somebody else has the port, or the address is not this machine's.
     """
 
-    def __init__(self, host: str, port: int, owner: str) -> None:
+    def __init__(self, host: str, port: int, owner: str, instance: int = 0) -> None:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, kind, protocol, _, address = found[0]
@@ -144,9 +146,9 @@ class Listener:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             self._socket.bind(address)
             self.port: int = self._socket.getsockname()[1]
-            self._lock, is_shared = _lock(self.port, owner)
+            self._lock, follows = _lock(self.port, owner, instance)
             self._socket.listen(BACKLOG)
-            if is_shared:
+            if follows:
                 _take_over(self._socket)
             self._socket.setblocking(False)
         except OSError as error:
@@ -176,12 +178,15 @@ class Listener:
         with contextlib.suppress(OSError):  # BlockingIOError: nobody waits
             while len(rest) < BACKLOG:
                 rest.append(self._socket.accept()[0])
+                rest[-1].setblocking(False)
         self.close()
         loop = asyncio.get_running_loop()
-        for connection in rest:  # the system would have reset these
-            connection.setblocking(False)
-            with contextlib.suppress(OSError):
-                await loop.connect_accepted_socket(self._factory, connection, ssl=self._context)
+        handshake_s = HANDSHAKE_S if self._context else None
+        making = [  # the system would have reset these
+            loop.connect_accepted_socket(self._factory, connection, ssl=self._context, ssl_handshake_timeout=handshake_s)
+            for connection in rest
+        ]
+        await asyncio.gather(*making, return_exceptions=True)  # together, since one may never finish its handshake
         for _ in range(3):
             await asyncio.sleep(0)  # what the server itself has accepted last is known to the factory now
 
@@ -199,8 +204,13 @@ def _take_over(listener: socket.socket) -> None:
             listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, program)
 
 
-def _lock(port: int, owner: str) -> tuple[int, bool]:
-    """A file that is locked as long as it is open, by one owner in as many processes as it likes; whether there is another.
+def _lock(port: int, owner: str, instance: int) -> tuple[int, bool]:
+    """A file that is locked as long as it is open, by one owner in as many processes as it likes.
+
+    It names the owner and the instance, or no instance where several share it.
+
+    Returns:
+        The file, and whether others have it who are all of the same instance.
 
     Raises:
         OSError: another owner has it.
@@ -210,13 +220,15 @@ def _lock(port: int, owner: str) -> tuple[int, bool]:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it, so it is named anew
         os.ftruncate(lock, 0)
-        os.pwrite(lock, owner.encode(), 0)
+        os.pwrite(lock, f"{owner} {instance}".encode(), 0)
         fcntl.flock(lock, fcntl.LOCK_SH)
     except BlockingIOError:
-        named = os.pread(lock, 1000, 0).decode(errors="replace")
+        named, _, number = os.pread(lock, 1000, 0).decode(errors="replace").rpartition(" ")
         if named == owner:
             fcntl.flock(lock, fcntl.LOCK_SH)
-            return lock, True
+            if number != str(instance):
+                os.ftruncate(lock, os.pwrite(lock, f"{owner} ".encode(), 0))
+            return lock, number == str(instance)
         os.close(lock)
         raise OSError(errno.EADDRINUSE, f"the receiver {named} listens on it") from None
     return lock, False

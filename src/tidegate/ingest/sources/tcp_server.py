@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+import weakref
 from dataclasses import dataclass, field
 
 from tidegate.core.counts import check_count
@@ -44,7 +45,7 @@ class TcpServerSource(Receiver):
     idle_s: float = 60.0
     linger_s: float = 1.0
     _connections: dict[asyncio.StreamWriter, asyncio.Task[None]] = field(default_factory=dict, init=False, repr=False)
-    _accepted: set[asyncio.StreamReader] = field(default_factory=set, init=False, repr=False)
+    _accepted: weakref.WeakSet[asyncio.StreamReader] = field(default_factory=weakref.WeakSet, init=False, repr=False)
     _listener: Listener | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -61,7 +62,7 @@ class TcpServerSource(Receiver):
         """As `Receiver`."""
         context = server_context(self.tls)
         self._accepted.clear()
-        listener = Listener(self.host, self.port, self.intake.name)
+        listener = Listener(self.host, self.port, self.intake.receiver, self.intake.instance)
         await listener.start(self._protocol, context)
         self._listener = listener
 
@@ -85,7 +86,7 @@ class TcpServerSource(Receiver):
 
     def _protocol(self) -> asyncio.StreamReaderProtocol:
         reader = asyncio.StreamReader(limit=CHUNK_BYTES // 2)  # of which asyncio holds twice as much before it stops reading
-        self._accepted.add(reader)
+        self._accepted.add(reader)  # of one whose handshake fails nobody tells: it is forgotten with its connection
         return asyncio.StreamReaderProtocol(reader, self._connected)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
