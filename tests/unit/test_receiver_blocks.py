@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import RequestError
+from tidegate.core.errors import RecordRefused, RequestError
 from tidegate.core.receivers.blocks import Block, BlockBuffer
 from tidegate.core.receivers.bodies import CONTENT_TYPES, records_of
 from tidegate.core.receivers.lines import LineSplitter
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
+MANY = 1000
 
 
 # ---- blocks
@@ -172,7 +173,7 @@ def test_how_a_stream_is_cut_into_chunks_changes_no_line(stream: bytes, sizes: l
 )
 def test_a_body_becomes_records_of_exactly_its_bytes(content_type: str, body: bytes, records: list[bytes]) -> None:
     """No number is rounded, no blank inside is lost."""
-    assert records_of(body, content_type) == records
+    assert records_of(body, content_type, MANY) == records
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,16 @@ def test_a_body_becomes_records_of_exactly_its_bytes(content_type: str, body: by
 def test_a_body_that_is_not_json_is_refused_with_its_place(content_type: str, body: bytes, why: str) -> None:
     """The sender sees which element or line."""
     with pytest.raises(RequestError, match=why):
-        records_of(body, content_type)
+        records_of(body, content_type, MANY)
+
+
+@pytest.mark.parametrize(("content_type", "bodies"), [(JSON, (b"[1,2]", b"[1,2,")), (NDJSON, (b"1\n2\n", b"1\n2\n\n"))])
+def test_a_body_of_too_many_records_is_refused_before_the_rest_is_read(content_type: str, bodies: tuple[bytes, bytes]) -> None:
+    """Each takes many times its bytes. Blank lines count."""
+    fits, exceeds = bodies
+    assert records_of(fits, content_type, 2) == [b"1", b"2"]
+    with pytest.raises(RecordRefused, match="a body has at most 2 records"):
+        records_of(exceeds, content_type, 2)
 
 
 VALUES = st.recursive(
@@ -213,8 +223,8 @@ def test_an_array_and_its_elements_as_lines_are_the_same_records(values: list[ob
     indent, ascii_only = form
     text = json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode(errors="surrogatepass")
     lines = "\n".join(json.dumps(value, ensure_ascii=ascii_only) for value in values).encode(errors="surrogatepass")
-    assert [json.loads(record) for record in records_of(text, JSON)] == values
-    assert [json.loads(record) for record in records_of(lines, NDJSON)] == values
+    assert [json.loads(record) for record in records_of(text, JSON, MANY)] == values
+    assert [json.loads(record) for record in records_of(lines, NDJSON, MANY)] == values
 
 
 def test_every_content_type_is_one_of_the_two_forms() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.receivers import a_lease, served, until
 from tidegate.ingest import listening
-from tidegate.ingest.sources import FileSource, TcpServerSource
+from tidegate.ingest.sources import FileSource, HttpSource, TcpServerSource
+from tidegate.ingest.supervisor import Limits
 from tidegate.testing.fakes import MemorySender
 
 
@@ -24,6 +27,115 @@ def run(test: Awaitable[None]) -> None:
             await test
 
     asyncio.run(inside())
+
+
+async def post(port: int | None, body: bytes, *headers: bytes, length: int | None = None) -> bytes:
+    """The status line and what follows it, of a request of JSON."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    size = len(body) if length is None else length
+    lines = (b"POST / HTTP/1.1", b"Host: h", b"Content-Type: application/json", b"Content-Length: %d" % size, *headers)
+    writer.write(b"\r\n".join((*lines, b"", body)))
+    try:
+        return (await reader.readuntil(b"}"))[9:]
+    finally:
+        writer.close()
+
+
+# ---- http
+
+
+def test_a_name_of_a_request_is_landed_as_the_bytes_that_were_sent() -> None:
+    """Also where they are not UTF-8; no header of a request ends the receiver."""
+
+    async def test() -> None:
+        source, sender = HttpSource(), MemorySender()
+        async with served(source, sender=sender) as running:
+            for name in (b"\xff", "ä".encode()):
+                answer = await post(source.listening_on, b"1", b"Idempotency-Key: " + name, b"Tidegate-Key: " + name)
+                assert answer.startswith(b"202")
+                assert dict(sender.log[-1].headers)["tidegate.idempotency_key"] == name + b"/0"
+                assert sender.log[-1].key == name
+            assert (await running.ended()).last_error is None
+
+    run(test())
+
+
+def test_a_body_that_is_compressed_is_refused_and_not_unpacked() -> None:
+    """A thousandth of its size may be sent."""
+
+    async def test() -> None:
+        source, sender = HttpSource(), MemorySender()
+        async with served(source, sender=sender):
+            answer = await post(source.listening_on, gzip.compress(b"1"), b"Content-Encoding: gzip")
+            assert answer.startswith(b"415")
+            assert b"Accept-Encoding: identity" in answer
+        assert not sender.log
+
+    run(test())
+
+
+def test_a_body_that_ends_too_early_lands_nothing_and_is_no_fault_of_the_receiver(caplog: pytest.LogCaptureFixture) -> None:
+    """Its sender has gone."""
+
+    async def test() -> None:
+        source, sender = HttpSource(), MemorySender()
+        async with served(source, sender=sender):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(post(source.listening_on, b"1", length=2), 0.1)
+            await asyncio.sleep(0.1)
+        assert not sender.log
+
+    run(test())
+    assert "Error handling request" not in caplog.text
+
+
+def test_headers_that_are_many_or_long_are_refused() -> None:
+    """They are held before it is known who sends."""
+
+    async def test() -> None:
+        source, sender = HttpSource(), MemorySender()
+        async with served(source, sender=sender):
+            for headers in ([b"X-%d: x" % number for number in range(64)], [b"X: " + b"x" * 5000]):
+                reader, writer = await asyncio.open_connection("127.0.0.1", source.listening_on)
+                writer.write(b"\r\n".join((b"POST / HTTP/1.1", b"Host: h", *headers, b"", b"")))
+                assert b" 400 " in await reader.readline()
+                writer.close()
+        assert not sender.log
+
+    run(test())
+
+
+def test_a_body_of_many_small_records_is_refused_before_they_are_made() -> None:
+    """By the number that the buffer has room for."""
+
+    async def test() -> None:
+        source, sender = HttpSource(), MemorySender()
+        async with served(source, sender=sender, limits=Limits(0.01, buffer_bytes=4096, max_record_bytes=100)):
+            answer = await post(source.listening_on, b"[" + b"1," * 9)
+            assert answer.startswith(b"413")
+            assert b"at most 8 records" in answer
+
+    run(test())
+
+
+def test_bodies_that_wait_for_their_rate_count_as_held_until_they_are_stored() -> None:
+    """So waiting takes no memory beyond the bound."""
+
+    async def test() -> None:
+        source, sender = HttpSource(), MemorySender()
+        limits = Limits(0.01, buffer_bytes=4096, max_record_bytes=1000, max_rate=2)
+        body = b" " * 3000 + b"1"
+        async with served(source, sender=sender, limits=limits):
+            port = source.listening_on
+            assert (await post(port, b"1")).startswith(b"202")
+            waits = asyncio.create_task(post(port, body))
+            await until(lambda: source.intake.counts.throttled_s)
+            assert (await post(port, body)).startswith(b"503")
+            assert (await waits).startswith(b"202")
+            await asyncio.sleep(0.6)
+            assert (await post(port, body)).startswith(b"202")
+
+    run(test())
 
 
 # ---- tcp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
-from tidegate.core.errors import RequestError
+from tidegate.core.errors import RecordRefused, RequestError
 
 VALUE, LINES = "application/json", "application/x-ndjson"
 CONTENT_TYPES = {VALUE: VALUE, LINES: LINES, "application/ndjson": LINES, "application/jsonl": LINES}
@@ -21,7 +21,7 @@ def _no_constant(name: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_int=str, parse_float=str)  # the values are checked, not used
 
 
-def records_of(body: bytes, content_type: str) -> list[bytes]:
+def records_of(body: bytes, content_type: str, most: int) -> list[bytes]:
     """The records of a body, each exactly the bytes that were sent, without blanks around it.
 
     `application/json`: an array is a record for each of its elements, any other value is one record. `application/x-ndjson`:
@@ -30,8 +30,10 @@ def records_of(body: bytes, content_type: str) -> list[bytes]:
     Args:
         body: as it was sent.
         content_type: a key of `CONTENT_TYPES`.
+        most: how many records there may be, so that a body of small ones does not become a thousand times its size.
 
     Raises:
+        RecordRefused: there are more records, or lines.
         RequestError: the body is not JSON in UTF-8; the message says where.
     """
     try:
@@ -39,9 +41,11 @@ def records_of(body: bytes, content_type: str) -> list[bytes]:
     except UnicodeDecodeError as error:
         raise _invalid(f"byte {error.start} is not UTF-8") from None
     if CONTENT_TYPES[content_type] == LINES:
+        if text.count("\n") > most:
+            raise _too_many(most)
         return [_value(line, f"line {number}") for number, line in enumerate(text.split("\n"), 1) if line.strip(_BLANKS)]
     if text.lstrip(_BLANKS)[:1] == "[":
-        return _elements(text)
+        return _elements(text, most)
     return [_value(text, "the body")]
 
 
@@ -53,12 +57,14 @@ def _value(text: str, where: str) -> bytes:
     return text.encode()
 
 
-def _elements(text: str) -> list[bytes]:
+def _elements(text: str, most: int) -> list[bytes]:
     """The elements of an array, whose text starts with `[` after blanks."""
     records: list[bytes] = []
     at = _skip(text, text.index("[") + 1)
     closed = text[at : at + 1] == "]"
     while not closed:
+        if len(records) == most:
+            raise _too_many(most)
         where = f"element {len(records) + 1}"
         _, end = _decode(text, at, where)
         records.append(text[at:end].encode())
@@ -86,6 +92,10 @@ def _decode(text: str, at: int, where: str) -> tuple[Any, int]:
         raise _invalid(f"{where} is nested too deeply") from None
     except ValueError as error:
         raise _invalid(f"{where}: {error}") from None
+
+
+def _too_many(most: int) -> RecordRefused:
+    return RecordRefused(f"a body has at most {most} records", fix="Send several requests")
 
 
 def _invalid(why: str) -> RequestError:

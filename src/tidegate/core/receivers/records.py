@@ -52,7 +52,7 @@ def idempotency_header(key: str, number: int) -> tuple[str, bytes]:
     """The header of a record whose sender named its request.
 
     Args:
-        key: what the sender sent.
+        key: what the sender sent; bytes that are not UTF-8 stand in it as surrogates, and are landed as they were.
         number: which record of the request it is, from 0: each record has a key of its own.
     """
-    return "tidegate.idempotency_key", f"{key}/{number}".encode()
+    return "tidegate.idempotency_key", f"{key}/{number}".encode(errors="surrogateescape")

@@ -33,9 +33,13 @@ from aiohttp import HttpVersion11, hdrs, web
 from tidegate.core.counts import check_count
 from tidegate.core.errors import NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
 from tidegate.core.receivers.bodies import CONTENT_TYPES, records_of
+from tidegate.core.receivers.records import MEMORY_BYTES
+from tidegate.ingest.intake import Ticket
 from tidegate.ingest.listening import Listener, Tls, check_listener, server_context
 from tidegate.ingest.receiver import Receiver
 
+MAX_HEADERS, MAX_HEADER_BYTES = 64, 4096
+"""Of a request. They are held before it is known who sends, for each connection."""
 SWEEP_S = 0.5
 POLL_S = 0.02
 RETRY_AFTER_S = "1"
@@ -96,9 +100,16 @@ class HttpSource(Receiver):
     async def on_start(self) -> None:
         """As `Receiver`."""
         context = server_context(self.tls)
-        self._closing, self._reading_bytes, self._peers = False, 0, {}
-        self._server = web.Server(self._answer, access_log=None, keepalive_timeout=self.idle_s)
-        listener = Listener(self.host, self.port, self.intake.name)
+        self._closing, self._held_bytes, self._peers = False, 0, {}
+        self._server = web.Server(
+            self._answer,
+            access_log=None,
+            keepalive_timeout=self.idle_s,
+            auto_decompress=False,
+            max_headers=MAX_HEADERS,
+            max_field_size=MAX_HEADER_BYTES,
+        )
+        listener = Listener(self.host, self.port, self.intake.receiver, self.intake.instance)
         await listener.start(self._connection, context)
         self._listener = listener
         self.spawn(self._sweep(self._server))
@@ -163,29 +174,30 @@ class HttpSource(Receiver):
             return _response(404, f"records are posted to {self.path}")
         if request.method != hdrs.METH_POST:
             return _response(405, "records are posted", {hdrs.ALLOW: hdrs.METH_POST})
-        if request.content_type not in CONTENT_TYPES:
-            return _response(415, f"the content type is one of {', '.join(CONTENT_TYPES)}")
+        if request.content_type not in CONTENT_TYPES or hdrs.CONTENT_ENCODING in request.headers:
+            kinds = f"the content type is one of {', '.join(CONTENT_TYPES)}, and a body is not compressed"
+            return _response(415, kinds, {hdrs.ACCEPT_ENCODING: "identity"})
         if (request.content_length or 0) > self.max_body_bytes:
             return _response(413, f"a body has at most {self.max_body_bytes} bytes")
         return None
 
     async def _take(self, request: web.BaseRequest, stream: int) -> web.Response:
+        parts: list[bytes] = []
         try:
-            body = await self._body(request)
-        except TimeoutError:
-            return _response(408, f"the body did not come within {self.idle_s:g} s")
-        records = records_of(body, request.content_type)
-        if records:
-            wait_s = await self.intake.pace(len(records))
+            await self._read(request, parts)
+            records = records_of(b"".join(parts), request.content_type, self.limits.buffer_bytes // MEMORY_BYTES)
+            wait_s = await self.intake.pace(len(records)) if records else 0.0
             if wait_s:
                 return _response(429, "the receiver's rate is used up", {hdrs.RETRY_AFTER: str(math.ceil(wait_s))})
-            key = request.headers.get(self.key_header)
-            ticket = self.intake.offer(
-                records,
-                key=None if key is None else _bytes(key),
-                stream=stream,
-                idempotency_key=request.headers.get(self.idempotency_header),
-            )
+            ticket = self._offer(request, records, stream) if records else None
+        except TimeoutError:
+            return _response(408, f"the body did not come within {self.idle_s:g} s")
+        except (ConnectionError, web.RequestPayloadError):  # nobody reads the answer
+            return _response(400, "the body has not come as a whole")
+        finally:
+            self._held_bytes -= sum(map(len, parts))
+            parts.clear()  # from here on the buffer counts what is held
+        if ticket is not None:
             try:
                 async with asyncio.timeout(self.answer_s):
                     await ticket
@@ -193,32 +205,37 @@ class HttpSource(Receiver):
                 raise NotDelivered(f"the broker has not acknowledged the records within {self.answer_s:g} s") from None
         return web.Response(status=202, body=b'{"records": %d}' % len(records), content_type="application/json")
 
-    async def _body(self, request: web.BaseRequest) -> bytes:
-        """The body of a request.
+    async def _read(self, request: web.BaseRequest, parts: list[bytes]) -> None:
+        """The parts of a request's body. They count as held until its caller has stored it.
 
         Raises:
             RecordRefused: it is too large.
-            Overloaded: all that are being read are too large together.
+            Overloaded: all that are held are too large together.
             TimeoutError: it is late.
+            ConnectionError, RequestPayloadError: it ends too early.
         """
         if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.version == HttpVersion11:
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
-        parts: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(self.idle_s):
-                async for part in request.content.iter_any():
-                    parts.append(part)
-                    size += len(part)
-                    self._reading_bytes += len(part)
-                    if size > self.max_body_bytes:
-                        raise RecordRefused(f"a body has at most {self.max_body_bytes} bytes", fix="Send several requests")
-                    if size < self._reading_bytes > self.limits.buffer_bytes:
-                        raise Overloaded("too many bodies are being read", fix="Send the request again a moment later")
-        finally:
-            self._reading_bytes -= size
-        return b"".join(parts)
+        async with asyncio.timeout(self.idle_s):
+            async for part in request.content.iter_any():
+                parts.append(part)
+                size += len(part)
+                self._held_bytes += len(part)
+                if size > self.max_body_bytes:
+                    raise RecordRefused(f"a body has at most {self.max_body_bytes} bytes", fix="Send several requests")
+                if size < self._held_bytes > self.limits.buffer_bytes:
+                    raise Overloaded("too many bodies are held", fix="Send the request again a moment later")
+
+    def _offer(self, request: web.BaseRequest, records: list[bytes], stream: int) -> Ticket:
+        key = request.headers.get(self.key_header)
+        return self.intake.offer(
+            records,
+            key=None if key is None else _bytes(key),
+            stream=stream,
+            idempotency_key=request.headers.get(self.idempotency_header),
+        )
 
 
 @dataclass(slots=True)
