@@ -407,7 +407,7 @@ def test_a_class_that_cannot_be_made_is_refused_by_name(kind: str) -> None:
 
 def test_a_kind_whose_client_is_not_installed_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing in the file is wrong."""
-    monkeypatch.setitem(sys.modules, "tidegate.ingest.sources", None)
+    monkeypatch.setitem(sys.modules, "tidegate.ingest.sources.http", None)
     with pytest.raises(ConfigError, match=r"http cannot be made: ModuleNotFoundError.*Install Tidegate on the workers"):
         source_of(order(POSTS))
 
