@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from tidegate.core.errors import RequestError
 from tidegate.core.receivers import lifecycle
 from tidegate.core.receivers.lifecycle import MEANING, TRANSITIONS, Event, Restarts, State, after
+from tidegate.core.transitions import Transition
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda t: f"{t.state}-{t.event}")
-def test_each_event_leads_where_the_table_says(transition: lifecycle.Transition) -> None:
+def test_each_event_leads_where_the_table_says(transition: Transition[State, Event]) -> None:
     """There is one row for each."""
     assert after(transition.state, transition.event) is transition.then
     assert sum((t.state, t.event) == (transition.state, transition.event) for t in TRANSITIONS) == 1

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tidegate.core.errors import RequestError
+from tidegate.core.transitions import Transition, shown
 
 
 class State(StrEnum):
@@ -39,16 +40,6 @@ class Event(StrEnum):
     FAIL = "fail"
     STOP = "stop"
     DRAINED = "drained"
-
-
-@dataclass(frozen=True)
-class Transition:
-    """In `state`, `event` leads to `then`; `does` describes it in a few words."""
-
-    state: State
-    event: Event
-    then: State
-    does: str
 
 
 TRANSITIONS = (
@@ -127,28 +118,13 @@ class Restarts:
 
 def page() -> str:
     """`docs/receiver-lifecycle.md`: the table as a diagram and in words."""
-    moving = [t for t in TRANSITIONS if t.then is not t.state]
     delays = Restarts()
     lines = [
         "# The life of a receiver's instance",
         "",
         "Made from `src/tidegate/core/receivers/lifecycle.py` by `make docs`. [receivers.md](receivers.md) has the rest.",
         "",
-        "```mermaid",
-        "stateDiagram-v2",
-        f"    [*] --> {State.INITIALIZED}",
-        *(f"    {t.state} --> {t.then}: {t.event}" for t in moving),
-        f"    {State.STOPPED} --> [*]",
-        "```",
-        "",
-        "| state | what it means |",
-        "|---|---|",
-        *(f"| {state} | {meaning} |" for state, meaning in MEANING.items()),
-        "",
-        "| state | event | then | what happens |",
-        "|---|---|---|---|",
-        *(f"| {t.state} | {t.event} | {t.then} | {t.does} |" for t in TRANSITIONS),
-        "",
+        *shown(MEANING, TRANSITIONS, first=State.INITIALIZED, last=State.STOPPED),
         f"The delay before a restart is {delays.first_s:g} s, doubles with each failure in a row up to {delays.longest_s:g} s,",
         f"and loses a random part of up to half. After {delays.forget_s:g} s without a failure it begins anew. A process that",
         "is killed leaves no state behind: its lease runs out, and the next one begins at the top.",

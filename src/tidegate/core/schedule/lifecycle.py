@@ -7,8 +7,9 @@ so the next call continues.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from tidegate.core.transitions import Transition, shown
 
 
 class State(StrEnum):
@@ -35,16 +36,6 @@ class Event(StrEnum):
     LOAD = "load"
     COMMIT = "commit"
     REBUILD = "rebuild"
-
-
-@dataclass(frozen=True)
-class Transition:
-    """In `state`, `event` leads to `then`; `does` describes it in a few words."""
-
-    state: State
-    event: Event
-    then: State
-    does: str
 
 
 TRANSITIONS = (
@@ -82,27 +73,12 @@ def state_of(*, saved: bool, landed: bool, committed: bool) -> State:
 
 def page() -> str:
     """`docs/lifecycle.md`: the table as a diagram and in words."""
-    moving = [t for t in TRANSITIONS if t.then is not t.state]
     lines = [
         "# The life of a batch",
         "",
         "Made from `src/tidegate/core/schedule/lifecycle.py` by `make docs`.",
         "",
-        "```mermaid",
-        "stateDiagram-v2",
-        f"    [*] --> {State.NEW}",
-        *(f"    {t.state} --> {t.then}: {t.event}" for t in moving),
-        f"    {State.COMMITTED} --> [*]",
-        "```",
-        "",
-        "| state | what it means |",
-        "|---|---|",
-        *(f"| {state} | {meaning} |" for state, meaning in MEANING.items()),
-        "",
-        "| state | event | then | what happens |",
-        "|---|---|---|---|",
-        *(f"| {t.state} | {t.event} | {t.then} | {t.does} |" for t in TRANSITIONS),
-        "",
+        *shown(MEANING, TRANSITIONS, first=State.NEW, last=State.COMMITTED),
         "A crash leaves the state as it is. A retry, a cleared task, a second run and a zombie are the same events again.",
         "",
     ]
