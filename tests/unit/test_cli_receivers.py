@@ -74,8 +74,8 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Airflow]:
         yield made
 
 
-def told(project: Path, *words: str) -> Result:
-    return CliRunner().invoke(app, ["receivers", *words, "--project", str(project)], env={"COLUMNS": "160"})
+def told(project: Path, *words: str, columns: int = 160) -> Result:
+    return CliRunner().invoke(app, ["receivers", *words, "--project", str(project)], env={"COLUMNS": str(columns)})
 
 
 def test_each_instance_is_shown_with_its_host_its_state_and_what_it_said_last(airflow: Airflow, project: Path) -> None:
@@ -89,9 +89,19 @@ def test_each_instance_is_shown_with_its_host_its_state_and_what_it_said_last(ai
     assert [each["status"] for each in view["instances"]] == [SAID, {}, {}]
     assert {each["until"] for each in view["instances"]} == {"2027-01-15T08:00:00Z"}
     lines = [line.split() for line in told(project).stdout.splitlines()]
-    assert lines[1] == ["posts[0]", "host0", "started", "1,234", "25%", "1.5", "2", "1", "2027-01-15T08:00:00Z"]
-    assert lines[2] == ["no", "[broker]", "answers"]
-    assert lines[3] == ["posts[2]", "host2", "waiting", "2027-01-15T08:00:00Z"]
+    assert lines[1] == ["posts[0]", "host0", "started", "1,234", "25%", "2027-01-15T08:00:00Z"]
+    assert [" ".join(line) for line in lines[2:6]] == [
+        "throttled: 1.5 s", "restarts: 2", "records refused: 1", "no [broker] answers",
+    ]  # fmt: skip
+    assert lines[6] == ["posts[2]", "host2", "waiting", "2027-01-15T08:00:00Z"]
+    assert max(map(len, told(project, columns=80).stdout.splitlines())) <= 80
+
+
+def test_an_instance_that_waits_for_its_dag_is_paused(airflow: Airflow, project: Path) -> None:
+    """Airflow calls its task up_for_reschedule."""
+    airflow.answers[f"{DAG}/dagRuns/run2/taskInstances"]["task_instances"][0]["state"] = "up_for_reschedule"
+    (view,) = json.loads(told(project, "--json").stdout)
+    assert view["instances"][0]["state"] == "paused"
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,9 @@ def _stated(project: Path, names: list[str]) -> dict[str, Receiver | ConfigError
 def _table(views: list[ReceiverView]) -> Table:
     """A row for each instance, or one that says why there is none."""
     table = Table(box=None, pad_edge=False)
-    for column in ("receiver", "on", "state", "records", "buffer", "throttled s", "restarts", "refused"):
-        table.add_column(column, justify="left" if column in ("receiver", "on", "state") else "right", no_wrap=True)
-    table.add_column("lease until, last error", overflow="fold")
+    for column in ("receiver", "on", "state", "records", "buffer"):
+        table.add_column(column, justify="right" if column in ("records", "buffer") else "left", no_wrap=True)
+    table.add_column("lease until, trouble", overflow="fold")
     for view in views:
         if not view.instances:
             table.add_row(view.name, "", view.state)
@@ -66,10 +66,14 @@ def _table(views: list[ReceiverView]) -> Table:
     return table
 
 
-def _figures(each: InstanceView) -> tuple[str, ...]:
+def _figures(each: InstanceView) -> tuple[str, str, str]:
     said, until = each.status, utc(int(each.placed.until_s) * 1000)
     if not said:
-        return "", "", "", "", "", until
-    counts = (f"{said['records']:,}", f"{said['buffer']:.0%}", f"{said['throttled_s']:.1f}")
-    error = f"\n{said['last_error']}" if said["last_error"] else ""
-    return *counts, f"{said['restarts']}", f"{said['refused']:,}", until + error.replace("[", r"\[")
+        return "", "", until
+    trouble = [
+        f"throttled: {said['throttled_s']:.1f} s" if said["throttled_s"] else "",
+        f"restarts: {said['restarts']}" if said["restarts"] else "",
+        f"records refused: {said['refused']:,}" if said["refused"] else "",
+        said["last_error"] or "",
+    ]
+    return f"{said['records']:,}", f"{said['buffer']:.0%}", "\n".join([until, *filter(None, trouble)]).replace("[", r"\[")

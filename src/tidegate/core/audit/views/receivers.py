@@ -31,7 +31,9 @@ class InstanceView:
 
     @property
     def state(self) -> str:
-        """What it says of itself while its task runs, otherwise the state of the task."""
+        """What it says of itself while its task runs, `paused` with its DAG, otherwise the state of the task."""
+        if self.task_state == "up_for_reschedule":  # as Airflow says of a task that goes on later
+            return "paused"
         said = self.status.get("state") if self.task_state == "running" else None
         return str(said or self.task_state or "waiting")
 
