@@ -157,7 +157,7 @@ def test_the_package_registers_one_provider_and_one_plugin(home: Home) -> None:
 def test_what_init_writes_is_valid_at_once(home: Home, steps: list[list[str]]) -> None:
     """By the command that `init` prints, in the DAG folder."""
     check = next(command for command in steps if command[:2] == ["tidegate", "check"])
-    assert home.json(*check, "--json") == [{"pipeline": "orders", "valid": True, "faults": []}]
+    assert home.json(*check, "--json") == [{"pipeline": "orders", "valid": True, "faults": [], "warnings": []}]
 
 
 def test_the_first_pipeline_runs(home: Home, airflow: Airflow, api: AirflowApi, servers: Platform) -> None:
