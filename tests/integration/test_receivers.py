@@ -81,7 +81,7 @@ def run(test: Awaitable[None], most_s: float = 4 * LONG_S) -> None:
 
 async def curl(port: int | None, *words: str, body: bytes | None = None, path: str = "/") -> tuple[int, dict[str, Any]]:
     """The status and the body of curl's request."""
-    argv = ["curl", "-sS", "-m", "60", "-w", "\n%{http_code}", *words, f"http://127.0.0.1:{port}{path}"]
+    argv = ["curl", "-sS", "--noproxy", "*", "-m", "60", "-w", "\n%{http_code}", *words, f"http://127.0.0.1:{port}{path}"]
     if body is not None:
         argv += ["--data-binary", "@-", "-H", "Content-Type: application/json"]
     process = await asyncio.create_subprocess_exec(*argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -159,7 +159,7 @@ def test_a_sender_above_the_rate_is_told_when_to_come_again(kafka: dict[str, str
             port = source.listening_on
             assert (await curl(port, "--json", json.dumps(list(range(50)))))[0] == 202
             process = await asyncio.create_subprocess_exec(
-                "curl", "-sSi", "--json", "1", f"http://127.0.0.1:{port}/", stdout=subprocess.PIPE
+                "curl", "-sSi", "--noproxy", "*", "--json", "1", f"http://127.0.0.1:{port}/", stdout=subprocess.PIPE
             )
             answer = (await process.communicate())[0].decode()
             assert answer.startswith("HTTP/1.1 429")
