@@ -41,9 +41,9 @@ test: jars ## everything that has to be green
 	@# one that fails does not hide what the others find
 	$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target check test-e2e test-integration test-chaos test-unit test-spark test-dags
 
-FAST := --hypothesis-profile=fast --durations=3
+FAST := --hypothesis-profile=fast --durations=3 -m "not slow"
 
-test-fast: venv ## types, unit tests and DAGs in under a minute: fewer examples of each property, no coverage
+test-fast: venv ## types, unit tests and DAGs in under a minute: fewer examples of each property, no coverage, none of the slowest
 	$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target fast-dags fast-unit fast-types
 
 fast-types: venv

@@ -12,6 +12,7 @@ from tidegate.airflow.preload import DAGS, TASKS, TRIGGERS
 IMPORTED = "import sys; from tidegate.airflow.preload import preload; print(*preload(sys.argv))"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "modules"),
     [

@@ -210,6 +210,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_run_receives_on_the_queues_of_live_workers_and_skips_the_others(tmp_path: Path) -> None:
     """On Airflow's own database and task runner, with what receives replaced. No secret is in an XCom."""
     (tmp_path / "dags").mkdir()

@@ -132,6 +132,7 @@ def test_a_batch_of_thousands_of_partitions_hands_on_little(store: MemoryStore) 
     assert event["key"] in store.values
 
 
+@pytest.mark.slow
 def test_a_replay_of_thousands_of_partitions_hands_on_little() -> None:
     """Dry or in earnest; only the list of chunks grows, with the chunks."""
     batch(Run("r1"))

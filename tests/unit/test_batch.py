@@ -107,6 +107,7 @@ def test_runs_follow_each_other_until_nothing_lags() -> None:
     assert world.cursor.fired_at_ms == 3
 
 
+@pytest.mark.slow
 def test_a_long_history_costs_a_batch_no_further_call() -> None:
     """One listing and the same few values, after three batches as after five hundred."""
     world = World(brokers=FakeBrokers({P0: 10_000}))

@@ -191,6 +191,7 @@ def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: py
     assert is_gone(pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed_before", [False, True])
 def test_stop_ends_what_a_server_started_even_when_it_died_first(tmp_path: Path, killed_before: bool) -> None:  # noqa: FBT001
     """A child in a process group of its own goes too, and so does one whose parent is dead."""
@@ -207,6 +208,7 @@ def test_stop_ends_what_a_server_started_even_when_it_died_first(tmp_path: Path,
     assert is_gone(child)
 
 
+@pytest.mark.slow
 def test_a_hung_server_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is past its start timeout and gives no healthy answer is started anew."""
     monkeypatch.setattr("tidegate.local.process.HUNG_AFTER_S", 0.1)
@@ -221,6 +223,7 @@ def test_a_hung_server_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     made.stop()
 
 
+@pytest.mark.slow
 def test_a_server_outlives_whoever_started_it(tmp_path: Path) -> None:
     """Another process starts it and ends; we find it by its pid file."""
     starter = (

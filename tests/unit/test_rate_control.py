@@ -128,6 +128,7 @@ def test_an_outage_of_an_hour_drains_without_a_second_overlong_batch(name: str) 
     assert batches[-1].lag < best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overhead", [SMALL, 0.3])
 def test_target_bears_noise(overhead: float) -> None:
     """10 % of a run's time, over 200 seeds: overlong batches, undershoot and settling, with a step down and back in each."""

@@ -41,6 +41,7 @@ def test_what_a_module_makes_while_it_is_imported_may_need_what_a_load_has(jobs:
     assert broken_transforms(["columns:f", "session:f"], jobs) == {}
 
 
+@pytest.mark.slow
 def test_a_module_that_never_comes_back_is_named(jobs: Path) -> None:
     """The time is for all of a process; the test's is long enough for pyspark to be imported or not."""
     assert broken_transforms(["hangs:f"], jobs, timeout_s=3) == {
