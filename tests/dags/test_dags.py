@@ -178,17 +178,22 @@ SETTINGS = [f.name for f in fields(Pipeline) if f.metadata] + [
 ]
 
 
-@settings(max_examples=3 * settings().max_examples)
-@given(st.dictionaries(st.sampled_from(SETTINGS), VALUES, min_size=1, max_size=2))
-def test_whatever_a_pipeline_file_may_hold_airflow_takes(changes: dict[str, Any]) -> None:
-    """Any value of any setting is a fault that the file's rules name, or part of two DAGs that are valid."""
-    made: dict[str, Any] = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "lake.a.b"}}
+def change(made: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Set settings of a file by their names; `part.inner` is one of a section, unless that has become something else."""
     for name, value in changes.items():
         part, _, inner = name.partition(".")
         if not inner:
             made[part] = value
         elif isinstance(made.setdefault(part, {}), dict):
             made[part][inner] = value
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(st.dictionaries(st.sampled_from(SETTINGS), VALUES, min_size=1, max_size=2))
+def test_whatever_a_pipeline_file_may_hold_airflow_takes(changes: dict[str, Any]) -> None:
+    """Any value of any setting is a fault that the file's rules name, or part of two DAGs that are valid."""
+    made: dict[str, Any] = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "lake.a.b"}}
+    change(made, changes)
     try:
         pipeline = parse_pipeline("p", made, file="p.yaml")
     except ConfigError:

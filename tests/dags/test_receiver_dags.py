@@ -17,7 +17,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dags.test_dags import VALUES, dags, parse
+from tests.dags.test_dags import VALUES, change, dags, parse
 from tidegate.airflow.dag_factory import _validate
 from tidegate.airflow.receivers.dag import receiver_dag
 from tidegate.core.config.parse import parse_receiver
@@ -124,12 +124,7 @@ SETTINGS = [f.name for f in fields(Receiver) if f.metadata] + [
 def test_whatever_a_receiver_file_may_hold_airflow_takes(kind: dict[str, Any], changes: dict[str, Any]) -> None:
     """Any value of any setting is a fault that the file's rules name, or part of a DAG that is valid."""
     made: dict[str, Any] = json.loads(json.dumps({**kind, "topic": "t"}))
-    for name, value in changes.items():
-        part, _, inner = name.partition(".")
-        if not inner:
-            made[part] = value
-        elif isinstance(made.setdefault(part, {}), dict):
-            made[part][inner] = value
+    change(made, changes)
     try:
         receiver = parse_receiver("r", made, file="r.yaml")
     except ConfigError:
