@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 
 from tests.unit.test_config_schema import changed, settings_of, values_of
+from tidegate.core.addresses import is_loopback
 from tidegate.core.config.names import name_faults
 from tidegate.core.config.parse import parse_pipeline, parse_receiver
 from tidegate.core.config.receiver import Connect, File, Listen, Receiver, Tls
-from tidegate.core.config.receiver_rules import is_loopback
 from tidegate.core.config.schema import json_schema
 from tidegate.core.errors import ConfigError
 

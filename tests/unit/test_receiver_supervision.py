@@ -13,10 +13,10 @@ import pytest
 
 import tidegate.ingest.receiver
 from tests.receivers import a_lease, served, until
+from tidegate.core.buffers import MEMORY_BYTES
 from tidegate.core.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
 from tidegate.core.ports import Failures
 from tidegate.core.receivers.lifecycle import Restarts, State
-from tidegate.core.receivers.records import MEMORY_BYTES
 from tidegate.ingest import intake, receiver, supervisor
 from tidegate.ingest.receiver import Receiver
 from tidegate.ingest.supervisor import Limits

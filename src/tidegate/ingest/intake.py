@@ -22,13 +22,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from tidegate.core.buffers import MEMORY_BYTES, least_buffer_bytes
 from tidegate.core.counts import check_count
 from tidegate.core.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
 from tidegate.core.ports import Failures, Sender
 from tidegate.core.receivers.blocks import Block, BlockBuffer
 from tidegate.core.receivers.lifecycle import Restarts
 from tidegate.core.receivers.limiter import RateLimiter
-from tidegate.core.receivers.records import MEMORY_BYTES, Outgoing, headers_of, idempotency_header
+from tidegate.core.receivers.records import Outgoing, headers_of, idempotency_header
 
 Ticket: TypeAlias = "asyncio.Future[None]"
 """Ends when the broker has acknowledged all records of one call; RecordRefused or NotDelivered where that does not come."""
@@ -69,7 +70,7 @@ class Limits:
         check_count("max_record_bytes", self.max_record_bytes, least=1)
         BlockBuffer[None](self.block_interval_s, self.block_bytes, self.buffer_bytes)
         RateLimiter(self.max_rate)
-        least = 2 * (self.max_record_bytes + MEMORY_BYTES)
+        least = least_buffer_bytes(self.max_record_bytes)
         if self.buffer_bytes < least:
             raise RequestError(
                 f"buffer_bytes: {self.buffer_bytes} has no room for two records of max_record_bytes",

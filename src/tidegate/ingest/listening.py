@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import ipaddress
 import os
 import socket
 import ssl
@@ -24,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.core.addresses import is_loopback
 from tidegate.core.errors import ConfigError, SourceUnavailable
 
 BACKLOG = 1024
@@ -46,14 +46,6 @@ class Tls:
     certificate: Path | None = None
     key: Path | None = None
     ca: Path | None = None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the address is reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def check_listener(host: str, port: int, tls: Tls | None, *, token: str | None = None) -> None:

@@ -14,13 +14,13 @@ import json
 import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
+from tidegate.core.addresses import is_loopback
 from tidegate.core.errors import PlatformError
 from tidegate.waiting import wait_until
 
@@ -65,7 +65,7 @@ class RestClient:
             base_url=_checked(url),
             timeout=timeout_s,
             # its proxies are for the world, not for the loopback
-            trust_env=not _is_loopback(httpx.URL(url).host),
+            trust_env=not is_loopback(httpx.URL(url).host),
             verify=_trusted() if url.startswith("https:") else httpx.create_ssl_context(trust_env=False),
             transport=transport,
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -208,13 +208,6 @@ def _checked(url: str) -> httpx.URL:
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise PlatformError(f"{url!r} is not an http or https URL", fix=f"Set {URL} to one like https://airflow.example.com")
     return parsed
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _trusted() -> ssl.SSLContext:

@@ -5,16 +5,15 @@ Pure: the standard library only.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.core.addresses import is_loopback
+from tidegate.core.buffers import least_buffer_bytes
+
 SAFE_OVERLAP_S = 30
 """Seconds that Airflow needs at most, on a machine that is not overloaded, from the start of a run to its instances."""
-
-RECORD_BYTES = 512
-"""What a record takes of the buffer beside its key and value."""
 
 REQUIRED = {"http": "listen", "tcp_server": "listen", "socket": "connect", "file": "file"}
 """The setting without which a receiver of that kind has nothing to receive from."""
@@ -116,14 +115,6 @@ class Reachable:
         return faults
 
 
-def is_loopback(host: str) -> bool:
-    """Whether an address is reachable from its own host alone. Of names only `localhost` is."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 @dataclass(frozen=True)
 class FitsBuffer:
     """The buffer has room for a block, and for two of the longest records: one that is on its way, and the one that is read."""
@@ -139,7 +130,7 @@ class FitsBuffer:
         block, buffer = f"{path}block.bytes: {held.block.bytes}", f"{path}buffer_bytes {held.buffer_bytes}"
         if held.block.bytes > held.buffer_bytes:
             faults.append(f"{block} is above {buffer}; lower it, or raise the other")
-        least = 2 * (held.max_record_bytes + RECORD_BYTES)
+        least = least_buffer_bytes(held.max_record_bytes)
         if least > held.buffer_bytes:
             faults.append(
                 f"{path}buffer_bytes: {held.buffer_bytes} has no room for two records of {path}max_record_bytes "

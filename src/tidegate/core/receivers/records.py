@@ -7,10 +7,6 @@ from typing import NamedTuple, TypeAlias
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 """As the Kafka client takes them; here all are bytes."""
 
-MEMORY_BYTES = 512
-"""What a record takes beside its key and value while it waits: objects, headers and Kafka client's own copy of both,
-roughly."""
-
 
 class Outgoing(NamedTuple):
     """One record.
