@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from tidegate.core.config.downstream_conflicts import downstream_faults
 from tidegate.core.config.parse import parse_pipeline, parse_receiver
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.port_conflicts import port_faults
@@ -122,13 +123,22 @@ def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
     return by_file | _conflicts(by_file, table_faults(valid.values()))
 
 
-def load_receivers(folder: Path) -> dict[Path, Receiver | ConfigError]:
+def load_receivers(folder: Path, pipelines: Mapping[Path, Pipeline | ConfigError]) -> dict[Path, Receiver | ConfigError]:
     """Every `*.yaml` in the folder, sorted by name: a receiver, or what is wrong with the file, alone or beside the others.
 
     A folder that does not exist holds none. A `*.yml` or `*.YAML` is a fault, since it would silently not be read.
+
+    Args:
+        folder: the files of receivers.
+        pipelines: as `load_pipelines` has read them.
     """
     by_file = _load_each(folder, load_receiver)
-    return by_file | _conflicts(by_file, port_faults(r for r in by_file.values() if isinstance(r, Receiver)))
+    behind = {file.stem: value if isinstance(value, Pipeline) else None for file, value in pipelines.items()}
+    valid = [receiver for receiver in by_file.values() if isinstance(receiver, Receiver)]
+    faults = downstream_faults(valid, behind)
+    for name, of_ports in port_faults(valid).items():
+        faults[name] = [*faults.get(name, []), *of_ports]
+    return by_file | _conflicts(by_file, faults)
 
 
 def _load_each(folder: Path, load: Callable[[Path], T]) -> dict[Path, T | ConfigError]:

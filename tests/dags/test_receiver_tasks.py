@@ -286,7 +286,12 @@ def test_an_instance_of_a_paused_dag_stops_and_goes_on_when_it_is_unpaused(monke
         execute(receive(serving), paused)
     assert len(looks) == 4
     assert serving.stopped
-    assert paused.pushed["status"] == {"at": paused.pushed["status"]["at"], "state": "started", "records": 7}
+    assert paused.pushed["status"] == {
+        "instance": 3,
+        "at": paused.pushed["status"]["at"],
+        "state": "started",
+        "records": 7,
+    }
     assert datetime.fromisoformat(paused.pushed["status"]["at"]).tzinfo is not None
     assert asked.value.reschedule_date <= datetime.now(UTC) + timedelta(seconds=10)
 

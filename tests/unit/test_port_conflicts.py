@@ -47,12 +47,12 @@ def test_other_ports_and_receivers_that_do_not_listen_are_no_conflict() -> None:
 def test_receivers_are_read_from_their_folder_and_no_file_hides_another(tmp_path: Path) -> None:
     """What is wrong with a file alone, beside the others, or with its name."""
     assert receivers_of(tmp_path / "pipelines") == tmp_path / "receivers"
-    assert load_receivers(tmp_path / "receivers") == {}
+    assert load_receivers(tmp_path / "receivers", {}) == {}
     http = "kind: http\ntopic: orders\nlisten: {port: %d}\n"
     files = {"a": http % 1, "b": http % 2, "c": http % 2, "d": "kind: [", "e": ""}
     for name, text in files.items():
         (tmp_path / f"{name}.yaml").write_text(text)
-    found = {file.stem: value for file, value in load_receivers(tmp_path).items()}
+    found = {file.stem: value for file, value in load_receivers(tmp_path, {}).items()}
     assert list(found) == list(files)
     assert found["a"] == Receiver("a", "http", "orders", listen=Listen(1))
     errors = {name: str(value) for name, value in found.items() if isinstance(value, ConfigError)}

@@ -61,15 +61,16 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
 
     for file, pipeline in pipelines.items():
         dags |= _dags_of(file, pipeline, of_pipeline)
-    for file, receiver in load_receivers(receivers_of(folder)).items():
-        dags |= _dags_of(file, receiver, _of_receiver)
+
+    def of_receiver(receiver: Receiver, source: str) -> list[DAG]:
+        from tidegate.airflow.receivers.dag import receiver_dag  # noqa: PLC0415 - imported where there is one, as in _schedule
+
+        behind = next((p for file, p in pipelines.items() if file.stem == receiver.backpressure.pipeline), None)
+        return [receiver_dag(receiver, behind=behind if isinstance(behind, Pipeline) else None, source=source)]
+
+    for file, receiver in load_receivers(receivers_of(folder), pipelines).items():
+        dags |= _dags_of(file, receiver, of_receiver)
     return dags
-
-
-def _of_receiver(receiver: Receiver, source: str) -> list[DAG]:
-    from tidegate.airflow.receivers.dag import receiver_dag  # noqa: PLC0415 - imported where there is one, as in _schedule
-
-    return [receiver_dag(receiver, source=source)]
 
 
 def _dags_of(file: Path, stated: T | ConfigError, build: Callable[[T, str], list[DAG]]) -> dict[str, DAG]:

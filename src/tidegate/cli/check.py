@@ -55,7 +55,8 @@ def check(
         sys.stdout.write(json.dumps(json_schema(Receiver if receiver_schema else Pipeline), indent=2) + "\n")
         return
     folder = pipelines_of(project)
-    files, receivers = load_pipelines(folder), load_receivers(receivers_of(folder))
+    files = load_pipelines(folder)
+    receivers = load_receivers(receivers_of(folder), files)
     if not files and not receivers:
         raise ConfigError(
             f"no pipeline in {folder}", fix="Write one as <name>.yaml, or name the project's folder with --project"

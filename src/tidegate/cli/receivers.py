@@ -14,7 +14,7 @@ from tidegate.core.audit.views.receivers import InstanceView, ReceiverView
 from tidegate.core.config.receiver import Receiver
 from tidegate.core.config.times import utc
 from tidegate.core.errors import ConfigError
-from tidegate.pipelines import load_receivers, pipelines_of, receivers_of
+from tidegate.pipelines import load_pipelines, load_receivers, pipelines_of, receivers_of
 
 app = typer.Typer()
 Names = Annotated[list[str] | None, typer.Argument(help="names of receivers; all, if none is given", metavar="RECEIVER")]
@@ -41,8 +41,9 @@ def receivers(names: Names = None, project: Project = HERE, *, as_json: AsJson =
 
 def _stated(project: Path, names: list[str]) -> dict[str, Receiver | ConfigError]:
     """The receivers that were named, or all."""
-    folder = receivers_of(pipelines_of(project))
-    stated = {file.stem: value for file, value in load_receivers(folder).items()}
+    pipelines = pipelines_of(project)
+    folder = receivers_of(pipelines)
+    stated = {file.stem: value for file, value in load_receivers(folder, load_pipelines(pipelines)).items()}
     if not stated:
         raise ConfigError(
             f"no receiver in {folder}", fix="Write one as <name>.yaml, or name the project's folder with --project"

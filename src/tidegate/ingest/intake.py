@@ -17,7 +17,7 @@ import math
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -26,9 +26,9 @@ from tidegate.core.buffers import MEMORY_BYTES, least_buffer_bytes
 from tidegate.core.counts import check_count
 from tidegate.core.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
 from tidegate.core.ports import Failures, Sender
+from tidegate.core.receivers.backpressure import Backpressure, Heard, Taken, Throttle
 from tidegate.core.receivers.blocks import Block, BlockBuffer
 from tidegate.core.receivers.lifecycle import Restarts
-from tidegate.core.receivers.limiter import RateLimiter
 from tidegate.core.receivers.records import Outgoing, headers_of, idempotency_header
 
 Ticket: TypeAlias = "asyncio.Future[None]"
@@ -41,7 +41,9 @@ STUCK_S = 5.0
 GIVEN_UP = NotDelivered("the drain is over", fix="Lengthen the drain, or let the sender send the records again")
 """Of records that are not sent any more. One that was sent behind a failure would move a file's place past it."""
 PATIENCE_S = 1.0
-"""Seconds that an offer may wait for its rate before it is refused."""
+"""Seconds that an offer may wait for its rate before it is refused, and in which what has been read waits when a lease ends."""
+LOOK_S = 1.0
+"""What a wait depends on may change with time alone; so often it is looked at."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Limits:
             key, its value and 512 bytes.
         max_record_bytes: a longer record is refused by name.
         max_rate: records/s; None: no limit.
+        backpressure: what else limits them, by how the pipeline does that loads the topic.
 
     Raises:
         RequestError: a number is not above 0, or the buffer has no room for two of the longest records.
@@ -65,11 +68,12 @@ class Limits:
     buffer_bytes: int = 16 << 20
     max_record_bytes: int = 1 << 20
     max_rate: float | None = None
+    backpressure: Backpressure = field(default_factory=Backpressure)
 
     def __post_init__(self) -> None:
         check_count("max_record_bytes", self.max_record_bytes, least=1)
         BlockBuffer[None](self.block_interval_s, self.block_bytes, self.buffer_bytes)
-        RateLimiter(self.max_rate)
+        Throttle(self.backpressure, self.max_rate)
         least = least_buffer_bytes(self.max_record_bytes)
         if self.buffer_bytes < least:
             raise RequestError(
@@ -130,11 +134,12 @@ class Intake:
     def __post_init__(self) -> None:
         limits = self.limits
         self._buffer: BlockBuffer[_Entry] = BlockBuffer(limits.block_interval_s, limits.block_bytes, limits.buffer_bytes)
-        self._limiter = RateLimiter(limits.max_rate)
+        self.throttle = Throttle(limits.backpressure, limits.max_rate)
         self._turn = asyncio.Lock()  # who waits for rate or room first gets it first
-        self._room = asyncio.Event()
+        self._changed = asyncio.Event()
         self._wake = asyncio.Event()
-        self._hurry = self._closing = False
+        self._hurried_s = math.inf
+        self._closing = False
         self._over = asyncio.Event()
         self._sent_s = math.inf
         self._error: TidegateError | None = None
@@ -168,8 +173,11 @@ class Intake:
         left = len(values)
         try:
             async with self._turn:
-                for part, size in _parts(values, len(key or b""), self._buffer.capacity // 4):
-                    await self._wait(len(part), size)
+                while left:
+                    part, size = _part(values, len(values) - left, len(key or b""), self._buffer.capacity // 4)
+                    fits = await self._wait(len(part), size)
+                    if fits < len(part):
+                        part, size = part[:fits], _size(part[:fits], len(key or b""))
                     ticket = self._add(_Entry(part, key, stream, _now_ms(), None, _new_ticket(), resend=True), size)
                     left -= len(part)
         except asyncio.CancelledError:
@@ -205,17 +213,33 @@ class Intake:
             raise Overloaded("the receiver's buffer is full", fix="Send the request again a moment later")
         return self._add(_Entry(values, key, stream, _now_ms(), idempotency_key, _new_ticket(), resend=False), size)
 
-    async def pace(self, records: int) -> float:
-        """Wait until the rate allows so many offered records, if that is soon.
+    async def admit(self, patience_s: float) -> bool:
+        """Wait until any record may be offered; whether that was so in time. Ask before a request is read.
+
+        Args:
+            patience_s: how long it may wait.
+        """
+        until_s = _now_s() + patience_s
+        while not self.throttle.room(_now_s()) > 0:
+            left_s = until_s - _now_s()
+            if left_s <= 0 or self._hurried_s < math.inf:
+                return False
+            await self._until_changed(min(LOOK_S, left_s))
+        return True
+
+    async def pace(self, records: int, patience_s: float = PATIENCE_S) -> float:
+        """Wait until the rate and the pipeline allow so many offered records, if that is soon. Then offer them at once.
+
+        A request is landed as a whole, so it may have more records than the pipeline has room for.
 
         Returns:
             0: they may be offered now. Otherwise the seconds after which to ask again: too many are waiting.
         """
-        wait_s = self._limiter.delay_s(_now_s())
+        wait_s = self.throttle.delay_s(_now_s())
         if wait_s > PATIENCE_S:
             return wait_s
-        await self._throttle(self._limiter.acquire(records, _now_s()))
-        return 0.0
+        await self._throttle(self.throttle.acquire(records, _now_s()))
+        return 0.0 if await self.admit(patience_s) else LOOK_S
 
     @property
     def trouble(self) -> TidegateError | None:
@@ -234,12 +258,19 @@ class Intake:
         while (block := await self._next()) is not None:
             await self._deliver(block)
             self._buffer.release(block)
-            self._room.set()
+            self.throttle.ended(block.records)
+            self._changed.set()
+
+    def hear(self, heard: Heard, taken: Taken) -> None:
+        """How the pipeline does, as a look has found that began when so much was taken in."""
+        self.throttle.hear(heard, taken, _now_s())
+        self._changed.set()
 
     def hurry(self) -> None:
-        """From now on no block waits for its interval: the lease ends."""
-        self._hurry = True
+        """The lease ends: no block waits for its interval from now on, and what has been read waits a moment for its rate."""
+        self._hurried_s = _now_s()
         self._wake.set()
+        self._changed.set()
 
     def close(self) -> None:
         """Nothing more comes: what waits is delivered, then `deliver` ends."""
@@ -266,22 +297,46 @@ class Intake:
             )
 
     def _add(self, entry: _Entry, size: int) -> Ticket:
+        self.throttle.stored(len(entry.values))
         idle = self._buffer.due_s
         self._buffer.add(entry, records=len(entry.values), size=size, now_s=_now_s(), prompt=not entry.resend)
-        if self._buffer.due_s < idle or self._hurry:
+        if self._buffer.due_s < idle or self._hurried_s < math.inf:
             self._wake.set()
         return entry.ticket
 
-    async def _wait(self, records: int, size: int) -> None:
-        await self._throttle(self._limiter.acquire(records, _now_s()))
-        if not self._buffer.has_room(size):
-            since_s = _now_s()
-            try:
-                while not self._buffer.has_room(size):
-                    self._room.clear()
-                    await self._room.wait()
-            finally:
-                self.counts.throttled_s += _now_s() - since_s
+    async def _wait(self, records: int, size: int) -> int:
+        """Wait until records may be stored; how many of so many may, at least 1."""
+        fits = records
+        while not self._may_begin():
+            await self._until_changed(LOOK_S)
+        if not self._is_over:
+            fits = int(min(fits, self.throttle.room(_now_s())))
+            await self._throttle(self.throttle.acquire(fits, _now_s()))
+        while not (self._buffer.has_room(size) and (self._is_over or self.throttle.room(_now_s()) > 0)):
+            await self._until_changed(LOOK_S)
+        return records if self._is_over else int(min(fits, self.throttle.room(_now_s())))
+
+    def _may_begin(self) -> bool:
+        """Whether the pipeline has room, and the rate a turn that is so near that it may be reserved."""
+        now_s = _now_s()
+        return self._is_over or (self.throttle.room(now_s) > 0 and self.throttle.delay_s(now_s) <= LOOK_S)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the lease has ended a moment ago: what has been read goes, whatever the pipeline does."""
+        return _now_s() - self._hurried_s >= PATIENCE_S
+
+    async def _until_changed(self, at_most_s: float) -> None:
+        """Wait for more room, or for news of the pipeline; the time counts as held back."""
+        since_s = _now_s()
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(at_most_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.counts.throttled_s += _now_s() - since_s
 
     async def _throttle(self, wait_s: float) -> None:
         if wait_s > 0:
@@ -293,7 +348,7 @@ class Intake:
     async def _next(self) -> Block[_Entry] | None:
         while True:
             now_s = _now_s()
-            block = self._buffer.cut(math.inf if self._hurry or self._closing else now_s)
+            block = self._buffer.cut(math.inf if self._hurried_s < math.inf or self._closing else now_s)
             if block is not None or self._closing:
                 return block
             self._wake.clear()
@@ -388,20 +443,19 @@ def _size(values: Sequence[bytes], key_bytes: int) -> int:
     return sum(map(len, values)) + len(values) * (key_bytes + MEMORY_BYTES)
 
 
-def _parts(values: Sequence[bytes], key_bytes: int, most: int) -> Iterator[tuple[Sequence[bytes], int]]:
-    """The values in parts of at most so many bytes, or of one value, each with its size."""
-    size = _size(values, key_bytes)
+def _part(values: Sequence[bytes], since: int, key_bytes: int, most: int) -> tuple[Sequence[bytes], int]:
+    """The values from `since` on, at most so many bytes of them or one value, and their size."""
+    rest = values[since:] if since else values
+    size = _size(rest, key_bytes)
     if size <= most:
-        yield values, size
-        return
-    start = size = 0
-    for at, value in enumerate(values):
+        return rest, size
+    size = 0
+    for at, value in enumerate(rest):
         one = len(value) + key_bytes + MEMORY_BYTES
         if size and size + one > most:
-            yield values[start:at], size
-            start, size = at, 0
+            return rest[:at], size
         size += one
-    yield values[start:], size
+    return rest, size
 
 
 def _now_s() -> float:

@@ -8,6 +8,7 @@ is closed. What the broker has not acknowledged by the end of the drain is count
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.core.errors import NotDelivered, TidegateError
-from tidegate.core.ports import Sender
+from tidegate.core.ports import Downstream, Sender
 from tidegate.core.receivers.lifecycle import Event, Restarts, State, after
 from tidegate.ingest.intake import Intake, Limits
 from tidegate.ingest.producer import KafkaSender
@@ -26,6 +27,8 @@ __all__ = ["Lease", "LeaseReport", "Limits", "Status", "serve"]
 
 STATUS_S = 5.0
 """How often a watcher hears how the instance does."""
+LISTEN_S = 0.5
+"""The pause between two looks at the pipeline behind an instance."""
 TELL_AGAIN_S = 10.0
 """The same error is told once in this time."""
 
@@ -84,14 +87,22 @@ class Status:
         state: where it is in the table of states.
         buffer: used share of its buffer, from 0 to 1.
         report: what it has done so far.
+        rate: the records/s that it may take in; None: there is no limit.
+        room: how many records it may take in until it hears more; None: any number.
+        lag: records of the topic that the pipeline has not loaded, as far as that was asked.
+        deaf: whether it has heard nothing of the pipeline for too long, and goes on at its safe rate.
     """
 
     state: State
     buffer: float
     report: LeaseReport
+    rate: float | None = None
+    room: int | None = None
+    lag: int | None = None
+    deaf: bool = False
 
 
-async def serve(
+async def serve(  # noqa: PLR0913 - each is a part that a test replaces, or a thing that a lease needs
     source: Receiver,
     lease: Lease,
     limits: Limits,
@@ -100,6 +111,7 @@ async def serve(
     stop: asyncio.Event,
     tell: Callable[[str], None],
     sender: Sender | None = None,
+    downstream: Downstream | None = None,
     watch: Callable[[Status], object] = lambda _: None,
 ) -> LeaseReport:
     """Run the source until the lease ends or `stop` is set, and deliver what it has stored.
@@ -112,12 +124,13 @@ async def serve(
         stop: ends the lease early.
         tell: takes a sentence for the log; it contains no secret of the connection.
         sender: delivers the blocks; None: a Kafka producer.
+        downstream: what the back-pressure of `limits` goes by.
         watch: hears every `STATUS_S` seconds how the instance does.
     """
     delivers = sender or KafkaSender(producer, lease.topic, max_record_bytes=limits.max_record_bytes)
     supervisor = _Supervisor(source, lease, limits, delivers, stop, tell)
     try:
-        return await supervisor.run(watch)
+        return await supervisor.run(watch, downstream)
     finally:
         await delivers.close()
 
@@ -142,9 +155,10 @@ class _Supervisor:
         self._intake = Intake(lease.receiver, lease.instance, lease.host, limits, sender, self._report, source.resumes)
         source.attach(self._intake, self._failed)
 
-    async def run(self, watch: Callable[[Status], object]) -> LeaseReport:
+    async def run(self, watch: Callable[[Status], object], downstream: Downstream | None) -> LeaseReport:
         """As `serve`."""
         shown = asyncio.create_task(self._show(watch))
+        listening = asyncio.create_task(self._listen(downstream))
         delivery = asyncio.create_task(self._intake.deliver())
         end = asyncio.create_task(self._wait_for_end())
         delivery.add_done_callback(lambda _: end.cancel())  # it ends before the lease only by a fault, which `_drain` raises
@@ -152,16 +166,41 @@ class _Supervisor:
             await self._live(end)
             await self._drain(delivery)
         finally:
-            for task in (shown, end, delivery):
+            for task in (shown, listening, end, delivery):
                 task.cancel()
-            await asyncio.gather(shown, end, delivery, return_exceptions=True)
+            await asyncio.gather(shown, listening, end, delivery, return_exceptions=True)
             await self._source.end_tasks()
         return self._report_so_far()
 
     async def _show(self, watch: Callable[[Status], object]) -> None:
         while True:
-            watch(Status(self._state, self._intake.fill, self._report_so_far()))
+            watch(self._status())
             await asyncio.sleep(STATUS_S)
+
+    def _status(self) -> Status:
+        throttle, now_s = self._intake.throttle, time.monotonic()
+        rate, room, heard = throttle.limit(now_s), throttle.room(now_s), throttle.heard
+        return Status(
+            self._state,
+            self._intake.fill,
+            self._report_so_far(),
+            rate=None if rate == math.inf else rate,
+            room=None if room == math.inf else max(0, int(room)),
+            lag=None if heard is None else heard.lag,
+            deaf=throttle.is_deaf(now_s),
+        )
+
+    async def _listen(self, downstream: Downstream | None) -> None:
+        """Hear again and again how the pipeline does. What it says of a look is what the instance had taken in before it."""
+        if downstream is None:
+            return
+        while True:
+            taken = self._intake.throttle.taken
+            try:
+                self._intake.hear(await asyncio.to_thread(downstream.ask), taken)
+            except TidegateError as error:
+                self._report(error)
+            await asyncio.sleep(LISTEN_S)
 
     def _report_so_far(self) -> LeaseReport:
         counts = self._intake.counts

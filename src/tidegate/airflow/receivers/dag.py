@@ -25,6 +25,7 @@ from tidegate.airflow.receivers.operators import (
 )
 from tidegate.airflow.receivers.serving import Serve, serve
 from tidegate.airflow.receivers.workers import Workers, workers
+from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
 
 MARGIN_S = 60
@@ -34,12 +35,18 @@ OTHER_TASKS = 4
 
 
 def receiver_dag(
-    receiver: Receiver, *, source: str = "", known: Callable[[], Workers] = workers, serving: Serve = serve
+    receiver: Receiver,
+    *,
+    behind: Pipeline | None = None,
+    source: str = "",
+    known: Callable[[], Workers] = workers,
+    serving: Serve = serve,
 ) -> DAG:
     """The DAG of one receiver.
 
     Args:
         receiver: what its file holds.
+        behind: the pipeline of its back-pressure; None: there is none, or its file is not valid.
         source: the file's YAML, for the docs page in the UI.
         known: the workers, asked for in tasks.
         serving: what runs an instance.
@@ -77,6 +84,7 @@ def receiver_dag(
             ReceiveOperator.partial(
                 task_id=task_id,
                 receiver=receiver,
+                behind=behind,
                 serving=serving,
                 queue=queue,
                 execution_timeout=timedelta(seconds=ends_s),

@@ -23,17 +23,25 @@ from airflow.sdk.exceptions import (
 
 from tidegate.airflow.connections import get_connection
 from tidegate.airflow.operators.shared import client_settings
+from tidegate.airflow.receivers.downstream import Buffers, PipelineBehind
 from tidegate.airflow.receivers.serving import Order, Serve, serve
 from tidegate.airflow.receivers.workers import Workers, workers
+from tidegate.airflow.store import VariableStore
+from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import ConfigError
-from tidegate.core.receivers.assignment import Assigned, are_ready, assign, failed_instances, on_queues
+from tidegate.core.ports import Downstream
+from tidegate.core.receivers.assignment import Assigned, are_ready, assign, failed_instances, on_queues, sharing
 from tidegate.kafka.settings import planning_client
 
 LOOK_S = 10
 """How often a run that waits looks for workers, and an instance whether its DAG is paused."""
+FLAGS_S = 2
+"""How often instances tell each other of their buffers, where one that is full stops all."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 5, 60
 """Before an instance that ended too early is started again."""
+ANSWER_S = 5.0
+"""The longest wait for a broker's answer about the topic's backlog: an instance that ends may have to wait for it."""
 HOST, STATUS = "host", "status"
 """The XComs of a mapped task that tell where its instance runs, and how it does."""
 
@@ -142,15 +150,25 @@ class ReceiveOperator(BaseOperator):
     Args:
         placed: where the instance runs, and until when, as `Assigned.to_json`.
         receiver: what its file holds.
+        behind: the pipeline of its back-pressure; None: there is none, or its file is not valid.
         serving: what runs it.
     """
 
     ui_color = "#cfe3cf"
 
-    def __init__(self, *, placed: dict[str, Any], receiver: Receiver, serving: Serve = serve, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        placed: dict[str, Any],
+        receiver: Receiver,
+        behind: Pipeline | None = None,
+        serving: Serve = serve,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.placed = placed
         self.receiver = receiver
+        self.behind = behind
         self.serving = serving
         self._ended = self._paused = False
         self._end: Callable[[], object] | None = None
@@ -177,7 +195,9 @@ class ReceiveOperator(BaseOperator):
             raise AirflowSkipException(over) if context.get("task_reschedule_count") else AirflowFailException(over)
         host = socket.gethostname()
         context["ti"].xcom_push(key=HOST, value={"instance": placed.instance, "host": host})
-        order = Order(self.receiver, placed.instance, host, placed.until_s, self._producer(), self._token())
+        kafka = self._producer()
+        downstream = self._downstream(kafka, context)
+        order = Order(self.receiver, placed.instance, host, placed.until_s, kafka, self._token(), downstream)
         report = dict(asyncio.run(self._serve(order, context)))
         self.log.info("%s", ", ".join(f"{name} {value}" for name, value in report.items()))
         if self._ended:
@@ -202,7 +222,8 @@ class ReceiveOperator(BaseOperator):
                 await beside
 
     def _note(self, status: Mapping[str, Any]) -> None:
-        self._status = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **status}
+        placed = self.placed["instance"]
+        self._status = {"instance": placed, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), **status}
 
     async def _look_at_airflow(self, stop: asyncio.Event, context: Context) -> None:
         """Show there how the instance does, and stop it when its DAG is paused.
@@ -210,8 +231,9 @@ class ReceiveOperator(BaseOperator):
         Airflow lets the running tasks of a paused DAG go on, which would be for the rest of the lease.
         """
         ti = context["ti"]
+        pause_s = FLAGS_S if self.receiver.backpressure.policy == "watermark" else LOOK_S
         while not stop.is_set():
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(pause_s)
             try:
                 if self._status:
                     await asyncio.to_thread(ti.xcom_push, STATUS, dict(self._status))
@@ -223,6 +245,39 @@ class ReceiveOperator(BaseOperator):
                 self.log.info("the DAG is paused: the instance stops accepting")
                 self._paused = True
                 stop.set()
+
+    def _downstream(self, kafka: Mapping[str, str], context: Context) -> Downstream | None:
+        from tidegate.kafka.brokers import AdminBrokers  # noqa: PLC0415 - parsing the DAG needs no Kafka client
+
+        receiver = self.receiver
+        if receiver.backpressure.policy == "static":
+            return None
+        if self.behind is None:
+            self.log.warning("pipeline %s: its file is not valid; the safe rate holds", receiver.backpressure.pipeline)
+            return None
+        brokers = AdminBrokers(kafka, timeout_s=ANSWER_S)
+        until_s = self.placed["until_s"]
+        return PipelineBehind(
+            self.behind,
+            receiver.topic,
+            VariableStore(),
+            brokers,
+            instances=lambda now_s: sharing(receiver.instances, now_s, until_s, receiver.lease, receiver.overlap_s),
+            buffers=lambda: self._buffers(context) if receiver.backpressure.policy == "watermark" else {},
+        )
+
+    def _buffers(self, context: Context) -> Buffers:
+        """What the instances of this run have told of their buffers, and those of the run before, whose lease may go on."""
+        ti, run_ids = context["ti"], [context["run_id"]]
+        if (last := ti.get_previous_dagrun()) is not None:
+            run_ids.append(last.run_id)
+        tasks = list(self.receiver.workers.tasks.values())
+        told: dict[str, tuple[float, float]] = {}
+        for run_id in run_ids:
+            for status in filter(None, ti.xcom_pull(task_ids=tasks, key=STATUS, run_id=run_id) or ()):
+                age_s = (datetime.now(UTC) - datetime.fromisoformat(status["at"])).total_seconds()
+                told[f"{run_id} {status['instance']}"] = status["buffer"], max(0.0, age_s)
+        return told
 
     def _producer(self) -> Mapping[str, str]:
         client_id = f"tidegate-{self.receiver.name}-receive"

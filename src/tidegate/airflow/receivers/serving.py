@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from tidegate.core.config.receiver import Http, Receiver
 from tidegate.core.errors import ConfigError
+from tidegate.core.ports import Downstream
+from tidegate.core.receivers.backpressure import Backpressure
 
 KEY_HEADER = "Tidegate-Key"
 
@@ -29,6 +31,7 @@ class Order:
         until_s: when it stops accepting (epoch s).
         producer: librdkafka's settings.
         token: the bearer token that requests must have; None: they need none.
+        downstream: what its back-pressure goes by; None: it has none.
     """
 
     receiver: Receiver
@@ -37,6 +40,7 @@ class Order:
     until_s: float
     producer: Mapping[str, str] = field(repr=False)
     token: str | None = field(default=None, repr=False)
+    downstream: Downstream | None = None
 
 
 Watch = Callable[[Mapping[str, Any]], object]
@@ -55,7 +59,8 @@ class Serve(Protocol):
             order: which instance.
             stop: ends the lease early.
             tell: takes a line for the log.
-            watch: hears every few seconds how the instance does: `state`, used share of the `buffer`, and the report so far.
+            watch: hears every few seconds how the instance does: `state`, used share of the `buffer`, the `rate` and the `room`
+                that it has, the topic's `lag`, whether it is `deaf`, and the report so far.
 
         Raises:
             TidegateError: the instance cannot run.
@@ -66,7 +71,8 @@ async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None
     """The `Serve` of `tidegate.ingest`."""
 
     def show(status: Any) -> None:
-        watch({"state": str(status.state), "buffer": status.buffer, **asdict(status.report)})
+        said = asdict(status)
+        watch({**said.pop("report"), **said, "state": str(status.state)})
 
     supervisor = import_module("tidegate.ingest.supervisor")
     receiver = order.receiver
@@ -84,10 +90,26 @@ async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None
         buffer_bytes=receiver.buffer_bytes,
         max_record_bytes=receiver.max_record_bytes,
         max_rate=receiver.rate.max,
+        backpressure=_backpressure(receiver),
     )
-    source = source_of(order)
-    report = await supervisor.serve(source, lease, limits, producer=order.producer, stop=stop, tell=tell, watch=show)
+    report = await supervisor.serve(
+        source_of(order),
+        lease,
+        limits,
+        producer=order.producer,
+        stop=stop,
+        tell=tell,
+        downstream=order.downstream,
+        watch=show,
+    )
     return asdict(report)
+
+
+def _backpressure(receiver: Receiver) -> Backpressure:
+    """What the receiver's file states of it; what it leaves out is by default."""
+    stated = {**asdict(receiver.backpressure), "silence_s": receiver.backpressure.silence}
+    names = {setting.name for setting in fields(Backpressure)}
+    return Backpressure(**{name: value for name, value in stated.items() if name in names and value is not None})
 
 
 def source_of(order: Order) -> Any:

@@ -16,7 +16,17 @@ from typing import Any, ClassVar
 from tidegate.core.config import values
 from tidegate.core.config.model import Relation, section, setting
 from tidegate.core.config.names import RECEIVE_DAG
-from tidegate.core.config.receiver_rules import SAFE_OVERLAP_S, FitsBuffer, Reachable, SettingsOfKind, TlsOfKind
+from tidegate.core.config.receiver_rules import (
+    SAFE_OVERLAP_S,
+    FitsBuffer,
+    LowBelowHigh,
+    Reachable,
+    SettingsOfBackpressure,
+    SettingsOfKind,
+    TlsOfKind,
+)
+from tidegate.core.config.rules import choice
+from tidegate.core.receivers.backpressure import Policy
 
 MIB = 1 << 20
 
@@ -97,6 +107,46 @@ class Rate:
     """How many records per second an instance takes."""
 
     max: float | None = setting(values.RATE, "Most records per second of an instance. Without it, there is no limit.", None)
+
+
+@dataclass(frozen=True)
+class Backpressure:
+    """How the pipeline that loads the topic slows the senders down."""
+
+    policy: Policy = setting(
+        choice(Policy),
+        "What slows senders down. static: `rate.max` alone. rate: an instance takes its part of the records per second that "
+        "the pipeline can load. watermark: all instances stop while the topic's backlog, or the buffer of one of them, is "
+        "nearly full. credit: they take as many records as the topic's backlog has places left.",
+        "static",
+    )
+    pipeline: str | None = setting(
+        values.PIPELINE_NAME, "rate, watermark and credit: the pipeline that loads the topic. They require it.", None
+    )
+    max_backlog: int | None = setting(
+        values.RECORDS,
+        "watermark and credit: records of the topic that may wait for the pipeline. They require it. A pipeline whose batches "
+        "may hold more records than this loads this many a run.",
+        None,
+    )
+    high: float | None = setting(
+        values.SHARE, "watermark: share of the backlog, or of a buffer, from which on all stop. The default is 0.9.", None
+    )
+    low: float | None = setting(values.SHARE, "watermark: share below which they go on. The default is 0.4.", None)
+    safe_rate: float | None = setting(
+        values.SAFE_RATE,
+        "rate, watermark and credit: records per second of an instance that does not know how the pipeline does. With 0 it "
+        "takes nothing. The default is 100.",
+        None,
+    )
+    silence: float | None = setting(
+        values.POLL,
+        "rate, watermark and credit: how long an instance goes by what it heard last of the pipeline, and of the other "
+        "instances. The default is 30 seconds.",
+        None,
+    )
+
+    RELATIONS: ClassVar[tuple[Relation, ...]] = (SettingsOfBackpressure(), LowBelowHigh())
 
 
 @dataclass(frozen=True)
@@ -182,6 +232,7 @@ class Receiver:
     )
     max_record_bytes: int = setting(values.BYTES, "Largest record. A larger one is refused.", MIB)
     rate: Rate = section(Rate, "How many records per second an instance takes.")
+    backpressure: Backpressure = section(Backpressure, "How the pipeline that loads the topic slows the senders down.")
     workers: Workers = section(Workers, "Which Airflow workers run instances.")
     description: str = setting(values.DESCRIPTION, "Description of the DAG in the Airflow UI.", "")
     tags: tuple[str, ...] = setting(values.TAGS, "Tags of the DAG in the Airflow UI, in addition to `tidegate`.", ())

@@ -11,6 +11,7 @@ from typing import Any
 
 from tidegate.core.addresses import is_loopback
 from tidegate.core.buffers import least_buffer_bytes
+from tidegate.core.receivers.watermark import HIGH, LOW
 
 SAFE_OVERLAP_S = 30
 """Seconds that Airflow needs at most, on a machine that is not overloaded, from the start of a run to its instances."""
@@ -137,3 +138,62 @@ class FitsBuffer:
                 f"{held.max_record_bytes}; set it to at least {least}, or lower the other"
             )
         return faults
+
+
+OF_POLICIES = {
+    "static": set[str](),
+    "rate": {"pipeline", "safe_rate", "silence"},
+    "watermark": {"pipeline", "max_backlog", "high", "low", "safe_rate", "silence"},
+    "credit": {"pipeline", "max_backlog", "safe_rate", "silence"},
+}
+"""The settings that each policy takes."""
+NEEDED = ("pipeline", "max_backlog")
+"""Those of them that a policy requires."""
+
+
+@dataclass(frozen=True)
+class SettingsOfBackpressure:
+    """The policy has the settings that it needs, and none of another's."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """As JSON Schema. Without `policy`, it is `static`."""
+        every = sorted(set.union(*OF_POLICIES.values()))
+        return {
+            "allOf": [
+                {
+                    "if": {"properties": {"policy": {"const": name}}, "required": [] if name == "static" else ["policy"]},
+                    "then": {
+                        "required": [setting for setting in NEEDED if setting in taken],
+                        "properties": {other: {"type": "null"} for other in every if other not in taken},
+                    },
+                }
+                for name, taken in OF_POLICIES.items()
+            ]
+        }
+
+    def faults(self, held: Any, path: str) -> list[str]:
+        """One sentence for each setting of another policy, and for each that is missing."""
+        taken = OF_POLICIES[held.policy]
+        every = sorted(set.union(*OF_POLICIES.values()))
+        others = [name for name in every if name not in taken and getattr(held, name) is not None]
+        missing = [name for name in NEEDED if name in taken and getattr(held, name) is None]
+        return [
+            *(f"{path}{name}: is no setting of policy {held.policy}; remove it" for name in others),
+            *(f"{path}{name}: required by policy {held.policy}, but missing" for name in missing),
+        ]
+
+
+@dataclass(frozen=True)
+class LowBelowHigh:
+    """Where senders go on is below where they stop."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """As JSON Schema: nothing, since a schema cannot compare two settings."""
+        return {}
+
+    def faults(self, held: Any, path: str) -> list[str]:
+        """One sentence, where it is not."""
+        high, low = held.high or HIGH, held.low or LOW
+        return [] if low < high else [f"{path}low: {low} is not below {path}high {high}; lower it, or raise the other"]

@@ -81,6 +81,7 @@ PORT = whole("a port from 1 to 65535", 1, 65_535)
 
 SHARE = number_above("a number above 0 and at most 1", 0, 1)
 RATE = number_above(f"a number of records/s above 0 and at most {MOST_RATE:.0e}", 0, MOST_RATE)
+SAFE_RATE = number(f"a number of records/s from 0 to {MOST_RATE:.0e}", 0, MOST_RATE)
 GAIN = number(f"a number from 0 to {MOST_GAIN}", 0, MOST_GAIN)
 
 
@@ -178,9 +179,8 @@ FUNCTIONS = list_of(
     matching(TRANSFORM, 'module:function, such as "transforms.flights:flights"'),
     'a list of different functions, such as ["transforms.flights:flights"]',
 )
-OTHER_PIPELINES = list_of(
-    matching(PIPELINE, 'the name of a pipeline, such as "orders"'), "a list of different names of pipelines, such as [orders]"
-)
+PIPELINE_NAME = matching(PIPELINE, 'the name of a pipeline, such as "orders"')
+OTHER_PIPELINES = list_of(PIPELINE_NAME, "a list of different names of pipelines, such as [orders]")
 
 SCHEDULE = rule(
     f"five cron fields (minute 0-59, hour 0-23, day, month, weekday 0-7), one of {', '.join(PRESETS)}, "

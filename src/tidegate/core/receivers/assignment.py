@@ -129,3 +129,17 @@ def failed_instances(lists: Mapping[str, Sequence[Mapping[str, Any]]], states: M
         for index, item in enumerate(items)
         if states.get(f"{task_id}_{index}") in ("failed", "up_for_retry")
     }
+
+
+def sharing(instances: int, now_s: float, until_s: float, lease_s: float, overlap_s: float) -> int:
+    """How many instances share what the pipeline takes: in the first and the last moments of a lease, those of two leases.
+
+    Args:
+        instances: of one lease.
+        now_s: epoch s.
+        until_s: when the lease ends, the overlap included (epoch s).
+        lease_s: seconds of a lease, without the overlap.
+        overlap_s: seconds that it goes on beside the next one.
+    """
+    alone = until_s - lease_s <= now_s < until_s - overlap_s
+    return instances if alone else 2 * instances

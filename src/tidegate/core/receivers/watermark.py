@@ -7,6 +7,8 @@ import math
 from tidegate.core.counts import check_count
 from tidegate.core.errors import RequestError
 
+HIGH, LOW = 0.9, 0.4
+
 
 class WatermarkThrottle:
     """The flags of a receiver's instances, of which one is enough to stop them all.
@@ -23,7 +25,7 @@ class WatermarkThrottle:
         RequestError: not 0 ≤ low < high ≤ 1, or `expiry_s` is not above 0.
     """
 
-    def __init__(self, high: float = 0.9, low: float = 0.4, expiry_s: float = 30.0) -> None:
+    def __init__(self, high: float = HIGH, low: float = LOW, expiry_s: float = 30.0) -> None:
         if not 0 <= low < high <= 1:
             raise RequestError(
                 f"marks: expected 0 ≤ low < high ≤ 1, got low {low!r}, high {high!r}", fix="Pass shares of the capacity"

@@ -10,7 +10,7 @@
 | 404, 405, 415 | another path, method or content type |
 | 408 | the body did not come in time |
 | 413 | the body, a record, or all records together are too large |
-| 429 | the rate is used up; `Retry-After` has seconds |
+| 429 | the rate is used up, or the pipeline is behind; `Retry-After` has seconds |
 | 503 | the broker is away, or the buffer is full; `Retry-After` has seconds |
 
 Whatever is not 202 is a nack. After a 503 the records may have been landed all the same, where the broker's answer was late or
@@ -182,13 +182,17 @@ class HttpSource(Receiver):
         return None
 
     async def _take(self, request: web.BaseRequest, stream: int) -> web.Response:
+        if not await self.intake.admit(self.answer_s):  # before the body is read: the sender's own connection holds it back
+            return _response(429, "the pipeline is behind", {hdrs.RETRY_AFTER: RETRY_AFTER_S})
         parts: list[bytes] = []
         try:
             await self._read(request, parts)
             records = records_of(b"".join(parts), request.content_type, self.limits.buffer_bytes // MEMORY_BYTES)
             wait_s = await self.intake.pace(len(records)) if records else 0.0
             if wait_s:
-                return _response(429, "the receiver's rate is used up", {hdrs.RETRY_AFTER: str(math.ceil(wait_s))})
+                return _response(
+                    429, "the receiver's rate is used up, or the pipeline is behind", {hdrs.RETRY_AFTER: str(math.ceil(wait_s))}
+                )
             ticket = self._offer(request, records, stream) if records else None
         except TimeoutError:
             return _response(408, f"the body did not come within {self.idle_s:g} s")

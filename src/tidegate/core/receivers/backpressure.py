@@ -1,0 +1,285 @@
+"""How much an instance of a receiver takes in, by how the pipeline does that loads its topic.
+
+Four policies, each within the receiver's own maximum of records/s:
+
+static     nothing but that maximum.
+rate       the records/s that the pipeline can load, shared by the instances. From Spark's `RateController`.
+watermark  nothing while the topic's backlog, or the buffer of any instance, is above its high mark. From Storm.
+credit     as many records as the topic's backlog has places left. From Flink's credit-based flow control.
+
+Nobody hands out credits: every instance reads the same log and the same cursor, and computes its own. Where several share the
+places that are free, each takes its part of half of them, since what the others have taken and not landed yet is not in the
+log; so together they reach the whole in steps, and do not pass it while they read equally often.
+
+What is known grows old. An instance that has heard nothing for a time, and one that has not heard anything yet, takes in
+records at a safe rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from tidegate.core.counts import check_count
+from tidegate.core.errors import RequestError
+from tidegate.core.offsets.watermarks import Watermarks, other_topics
+from tidegate.core.rates.control import RateControl
+from tidegate.core.receivers.limiter import RateLimiter
+from tidegate.core.receivers.watermark import HIGH, LOW, WatermarkThrottle
+from tidegate.core.state.cursor import Cursor
+
+Policy = Literal["static", "rate", "watermark", "credit"]
+
+BACKLOG = "backlog"
+"""What raises a flag in the place of an instance: the records that wait in the topic."""
+FULL = 1_000_000
+"""A full buffer, where its share is counted as a whole number."""
+LEAST_SHARE = 0.1
+"""Of what the pipeline loads, however much it has left behind: with nothing to load, its policy would learn nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What one look at the pipeline and at the other instances has found.
+
+    Args:
+        lag: records of the topic that the pipeline has not loaded.
+        rate: records/s that it can load; None: nothing bounds its batches.
+        instances: how many share that, at least 1; while leases overlap, those of both.
+        buffers: of each instance, the used share of its buffer from 0 to 1, and how old (seconds) that is.
+    """
+
+    lag: int
+    rate: float | None = None
+    instances: int = 1
+    buffers: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What an instance had taken in when it looked: records since its start, and those of them without an end yet."""
+
+    stored: int
+    in_flight: int
+
+
+class _Rule(Protocol):
+    """What follows for one instance from what it hears."""
+
+    def hear(self, heard: Heard, taken: Taken, now_s: float) -> None:
+        """Take note of a look that began when the instance had `taken` so much."""
+
+    def rate(self) -> float:
+        """Records/s."""
+
+    def room(self, stored: int, now_s: float) -> float:
+        """How many records may be stored after `stored` of them."""
+
+
+class _Rate:
+    """The instance's part of what the pipeline can load."""
+
+    def __init__(self) -> None:
+        self._rate = math.inf
+
+    def hear(self, heard: Heard, taken: Taken, now_s: float) -> None:  # noqa: ARG002 - as all rules
+        self._rate = math.inf if heard.rate is None else heard.rate / heard.instances
+
+    def rate(self) -> float:
+        return self._rate
+
+    def room(self, stored: int, now_s: float) -> float:  # noqa: ARG002 - as all rules
+        return math.inf
+
+
+class _Watermark:
+    """Nothing while a flag is up."""
+
+    def __init__(self, max_backlog: int, throttle: WatermarkThrottle) -> None:
+        self._max_backlog = max_backlog
+        self._flags = throttle
+
+    def hear(self, heard: Heard, taken: Taken, now_s: float) -> None:
+        self._flags.report(BACKLOG, heard.lag + taken.in_flight, self._max_backlog, now_s=now_s)
+        for instance, (share, age_s) in heard.buffers.items():
+            self._flags.report(instance, round(share * FULL), FULL, now_s=now_s - age_s)
+
+    def rate(self) -> float:
+        return math.inf
+
+    def room(self, stored: int, now_s: float) -> float:  # noqa: ARG002 - as all rules
+        return 0 if self._flags.throttled(now_s) else math.inf
+
+
+class _Credit:
+    """As many records as there are places."""
+
+    def __init__(self, max_backlog: int) -> None:
+        self._max_backlog = max_backlog
+        self._until = 0  # so many records may have been stored since the start
+
+    def hear(self, heard: Heard, taken: Taken, now_s: float) -> None:  # noqa: ARG002 - as all rules
+        free = max(0, self._max_backlog - heard.lag - taken.in_flight)
+        self._until = taken.stored + (free if heard.instances == 1 else math.ceil(free / (2 * heard.instances)))
+
+    def rate(self) -> float:
+        return math.inf
+
+    def room(self, stored: int, now_s: float) -> float:  # noqa: ARG002 - as all rules
+        return self._until - stored
+
+
+@dataclass(frozen=True)
+class Backpressure:
+    """A policy and its settings; see this module.
+
+    Args:
+        policy: which one.
+        max_backlog: records of the topic that may wait for the pipeline; of watermark and credit.
+        high: share of `max_backlog`, or of a buffer, from which on every instance stops; of watermark.
+        low: share below which they go on.
+        safe_rate: records/s of an instance that has heard nothing for `silence_s`; 0: none.
+        silence_s: seconds after which what was heard does not count any more, nor a flag of another instance.
+
+    Raises:
+        RequestError: a number is out of its bounds.
+    """
+
+    policy: Policy = "static"
+    max_backlog: int = 1
+    high: float = HIGH
+    low: float = LOW
+    safe_rate: float = 100.0
+    silence_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_count("max_backlog", self.max_backlog, least=1)
+        if not 0 <= self.safe_rate < math.inf:
+            raise RequestError(f"safe_rate: expected records/s from 0, got {self.safe_rate!r}", fix="Pass a rate of at least 0")
+        self.rule()
+
+    @property
+    def listens(self) -> bool:
+        """Whether an instance has to hear how the pipeline does."""
+        return self.policy != "static"
+
+    def rule(self) -> _Rule | None:
+        """What one instance goes by; None: by its maximum alone."""
+        flags = WatermarkThrottle(self.high, self.low, self.silence_s)
+        rules: dict[Policy, _Rule | None] = {
+            "static": None,
+            "rate": _Rate(),
+            "watermark": _Watermark(self.max_backlog, flags),
+            "credit": _Credit(self.max_backlog),
+        }
+        return rules[self.policy]
+
+
+class Throttle:
+    """What one instance may take in now: how many records, and how soon.
+
+    Args:
+        backpressure: the policy.
+        max_rate: records/s that it never exceeds; None: no maximum.
+
+    Raises:
+        RequestError: `max_rate` is negative or NaN.
+    """
+
+    def __init__(self, backpressure: Backpressure, max_rate: float | None) -> None:
+        self._settings = backpressure
+        self._rule = backpressure.rule()
+        self._limiter = RateLimiter(max_rate)
+        self._heard: Heard | None = None
+        self._heard_s = -math.inf
+        self._stored = self._ended = 0
+
+    @property
+    def taken(self) -> Taken:
+        """What the instance has taken in; ask before a look begins."""
+        return Taken(self._stored, self._stored - self._ended)
+
+    @property
+    def heard(self) -> Heard | None:
+        """What was heard last; None: nothing yet."""
+        return self._heard
+
+    def hear(self, heard: Heard, taken: Taken, now_s: float) -> None:
+        """Take note of what a look has found that began when the instance had `taken` so much."""
+        if self._rule is not None:
+            self._rule.hear(heard, taken, now_s)
+        self._heard, self._heard_s = heard, now_s
+
+    def is_deaf(self, now_s: float) -> bool:
+        """Whether what was heard is too old to go by."""
+        return self._rule is not None and now_s - self._heard_s >= self._settings.silence_s
+
+    def limit(self, now_s: float) -> float:
+        """Records/s, in force now; `math.inf`: no limit."""
+        if self._rule is not None:
+            self._limiter.update(self._settings.safe_rate if self.is_deaf(now_s) else self._rule.rate())
+        return self._limiter.limit
+
+    def room(self, now_s: float) -> float:
+        """How many records may be stored now, whatever the rate; not above 0: none, `math.inf`: any number."""
+        if self._rule is None:
+            return math.inf
+        if self.is_deaf(now_s):
+            return math.inf if self._settings.safe_rate else 0
+        return self._rule.room(self._stored, now_s)
+
+    def delay_s(self, now_s: float) -> float:
+        """Seconds until the rate allows the next records, as `RateLimiter.delay_s`."""
+        self.limit(now_s)
+        return self._limiter.delay_s(now_s)
+
+    def acquire(self, records: int, now_s: float) -> float:
+        """Reserve the next turn of the rate, as `RateLimiter.acquire`."""
+        self.limit(now_s)
+        return self._limiter.acquire(records, now_s)
+
+    def stored(self, records: int) -> None:
+        """So many records were taken in."""
+        self._stored += records
+
+    def ended(self, records: int) -> None:
+        """So many of them are acknowledged, or given up."""
+        self._ended += records
+
+
+def records_behind(cursor: Cursor | None, watermarks: Watermarks) -> int:
+    """The retained records that a pipeline has not loaded.
+
+    All of them count in partitions that it has not begun to read, and of a topic that was created anew since.
+
+    Args:
+        cursor: the pipeline's; None: it has not loaded anything.
+        watermarks: of the topic.
+    """
+    offsets, anew = ({}, {}) if cursor is None else (cursor.offsets, other_topics(cursor.topic_ids, watermarks.topic_ids))
+    return sum(
+        max(0, end - max(watermarks.earliest[tp], 0 if tp.topic in anew else offsets.get(tp, 0)))
+        for tp, end in watermarks.latest.items()
+    )
+
+
+def loadable_rate(control: RateControl | None, most: int | None, cursor: Cursor | None, interval_s: float) -> float | None:
+    """The records/s that a pipeline can load beside what it has left behind; None: nothing bounds its batches.
+
+    Spark publishes the rate of its estimator as it is, since a batch there takes all that was received. A batch of ours leaves
+    behind what is above its bound, so that is taken off, down to a tenth.
+
+    Args:
+        control: its rate policy.
+        most: the most records of a batch by its limits.
+        cursor: with the policy's state; None: the pipeline has not loaded anything.
+        interval_s: seconds between its runs.
+    """
+    bound = None if control is None else control.bound({} if cursor is None else cursor.rate_state)
+    bounds = [records for records in (None if bound is None else bound.records, most) if records is not None]
+    if not bounds:
+        return None
+    left = 0 if cursor is None else cursor.remaining
+    return max(min(bounds) - left, LEAST_SHARE * min(bounds)) / interval_s
