@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from tidegate.core.ports import Sender
+from tidegate.core.ports import Downstream, Sender
 from tidegate.ingest.receiver import Receiver
 from tidegate.ingest.supervisor import Lease, LeaseReport, Limits, Status, serve
 
@@ -57,6 +57,7 @@ async def served(
     kafka: Mapping[str, str] | None = None,
     lease: Lease | None = None,
     limits: Limits | None = None,
+    downstream: Downstream | None = None,
 ) -> AsyncIterator[Running]:
     """The source, as a lease serves it; it has been started, unless it cannot. The lease is ended, whatever happens."""
     running = Running(source)
@@ -69,6 +70,7 @@ async def served(
             stop=running.stop,
             tell=running.told.append,
             sender=sender,
+            downstream=downstream,
             watch=running.shown.append,
         )
     )

@@ -27,6 +27,7 @@ from airflow.sdk.exceptions import (
 )
 
 from tidegate.airflow.receivers import operators, workers
+from tidegate.airflow.receivers.downstream import PipelineBehind
 from tidegate.airflow.receivers.operators import (
     OnQueueOperator,
     PlaceOperator,
@@ -36,10 +37,17 @@ from tidegate.airflow.receivers.operators import (
 )
 from tidegate.airflow.receivers.serving import Order, Watch, described, serve, source_of
 from tidegate.airflow.receivers.workers import ANSWER_S, CeleryWorkers, LocalWorkers, UnknownWorkers
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.core.config.receiver import Backpressure as Stated
 from tidegate.core.config.receiver import Connect, File, Http, Listen, Rate, Receiver, Tls, Workers
-from tidegate.core.errors import BrokerUnavailable, ConfigError
+from tidegate.core.errors import BrokerUnavailable, ConfigError, StateUnavailable
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.receivers.assignment import NOWHERE, Assigned
+from tidegate.core.receivers.backpressure import Backpressure, Heard
 from tidegate.core.receivers.placement import Worker
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
+from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
 POSTS = Receiver("posts", "http", "orders", listen=Listen(8080), workers=Workers(expected=2, wait=60), lease=600)
 SECRET = "hunter-2"  # noqa: S105 - what must not be seen
@@ -268,9 +276,11 @@ def test_an_instance_that_is_ended_before_it_serves_stops_at_once() -> None:
 def test_an_instance_of_a_paused_dag_stops_and_goes_on_when_it_is_unpaused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow does not start a rescheduled task of a paused DAG. An API that is away for a moment ends no instance.
 
-    At each look at Airflow the instance shows how it does.
+    At each look at Airflow the instance shows how it does, in an XCom and as metrics.
     """
     monkeypatch.setattr(operators, "LOOK_S", 0.01)
+    gauges: list[Any] = []
+    monkeypatch.setattr("airflow.sdk.observability.stats.gauge", lambda *args, **tags: gauges.append((*args, tags)))
     looks: list[int] = []
 
     class Paused(Ti):
@@ -286,6 +296,8 @@ def test_an_instance_of_a_paused_dag_stops_and_goes_on_when_it_is_unpaused(monke
         execute(receive(serving), paused)
     assert len(looks) == 4
     assert serving.stopped
+    tags = {"receiver": "posts", "instance": "3"}
+    assert gauges == [("tidegate.receiver.records.posts.3", 7, {"tags": tags})] * 4
     assert paused.pushed["status"] == {
         "instance": 3,
         "at": paused.pushed["status"]["at"],
@@ -373,13 +385,21 @@ class Report:
     records: int
 
 
+@dataclass
+class Shown:
+    state: str
+    buffer: float
+    report: Report
+    rate: float
+
+
 def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which is imported only then."""
     called: dict[str, Any] = {}
 
     async def supervise(source: Any, lease: Any, limits: Any, *, watch: Watch, **more: Any) -> Report:
         called.update(source=source, lease=lease, limits=limits, **more)
-        watch(SimpleNamespace(state="started", buffer=0.5, report=Report(4)))  # type: ignore[arg-type]
+        watch(Shown("started", 0.5, Report(4), 9.0))  # type: ignore[arg-type]
         return Report(5)
 
     module: Any = ModuleType("tidegate.ingest.supervisor")
@@ -393,14 +413,16 @@ def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.Mo
 
     shown: list[Mapping[str, Any]] = []
     assert asyncio.run(run(own)) == {"records": 5}
-    assert shown == [{"state": "started", "buffer": 0.5, "records": 4}]
+    assert shown == [{"state": "started", "buffer": 0.5, "rate": 9.0, "records": 4}]
     assert called["source"] == SimpleNamespace(x=1)
     assert called["lease"] == Lease("own", 1, "edge1", "orders", 99.0, 5)
     limits = {"block_interval_s": 0.2, "block_bytes": 1 << 20, "buffer_bytes": 16 << 20, "max_record_bytes": 1 << 20}
-    assert called["limits"] == {**limits, "max_rate": None}
+    assert called["limits"] == {**limits, "max_rate": None, "backpressure": Backpressure()}
     assert called["producer"] == {"bootstrap.servers": "k"}
-    asyncio.run(run(replace(own, rate=Rate(9))))
-    assert called["limits"] == {**limits, "max_rate": 9}
+    stated = Stated("credit", "loads", 1000, safe_rate=0, silence=60)
+    asyncio.run(run(replace(own, rate=Rate(9), backpressure=stated)))
+    credit = Backpressure("credit", 1000, safe_rate=0, silence_s=60)
+    assert called["limits"] == {**limits, "max_rate": 9, "backpressure": credit}
 
 
 @pytest.mark.parametrize("kind", ["no_such_module:C", "types:NoSuchClass", "datetime:date"])
@@ -415,6 +437,76 @@ def test_a_kind_whose_client_is_not_installed_is_refused_by_name(monkeypatch: py
     monkeypatch.setitem(sys.modules, "tidegate.ingest.sources.http", None)
     with pytest.raises(ConfigError, match=r"http cannot be made: ModuleNotFoundError.*Install Tidegate on the workers"):
         source_of(order(POSTS))
+
+
+# Back-pressure
+
+
+LOADS = Pipeline(
+    "loads",
+    source=Source(topics=("orders",)),
+    transform="m:f",
+    sink=Sink("lake.demo.orders"),
+    limits=Limits(max_records=600, interval_s=60),
+)
+
+
+def test_an_instance_without_back_pressure_asks_nobody() -> None:
+    """Nor does one whose pipeline's file is not valid: its safe rate holds, and the log says why."""
+    for stated in (Stated(), Stated("rate", "loads")):
+        serving = Serving()
+        execute(receive(serving, replace(POSTS, backpressure=stated)))
+        assert serving.orders[0].downstream is None
+
+
+def test_an_instance_hears_of_the_pipeline_by_its_cursor_and_by_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of the buffers of all instances of this run and the one before, where they count."""
+    brokers = FakeBrokers({TopicPartition("orders", 0): 100})
+    store = MemoryStore()
+    monkeypatch.setattr("tidegate.kafka.brokers.AdminBrokers", lambda settings, timeout_s: brokers)
+    monkeypatch.setattr(operators, "VariableStore", lambda: store)
+    asked: list[tuple[Any, str, str]] = []
+    at = (datetime.now(UTC) - timedelta(seconds=5)).isoformat()
+
+    def pulled(task_ids: Any, key: str, run_id: str) -> Any:
+        asked.append((task_ids, key, run_id))
+        return [{"instance": 3, "buffer": 0.5, "at": at}, None] if run_id == "now" else None
+
+    def heard(policy: Any, **more: Any) -> Heard:
+        serving = Serving()
+        task = receive(serving, replace(POSTS, instances=4, backpressure=Stated(policy, "loads", **more)), left_s=20)
+        task.behind = LOADS
+        ti = Ti(xcom_pull=pulled, get_previous_dagrun=lambda: SimpleNamespace(run_id="before"))
+        execute(task, ti, run_id="now")
+        downstream = serving.orders[0].downstream
+        assert downstream is not None
+        return downstream.ask()
+
+    assert heard("credit", max_backlog=9) == Heard(lag=100, rate=10, instances=8)  # the last moments of the lease
+    assert asked == []
+    Ledger(store, "loads").save_cursor(Cursor("loads", offsets={TopicPartition("orders", 0): 70}, remaining=300))
+    last = heard("watermark", max_backlog=9)
+    assert (last.lag, last.rate) == (30, 5)
+    ((name, (share, age_s)),) = last.buffers.items()
+    assert (name, share) == ("now 3", 0.5)
+    assert 5 <= age_s < 65
+    assert asked == [(["receive"], "status", "now"), (["receive"], "status", "before")]
+
+
+def test_airflow_is_asked_less_often_than_the_brokers() -> None:
+    """What cannot be read is an error, and never an old or an empty answer."""
+    brokers, store = FakeBrokers({TopicPartition("orders", 0): 100}), MemoryStore()
+    behind = PipelineBehind(LOADS, "orders", store, brokers, instances=lambda _: 1, buffers=dict)
+    assert behind.ask().lag == 100
+    brokers.latest[TopicPartition("orders", 0)] = 120
+    assert behind.ask().lag == 120
+    assert [verb for verb, _ in store.calls] == ["keys"]
+    store.failing = True
+    again = PipelineBehind(LOADS, "orders", store, brokers, instances=lambda _: 1, buffers=dict)
+    with pytest.raises(StateUnavailable):
+        again.ask()
+    with pytest.raises(StateUnavailable):
+        again.ask()
 
 
 # The live workers

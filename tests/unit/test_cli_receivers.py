@@ -97,6 +97,18 @@ def test_each_instance_is_shown_with_its_host_its_state_and_what_it_said_last(ai
     assert max(map(len, told(project, columns=80).stdout.splitlines())) <= 80
 
 
+def test_an_instance_shows_what_its_back_pressure_leaves_it(airflow: Airflow, project: Path) -> None:
+    """One of an older version says nothing of it."""
+    status = f"{DAG}/dagRuns/run2/taskInstances/receive_a/xcomEntries/status"
+    held = {**SAID, "rate": 1500.4, "room": 0, "lag": 98_000, "deaf": True}
+    airflow.answers[status] = {"value": json.dumps(held)}
+    lines = [" ".join(line.split()) for line in told(project).stdout.splitlines()]
+    assert lines[2:6] == [
+        "rate: 1,500 records/s", "room: 0 records", "backlog: 98,000 records",
+        "it does not know how its pipeline does: the safe rate holds",
+    ]  # fmt: skip
+
+
 def test_an_instance_that_waits_for_its_dag_is_paused(airflow: Airflow, project: Path) -> None:
     """Airflow calls its task up_for_reschedule."""
     airflow.answers[f"{DAG}/dagRuns/run2/taskInstances"]["task_instances"][0]["state"] = "up_for_reschedule"

@@ -12,7 +12,7 @@ from tests.unit.test_config_schema import changed, settings_of, values_of
 from tidegate.core.addresses import is_loopback
 from tidegate.core.config.names import name_faults
 from tidegate.core.config.parse import parse_pipeline, parse_receiver
-from tidegate.core.config.receiver import Connect, File, Listen, Receiver, Tls
+from tidegate.core.config.receiver import Backpressure, Connect, File, Listen, Receiver, Tls
 from tidegate.core.config.schema import json_schema
 from tidegate.core.errors import ConfigError
 
@@ -221,3 +221,44 @@ def test_an_unknown_setting_is_refused_by_both() -> None:
         settings = changed(copy.deepcopy(HTTP), path, 1)
         assert "unheard_of: not a setting" in refused(settings)
         assert not VALIDATOR.is_valid(settings)
+
+
+# Back-pressure
+
+CREDIT: dict[str, Any] = {"policy": "credit", "pipeline": "loads", "max_backlog": 1000}
+WATERMARK: dict[str, Any] = {**CREDIT, "policy": "watermark", "high": 0.8, "low": 0.2}
+RATE: dict[str, Any] = {"policy": "rate", "pipeline": "loads", "safe_rate": 0, "silence": "1m"}
+
+
+@pytest.mark.parametrize("stated", [{}, {"policy": "static"}, RATE, WATERMARK, CREDIT], ids=str)
+def test_each_policy_has_its_own_settings(stated: dict[str, Any]) -> None:
+    """Durations are seconds."""
+    held = parse({**HTTP, "backpressure": stated}).backpressure
+    expected = {**stated, "silence": 60} if "silence" in stated else stated
+    assert held == Backpressure(**expected)
+    VALIDATOR.validate({**HTTP, "backpressure": stated})
+
+
+@pytest.mark.parametrize(
+    ("stated", "fault"),
+    [
+        ({"pipeline": "loads"}, "pipeline: is no setting of policy static; remove it"),
+        ({**RATE, "max_backlog": 1}, "max_backlog: is no setting of policy rate; remove it"),
+        ({**CREDIT, "high": 0.5}, "high: is no setting of policy credit; remove it"),
+        ({"policy": "rate"}, "pipeline: required by policy rate, but missing"),
+        ({"policy": "credit", "pipeline": "loads"}, "max_backlog: required by policy credit, but missing"),
+    ],
+)
+def test_settings_of_another_policy_and_missing_ones_are_faults(stated: dict[str, Any], fault: str) -> None:
+    """The schema says the same."""
+    assert refused({**HTTP, "backpressure": stated}) == f"receivers/orders.yaml: backpressure.{fault}"
+    assert not VALIDATOR.is_valid({**HTTP, "backpressure": stated})
+
+
+@pytest.mark.parametrize(
+    ("more", "low", "high"), [({"high": 0.4}, 0.4, 0.4), ({"low": 0.9}, 0.9, 0.9), ({"low": 0.95}, 0.95, 0.9)]
+)
+def test_the_low_mark_is_below_the_high_one(more: dict[str, Any], low: float, high: float) -> None:
+    """Also where one of them is by default."""
+    stated = {**CREDIT, "policy": "watermark", **more}
+    assert f"backpressure.low: {low} is not below backpressure.high {high};" in refused({**HTTP, "backpressure": stated})

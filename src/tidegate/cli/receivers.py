@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -58,7 +59,7 @@ def _table(views: list[ReceiverView]) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("receiver", "on", "state", "records", "buffer"):
         table.add_column(column, justify="right" if column in ("records", "buffer") else "left", no_wrap=True)
-    table.add_column("lease until, trouble", overflow="fold")
+    table.add_column("lease until, back-pressure, trouble", overflow="fold")
     for view in views:
         if not view.instances:
             table.add_row(view.name, "", view.state)
@@ -72,9 +73,22 @@ def _figures(each: InstanceView) -> tuple[str, str, str]:
     if not said:
         return "", "", until
     trouble = [
+        *_backpressure(said),
         f"throttled: {said['throttled_s']:.1f} s" if said["throttled_s"] else "",
         f"restarts: {said['restarts']}" if said["restarts"] else "",
         f"records refused: {said['refused']:,}" if said["refused"] else "",
         said["last_error"] or "",
     ]
     return f"{said['records']:,}", f"{said['buffer']:.0%}", "\n".join([until, *filter(None, trouble)]).replace("[", r"\[")
+
+
+def _backpressure(said: Mapping[str, Any]) -> Iterator[str]:
+    """What holds an instance back, as far as it says: one of an older version says nothing."""
+    if (rate := said.get("rate")) is not None:
+        yield f"rate: {rate:,.0f} records/s"
+    if (room := said.get("room")) is not None:
+        yield f"room: {room:,} records"
+    if (lag := said.get("lag")) is not None:
+        yield f"backlog: {lag:,} records"
+    if said.get("deaf"):
+        yield "it does not know how its pipeline does: the safe rate holds"

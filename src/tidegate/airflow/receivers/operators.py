@@ -44,6 +44,8 @@ ANSWER_S = 5.0
 """The longest wait for a broker's answer about the topic's backlog: an instance that ends may have to wait for it."""
 HOST, STATUS = "host", "status"
 """The XComs of a mapped task that tell where its instance runs, and how it does."""
+GAUGES = ("records", "buffer", "throttled_s", "restarts", "refused", "rate", "room", "lag")
+"""What of its status is a metric, too."""
 
 
 class WaitForWorkers(BaseSensorOperator):
@@ -225,6 +227,15 @@ class ReceiveOperator(BaseOperator):
         placed = self.placed["instance"]
         self._status = {"instance": placed, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), **status}
 
+    def _gauge(self) -> None:
+        from airflow.sdk.observability import stats  # noqa: PLC0415 - parsing the DAG needs no metrics
+
+        name, instance = self.receiver.name, str(self.placed["instance"])
+        for what in GAUGES:
+            if (value := self._status.get(what)) is not None:
+                tags = {"receiver": name, "instance": instance}
+                stats.gauge(f"tidegate.receiver.{what}.{name}.{instance}", value, tags=tags)
+
     async def _look_at_airflow(self, stop: asyncio.Event, context: Context) -> None:
         """Show there how the instance does, and stop it when its DAG is paused.
 
@@ -236,6 +247,7 @@ class ReceiveOperator(BaseOperator):
             await asyncio.sleep(pause_s)
             try:
                 if self._status:
+                    self._gauge()
                     await asyncio.to_thread(ti.xcom_push, STATUS, dict(self._status))
                 dag = await asyncio.to_thread(ti.get_dag, ti.dag_id)
             except Exception as error:  # noqa: BLE001 - an API that is away for a moment ends no receiver

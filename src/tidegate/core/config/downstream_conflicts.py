@@ -29,7 +29,8 @@ def downstream_faults(receivers: Iterable[Receiver], pipelines: Mapping[str, Pip
 
 def _fault(receiver: Receiver, name: str, pipelines: Mapping[str, Pipeline | None]) -> str | None:
     if name not in pipelines:
-        return f"there is no pipeline {name}; name one of {', '.join(sorted(pipelines)) or 'the folder pipelines'}"
+        known = f"name one of {', '.join(sorted(pipelines))}" if pipelines else f"write pipelines/{name}.yaml"
+        return f"there is no pipeline {name}; {known}"
     pipeline = pipelines[name]
     if pipeline is None:
         return None

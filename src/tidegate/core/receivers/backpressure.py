@@ -121,8 +121,9 @@ class _Credit:
         self._until = 0  # so many records may have been stored since the start
 
     def hear(self, heard: Heard, taken: Taken, now_s: float) -> None:  # noqa: ARG002 - as all rules
-        free = max(0, self._max_backlog - heard.lag - taken.in_flight)
-        self._until = taken.stored + (free if heard.instances == 1 else math.ceil(free / (2 * heard.instances)))
+        free = max(0, self._max_backlog - heard.lag)
+        part = free if heard.instances == 1 else math.ceil(free / (2 * heard.instances))
+        self._until = taken.stored - taken.in_flight + part
 
     def rate(self) -> float:
         return math.inf

@@ -20,7 +20,8 @@ class InstanceView:
         task_state: the state of its task in Airflow; None: it has none yet.
         tries: how often the task was started.
         status: what the instance said last: `at` (ISO 8601), `state`, used share of its `buffer`, `records` and `bytes` that
-            the broker has acknowledged, `throttled_s`, `restarts`, `refused`, `last_error`, ...; empty before the first time.
+            the broker has acknowledged, `throttled_s`, `restarts`, `refused`, `last_error`, the `rate` (records/s) and `room`
+            (records) of its back-pressure, the topic's `lag`, whether it is `deaf`, ...; empty before the first time.
     """
 
     placed: Assigned

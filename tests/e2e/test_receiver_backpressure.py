@@ -1,0 +1,167 @@
+"""A burst under each back-pressure policy: a socket, a receiver, a topic, a pipeline, a table."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs
+from tests.topics import make_topic
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.iceberg.history import load_table
+from tidegate.kafka.brokers import AdminBrokers
+from tidegate.local import Platform, sockets
+from tidegate.waiting import wait_until
+
+LINES = 6000
+LINE = json.dumps({"carrier": "AA", "tailnum": "x" * 2900}).encode() + b"\n"
+"""Together they are more than all sockets on their way hold."""
+MOST = 2000
+BATCH = {"max_records": 1500, "interval_s": 60}
+FAST = {"max_records": 24_000, "interval_s": 60}
+RATE = 400
+BACKPRESSURE: dict[str, dict[str, Any]] = {
+    "static": {},
+    "rate": {"policy": "rate", "pipeline": "burst_rate"},
+    "watermark": {"policy": "watermark", "pipeline": "burst_watermark", "max_backlog": MOST},
+    "credit": {"policy": "credit", "pipeline": "burst_credit", "max_backlog": MOST},
+}
+RATES = {"static": {"max": RATE}, "watermark": {"max": 1000}}
+OPEN_S = 240.0
+"""Airflow reads the files, and starts four runs of three tasks."""
+LANDED_S = 120.0
+
+
+@dataclass
+class Burst:
+    """A sender without a brake, of all lines over one connection."""
+
+    port: int
+    error: Exception | None = None
+    thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._send, daemon=True)
+        self.thread.start()
+
+    def _send(self) -> None:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port)) as connection:
+                connection.sendall(LINE * LINES)
+        except OSError as error:
+            self.error = error
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it has not handed over all."""
+        return self.thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def ports(platform: Platform, project: Project) -> Iterator[dict[str, int]]:
+    """The port of a receiver for each policy, once all listen; paused afterwards, which ends them."""
+    folder = project.root / "dags" / "receivers"
+    folder.mkdir(exist_ok=True)
+    ports = {policy: sockets.choose_port() for policy in BACKPRESSURE}
+    for policy, stated in BACKPRESSURE.items():
+        name = f"burst_{policy}"
+        make_topic({"bootstrap.servers": platform.bootstrap_servers}, name, 1)
+        limits = BATCH if "max_backlog" in stated else FAST
+        project.write(name, source={"topics": [name]}, sink={"table": f"lake.demo.{name}"}, limits=limits)
+        receiver = {
+            "kind": "tcp_server",
+            "topic": name,
+            "listen": {"port": ports[policy]},
+            "lease": "30m",
+            "rate": RATES.get(policy, {}),
+            "backpressure": stated,
+        }
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(receiver))
+    project.let_airflow_read()
+    with platform.api() as api:
+        try:
+            for policy in ports:
+                api.wait_dag(f"burst_{policy}__receive")
+                api.unpause(f"burst_{policy}__receive")
+            assert wait_until(lambda: all(map(sockets.answers, ports.values())), OPEN_S, poll_s=0.5)
+            yield ports
+        finally:
+            for policy in ports:
+                api.patch(f"/dags/burst_{policy}__receive", {"is_paused": True})
+                (folder / f"burst_{policy}.yaml").unlink()
+            project.let_airflow_read()
+            assert wait_until(lambda: not any(map(sockets.answers, ports.values())), OPEN_S, poll_s=0.5)
+
+
+def end_of(platform: Platform, topic: str) -> int:
+    (end,) = AdminBrokers({"bootstrap.servers": platform.bootstrap_servers}).watermarks([topic]).latest.values()
+    return end
+
+
+def status(project: Project, name: str) -> dict[str, Any]:
+    """What the receiver's instance has told Airflow last; it does so every few seconds."""
+    (view,) = json.loads(project.call("receivers", name, "--json").out)
+    said: dict[str, Any] = view["instances"][0]["status"]
+    return said
+
+
+def rows_of(name: str) -> int:
+    table = load_table(f"lake.demo.{name}")
+    return 0 if table is None else table.scan(selected_fields=("carrier",)).to_arrow().num_rows
+
+
+@pytest.mark.parametrize("policy", ["static", "rate"])
+def test_a_rate_spreads_a_burst_and_every_line_becomes_one_row(
+    policy: str, ports: dict[str, int], platform: Platform, project: Project, api: AirflowApi, catalog: None
+) -> None:
+    """The receiver's own, or what the pipeline loads: its bound for each second of its interval."""
+    name = f"burst_{policy}"
+    burst = Burst(ports[policy])
+    assert wait_until(lambda: status(project, name).get("rate") == RATE, LANDED_S, poll_s=1)
+    assert wait_until(lambda: end_of(platform, name) == LINES, LANDED_S, poll_s=0.2)
+    assert burst.error is None
+    run = Runs(api, name).run()
+    assert (run["state"], rows_of(name)) == ("success", LINES)
+    assert wait_until(lambda: status(project, name)["records"] == LINES, LANDED_S, poll_s=1)
+    assert status(project, name)["throttled_s"] > LINES / RATE / 2
+
+
+@pytest.mark.parametrize(("policy", "bound"), [("watermark", 0.9 * MOST + 2000), ("credit", 1.2 * MOST)])
+def test_a_slow_pipeline_holds_the_sender_and_the_backlog_stays_in_its_bound(
+    policy: str,
+    bound: float,
+    ports: dict[str, int],
+    platform: Platform,
+    project: Project,
+    api: AirflowApi,
+    catalog: None,
+) -> None:
+    """Each run makes room for more; in the end every line is one row. Credit keeps the bound to the record."""
+    name = f"burst_{policy}"
+    runs = Runs(api, name)
+    burst = Burst(ports[policy])
+    loaded, backlogs = 0, []
+
+    def is_full() -> bool:
+        backlogs.append(end_of(platform, name) - loaded)
+        said = status(project, name)
+        return loaded + backlogs[-1] == LINES or (said.get("room") == 0 and said["lag"] == backlogs[-1])
+
+    while loaded < LINES:
+        assert wait_until(is_full, LANDED_S, poll_s=0.5), (loaded, backlogs, status(project, name))
+        assert burst.is_held or loaded + backlogs[-1] + 4 * MOST >= LINES
+        assert runs.run()["state"] == "success"
+        loaded = rows_of(name)
+    assert loaded == LINES
+    assert burst.error is None
+    assert max(backlogs) <= bound
+    assert max(backlogs) >= 0.9 * MOST
+    assert status(project, name)["last_error"] is None

@@ -1,0 +1,235 @@
+"""Laws of back-pressure from a pipeline to the instances of the receiver before it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.core.errors import RequestError
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.rates.control import RateControl
+from tidegate.core.receivers.backpressure import (
+    Backpressure,
+    Heard,
+    Taken,
+    Throttle,
+    loadable_rate,
+    records_behind,
+)
+from tidegate.core.state.cursor import Cursor
+
+A, B, NEW = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
+NOTHING = Taken(0, 0)
+
+
+def throttle(policy: Any, max_rate: float | None = None, **settings: Any) -> Throttle:
+    return Throttle(Backpressure(policy, **settings), max_rate)
+
+
+def test_static_knows_nothing_but_its_maximum() -> None:
+    """Whatever it hears, however late."""
+    this = throttle("static", 70)
+    assert this.heard is None
+    this.hear(Heard(10**9, rate=1), NOTHING, 0)
+    this.stored(10**6)
+    assert (this.limit(10**6), this.room(10**6), this.is_deaf(10**6)) == (70, math.inf, False)
+    assert not Backpressure().listens
+    assert Backpressure("rate").listens
+
+
+@pytest.mark.parametrize(("rate", "instances", "limit"), [(90, 1, 50), (90, 2, 45), (90, 3, 30), (None, 3, 50)])
+def test_rate_is_the_instances_part_of_what_the_pipeline_loads(rate: float | None, instances: int, limit: float) -> None:
+    """Never above the maximum; a pipeline without a bound sets none."""
+    this = throttle("rate", 50)
+    this.hear(Heard(10**9, rate, instances), NOTHING, 0)
+    assert (this.limit(0), this.room(0)) == (limit, math.inf)
+    assert this.acquire(int(limit), 0) == 0
+    assert this.delay_s(0) == pytest.approx(int(limit) / limit)
+
+
+@pytest.mark.parametrize(
+    ("lag", "in_flight", "instances", "room"),
+    [
+        (0, 0, 1, 100),
+        (60, 0, 1, 40),
+        (60, 30, 1, 10),
+        (99, 1, 1, 0),
+        (500, 0, 1, 0),
+        (0, 0, 2, 25),
+        (60, 0, 5, 4),
+        (97, 0, 2, 1),
+    ],
+)
+def test_credit_is_the_places_that_are_free_or_a_part_of_half_of_them(
+    lag: int, in_flight: int, instances: int, room: int
+) -> None:
+    """What is stored after the look began takes places, too."""
+    this = throttle("credit", max_backlog=100)
+    this.stored(40 + in_flight)
+    this.ended(40)
+    taken = this.taken
+    assert taken == Taken(40 + in_flight, in_flight)
+    this.hear(Heard(lag, instances=instances), taken, 0)
+    assert this.room(0) == room
+    this.stored(room)
+    assert this.room(0) == 0
+    this.hear(Heard(0), taken, 1)
+    assert this.room(1) == 100 - in_flight - room
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(8, 500),
+    st.lists(st.tuples(st.sampled_from(["store", "land", "load"]), st.integers(0, 3), st.integers(1, 400)), max_size=120),
+)
+def test_under_credit_the_backlog_stays_within_its_bound_whatever_is_stored_and_landed_between_two_looks(
+    instances: int, most: int, steps: list[tuple[str, int, int]]
+) -> None:
+    """Each instance looks as often as the others: in turn, at any place between what else happens. Rounding adds one each."""
+    log = _Log()
+    each = [throttle("credit", max_backlog=most, safe_rate=0) for _ in range(instances)]
+    stored, flying = [0] * instances, [0] * instances
+    for number, (step, which, many) in enumerate(steps):
+        looks = each[number % instances]
+        looks.hear(Heard(log.lag, instances=instances), looks.taken, number)
+        at = which % instances
+        if step == "store":
+            fits = int(max(0, min(many, each[at].room(number))))
+            each[at].stored(fits)
+            stored[at] += fits
+            flying[at] += fits
+        elif step == "land":
+            lands = min(many, flying[at])
+            each[at].ended(lands)
+            flying[at] -= lands
+            log.end += lands
+        else:
+            log.loaded = min(log.end, log.loaded + many)
+        assert log.lag + sum(flying) <= most + instances
+
+
+@dataclass
+class _Log:
+    end: int = 0
+    loaded: int = field(default=0)
+
+    @property
+    def lag(self) -> int:
+        return self.end - self.loaded
+
+
+def test_an_instance_alone_fills_the_backlog_again_and_again_and_is_never_stuck() -> None:
+    """Each load frees as many places as it has records."""
+    this, log = throttle("credit", max_backlog=1000), _Log()
+    for second in range(50):
+        this.hear(Heard(log.lag), this.taken, second)
+        fits = int(this.room(second))
+        this.stored(fits)
+        this.ended(fits)
+        log.end += fits
+        log.loaded += min(log.lag, 300)
+    assert (log.lag, log.end) == (700, 700 + 50 * 300)
+
+
+@pytest.mark.parametrize(("lag", "goes_on"), [(89, True), (90, False), (50, False), (41, False), (40, True)])
+def test_watermark_stops_at_the_high_mark_of_the_backlog_and_goes_on_at_the_low_one(lag: int, *, goes_on: bool) -> None:
+    """Between the marks it stays as it was, here stopped; what is in flight counts as backlog."""
+    this = throttle("watermark", max_backlog=100)
+    this.hear(Heard(0 if goes_on and lag > 40 else 95), NOTHING, 0)
+    this.hear(Heard(lag - 5), Taken(5, 5), 1)
+    assert this.room(1) == (math.inf if goes_on else 0)
+    assert this.limit(1) == math.inf
+
+
+def test_watermark_stops_for_the_buffer_of_any_instance_until_its_flag_expires() -> None:
+    """One that died raises it no more."""
+    this = throttle("watermark", max_backlog=100, silence_s=30)
+    this.hear(Heard(0, buffers={"a": (0.95, 0.0), "b": (0.1, 0.0)}), NOTHING, 0)
+    assert this.room(0) == 0
+    this.hear(Heard(0, buffers={"a": (0.95, 29.0), "b": (0.1, 0.0)}), NOTHING, 29)
+    assert this.room(29) == 0
+    this.hear(Heard(0, buffers={"a": (0.95, 31.0), "b": (0.1, 0.0)}), NOTHING, 31)
+    assert this.room(31) == math.inf
+    this.hear(Heard(0, buffers={"b": (0.91, 0.0)}), NOTHING, 32)
+    this.hear(Heard(0, buffers={"b": (0.3, 0.0)}), NOTHING, 33)
+    assert this.room(33) == math.inf
+
+
+@pytest.mark.parametrize("policy", ["rate", "watermark", "credit"])
+def test_an_instance_that_hears_nothing_goes_on_at_its_safe_rate(policy: Any) -> None:
+    """Before the first word, and when the last one is old. It goes by what it hears again at once."""
+    this = throttle(policy, safe_rate=7, silence_s=30)
+    assert (this.is_deaf(0), this.limit(0), this.room(0)) == (True, 7, math.inf)
+    heard = Heard(10**6, rate=1000)
+    this.hear(heard, NOTHING, 5)
+    assert this.heard == heard
+    assert (this.is_deaf(34.9), this.limit(34.9)) == (False, 1000 if policy == "rate" else math.inf)
+    assert (this.room(34.9) > 0) is (policy == "rate")
+    assert (this.is_deaf(35), this.limit(35), this.room(35)) == (True, 7, math.inf)
+    this.hear(Heard(0, rate=500), NOTHING, 40)
+    assert not this.is_deaf(40)
+    assert this.limit(40) == (500 if policy == "rate" else math.inf)
+
+
+def test_a_safe_rate_of_0_takes_in_nothing_and_the_maximum_bounds_it_too() -> None:
+    """The pipeline may be down for long."""
+    assert throttle("credit", safe_rate=0).room(0) == 0
+    assert throttle("credit", 5, safe_rate=100).limit(0) == 5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_backlog": 0},
+        {"safe_rate": -1.0},
+        {"safe_rate": math.nan},
+        {"safe_rate": math.inf},
+        {"high": 0.4},
+        {"silence_s": 0},
+    ],
+)
+def test_settings_out_of_their_bounds_are_refused(wrong: dict[str, Any]) -> None:
+    """By name."""
+    with pytest.raises(RequestError, match="|".join([*wrong, "marks", "expiry_s"])):
+        Backpressure("watermark", **wrong)
+
+
+def test_a_pipeline_is_behind_by_what_the_log_holds_and_it_has_not_loaded() -> None:
+    """Expired records are gone, partitions it has not begun count as a whole, and so does a topic that was created anew."""
+    log = Watermarks({A: 10, B: 0, NEW: 2}, {A: 100, B: 50, NEW: 7}, {"t": "id"})
+    assert records_behind(None, log) == 90 + 50 + 5
+    assert records_behind(Cursor("p", offsets={A: 60, B: 50}, topic_ids={"t": "id"}), log) == 40 + 0 + 5
+    assert records_behind(Cursor("p", offsets={A: 3, B: 80}, topic_ids={"t": "id"}), log) == 90 + 0 + 5
+    assert records_behind(Cursor("p", offsets={A: 60, B: 50}, topic_ids={"t": "before"}), log) == 90 + 50 + 5
+
+
+@pytest.mark.parametrize(
+    ("policy", "most", "remaining", "rate"),
+    [
+        (None, None, 0, None),
+        (None, 600, 0, 10),
+        (500, 600, 0, 500 / 60),
+        (900, 600, 0, 10),
+        (None, 600, 300, 5),
+        (None, 600, 10**9, 1),
+        (600, None, 60, 9),
+    ],
+)
+def test_a_pipeline_loads_its_bound_each_interval_without_what_it_has_left_behind(
+    policy: int | None, most: int | None, remaining: int, rate: float | None
+) -> None:
+    """Down to a tenth of it."""
+    control = None if policy is None else RateControl({"policy": "static", "max_records": policy}, 60)
+    assert loadable_rate(control, most, Cursor("p", remaining=remaining), 60) == (rate and pytest.approx(rate))
+
+
+def test_a_pipeline_that_has_not_run_loads_by_the_first_bound_of_its_policy() -> None:
+    """So an instance has a rate before the first batch."""
+    control = RateControl({"policy": "target", "initial_records": 1200}, 60)
+    assert loadable_rate(control, None, None, 60) == 20

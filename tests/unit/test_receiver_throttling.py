@@ -1,0 +1,206 @@
+"""Laws of what an instance does with back-pressure: it holds its senders, loses nothing, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.receivers import served, until
+from tests.unit.test_receiver_serving import post
+from tidegate.core.errors import BrokerUnavailable
+from tidegate.core.receivers.backpressure import Backpressure, Heard
+from tidegate.ingest import intake, supervisor
+from tidegate.ingest.receiver import Receiver
+from tidegate.ingest.sources import HttpSource, TcpServerSource
+from tidegate.ingest.supervisor import Limits
+from tidegate.testing.fakes import MemorySender
+
+CREDIT = Limits(0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=0))
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipeline is looked at often."""
+    monkeypatch.setattr(supervisor, "LISTEN_S", 0.001)
+
+
+@dataclass
+class Pipeline:
+    """A pipeline that has loaded so many records of a topic; while it is away, nothing is known of it."""
+
+    sender: MemorySender
+    loaded: int = 0
+    away: bool = False
+    asked: int = 0
+
+    def ask(self) -> Heard:
+        """As the port."""
+        self.asked += 1
+        if self.away:
+            raise BrokerUnavailable("away")
+        return Heard(len(self.sender.log) - self.loaded)
+
+
+class Scripted(Receiver):
+    """Does what the test does."""
+
+    async def on_start(self) -> None:
+        """Nothing is opened."""
+
+
+def run(test: Awaitable[None]) -> None:
+    """In an event loop of its own."""
+
+    async def inside() -> None:
+        async with asyncio.timeout(60):
+            await test
+
+    asyncio.run(inside())
+
+
+async def some_looks(pipeline: Pipeline) -> None:
+    """Wait until the instance has looked at it a few times more."""
+    enough = pipeline.asked + 5
+    await until(lambda: pipeline.asked > enough)
+
+
+def texts(sender: MemorySender) -> list[bytes]:
+    return [record.value for record in sender.log]
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % n for n in range(count)]
+
+
+def test_under_credit_a_source_lands_as_many_records_as_the_pipeline_has_room_for() -> None:
+    """One call of `store` waits in the middle; order is kept, and what is loaded makes room for as many."""
+
+    async def test() -> None:
+        sender = MemorySender()
+        pipeline, source = Pipeline(sender), Scripted()
+        async with served(source, sender=sender, limits=CREDIT, downstream=pipeline) as running:
+            storing = asyncio.create_task(source.store(numbers(35)))
+            for loaded in (0, 10, 17, 25):
+                pipeline.loaded = loaded
+                await until(lambda: len(sender.log) == min(35, pipeline.loaded + 10))
+                await some_looks(pipeline)
+                assert len(sender.log) == min(35, loaded + 10)
+            await (await storing)
+            report = await running.ended()
+        assert texts(sender) == numbers(35)
+        assert (report.records, report.undelivered, report.last_error) == (35, 0, None)
+        assert report.throttled_s > 0
+
+    run(test())
+
+
+def test_what_has_been_read_is_landed_at_the_end_of_a_lease_whatever_the_pipeline_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else has it."""
+    monkeypatch.setattr(intake, "PATIENCE_S", 0.05)
+
+    async def test() -> None:
+        sender = MemorySender()
+        source = TcpServerSource(linger_s=0.1)
+        async with served(source, sender=sender, limits=CREDIT, downstream=Pipeline(sender)) as running:
+            _, writer = await asyncio.open_connection("127.0.0.1", source.listening_on)
+            writer.write(b"".join(number + b"\n" for number in numbers(500)))
+            await writer.drain()
+            await until(lambda: len(sender.log) == 10)
+            report = await running.ended()
+            writer.close()
+        assert texts(sender) == numbers(500)
+        assert report.undelivered == 0
+
+    run(test())
+
+
+def test_http_holds_a_request_until_there_is_room_and_answers_429_when_that_takes_too_long() -> None:
+    """Its body is read no sooner, and its sender is told when to come again."""
+
+    async def test() -> None:
+        sender = MemorySender()
+        pipeline, source = Pipeline(sender), HttpSource(answer_s=0.2)
+        async with served(source, sender=sender, limits=CREDIT, downstream=pipeline):
+            many = b"[%s]" % b",".join(numbers(12))  # a request is landed as a whole
+            assert (await post(source.listening_on, many)).startswith(b"202")
+            await until(lambda: source.intake.throttle.room(time.monotonic()) <= 0)
+            refused = await post(source.listening_on, b"1")
+            assert refused.startswith(b"429")
+            assert b"Retry-After: 1" in refused
+            source.answer_s = 60
+            waiting = asyncio.create_task(post(source.listening_on, b"1"))
+            await some_looks(pipeline)
+            assert not waiting.done()
+            pipeline.loaded = 12
+            assert (await waiting).startswith(b"202")
+        assert len(sender.log) == 13
+
+    run(test())
+
+
+def test_a_request_that_waits_for_room_when_the_lease_ends_is_sent_to_the_next_one() -> None:
+    """At once, by a 429."""
+
+    async def test() -> None:
+        sender = MemorySender()
+        source = HttpSource(answer_s=60)
+        limits = Limits(backpressure=Backpressure("credit", safe_rate=0))
+        async with served(source, sender=sender, limits=limits) as running:
+            waiting = asyncio.create_task(post(source.listening_on, b"1"))
+            await until(lambda: source.intake.counts.throttled_s == 0 and source._peers)
+            await running.ended()
+            assert (await waiting).startswith(b"429")
+
+    run(test())
+
+
+def test_an_instance_that_cannot_ask_says_so_and_goes_on_at_its_safe_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it can again."""
+    monkeypatch.setattr(supervisor, "STATUS_S", 0.001)
+
+    async def test() -> None:
+        sender = MemorySender()
+        pipeline, source = Pipeline(sender, away=True), Scripted()
+        limits = Limits(0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=1e6))
+        async with served(source, sender=sender, limits=limits, downstream=pipeline) as running:
+            await running.until_told("away")
+            await (await source.store(numbers(50)))
+            await until(lambda: running.shown[-1].deaf)
+            assert (running.shown[-1].rate, running.shown[-1].room, running.shown[-1].lag) == (1e6, None, None)
+            pipeline.away, pipeline.loaded = False, 47
+            await until(lambda: not running.shown[-1].deaf)
+            assert (running.shown[-1].rate, running.shown[-1].room, running.shown[-1].lag) == (None, 7, 3)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("heard", "takes"), [(Heard(5, 1e6, buffers={"a": (0.95, 0.0)}), False), (Heard(9), False), (Heard(5, 1e6), True)]
+)
+def test_under_watermark_all_stop_while_one_is_full(heard: Heard, *, takes: bool) -> None:
+    """Or while the backlog is."""
+
+    class Says:
+        def ask(self) -> Heard:
+            return heard
+
+    async def test() -> None:
+        sender, source = MemorySender(), Scripted()
+        limits: Any = Limits(0.001, backpressure=Backpressure("watermark", max_backlog=10, safe_rate=0))
+        async with served(source, sender=sender, limits=limits, downstream=Says()):
+            await until(lambda: source.intake.throttle.heard)
+            storing = asyncio.create_task(source.store(numbers(3)))
+            if takes:
+                await (await storing)
+            else:
+                await asyncio.wait({storing}, timeout=0.05)
+                assert not storing.done()
+                storing.cancel()
+        assert len(sender.log) == (3 if takes else 0)
+
+    run(test())
