@@ -47,6 +47,7 @@ from tidegate.core.receivers.backpressure import Backpressure, Heard
 from tidegate.core.receivers.placement import Worker
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.testing.contracts.downstream import DownstreamContract
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
 POSTS = Receiver("posts", "http", "orders", listen=Listen(8080), workers=Workers(expected=2, wait=60), lease=600)
@@ -491,6 +492,37 @@ def test_an_instance_hears_of_the_pipeline_by_its_cursor_and_by_the_log(monkeypa
     assert (name, share) == ("now 3", 0.5)
     assert 5 <= age_s < 65
     assert asked == [(["receive"], "status", "now"), (["receive"], "status", "before")]
+
+
+class TestPipelineBehind(DownstreamContract):
+    """Over a cursor and a log in memory."""
+
+    ORDERS = TopicPartition("orders", 0)
+
+    @pytest.fixture
+    def brokers(self) -> FakeBrokers:
+        return FakeBrokers({self.ORDERS: 0})
+
+    @pytest.fixture
+    def store(self) -> MemoryStore:
+        return MemoryStore()
+
+    @pytest.fixture
+    def downstream(self, store: MemoryStore, brokers: FakeBrokers) -> PipelineBehind:
+        return PipelineBehind(LOADS, "orders", store, brokers, instances=lambda _: 1, buffers=dict)
+
+    @pytest.fixture
+    def land(self, brokers: FakeBrokers) -> Callable[[int], None]:
+        return lambda count: brokers.latest.update({self.ORDERS: brokers.latest[self.ORDERS] + count})
+
+    @pytest.fixture
+    def load(self, store: MemoryStore) -> Callable[[int], None]:
+        return lambda count: Ledger(store, "loads").save_cursor(Cursor("loads", offsets={self.ORDERS: count}))
+
+    @pytest.fixture
+    def unreachable(self, store: MemoryStore) -> PipelineBehind:
+        away = FakeBrokers({self.ORDERS: 0}, away=True)
+        return PipelineBehind(LOADS, "orders", store, away, instances=lambda _: 1, buffers=dict)
 
 
 def test_airflow_is_asked_less_often_than_the_brokers() -> None:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from tests.receivers import served, until
 from tests.unit.test_receiver_serving import post
-from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.receivers.backpressure import Backpressure, Heard
 from tidegate.ingest import intake, supervisor
 from tidegate.ingest.receiver import Receiver
 from tidegate.ingest.sources import HttpSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
-from tidegate.testing.fakes import MemorySender
+from tidegate.testing.fakes import MemoryDownstream, MemorySender
 
 CREDIT = Limits(0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=0))
 
@@ -29,21 +28,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "LISTEN_S", 0.001)
 
 
-@dataclass
-class Pipeline:
-    """A pipeline that has loaded so many records of a topic; while it is away, nothing is known of it."""
-
-    sender: MemorySender
-    loaded: int = 0
-    away: bool = False
-    asked: int = 0
-
-    def ask(self) -> Heard:
-        """As the port."""
-        self.asked += 1
-        if self.away:
-            raise BrokerUnavailable("away")
-        return Heard(len(self.sender.log) - self.loaded)
+def behind(sender: MemorySender, **more: Any) -> MemoryDownstream:
+    """A pipeline that loads what the sender lands."""
+    return MemoryDownstream(lambda: len(sender.log), **more)
 
 
 class Scripted(Receiver):
@@ -63,7 +50,7 @@ def run(test: Awaitable[None]) -> None:
     asyncio.run(inside())
 
 
-async def some_looks(pipeline: Pipeline) -> None:
+async def some_looks(pipeline: MemoryDownstream) -> None:
     """Wait until the instance has looked at it a few times more."""
     enough = pipeline.asked + 5
     await until(lambda: pipeline.asked > enough)
@@ -82,7 +69,7 @@ def test_under_credit_a_source_lands_as_many_records_as_the_pipeline_has_room_fo
 
     async def test() -> None:
         sender = MemorySender()
-        pipeline, source = Pipeline(sender), Scripted()
+        pipeline, source = behind(sender), Scripted()
         async with served(source, sender=sender, limits=CREDIT, downstream=pipeline) as running:
             storing = asyncio.create_task(source.store(numbers(35)))
             for loaded in (0, 10, 17, 25):
@@ -106,7 +93,7 @@ def test_what_has_been_read_is_landed_at_the_end_of_a_lease_whatever_the_pipelin
     async def test() -> None:
         sender = MemorySender()
         source = TcpServerSource(linger_s=0.1)
-        async with served(source, sender=sender, limits=CREDIT, downstream=Pipeline(sender)) as running:
+        async with served(source, sender=sender, limits=CREDIT, downstream=behind(sender)) as running:
             _, writer = await asyncio.open_connection("127.0.0.1", source.listening_on)
             writer.write(b"".join(number + b"\n" for number in numbers(500)))
             await writer.drain()
@@ -124,7 +111,7 @@ def test_http_holds_a_request_until_there_is_room_and_answers_429_when_that_take
 
     async def test() -> None:
         sender = MemorySender()
-        pipeline, source = Pipeline(sender), HttpSource(answer_s=0.2)
+        pipeline, source = behind(sender), HttpSource(answer_s=0.2)
         async with served(source, sender=sender, limits=CREDIT, downstream=pipeline):
             many = b"[%s]" % b",".join(numbers(12))  # a request is landed as a whole
             assert (await post(source.listening_on, many)).startswith(b"202")
@@ -165,7 +152,7 @@ def test_an_instance_that_cannot_ask_says_so_and_goes_on_at_its_safe_rate(monkey
 
     async def test() -> None:
         sender = MemorySender()
-        pipeline, source = Pipeline(sender, away=True), Scripted()
+        pipeline, source = behind(sender, away=True), Scripted()
         limits = Limits(0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=1e6))
         async with served(source, sender=sender, limits=limits, downstream=pipeline) as running:
             await running.until_told("away")
@@ -177,6 +164,33 @@ def test_an_instance_that_cannot_ask_says_so_and_goes_on_at_its_safe_rate(monkey
             assert (running.shown[-1].rate, running.shown[-1].room, running.shown[-1].lag) == (None, 7, 3)
 
     run(test())
+
+
+def test_a_source_is_opened_after_the_first_look_unless_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a lease that begins with a full backlog takes nothing first; nobody waits for brokers that are away."""
+    monkeypatch.setattr(supervisor, "FIRST_LOOK_S", 0.1)
+    opened: list[bool] = []
+    answers = threading.Event()
+
+    class Slow(MemoryDownstream):
+        def ask(self) -> Heard:
+            answers.wait(30)
+            return super().ask()
+
+    class Opened(Scripted):
+        async def on_start(self) -> None:
+            opened.append(self.intake.throttle.heard is not None)
+
+    async def test() -> None:
+        sender = MemorySender()
+        for slow in (False, True):
+            answers.clear() if slow else answers.set()
+            async with served(Opened(), sender=sender, limits=CREDIT, downstream=Slow(lambda: len(sender.log))):
+                await until(lambda: len(opened) == 1 + slow)  # noqa: B023 - awaited here
+                answers.set()
+
+    run(test())
+    assert opened == [True, False]
 
 
 @pytest.mark.parametrize(

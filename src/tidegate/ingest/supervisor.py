@@ -29,6 +29,8 @@ STATUS_S = 5.0
 """How often a watcher hears how the instance does."""
 LISTEN_S = 0.5
 """The pause between two looks at the pipeline behind an instance."""
+FIRST_LOOK_S = 2.0
+"""So long the source is opened later while the first look takes, so that an instance need not begin at its safe rate."""
 TELL_AGAIN_S = 10.0
 """The same error is told once in this time."""
 
@@ -151,6 +153,7 @@ class _Supervisor:
         self._last_error: str | None = None
         self._told: dict[str, float] = {}
         self._closing: asyncio.Future[None] | None = None
+        self._looked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._failure: asyncio.Future[TidegateError] = asyncio.get_running_loop().create_future()
         self._intake = Intake(lease.receiver, lease.instance, lease.host, limits, sender, self._report, source.resumes)
         source.attach(self._intake, self._failed)
@@ -192,15 +195,16 @@ class _Supervisor:
 
     async def _listen(self, downstream: Downstream | None) -> None:
         """Hear again and again how the pipeline does. What it says of a look is what the instance had taken in before it."""
-        if downstream is None:
-            return
-        while True:
+        while downstream is not None:
             taken = self._intake.throttle.taken
             try:
                 self._intake.hear(await asyncio.to_thread(downstream.ask), taken)
-            except TidegateError as error:
-                self._report(error)
+            except Exception as error:  # noqa: BLE001 - whatever a client raises, the instance goes on
+                self._report(as_error("it is not known how the pipeline does", error))
+            if not self._looked.done():
+                self._looked.set_result(None)
             await asyncio.sleep(LISTEN_S)
+        self._looked.set_result(None)
 
     def _report_so_far(self) -> LeaseReport:
         counts = self._intake.counts
@@ -225,6 +229,7 @@ class _Supervisor:
         """Open the source again and again, until the lease ends."""
         failures = 0
         await asyncio.sleep(0)  # a lease that is over already ends before anything is opened
+        await asyncio.wait({self._looked, end}, timeout=FIRST_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
         while not end.done():
             started_s = time.monotonic()
             if not await self._open(end):
