@@ -21,11 +21,11 @@ from tidegate.kafka.brokers import AdminBrokers
 from tidegate.local import Platform, sockets
 from tidegate.waiting import wait_until
 
-LINES = 6000
+LINES = 4500
 LINE = json.dumps({"carrier": "AA", "tailnum": "x" * 2900}).encode() + b"\n"
 """Together they are more than all sockets on their way hold."""
 MOST = 2000
-BATCH = {"max_records": 1500, "interval_s": 60}
+BATCH = {"max_records": 2000, "interval_s": 60}
 FAST = {"max_records": 24_000, "interval_s": 60}
 RATE = 400
 BACKPRESSURE: dict[str, dict[str, Any]] = {
