@@ -10,10 +10,19 @@ import typer
 from rich.table import Table
 
 from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, print_table, show_progress, the_pipeline
-from tidegate.core.audit.oracle import BatchVerification, Miscount, Verification, committed_log, former_ranges, verify
+from tidegate.core.audit.oracle import (
+    BatchVerification,
+    Miscount,
+    Verification,
+    committed_log,
+    dedupings,
+    former_ranges,
+    verify,
+)
 from tidegate.core.audit.views.verdict import VerdictView, judge_batches
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import some
+from tidegate.core.load.repeats import LoggedRepeats, beginnings
 from tidegate.core.offsets.ranges import OffsetRange, total_count
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
@@ -61,9 +70,18 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
         in_flight = [r for copy in pending for r in ledger.saved_range(copy.key).to_load]
         settings, topics = remote.kafka(this), sorted(cursor.topic_ids)
         committed = committed_log(cursor, remote.brokers(this).watermarks(topics, isolation_level=level))
+        compacted = compacted_topics(settings, topics)
+        logged = {
+            dedupe: LoggedRepeats(dedupe, committed.earliest, beginnings(cursor), compacted)
+            for dedupe in dedupings(remote.sink.receipts(this.sink.table, this.name), this.dedupe)
+        }
         total = sum(committed.latest[tp] - committed.earliest[tp] for tp in committed.latest)
         log = read_offsets(
-            settings, committed, isolation_level=level, progress=lambda done: progress("reading the log", done, total)
+            settings,
+            committed,
+            isolation_level=level,
+            progress=lambda done: progress("reading the log", done, total),
+            see=[found.see for found in logged.values()],
         )
         progress("reading the table", 0, None)
         receipts = remote.sink.receipts(this.sink.table, this.name)
@@ -73,11 +91,13 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
             read_origins(this.sink.table),
             receipts,
             in_flight=in_flight,
-            compacted=compacted_topics(settings, topics),
+            compacted=compacted,
             one_to_one=this.rows_per_record == "one",
             without_origin=rows_without_origin(this.sink.table),
             former=former_ranges(cursor, receipts),
             absent=cursor.absent,
+            logged=logged,
+            dedupe=this.dedupe,
         )
 
 
@@ -114,6 +134,10 @@ def _print_records(verification: Verification) -> None:
         out.print(f"{tp}: {rows:,} rows are beyond the cursor, and no pending batch covers them", style="red", markup=False)
     if verification.without_origin:
         out.print(f"{verification.without_origin:,} rows have no origin (_kafka_* is null)", style="red")
+    if verification.repeats:
+        out.print(f"{verification.repeats:,} repeats were left out (dedupe), and are not among the records")
+    if verification.unclear:
+        out.print(f"{verification.unclear:,} records that may be repeats of records that are gone were not judged")
     _print_unjudged(
         (verification.in_flight, "a pending batch"),
         (verification.before_retention, "records that are gone from the log"),

@@ -18,6 +18,7 @@
     │   └── CommitConflict         the cursor is not at the position that this commit requires
     ├── OffsetsOutOfRange      saved offsets and the topic's log contradict each other
     │   ├── OffsetsExpired         retention deleted records before they were read
+    │   ├── LookBackExpired        retention deleted records by which a load tells repeats
     │   ├── CursorBeyondLog        the log ends before the cursor (truncation, unclean election)
     │   ├── TopicRecreated         the topic was deleted and created again
     │   ├── PartitionsDeleted      a partition or topic of the cursor no longer exists
@@ -157,6 +158,10 @@ class OffsetsOutOfRange(TidegateError):
 
 class OffsetsExpired(OffsetsOutOfRange):
     """Retention deleted records before they were read."""
+
+
+class LookBackExpired(OffsetsOutOfRange):
+    """Retention deleted records that say which of a load's records are repeats."""
 
 
 class CursorBeyondLog(OffsetsOutOfRange):

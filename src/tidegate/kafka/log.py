@@ -18,6 +18,7 @@ from tidegate.kafka.client import KEPT, LOST, MOVING, UNREACHABLE, meaning, sett
 
 POLL_S = 1.0
 MANY = 10_000
+SeesRecord = Callable[[TopicPartition, int, Any], None]
 EOF = ck.KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own name
 
 
@@ -28,6 +29,7 @@ def read_offsets(
     isolation_level: IsolationLevel = "read_committed",
     progress: Callable[[int], object] = int,
     silent_s: float = 30.0,
+    see: Sequence[SeesRecord] = (),
 ) -> dict[TopicPartition, array[int]]:
     """The offsets of all records between the watermarks, in order, for each partition.
 
@@ -37,6 +39,7 @@ def read_offsets(
         isolation_level: whether records of open and aborted transactions are left out.
         progress: called with the number of records read so far.
         silent_s: seconds without a record after which the broker counts as unavailable.
+        see: called with the partition, the offset and the headers of each record.
 
     Raises:
         BrokerUnavailable: no record came for so long before the end of the log.
@@ -79,6 +82,8 @@ def read_offsets(
                 if is_record and offset < watermarks.latest[tp]:
                     offsets_read[tp].append(offset)
                     read += 1
+                    for tell in see:
+                        tell(tp, offset, message.headers())
                 if offset >= watermarks.latest[tp] - is_record:
                     waiting.discard(tp)
             progress(read)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import RequestError
 from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
 from tidegate.core.offsets.ranges import OffsetRange, from_offsets, offsets_to_json, until_offsets
+
+KEY = "_key"
+"""The column of a record's key, by which repeats of it are found."""
 
 DEFAULTS = {
     # 500, Kafka's own default, costs a tenth of the throughput on loopback and more over a network.
@@ -55,6 +58,40 @@ def read_ranges(
     Raises:
         RequestError: two ranges lie in one partition, or there is no offset to read.
     """
+    records = _source(spark, ranges, kafka_options, split, isolation_level)
+    return records.select("key", "value", "timestamp", "timestampType", *_origin())
+
+
+def read_keys(
+    spark: SparkSession,
+    ranges: Sequence[OffsetRange],
+    kafka_options: Mapping[str, str],
+    header: str,
+    *,
+    split: Split | None = None,
+    isolation_level: str = "read_committed",
+) -> DataFrame:
+    """The records of the ranges that have this header, not empty: the origin columns, and the header's value as `KEY`.
+
+    Arguments and errors are those of `read_ranges`; of several headers of that name the last one counts.
+    """
+    records = _source(spark, ranges, kafka_options, split, isolation_level, includeHeaders="true")
+    named = F.filter("headers", lambda each: each["key"] == header)
+    return records.select(*_origin(), F.try_element_at(named, F.lit(-1))["value"].alias(KEY)).where(F.length(KEY) > 0)
+
+
+def _origin() -> tuple[Column, ...]:
+    return F.col("topic").alias(TOPIC), F.col("partition").alias(PARTITION), F.col("offset").alias(OFFSET)
+
+
+def _source(
+    spark: SparkSession,
+    ranges: Sequence[OffsetRange],
+    kafka_options: Mapping[str, str],
+    split: Split | None,
+    isolation_level: str,
+    **more: str,
+) -> DataFrame:
     nonempty = [r for r in ranges if r.count]
     if not nonempty:
         raise RequestError("the ranges hold no offsets", fix="Skip the load of an empty batch; there is nothing to replace")
@@ -71,18 +108,10 @@ def read_ranges(
         "endingOffsets": json.dumps(offsets_to_json(until_offsets(nonempty))),
         "failOnDataLoss": "true",
         "kafka.isolation.level": isolation_level,
+        **more,
     }
     if split is not None and split.min_partitions is not None:
         plan["minPartitions"] = str(split.min_partitions)
     if split is not None and split.max_records_per_partition is not None:
         plan["maxRecordsPerPartition"] = str(split.max_records_per_partition)
-    records = spark.read.format("kafka").options(**{**DEFAULTS, **kafka_options, **plan}).load()
-    return records.select(
-        "key",
-        "value",
-        "timestamp",
-        "timestampType",
-        F.col("topic").alias(TOPIC),
-        F.col("partition").alias(PARTITION),
-        F.col("offset").alias(OFFSET),
-    )
+    return spark.read.format("kafka").options(**{**DEFAULTS, **kafka_options, **plan}).load()

@@ -29,6 +29,7 @@ from tidegate.spark.errors import known, translated
 from tidegate.spark.identity import Identity, identity_of
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.phases import Phases
+from tidegate.spark.repeats import look_back_named, without_repeats
 from tidegate.spark.sinks.port import SinkWriter
 from tidegate.spark.sinks.registry import sink_of
 from tidegate.spark.transforms import Transform, find_transform
@@ -40,8 +41,8 @@ RECEIPT = "reading the receipt of the commit"
 def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadResult:
     """Replace, in the job's table, the rows of its ranges (or of its batch) with what its transform makes of those records.
 
-    Where the newest receipt of the batch covers the ranges, by the same transform version, the load has landed before: nothing
-    is written (`job.redo` writes all the same).
+    Where the newest receipt of the batch covers the ranges, by the same transform version and the same `dedupe`, the load has
+    landed before: nothing is written (`job.redo` writes all the same).
 
     A load is judged by position, not by count: the receipt covers every offset of the ranges, Spark read each range to its end
     (the source fails otherwise), and every offset in the commit lies in its range. Fewer records than offsets are fine, also
@@ -55,7 +56,8 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
     Raises:
         RequestError: the ranges hold no offsets, or a chunk of a replay does not say which batch it is.
         TransformError: the transform cannot be imported or breaks its contract; nothing is committed.
-        OffsetsOutOfRange, KafkaError: the records cannot be read; nothing is committed.
+        OffsetsOutOfRange, KafkaError: the records cannot be read; nothing is committed. LookBackExpired: those that tell
+            repeats cannot.
         SinkError: the table cannot take the rows, is another pipeline's, or holds no receipt that covers the ranges.
         SinkConflict: others wrote the same data files each time; nothing is committed.
         ReceiptMismatch: what was read or written is not what the receipt says, or a contiguous topic has gaps. The commit is in
@@ -67,14 +69,15 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
             f"batch {job.seq} of {job.pipeline} holds no offsets", fix="Skip the load of an empty batch", seq=job.seq
         )
     phases = Phases()
-    with translated(pipeline=job.pipeline, seq=job.seq, table=job.table):
+    with look_back_named(job), translated(pipeline=job.pipeline, seq=job.seq, table=job.table):
         identity = identity_of(job)
         transform = find_transform(job.transform, spark_jobs)
         sink = sink_of(job, spark)
         with phases("lookup", "asking the table whether this batch has landed before"):
             lookup = sink.lookup(job)
         landed = lookup.landed
-        if landed and not job.redo and landed.covers(job.ranges) and landed.load.transform == transform.identity:
+        made_alike = landed and (landed.load.transform, landed.load.dedupe) == (transform.identity, job.dedupe)
+        if landed and made_alike and not job.redo and landed.covers(job.ranges):
             return _landed_before(spark, sink, landed, job, phases)
 
         with phases("prepare", "preparing the transform and the table"):
@@ -110,6 +113,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
                 rows=rows,
                 bytes=read["bytes"],
                 first_last=first_last if whole else sink.offsets_of(receipt),
+                repeats=None if job.dedupe is None else records - read["kept"],
             )
             _judge(receipt, observed, job)
     return LoadResult(receipt, observed, phases.seconds)
@@ -127,7 +131,10 @@ class _Write:
         # An observation belongs to one execution: after a refused write, the next attempt needs new ones.
         self.read, self.written = Observation("tidegate_read"), Observation("tidegate_written")
         self.records = _records(self._spark, self._job)
-        self.transformed = self._transform(self.records.observe(self.read, *_sizes()))
+        self.kept, records = Observation("tidegate_kept"), self.records.observe(self.read, *_sizes())
+        if self._job.dedupe is not None:
+            records = without_repeats(self._spark, records, self._job, self._job.dedupe).observe(self.kept, _count())
+        self.transformed = self._transform(records)
 
     def rows(self) -> DataFrame:
         """The rows to write, for one execution."""
@@ -148,16 +155,20 @@ class _Write:
         return None
 
     def seen(self) -> Mapping[str, int]:
-        """How many records it read, under `rows`, and their `bytes`, once it is executed.
+        """How many records it read, under `rows`, and their `bytes`, once it is executed; under `kept` those without repeats.
 
         Where Spark finds during execution that a part of the plan has no rows (such as a grouping of none), it drops that part
         together with its observation. The records are counted once more then.
         """
         with suppress(Exception):  # without metrics a classic session raises, and Connect returns an empty dict
             observed: dict[str, int] = self.read.get
-            if observed:
-                return observed
-        return self.records.agg(*_sizes()).collect()[0].asDict()
+            kept: dict[str, int] = observed if self._job.dedupe is None else self.kept.get
+            if observed and kept:
+                return {**observed, "kept": kept["rows"]}
+        counted = self.records.agg(*_sizes()).collect()[0].asDict()
+        if self._job.dedupe is not None:
+            counted["kept"] = without_repeats(self._spark, self.records, self._job, self._job.dedupe).count()
+        return counted
 
 
 def _landed_before(spark: SparkSession, sink: SinkWriter, receipt: Receipt, job: LoadJob, phases: Phases) -> LoadResult:

@@ -22,6 +22,7 @@ from tidegate.core.config.pipeline import Pipeline, Split
 from tidegate.core.errors import ConfigError, RequestError, SparkUnavailable, TidegateError
 from tidegate.core.load.answer import brief
 from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.repeats import look_back, read_beginnings
 from tidegate.core.ports import JobRunner
 from tidegate.core.rates.resources import Resources
 from tidegate.core.replay.chunks import SavedReplay
@@ -29,6 +30,7 @@ from tidegate.core.replay.request import check_permitted
 from tidegate.core.schedule.patience import Patience, is_away
 from tidegate.core.schedule.topics import check_topics
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import SavedRange
 from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.settings import spark_client
 
@@ -63,9 +65,10 @@ class SparkLoad(Patient, SparkSubmitOperator):
         self.spark_jobs = spark_jobs
         self._runner: JobRunner | None = None
 
-    def order(self, resources: Resources | None = None, **what: Any) -> LoadJob:
-        """A job with all that the pipeline says; `what` are the fields that differ from load to load.
+    def order(self, resources: Resources | None = None, saved: SavedRange | None = None, **what: Any) -> LoadJob:
+        """A job with all that the pipeline says; `what` are the fields that differ from load to load, `saved` is its batch.
 
+        Where repeats are left out, the cursor and the batch say how far to look back for them.
         With `resources`, it is cut into as many pieces, unless the pipeline's file cuts it, and spark-submit asks for as much.
         """
         source, split = self.pipeline.source, self.pipeline.split
@@ -75,8 +78,11 @@ class SparkLoad(Patient, SparkSubmitOperator):
             self._num_executors, self._executor_cores = resources.executors, resources.cores
             # of a standalone master, which counts no executors
             self._total_executor_cores = None if resources.executors is None else resources.total_cores
+        dedupe = self.pipeline.dedupe
         return LoadJob(
             pipeline=self.pipeline.name,
+            dedupe=dedupe,
+            look_back={} if dedupe is None else look_back(what["ranges"], dedupe.window, read_beginnings(self._ledger, saved)),
             kafka_options=kafka_settings(self.pipeline, "load", spark_client, self.log),
             split=split,
             isolation_level=source.isolation_level,
@@ -85,6 +91,10 @@ class SparkLoad(Patient, SparkSubmitOperator):
             shared_with=self.pipeline.sink.shared_with,
             **what,
         )
+
+    @property
+    def _ledger(self) -> Ledger:
+        return Ledger(VariableStore(), self.pipeline.name)
 
     def order_chunk(self, saved: SavedReplay, number: int, *, redo: bool) -> LoadJob:
         """The job that loads one chunk of a replay.
@@ -181,6 +191,8 @@ class SparkLoad(Patient, SparkSubmitOperator):
             self.log.info("snapshot %d, found by its receipt: %d rows written", receipt.snapshot, receipt.rows)
         else:
             self.log.info("snapshot %d: %d records read, %d rows written", receipt.snapshot, records, receipt.rows)
+        if result.observed.repeats is not None:
+            self.log.info("%d of the records were repeats, and left out", result.observed.repeats)
         self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
 
     def on_kill(self) -> None:
@@ -202,7 +214,7 @@ class LoadOperator(SparkLoad):
         plan = context["ti"].xcom_pull(task_ids="plan")
         if not plan:
             raise RequestError("this run has no plan to load", fix="Clear the run's plan task")
-        ledger = Ledger(VariableStore(), self.pipeline.name)
+        ledger = self._ledger
         redo = bool(plan["redo"]) or self.cleared(context)
         if "replay" in plan:
             return self.run_job(self.order_chunk(ledger.saved_replay(plan["key"]), 0, redo=redo), context)
@@ -215,6 +227,7 @@ class LoadOperator(SparkLoad):
             seq=saved.seq,
             run_id=saved.run_id,
             ranges=saved.to_load,
+            saved=saved,
             transform=self.pipeline.transform,
             table=self.pipeline.sink.table,
             redo=redo,

@@ -13,7 +13,6 @@ from tidegate.airflow.events import AssetEvents
 from tidegate.airflow.operators.load import SparkLoad
 from tidegate.airflow.operators.shared import SHOWN, as_note, now_ms, ports_of
 from tidegate.airflow.retries import Patient
-from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError
 from tidegate.core.events import Replayed
@@ -98,7 +97,7 @@ class LoadChunkOperator(SparkLoad):
         if not plan:
             raise RequestError("this run has no replay to load", fix="Clear the run's plan task")
         self._wait_for_turn(context, plan["parallel"])
-        saved = Ledger(VariableStore(), self.pipeline.name).saved_replay(plan["key"])
+        saved = self._ledger.saved_replay(plan["key"])
         redo = plan["redo"] or self.cleared(context)
         return self.run_job(self.order_chunk(saved, self.chunk, redo=redo), context)
 

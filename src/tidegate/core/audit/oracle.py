@@ -14,7 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.load.receipt import Receipt
+from tidegate.core.load.repeats import LoggedRepeats
 from tidegate.core.offsets.algebra import merged, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, by_partition
 from tidegate.core.offsets.watermarks import Watermarks, check_same_topics, other_topics
@@ -123,6 +125,8 @@ class Verification:
     records that the log no longer has. `ahead` are rows beyond the cursor that no pending batch covers.
     `without_origin` are rows without an origin. `in_flight`, `before_retention` and `former` count rows that cannot be judged:
     of a batch that is loaded and not committed, of records that are gone, and of a topic that was deleted and created again.
+    `repeats` are records that were left out as such, and are no part of the verdict. `unclear` records are not in the table,
+    and may be repeats of records that are gone: they cannot be judged.
     """
 
     verdict: Verdict
@@ -132,6 +136,8 @@ class Verification:
     before_retention: int
     without_origin: int = 0
     former: int = 0
+    repeats: int = 0
+    unclear: int = 0
 
     @property
     def holds(self) -> bool:
@@ -148,6 +154,8 @@ class Verification:
             "in_flight": self.in_flight,
             "before_retention": self.before_retention,
             "former": self.former,
+            "repeats": self.repeats,
+            "unclear": self.unclear,
             "miscounts": [m.to_json() for m in self.miscounts],
         }
 
@@ -184,6 +192,8 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
     without_origin: int = 0,
     former: Iterable[OffsetRange] = (),
     absent: Iterable[OffsetRange] = (),
+    logged: Mapping[Dedupe, LoggedRepeats] | None = None,
+    dedupe: Dedupe | None = None,
 ) -> Verification:
     """Compare the table with what is committed.
 
@@ -199,6 +209,8 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
         without_origin: how many rows have no origin.
         former: offsets beyond the cursor at which the table may hold rows of a topic that was deleted and created again since.
         absent: what an operator accepted to be absent in the table; its rows are judged where there are some.
+        logged: the repeats in the log, by each setting of `dedupings`.
+        dedupe: the pipeline's setting, by which commits are judged whose receipts have expired.
     """
     pending, old, accepted = by_partition(in_flight), by_partition(merged(former)), by_partition(merged(absent))
     rows = {tp: sorted(table.get(tp, ())) for tp in committed.latest}
@@ -217,6 +229,15 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
         if len(beyond) > expected + theirs:
             ahead[tp] = len(beyond) - expected - theirs
     records = {tp: set(log.get(tp, ())) for tp in rows}
+    repeats, unclear = _repeats(committed, receipts, logged or {}, dedupe)
+    left_out = undecided = 0
+    for tp, dropped in repeats.items():
+        left_out += len(records[tp] & dropped)
+        records[tp] -= dropped
+    for tp, perhaps in unclear.items():
+        absent_ones = (records[tp] & perhaps).difference(inside[tp])
+        undecided += len(absent_ones)
+        records[tp] -= absent_ones
     for tp in records.keys() & accepted.keys():
         present = set(inside[tp])
         records[tp] = {offset for offset in records[tp] if offset in present or not _lies_in(offset, accepted[tp])}
@@ -227,7 +248,48 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
         if tp.topic in compacted:
             inside[tp] = [offset for offset in inside[tp] if offset in records[tp]]
     miscounts = tuple(_miscounts(receipts, rows))
-    return Verification(judge(records, inside), miscounts, ahead, loading, before, without_origin, replaced)
+    verdict = judge(records, inside)
+    return Verification(verdict, miscounts, ahead, loading, before, without_origin, replaced, left_out, undecided)
+
+
+def dedupings(receipts: Sequence[Receipt], dedupe: Dedupe | None) -> set[Dedupe]:
+    """By which settings the rows of a table were loaded: those of its live commits, and the pipeline's own."""
+    return {d for d in (dedupe, *(receipt.load.dedupe for receipt, _ in live(receipts))) if d is not None}
+
+
+Offsets = dict[TopicPartition, set[int]]
+
+
+def _repeats(
+    committed: Watermarks, receipts: Sequence[Receipt], logged: Mapping[Dedupe, LoggedRepeats], dedupe: Dedupe | None
+) -> tuple[Offsets, Offsets]:
+    """The records that the live commits have left out, and those that they may have left out.
+
+    Where the receipt of a commit has expired, nobody knows whether it left out repeats.
+    """
+    repeats, unclear = Offsets(), Offsets()
+    everything = [OffsetRange(tp.topic, tp.partition, low, committed.latest[tp]) for tp, low in committed.earliest.items()]
+    known: list[OffsetRange] = []
+    for receipt, ranges in live(receipts):
+        known += ranges
+        found = None if receipt.load.dedupe is None else logged.get(receipt.load.dedupe)
+        if found is not None:
+            _add_within(ranges, found.repeats, repeats)
+            _add_within(ranges, found.unclear, unclear)
+    if dedupe is not None and dedupe in logged:
+        rest = without(everything, merged(known))
+        _add_within(rest, logged[dedupe].repeats, unclear)
+        _add_within(rest, logged[dedupe].unclear, unclear)
+    return repeats, unclear
+
+
+def _add_within(ranges: Iterable[OffsetRange], offsets: Mapping[TopicPartition, Sequence[int]], into: Offsets) -> None:
+    """Those of the offsets, which are in order, that lie in the ranges."""
+    for r in ranges:
+        found = offsets.get(r.topic_partition, ())
+        within = found[bisect_left(found, r.from_offset) : bisect_left(found, r.until_offset)]
+        if within:
+            into.setdefault(r.topic_partition, set()).update(within)
 
 
 def former_ranges(cursor: Cursor, receipts: Iterable[Receipt]) -> list[OffsetRange]:

@@ -78,6 +78,11 @@ def rebuild(
         previous=batches[-2].summary() if len(batches) > 1 else None,
         absent=tuple(r for r in before.absent if r.topic_partition in position.offsets),
         former={tp: until for tp, until in before.former.items() if tp in position.offsets},
+        resumed={
+            tp: offset
+            for tp, offset in before.resumed.items()
+            if tp in position.offsets and before.topic_ids.get(tp.topic) == position.topic_ids.get(tp.topic)
+        },
         rate_state=before.rate_state,
         record_bytes=before.record_bytes,
         timings=before.timings,

@@ -25,6 +25,7 @@ from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.splitting import check_limits
 from tidegate.core.rates.aiming import AimingPolicy
 from tidegate.core.rates.control import RateControl
+from tidegate.core.receivers.records import IDEMPOTENCY_KEY
 
 USUAL_INTERVAL_S = 60.0
 """Seconds between two runs of a pipeline whose schedule has no fixed times."""
@@ -193,6 +194,35 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Dedupe:
+    """Which records are repeats of earlier ones, and are left out (`tidegate.core.load.repeats`)."""
+
+    window: int = setting(
+        values.OFFSETS,
+        "A record is left out if an earlier record of its partition, at most this many offsets before it, has the same key. "
+        "Each load reads so many offsets of each partition in addition.",
+    )
+    key: str = setting(
+        values.RECORD_HEADER,
+        "Record header that holds the key. A record without it, or with an empty one, is never left out.",
+        IDEMPOTENCY_KEY,
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Dedupe:
+        """The inverse of `to_json`.
+
+        Raises:
+            KeyError, ValueError, TypeError: the value has another shape.
+        """
+        return Dedupe(int(value["window"]), str(value["key"]))
+
+
+@dataclass(frozen=True)
 class Sink:
     """Where the rows go."""
 
@@ -286,6 +316,12 @@ class Pipeline:
     )
     limits: Limits = section(Limits, "How many records a batch takes, and when a run is skipped.")
     backpressure: Backpressure = section(Backpressure, "Which policy decides how many records a batch may hold.")
+    dedupe: Dedupe | None = setting(
+        values.SETTINGS,
+        "Leaves out the records that a sender has repeated. Without it, each record is loaded.",
+        None,
+        mapping=Dedupe,
+    )
     split: Split = section(Split, "How a batch is cut into Spark tasks.")
     group: str | None = setting(
         values.GROUP,

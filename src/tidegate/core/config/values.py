@@ -123,6 +123,8 @@ QUEUES = list_of(
     "a list of different Airflow queues, such as [default]",
     least=1,
 )
+OFFSETS = whole("a whole number of offsets from 1 to 2^63 - 1", 1, MOST_RECORDS)
+RECORD_HEADER = text("the name of a record header of 1 to 250 characters", 250, 1)
 HEADER = matching(re.compile(r"[A-Za-z0-9-]{1,100}"), "the name of an HTTP header, such as Tidegate-Key")
 URL_PATH = matching(re.compile(r"/[A-Za-z0-9_.~/-]{0,199}"), "the path of a URL, such as /orders")
 FILE_PATH = rule(

@@ -10,20 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from tidegate.core.config.pipeline import Identity, Split
+from tidegate.core.config.pipeline import Dedupe, Identity, Split
 from tidegate.core.errors import RequestError
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.isolation import ISOLATION_LEVELS
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.codec import Shape
 from tidegate.core.state.cursor import POSITIONS, Positions
-from tidegate.core.state.fields import LATER, MAPPING, RANGES, TUPLE, fields_from_json, fields_to_json, form, optional
+from tidegate.core.state.fields import LATER, MAPPING, OFFSETS, RANGES, TUPLE, fields_from_json, fields_to_json, form, optional
 
 IDENTITIES = get_args(Identity)
 """What a row is known by: the record it came from, or, where the transform aggregates, the batch that made it."""
 
 
 SPLIT = optional(form(Split.to_json, lambda limits: Split(**limits)))
+DEDUPE = optional(form(Dedupe.to_json, Dedupe.from_json))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,12 @@ class LoadJob:
     `shared_with` are the other pipelines that may write into the table; a table of any other is refused.
     `attempt` is what the receipt is known by (`LoadId.attempt`), for whoever looks for it when the answer is lost; it has to be
     new for each run of the job. None: the load makes one up.
+    `dedupe` says which records are repeats, and left out; `look_back` is the offset from which each partition is read to find
+    them (`tidegate.core.load.repeats.look_back`).
 
     Raises:
         RequestError: the isolation level is none of Kafka's; the identity is none there is; a chunk of a replay does not say
-            which batch it replaces, or anything else says so.
+            which batch it replaces, or anything else says so; repeats are left out, and a range has no look-back.
     """
 
     pipeline: str
@@ -72,6 +75,8 @@ class LoadJob:
     create: bool = field(default=True, metadata=LATER)
     shared_with: tuple[str, ...] = field(default=(), metadata=TUPLE | LATER)
     attempt: str | None = field(default=None, metadata=LATER)
+    dedupe: Dedupe | None = field(default=None, metadata=DEDUPE | LATER)
+    look_back: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS | LATER)
 
     def __post_init__(self) -> None:
         if self.isolation_level not in ISOLATION_LEVELS:
@@ -86,6 +91,16 @@ class LoadJob:
                 "a chunk of a replay, and nothing else, says which batch it replaces where rows are known by their batch",
                 fix="Replay batch by batch, each chunk with the number of its batch",
             )
+        if self.dedupe is not None and any(self._since(r) > r.from_offset for r in self.ranges):
+            raise RequestError("a load that leaves out repeats says where the look-back of each of its ranges begins")
+
+    def _since(self, r: OffsetRange) -> int:
+        return self.look_back.get(r.topic_partition, r.until_offset)
+
+    @property
+    def looked_through(self) -> tuple[OffsetRange, ...]:
+        """The ranges with their look-backs: what is read to find the repeats among the records of the ranges."""
+        return tuple(OffsetRange(r.topic, r.partition, self._since(r), r.until_offset) for r in self.ranges if r.count)
 
     @property
     def batch_replaced(self) -> int | None:
@@ -108,6 +123,7 @@ class LoadJob:
             self.replay,
             self.batch_replaced,
             self.others,
+            self.dedupe,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.errors import RequestError, StateCorrupt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
 from tidegate.core.state.codec import Shape
@@ -24,6 +25,9 @@ BATCH_PROPERTY = f"{PREFIX}batch"
 OTHERS = f"{PREFIX}others"
 """The property that holds the cursor's positions of the partitions that a batch does not read."""
 
+DEDUPE = f"{PREFIX}dedupe"
+"""The property that says what a load took for a repeat, where it left any out."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadId:
@@ -33,7 +37,8 @@ class LoadId:
     `topic_ids` and `generation` are the saved range's: what a cursor is rebuilt from. `replay` names the replay that the load
     is a chunk of, and `seq` is the chunk's number then; a replay is no batch of the schedule. `batch` is the number of the
     batch whose rows are replaced, where rows are known by their batch and not by their origin. `others` are the saved range's,
-    the positions of the partitions that the batch does not read; None in a replay, and in receipts of older versions.
+    the positions of the partitions that the batch does not read; None in a replay, and in receipts of older versions. `dedupe`
+    says which records were left out as repeats; None: each record was loaded.
     """
 
     pipeline: str
@@ -47,6 +52,7 @@ class LoadId:
     replay: str | None = None
     batch: int | None = None
     others: Positions | None = None
+    dedupe: Dedupe | None = None
 
     @property
     def task(self) -> dict[str, str]:
@@ -65,6 +71,7 @@ class LoadId:
             f"{PREFIX}generation": str(self.generation),
             **({} if self.batch is None else {BATCH_PROPERTY: str(self.batch)}),
             **({} if self.others is None else {OTHERS: _dumps(self.others.to_json())}),
+            **({} if self.dedupe is None else {DEDUPE: _dumps(self.dedupe.to_json())}),
         }
 
 
@@ -125,6 +132,7 @@ class Receipt:
                 replay=replay,
                 batch=int(properties[BATCH_PROPERTY]) if BATCH_PROPERTY in properties else None,
                 others=Positions.from_json(json.loads(properties[OTHERS])) if OTHERS in properties else None,
+                dedupe=Dedupe.from_json(json.loads(properties[DEDUPE])) if DEDUPE in properties else None,
             )
         except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
             raise _unreadable(snapshot, error) from error
@@ -154,6 +162,7 @@ class Receipt:
             "generation": self.load.generation,
             "replay": self.load.replay,
             "batch": self.load.batch,
+            **({} if self.load.dedupe is None else {"dedupe": self.load.dedupe.to_json()}),
             "snapshot": self.snapshot,
             "committed_at_ms": self.committed_at_ms,
             "rows": self.rows,
@@ -183,6 +192,7 @@ class Receipt:
                 value.get("generation", 0),
                 value.get("replay"),
                 value.get("batch"),
+                dedupe=Dedupe.from_json(value["dedupe"]) if "dedupe" in value else None,
             )
             return Receipt(load, value["snapshot"], value["committed_at_ms"], value["rows"], value.get("kept", 0))
 
@@ -230,13 +240,14 @@ class Observed:
     row is not in it, and offsets between may be missing. It comes from the sink's own account of the files that the commit
     added, not from counting on the way: that costs no time a record, however many partitions there are, and it is there as well
     for a commit whose answer was lost. It speaks of rows, so records that the transform dropped do not show. None where the
-    sink keeps no such bounds.
+    sink keeps no such bounds. `repeats` are those of the records that were left out as repeats (`tidegate.core.load.repeats`).
     """
 
     records: int | None
     rows: int | None
     bytes: int | None = None
     first_last: Mapping[TopicPartition, tuple[int, int]] | None = None
+    repeats: int | None = None
 
     @property
     def record_bytes(self) -> float | None:
@@ -262,7 +273,8 @@ class Observed:
             bounds = {}
             for tp, (first, last) in sorted(self.first_last.items()):
                 bounds.setdefault(tp.topic, {})[str(tp.partition)] = [first, last]
-        return {"records": self.records, "rows": self.rows, "bytes": self.bytes, "first_last": bounds}
+        counts = {"records": self.records, "rows": self.rows, "bytes": self.bytes, "repeats": self.repeats}
+        return {**counts, "first_last": bounds}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Observed:
@@ -275,4 +287,4 @@ class Observed:
         first_last = (
             None if bounds is None else {r.topic_partition: (r.from_offset, r.until_offset) for r in ranges_from_json(bounds)}
         )
-        return Observed(value["records"], value["rows"], value.get("bytes"), first_last)
+        return Observed(value["records"], value["rows"], value.get("bytes"), first_last, value.get("repeats"))

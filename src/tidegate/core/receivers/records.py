@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+IDEMPOTENCY_KEY = "tidegate.idempotency_key"
+"""The header of a record that tells it from a repeat of another one."""
+
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 """As the Kafka client takes them; here all are bytes."""
 
@@ -51,4 +54,4 @@ def idempotency_header(key: str, number: int) -> tuple[str, bytes]:
         key: what the sender sent; bytes that are not UTF-8 stand in it as surrogates, and are landed as they were.
         number: which record of the request it is, from 0: each record has a key of its own.
     """
-    return "tidegate.idempotency_key", f"{key}/{number}".encode(errors="surrogateescape")
+    return IDEMPOTENCY_KEY, f"{key}/{number}".encode(errors="surrogateescape")

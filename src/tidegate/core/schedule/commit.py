@@ -81,6 +81,7 @@ class AdvanceCursor:
     timing: BatchTiming | None = None
     remaining: int = 0
     cores: int = 0
+    resumed: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def happened_in(self, cursor: Cursor) -> bool:
         """Whether the cursor is at or past this update."""
@@ -127,13 +128,14 @@ def commit_of(
             frozenset(saved.retired),
             saved.planned_at_ms,
             record_bytes,
-            _begun(saved),
+            saved.begun,
             merged([*saved.absent, *absent, *saved.skipped]),
             _former(saved),
             saved.present,
             timing,
             saved.remaining,
             saved.resources.total_cores if saved.resources else 0,
+            saved.resumed,
         ),
     )
 
@@ -151,12 +153,6 @@ def requirement_of(saved: SavedRange) -> RequireCursorAt:
 def outcome_of(saved: SavedRange) -> RequireCursorAt:
     """Where the cursor is once this range is committed, and nothing later."""
     return RequireCursorAt(saved.seq, until_offsets(saved.ranges), frozenset(saved.retired), saved.generation, saved.topic_ids)
-
-
-def _begun(saved: SavedRange) -> dict[TopicPartition, int]:
-    """The first offset of each partition that this range is the first to read; recreated topics count as new."""
-    continued = {d.topic_partition for d in saved.decisions if d.from_reason in ("cursor", "accepted loss")}
-    return {tp: offset for tp, offset in from_offsets(saved.ranges).items() if tp not in continued}
 
 
 def _former(saved: SavedRange) -> dict[TopicPartition, int]:
@@ -207,6 +203,7 @@ def apply(cursor: Cursor, commit: Commit, *, rate_state: Mapping[str, Any] | Non
         offsets = {tp: offset for tp, offset in {**cursor.offsets, **update.offsets}.items() if tp not in update.retired}
         topics = {tp.topic for tp in offsets}
         anew = other_topics(cursor.topic_ids, update.topic_ids)
+        resumed = {**{tp: offset for tp, offset in cursor.resumed.items() if tp.topic not in anew}, **update.resumed}
         timings, cores = _last_timings(cursor, update)
         return replace(
             cursor,
@@ -224,6 +221,7 @@ def apply(cursor: Cursor, commit: Commit, *, rate_state: Mapping[str, Any] | Non
             timings=timings,
             cores=cores,
             remaining=update.remaining,
+            resumed={tp: offset for tp, offset in resumed.items() if tp in offsets},
             rate_state=cursor.rate_state if rate_state is None else rate_state,
         )
     if commit.update.happened_in(cursor):

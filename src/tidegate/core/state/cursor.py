@@ -77,7 +77,8 @@ class Cursor:
     topic that was deleted and created again, the next offset of the former topic: the table may hold rows of it below.
     `rate_state` is what the rate policy has learned (`tidegate.core.rates.control`), `timings` are those of the last batches
     that are known, at most `MOST_TIMINGS`, oldest first, and `cores` what each of these loads had (0: not known).
-    `remaining` counts the records that the last batch left behind.
+    `remaining` counts the records that the last batch left behind. `resumed` is, for each partition that lost records to
+    retention as an operator accepted, where it went on: nothing before that is in its log.
     """
 
     pipeline: str
@@ -97,6 +98,7 @@ class Cursor:
     timings: tuple[BatchTiming, ...] = field(default=(), metadata=TIMINGS | LATER)
     cores: tuple[int, ...] = field(default=(), metadata=COUNTS | LATER)
     remaining: int = field(default=0, metadata=COUNT | LATER)
+    resumed: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS | LATER)
 
     def __post_init__(self) -> None:
         if not is_whole(self.seq):

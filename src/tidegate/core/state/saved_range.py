@@ -111,12 +111,23 @@ class SavedRange:
     @property
     def skipped(self) -> tuple[OffsetRange, ...]:
         """The offsets that it passes over, since retention took them and somebody accepted the loss."""
-        lost = {d.topic_partition for d in self.decisions if d.from_reason == "accepted loss"}
         return tuple(
-            OffsetRange(r.topic, r.partition, self.jumped[r.topic_partition], r.from_offset)
-            for r in self.ranges
-            if r.topic_partition in lost and r.topic_partition in self.jumped
+            OffsetRange(tp.topic, tp.partition, self.jumped[tp], offset)
+            for tp, offset in self.resumed.items()
+            if tp in self.jumped
         )
+
+    @property
+    def begun(self) -> dict[TopicPartition, int]:
+        """The first offset of each partition that this range is the first to read; recreated topics count as new."""
+        continued = {d.topic_partition for d in self.decisions if d.from_reason in ("cursor", "accepted loss")}
+        return {r.topic_partition: r.from_offset for r in self.ranges if r.topic_partition not in continued}
+
+    @property
+    def resumed(self) -> dict[TopicPartition, int]:
+        """Where partitions go on after a loss that somebody accepted."""
+        lost = {d.topic_partition for d in self.decisions if d.from_reason == "accepted loss"}
+        return {r.topic_partition: r.from_offset for r in self.ranges if r.topic_partition in lost}
 
     @property
     def allowed(self) -> int | None:

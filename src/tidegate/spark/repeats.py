@@ -1,0 +1,73 @@
+"""Leaves out repeats (`tidegate.core.load.repeats`) before a load's transform sees them.
+
+The ranges and their look-backs are read once more, for the keys alone: what is shuffled and sorted is the origin of each record
+that has a key, and its key. The records themselves stay in their tasks and in their order, and are held against the repeats,
+which go to each task.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from tidegate.core.config.pipeline import Dedupe
+from tidegate.core.errors import OffsetsOutOfRange
+from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
+from tidegate.core.load.job import LoadJob
+from tidegate.core.load.repeats import expired
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.spark.kafka_source import KEY, read_keys
+from tidegate.spark.origin import ORIGIN, reaching
+
+_NOT_FETCHED = re.compile(r"[Cc]annot fetch offset (\d+)")
+"""What Spark's source says of a record that the log does not hold any more."""
+
+
+def without_repeats(spark: SparkSession, records: DataFrame, job: LoadJob, dedupe: Dedupe) -> DataFrame:
+    """The records of a job's ranges without the repeats among them; the same columns, in the same order."""
+    keys = read_keys(
+        spark, job.looked_through, job.kafka_options, dedupe.key, split=job.split, isolation_level=job.isolation_level
+    )
+    return records.join(F.broadcast(repeats_among(keys, job.ranges, dedupe.window)), _same_origin(), "left_anti")
+
+
+def repeats_among(keys: DataFrame, ranges: Sequence[OffsetRange], window: int) -> DataFrame:
+    """The origins of the repeats in the ranges, each column's name with `_of` before it.
+
+    Args:
+        keys: origin and key of the records that have one, in the ranges and their look-backs.
+        ranges: one a partition.
+        window: offsets.
+    """
+    before = F.lag(OFFSET).over(Window.partitionBy(TOPIC, PARTITION, KEY).orderBy(OFFSET))
+    near = keys.select(*ORIGIN, before.alias("_before")).where(F.col(OFFSET) - F.col("_before") <= window)
+    offset = F.col(OFFSET)
+    asked = near.where(reaching(ranges, F.col(TOPIC), F.col(PARTITION), offset, offset))
+    return asked.select(*(F.col(name).alias(f"_of{name}") for name in ORIGIN))
+
+
+def _same_origin() -> Column:
+    topic, partition, offset = (F.col(name) == F.col(f"_of{name}") for name in ORIGIN)
+    return topic & partition & offset
+
+
+@contextmanager
+def look_back_named(job: LoadJob) -> Iterator[None]:
+    """An offset that is not in the log any more leaves as the error of the look-back that it is in, where it is in one.
+
+    Raises:
+        LookBackExpired: it is.
+        OffsetsOutOfRange: it is not.
+    """
+    try:
+        yield
+    except OffsetsOutOfRange as error:
+        match = _NOT_FETCHED.search(str(error))
+        named = match and expired(job.ranges, job.look_back, int(match[1]))
+        if named:
+            raise named from error
+        raise
