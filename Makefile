@@ -83,6 +83,7 @@ bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/python -m tests.bench.plan_scale
 	$(BIN)/python -m tests.bench.rate_policies
 	$(BIN)/python -m tests.bench.split_skew
+	$(BIN)/python -m tests.bench.dedupe
 	$(BIN)/python -m tests.bench.ledger_scale
 	$(BIN)/python -m tests.bench.lag_trigger
 	$(BIN)/python -m tests.bench.receivers

@@ -19,8 +19,8 @@ def plain(records):
 '''
 
 
-def fill(bootstrap: str, topic: str, counts: Sequence[int]) -> None:
-    """Make the topic, with so many records of about 140 bytes in each partition.
+def fill(bootstrap: str, topic: str, counts: Sequence[int], *, header: str | None = None) -> None:
+    """Make the topic, with so many records of about 140 bytes in each partition; `header` has another value in each of them.
 
     They are the same thousand values over and over: making JSON is not what is measured.
     """
@@ -35,7 +35,10 @@ def fill(bootstrap: str, topic: str, counts: Sequence[int]) -> None:
     ]
     for partition, count in enumerate(counts):
         for number, value in enumerate(islice(cycle(values), count)):
-            producer.produce(topic, value=value, partition=partition)
+            own: list[tuple[str, str | bytes | None]] = (
+                [] if header is None else [(header, f"{number:032x}/{partition}".encode())]
+            )
+            producer.produce(topic, value=value, partition=partition, headers=own)
             if number % 10_000 == 0:
                 producer.flush()
     if producer.flush(60):

@@ -343,7 +343,7 @@ def test_each_kind_is_its_source_with_the_arguments_of_the_file() -> None:
         "HttpSource",
         {
             **common, "path": "/", "token": "t", "max_body_bytes": 10 << 20,
-            "key_header": "Tidegate-Key", "idempotency_header": "Idempotency-Key",
+            "key_header": "Tidegate-Key", "idempotency_header": "Idempotency-Key", "idempotency_field": None,
         },
     )  # fmt: skip
     own = replace(POSTS, listen=Listen(8080, max_connections=7), http=Http("/orders", 5, "Id"), key="Key", tls=Tls("/c", "/k"))

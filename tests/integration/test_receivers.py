@@ -118,6 +118,29 @@ def test_what_curl_posts_is_in_the_topic_when_it_has_its_answer(kafka: dict[str,
     assert {h["tidegate.receiver"] for h in headers} == {b"r"}
 
 
+def test_what_is_sent_again_lands_in_the_partition_of_the_first(kafka: dict[str, str]) -> None:
+    """Whatever connection it comes over; otherwise no pipeline could tell it from another record."""
+    topic = make_topic(kafka, "http-repeats", 5)
+    names = [f"request-{number}" for number in range(6)]
+
+    async def test() -> None:
+        for order in (names, names[::-1]):  # each receiver numbers its connections from 0
+            async with served(source := HttpSource(), kafka=kafka, lease=a_lease(topic)):
+                for name in order:
+                    answer = await curl(source.listening_on, "-H", f"Idempotency-Key: {name}", body=b"[1, 2]")
+                    assert answer == (202, {"records": 2})
+
+    run(test())
+    places: dict[bytes, list[int | None]] = {}
+    for message in landed(kafka, topic):
+        places.setdefault(dict(cast("list[tuple[str, bytes]]", message.headers()))["tidegate.idempotency_key"], []).append(
+            message.partition()
+        )
+    assert len(places) == 2 * len(names)
+    assert all(len(found) == 2 and len(set(found)) == 1 for found in places.values())
+    assert len({found[0] for found in places.values()}) > 1
+
+
 def test_each_bad_request_has_its_status_and_lands_nothing(kafka: dict[str, str]) -> None:
     """And the receiver goes on."""
     topic = make_topic(kafka, "http-refusals")

@@ -121,3 +121,16 @@ def saved_range(start: int, until: int, reason: str = "cursor", seq: int = 4, **
 
 def receipt_of(saved: SavedRange) -> Receipt:
     return Receipt(LoadId("p", saved.seq, "run", saved.to_load, "v", "a", saved.topic_ids), 1, 1, 1)
+
+
+def test_a_cursor_remembers_where_it_went_on_after_a_loss() -> None:
+    """Until the topic is created again, or the partition is retired."""
+    lost = replace(SAVED, decisions=(Decision(P0, "accepted loss", "log end"), Decision(P1, "new partition", "log end")))
+    after = apply(replace(CURSOR, topic_ids={"t": "id"}), commit_of(replace(lost, jumped={P0: 5}), RECEIPT))
+    assert after.resumed == {P0: 5}
+    nothing = replace(SAVED, seq=5, ranges=(), decisions=())
+    assert apply(after, commit_of(nothing, None)).resumed == {P0: 5}
+    assert apply(after, commit_of(replace(nothing, retired=(P0,)), None)).resumed == {}
+    empty, begun = OffsetRange("t", 0, 0, 0), (Decision(P0, "recreated", "log end"),)
+    anew = replace(nothing, ranges=(empty,), decisions=begun, topic_ids={"t": "new"}, jumped={P0: 9})
+    assert apply(after, commit_of(anew, None)).resumed == {}

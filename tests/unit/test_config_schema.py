@@ -36,7 +36,7 @@ FILES: list[dict[str, Any]] = [
     {**MINIMAL, "source": {"pattern": "orders_.*"}, "limits": {"min_records": 10}},
     {**MINIMAL, "source": {"assign": {"orders": [0]}}, "schedule": {"lag": 10}},
     {**MINIMAL, "schedule": {"max_delay": "15m"}},
-    {**MINIMAL, "spark": {"max_executors": 10_000}},
+    {**MINIMAL, "spark": {"max_executors": 10_000}, "dedupe": {"window": 10_000}},
     *({**MINIMAL, "backpressure": {"policy": name}} for name in ("static", "pid", "fixed_point", "target")),
 ]
 ANYTHING: list[Any] = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.config.pipeline import Split
+from tidegate.core.config.pipeline import Dedupe, Split
 from tidegate.core.errors import RequestError, StateCorrupt
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
@@ -96,7 +96,7 @@ def test_a_receipt_tells_the_positions_of_what_its_batch_did_not_read() -> None:
 def test_json_brings_orders_and_answers_back() -> None:
     """What crosses a file is the same on the other side."""
     bounds = {TopicPartition("t", 0): (10, 19), TopicPartition("t", 1): (3, 3), TopicPartition("u", 10): (0, 2**62)}
-    for observed in (Observed(15, 15, 2**40, bounds), Observed(15, 15, 0, {}), Observed(None, None)):
+    for observed in (Observed(15, 15, 2**40, bounds, 3), Observed(15, 15, 0, {}), Observed(None, None)):
         result = LoadResult(RECEIPT, observed, {"write": 0.5})
         assert LoadResult.from_json(json.loads(json.dumps(result.to_json()))) == result
     full = replace(JOB, redo=True, split=Split(4), isolation_level="read_uncommitted", contiguous=True, shared_with=("q", "r"))
@@ -106,15 +106,38 @@ def test_json_brings_orders_and_answers_back() -> None:
         replace(JOB, identity="batch"),
         replace(JOB, identity="batch", replay="again", batch=7),
         replace(JOB, attempt="a"),
+        replace(JOB, dedupe=Dedupe(5, "id"), look_back={TopicPartition("t", 0): 5, TopicPartition("t", 1): 0}),
     ):
         assert LoadJob.from_json(json.loads(json.dumps(job.to_json()))) == job
-    assert Receipt.from_json(RECEIPT.to_json()) == RECEIPT
+    for receipt in (RECEIPT, replace(RECEIPT, load=replace(LOAD, dedupe=Dedupe(5)))):
+        assert Receipt.from_json(json.loads(json.dumps(receipt.to_json()))) == receipt
+
+
+def test_a_receipt_tells_what_its_load_took_for_a_repeat() -> None:
+    """A load that left out none says nothing, as those of older versions."""
+    properties = replace(LOAD, dedupe=Dedupe(5, "id")).to_properties()
+    found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=0)
+    assert found is not None
+    assert found.load.dedupe == Dedupe(5, "id")
+    assert "tidegate.dedupe" not in LOAD.to_properties()
+    with pytest.raises(StateCorrupt):
+        Receipt.from_properties({**properties, "tidegate.dedupe": "{}"}, snapshot=1, committed_at_ms=1, rows=0)
 
 
 def test_what_an_older_version_wrote_is_read_with_defaults() -> None:
     """Orders and answers without the later fields stay readable."""
     order = JOB.to_json()
-    for later in ("split", "isolation_level", "contiguous", "identity", "batch", "shared_with", "attempt"):
+    for later in (
+        "split",
+        "isolation_level",
+        "contiguous",
+        "identity",
+        "batch",
+        "shared_with",
+        "attempt",
+        "dedupe",
+        "look_back",
+    ):
         del order[later]
     assert LoadJob.from_json(order) == JOB
     answer = LoadResult(RECEIPT, Observed(15, 15, 7, {}), {}).to_json()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import accumulate, pairwise
+import zlib
+from itertools import accumulate, islice, pairwise
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from tidegate.core.errors import RecordRefused, RequestError
 from tidegate.core.receivers.blocks import Block, BlockBuffer
-from tidegate.core.receivers.bodies import CONTENT_TYPES, records_of
+from tidegate.core.receivers.bodies import CONTENT_TYPES, LONGEST_KEY, field_key, records_of
 from tidegate.core.receivers.lines import LineSplitter
+from tidegate.core.receivers.records import IDEMPOTENCY_KEY, idempotency_headers
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 MANY = 1000
@@ -225,6 +227,45 @@ def test_an_array_and_its_elements_as_lines_are_the_same_records(values: list[ob
     lines = "\n".join(json.dumps(value, ensure_ascii=ascii_only) for value in values).encode(errors="surrogatepass")
     assert [json.loads(record) for record in records_of(text, JSON, MANY)] == values
     assert [json.loads(record) for record in records_of(lines, NDJSON, MANY)] == values
+
+
+@pytest.mark.parametrize(
+    ("record", "key"),
+    [
+        (b'{"id": 7}', "7"),
+        (b'{"id": -1.50e3, "x": {"id": 2}}', "-1.50e3"),
+        (b'{"id": 12345678901234567890123}', "12345678901234567890123"),
+        (b'{"id": "7"}', '"7"'),
+        ('{"id": "ä/0"}'.encode(), '"\\u00e4/0"'),
+        (b'{"id": "\\u00e4/0"}', '"\\u00e4/0"'),
+        (b'{"id": "\\ud800"}', '"\\ud800"'),
+        (b'{"id": ""}', '""'),
+        (b'{"id": 1, "id": 2}', "2"),
+        *((b'{"id": %s}' % value, None) for value in (b"null", b"true", b"[1]", b'{"id": 1}')),
+        *((record, None) for record in (b"{}", b'{"Id": 1}', b"7", b'"id"', b'["id"]')),
+    ],
+)
+def test_the_key_of_a_record_is_the_json_text_of_its_field(record: bytes, key: str | None) -> None:
+    """A text or a number: a text in one way of writing it, a number as it was sent. Whatever else it is, it is no key."""
+    assert field_key(record, "id") == key
+
+
+def test_a_key_that_no_header_takes_is_refused() -> None:
+    """By the length of its text."""
+    assert field_key(b'{"id": "%s"}' % (b"x" * (LONGEST_KEY - 2)), "id")
+    with pytest.raises(RequestError, match=f"id has {LONGEST_KEY + 1} characters"):
+        field_key(b'{"id": "%s"}' % (b"x" * (LONGEST_KEY - 1)), "id")
+
+
+def test_records_with_a_key_have_a_stream_that_follows_from_it_alone() -> None:
+    """A request's name is one stream for all its records; the number is the same in every process."""
+    shared = zlib.crc32(b"abc")
+    named = list(islice(idempotency_headers(3, "abc", ()), 2))
+    assert named == [(shared, (IDEMPOTENCY_KEY, b"abc/0")), (shared, (IDEMPOTENCY_KEY, b"abc/1"))]
+    own = list(idempotency_headers(3, None, ["7", None]))
+    assert own == [(zlib.crc32(b"7"), (IDEMPOTENCY_KEY, b"7")), (3, None)]
+    sent = next(idempotency_headers(3, b"\xff".decode(errors="surrogateescape"), ()))
+    assert sent == (zlib.crc32(b"\xff"), (IDEMPOTENCY_KEY, b"\xff/0"))
 
 
 def test_every_content_type_is_one_of_the_two_forms() -> None:

@@ -60,6 +60,43 @@ def test_a_name_of_a_request_is_landed_as_the_bytes_that_were_sent() -> None:
     run(test())
 
 
+def test_what_is_sent_again_over_another_connection_goes_the_same_way() -> None:
+    """Requests with a name have a stream of their own, the others that of their connection; an empty name is none."""
+
+    async def test() -> None:
+        source, sender = HttpSource(), MemorySender()
+        async with served(source, sender=sender):
+            for header in (b"Idempotency-Key: a", b"Idempotency-Key: a", b"Idempotency-Key: b", b"Idempotency-Key:", b"X: y"):
+                assert (await post(source.listening_on, b"[1, 2]", header)).startswith(b"202")
+        streams = [out.stream for out in sender.log]
+        keys = [dict(out.headers).get("tidegate.idempotency_key") for out in sender.log]
+        assert keys == [b"a/0", b"a/1", b"a/0", b"a/1", b"b/0", b"b/1", None, None, None, None]
+        assert len(set(streams[:4])) == 1
+        assert len(set(streams)) == 4
+
+    run(test())
+
+
+def test_a_field_of_each_record_is_its_key_where_the_request_has_no_name() -> None:
+    """Each record has a stream by its own key; one without the field goes with its connection."""
+
+    async def test() -> None:
+        source, sender = HttpSource(idempotency_field="id"), MemorySender()
+        async with served(source, sender=sender):
+            port = source.listening_on
+            for _ in range(2):
+                assert (await post(port, b'[{"id": 1}, {"id": "x"}, {}]')).startswith(b"202")
+            assert (await post(port, b'{"id": 1}', b"Idempotency-Key: a")).startswith(b"202")
+            assert (await post(port, b'{"id": "%s"}' % (b"x" * 5000))).startswith(b"400")
+        keys = [dict(out.headers).get("tidegate.idempotency_key") for out in sender.log]
+        assert keys == [b"1", b'"x"', None] * 2 + [b"a/0"]
+        streams = [out.stream for out in sender.log]
+        assert streams[:2] == streams[3:5]
+        assert streams[2] != streams[5]
+
+    run(test())
+
+
 def test_a_body_that_is_compressed_is_refused_and_not_unpacked() -> None:
     """A thousandth of its size may be sent."""
 

@@ -12,7 +12,6 @@ sent again.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 import random
 import time
@@ -29,7 +28,7 @@ from tidegate.core.ports import Failures, Sender
 from tidegate.core.receivers.backpressure import Backpressure, Heard, Taken, Throttle
 from tidegate.core.receivers.blocks import Block, BlockBuffer
 from tidegate.core.receivers.lifecycle import Restarts
-from tidegate.core.receivers.records import Outgoing, headers_of, idempotency_header
+from tidegate.core.receivers.records import Outgoing, headers_of, idempotency_headers
 
 Ticket: TypeAlias = "asyncio.Future[None]"
 """Ends when the broker has acknowledged all records of one call; RecordRefused or NotDelivered where that does not come."""
@@ -93,6 +92,7 @@ class _Entry:
     idempotency_key: str | None
     ticket: Ticket
     resend: bool
+    record_keys: Sequence[str | None] = ()
     error: TidegateError | None = None
 
 
@@ -186,15 +186,22 @@ class Intake:
         return ticket
 
     def offer(
-        self, values: Sequence[bytes], *, key: bytes | None = None, stream: int = 0, idempotency_key: str | None = None
+        self,
+        values: Sequence[bytes],
+        *,
+        key: bytes | None = None,
+        stream: int = 0,
+        idempotency_key: str | None = None,
+        record_keys: Sequence[str | None] = (),
     ) -> Ticket:
         """Store records now, or refuse them all. A ticket that is cancelled drops what is not on its way yet.
 
         Args:
             values: the records, in order; at least one.
             key: their key in Kafka.
-            stream: records without a key keep their order within a stream.
+            stream: records without a key of either kind keep their order within a stream.
             idempotency_key: the sender's name of this request, for the records' headers.
+            record_keys: where the request has none, each record's own name; none: no record has one.
 
         Raises:
             RecordRefused: a record is longer than `max_record_bytes`, or all together can never fit.
@@ -202,7 +209,7 @@ class Intake:
             BrokerUnavailable, or another error of Kafka: records wait for the broker.
         """
         self._check(values)
-        size = _size(values, len(key or b""))
+        size = _size(values, len(key or b"")) + sum(len(own or "") for own in record_keys)
         if size > self._buffer.capacity:
             raise RecordRefused(
                 f"{len(values)} records need {size} bytes of a buffer of {self._buffer.capacity}", fix="Send fewer at a time"
@@ -211,7 +218,8 @@ class Intake:
             raise self.trouble
         if self._closing or not self._buffer.has_room(size):
             raise Overloaded("the receiver's buffer is full", fix="Send the request again a moment later")
-        return self._add(_Entry(values, key, stream, _now_ms(), idempotency_key, _new_ticket(), resend=False), size)
+        entry = _Entry(values, key, stream, _now_ms(), idempotency_key, _new_ticket(), resend=False, record_keys=record_keys)
+        return self._add(entry, size)
 
     async def admit(self, patience_s: float) -> bool:
         """Wait until any record may be offered; whether that was so in time. Ask before a request is read.
@@ -398,11 +406,16 @@ class Intake:
                 continue
             shared = headers_of(self.receiver, self.instance, self.host, entry.received_at_ms, name)
             owners += [entry] * len(entry.values)
-            if entry.idempotency_key is None:
+            if entry.idempotency_key is None and not entry.record_keys:
                 records += [Outgoing(value, entry.key, entry.stream, shared) for value in entry.values]
             else:
-                headers = ([*shared, idempotency_header(entry.idempotency_key, number)] for number in itertools.count())
-                records += [Outgoing(v, entry.key, entry.stream, own) for v, own in zip(entry.values, headers, strict=False)]
+                named = zip(
+                    entry.values, idempotency_headers(entry.stream, entry.idempotency_key, entry.record_keys), strict=False
+                )
+                records += [
+                    Outgoing(value, entry.key, stream, shared if own is None else [*shared, own])
+                    for value, (stream, own) in named
+                ]
         return records, owners
 
     def _is_open(self, owner: _Entry, error: TidegateError) -> bool:

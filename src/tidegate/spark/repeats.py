@@ -23,8 +23,11 @@ from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark.kafka_source import KEY, read_keys
 from tidegate.spark.origin import ORIGIN, reaching
 
-_NOT_FETCHED = re.compile(r"[Cc]annot fetch offset (\d+)")
-"""What Spark's source says of a record that the log does not hold any more."""
+_GONE = re.compile(
+    r"FetchPosition\{offset=(?P<at>\d+),.* is out of range for partition (?P<of>\S+)"
+    r"|Could not read records in offset \[(?P<first>\d+), \d+\) for topic partition (?P<partition>\S+)"
+)
+"""What Kafka's client, and Spark's source, say of a record that the log does not hold any more."""
 
 
 def without_repeats(spark: SparkSession, records: DataFrame, job: LoadJob, dedupe: Dedupe) -> DataFrame:
@@ -66,8 +69,8 @@ def look_back_named(job: LoadJob) -> Iterator[None]:
     try:
         yield
     except OffsetsOutOfRange as error:
-        match = _NOT_FETCHED.search(str(error))
-        named = match and expired(job.ranges, job.look_back, int(match[1]))
+        gone = _GONE.search(f"{error} {error.__cause__}")
+        named = gone and expired(job.ranges, job.look_back, gone["of"] or gone["partition"], int(gone["at"] or gone["first"]))
         if named:
             raise named from error
         raise

@@ -156,6 +156,7 @@ def described(order: Order) -> tuple[str, str, dict[str, Any]]:
             "max_body_bytes": http.max_body_bytes,
             "key_header": receiver.key or KEY_HEADER,
             "idempotency_header": http.idempotency_header,
+            "idempotency_field": http.idempotency_field,
         }
         return f"{sources}.http", "HttpSource", common | more
     if receiver.connect is not None:

@@ -58,6 +58,12 @@ class Http:
         "Request header whose value travels with each record, so that a pipeline can drop what a sender repeats.",
         "Idempotency-Key",
     )
+    idempotency_field: str | None = setting(
+        values.FIELD,
+        "Field of each JSON record whose value, a text or a number, travels with the record in the same way, where the request "
+        "does not have that header.",
+        None,
+    )
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,7 @@ QUEUES = list_of(
 OFFSETS = whole("a whole number of offsets from 1 to 2^63 - 1", 1, MOST_RECORDS)
 RECORD_HEADER = text("the name of a record header of 1 to 250 characters", 250, 1)
 HEADER = matching(re.compile(r"[A-Za-z0-9-]{1,100}"), "the name of an HTTP header, such as Tidegate-Key")
+FIELD = text("the name of a field of 1 to 250 characters", 250, 1)
 URL_PATH = matching(re.compile(r"/[A-Za-z0-9_.~/-]{0,199}"), "the path of a URL, such as /orders")
 FILE_PATH = rule(
     f"an absolute path of at most {LONGEST_TEXT} characters",

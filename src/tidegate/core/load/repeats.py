@@ -63,17 +63,20 @@ def look_back(ranges: Iterable[OffsetRange], window: int, first: Mapping[TopicPa
     }
 
 
-def expired(ranges: Iterable[OffsetRange], since: Mapping[TopicPartition, int], offset: int) -> LookBackExpired | None:
+def expired(
+    ranges: Iterable[OffsetRange], since: Mapping[TopicPartition, int], name: str, offset: int
+) -> LookBackExpired | None:
     """The error for an offset that the log does not hold any more; None where it is in no look-back.
 
     Args:
         ranges: what is loaded.
         since: where their look-backs begin.
-        offset: of one of their partitions.
+        name: of a partition, as in `orders-0`.
+        offset: in that partition.
     """
-    for r in sorted(ranges):
+    for r in ranges:
         first = since.get(r.topic_partition, r.from_offset)
-        if first <= offset < r.from_offset:
+        if str(r.topic_partition) == name and first <= offset < r.from_offset:
             return LookBackExpired(
                 f"retention deleted records from offset {first} of {r.topic_partition} on, which say what of {r} are repeats",
                 fix="Lower dedupe.window of the pipeline, or keep records longer (retention.ms of the topic) and replay sooner",

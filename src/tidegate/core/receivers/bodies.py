@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tidegate.core.errors import RecordRefused, RequestError
@@ -18,7 +19,17 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A number as it was sent."""
+
+    text: str
+
+
+LONGEST_KEY = 4096
+"""Characters of a record's own key, which becomes a header."""
 _DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_int=str, parse_float=str)  # the values are checked, not used
+_KEYS = json.JSONDecoder(parse_constant=_no_constant, parse_int=_Number, parse_float=_Number)
 
 
 def records_of(body: bytes, content_type: str, most: int) -> list[bytes]:
@@ -47,6 +58,32 @@ def records_of(body: bytes, content_type: str, most: int) -> list[bytes]:
     if text.lstrip(_BLANKS)[:1] == "[":
         return _elements(text, most)
     return [_value(text, "the body")]
+
+
+def field_key(record: bytes, field: str) -> str | None:
+    """The JSON text of a record's own key: a text or a number in one of its fields; None where it has none.
+
+    A text is written in one way, however it was escaped; a number stays as it was sent. Of several fields of that name the last
+    one counts.
+
+    Args:
+        record: as `records_of` gives it.
+        field: of the JSON object; other values have no fields.
+
+    Raises:
+        RequestError: the key is longer than `LONGEST_KEY`.
+    """
+    value, _ = _decode(record.decode(), 0, "a record", _KEYS)
+    key = value.get(field) if isinstance(value, dict) else None
+    if isinstance(key, _Number):
+        text = key.text
+    elif isinstance(key, str):
+        text = json.dumps(key)
+    else:
+        return None
+    if len(text) > LONGEST_KEY:
+        raise RequestError(f"{field} has {len(text)} characters", fix=f"Send keys of at most {LONGEST_KEY} characters")
+    return text
 
 
 def _value(text: str, where: str) -> bytes:
@@ -85,9 +122,9 @@ def _skip(text: str, at: int) -> int:
     return at
 
 
-def _decode(text: str, at: int, where: str) -> tuple[Any, int]:
+def _decode(text: str, at: int, where: str, decoder: json.JSONDecoder = _DECODER) -> tuple[Any, int]:
     try:
-        return _DECODER.raw_decode(text, at)
+        return decoder.raw_decode(text, at)
     except RecursionError:
         raise _invalid(f"{where} is nested too deeply") from None
     except ValueError as error:

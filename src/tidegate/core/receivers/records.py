@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 IDEMPOTENCY_KEY = "tidegate.idempotency_key"
@@ -47,11 +50,30 @@ def headers_of(receiver: str, instance: int, host: str, received_at_ms: int, blo
     return [(f"tidegate.{name}", text.encode()) for name, text in texts.items()]
 
 
-def idempotency_header(key: str, number: int) -> tuple[str, bytes]:
-    """The header of a record whose sender named its request.
+def idempotency_headers(
+    stream: int, request_key: str | None, record_keys: Sequence[str | None]
+) -> Iterator[tuple[int, tuple[str, bytes] | None]]:
+    """The stream of each record of a request, and the header by which a repeat of it is known, if it has one.
+
+    What is sent again may come over another connection, to another instance, or after a restart. So a record with a key has a
+    stream that follows from the key alone. Otherwise its repeat would land in another partition, where no pipeline finds it.
 
     Args:
-        key: what the sender sent; bytes that are not UTF-8 stand in it as surrogates, and are landed as they were.
-        number: which record of the request it is, from 0: each record has a key of its own.
+        stream: of records without a key.
+        request_key: what the sender named the request; bytes that are not UTF-8 stand in it as surrogates, and are landed as
+            they were. Each record gets it with its number in the request, from 0, and all go to one partition.
+        record_keys: where the request has no name, that of each record.
     """
-    return IDEMPOTENCY_KEY, f"{key}/{number}".encode(errors="surrogateescape")
+    if request_key is not None:
+        shared = _stream_of(request_key)
+        yield from ((shared, _header(f"{request_key}/{number}")) for number in itertools.count())
+    for key in record_keys:
+        yield (stream, None) if key is None else (_stream_of(key), _header(key))
+
+
+def _header(key: str) -> tuple[str, bytes]:
+    return IDEMPOTENCY_KEY, key.encode(errors="surrogateescape")
+
+
+def _stream_of(key: str) -> int:
+    return zlib.crc32(key.encode(errors="surrogateescape"))

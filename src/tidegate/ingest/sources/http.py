@@ -33,7 +33,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from tidegate.core.buffers import MEMORY_BYTES
 from tidegate.core.counts import check_count
 from tidegate.core.errors import NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
-from tidegate.core.receivers.bodies import CONTENT_TYPES, records_of
+from tidegate.core.receivers.bodies import CONTENT_TYPES, field_key, records_of
 from tidegate.ingest.intake import Ticket
 from tidegate.ingest.listening import Listener, Tls, check_listener, server_context
 from tidegate.ingest.receiver import Receiver
@@ -60,6 +60,7 @@ class HttpSource(Receiver):
         max_connections: more are closed at once.
         key_header: the request's header with the key of its records.
         idempotency_header: the request's header with its name; a record's header gets it, with the number of the record.
+        idempotency_field: the field of each JSON record with its name, for requests without that header; None: they have none.
         answer_s: seconds after which a request without an acknowledgement is answered 503.
         linger_s: seconds that open connections are served when the lease has ended; each answer asks the sender to close.
 
@@ -78,6 +79,7 @@ class HttpSource(Receiver):
     max_connections: int = 1000
     key_header: str = "Tidegate-Key"
     idempotency_header: str = "Idempotency-Key"
+    idempotency_field: str | None = None
     answer_s: float = 10.0
     linger_s: float = 1.0
     _listener: Listener | None = field(default=None, init=False, repr=False)
@@ -233,12 +235,14 @@ class HttpSource(Receiver):
                     raise Overloaded("too many bodies are held", fix="Send the request again a moment later")
 
     def _offer(self, request: web.BaseRequest, records: list[bytes], stream: int) -> Ticket:
-        key = request.headers.get(self.key_header)
+        key, name = request.headers.get(self.key_header), request.headers.get(self.idempotency_header)
+        field = self.idempotency_field
         return self.intake.offer(
             records,
             key=None if key is None else _bytes(key),
             stream=stream,
-            idempotency_key=request.headers.get(self.idempotency_header),
+            idempotency_key=name or None,  # an empty one would make all requests repeats of one
+            record_keys=() if name or field is None else [field_key(record, field) for record in records],
         )
 
 

@@ -1,0 +1,70 @@
+"""Seconds of a load with and without `dedupe`, alternately: of records that all have a key, and of records that have none.
+
+    python -m tests.bench.dedupe [--records 1000000] [--window 10000] [--rounds 5] [--warm-up 2]
+
+Broker and Spark Connect (two cores) are an embedded platform in a temporary folder, started and stopped here. The records lie
+in two partitions, no key comes twice, and each partition has a look-back of the whole window. Each load goes into the same
+table by `redo`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.bench.cli import run
+from tests.bench.stream import TRANSFORM, fill
+from tidegate.core.config.pipeline import Dedupe
+from tidegate.core.load.job import LoadJob
+from tidegate.core.load.repeats import look_back
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.receivers.records import IDEMPOTENCY_KEY
+from tidegate.local import Platform
+from tidegate.spark.load import load_range
+from tidegate.spark.session import connect
+
+REPO = Path(__file__).parents[2]
+PARTITIONS = 2
+HEADERS = {"keys": IDEMPOTENCY_KEY, "none": None}
+
+
+def measure(records: int, window: int, rounds: int, warm_up: int, folder: Path) -> dict[str, Any]:
+    """Medians of the whole load, in seconds, and how many times as long it takes with `dedupe`, after rounds that warm up."""
+    (folder / "shapes.py").write_text(TRANSFORM)
+    platform = Platform(folder / ".tidegate", REPO)
+    each = records // PARTITIONS
+    jobs: dict[str, LoadJob] = {}
+    try:
+        platform.up(("kafka", "spark"))
+        options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
+        for topic, header in HEADERS.items():
+            fill(platform.bootstrap_servers, topic, [window + each] * PARTITIONS, header=header)
+            ranges = tuple(OffsetRange(topic, partition, window, window + each) for partition in range(PARTITIONS))
+            plain = LoadJob("bench", 1, "bench", ranges, "shapes:plain", f"lake.bench.{topic}", options, redo=True)
+            jobs[topic] = plain
+            jobs[f"{topic}, dedupe"] = replace(plain, dedupe=Dedupe(window), look_back=look_back(ranges, window, {}))
+        found: dict[str, list[float]] = {name: [] for name in jobs}
+        with connect(platform.spark_remote, name="bench") as spark:
+            for turn in range(-warm_up, rounds):
+                for name, job in jobs.items():
+                    started = time.perf_counter()
+                    result = load_range(spark, job, spark_jobs=folder)
+                    seconds = time.perf_counter() - started
+                    if result.receipt.rows != each * PARTITIONS:
+                        raise SystemExit(f"{name}: {result.receipt.rows} rows of {each * PARTITIONS} records")
+                    if turn >= 0:
+                        found[name].append(seconds)
+                    print(f"round {turn}: {name} {seconds:.2f} s {dict(result.seconds)}", file=sys.stderr)  # noqa: T201
+    finally:
+        platform.down()
+    medians = {name: round(statistics.median(seconds), 2) for name, seconds in found.items()}
+    ratios = {topic: round(medians[f"{topic}, dedupe"] / medians[topic], 2) for topic in HEADERS}
+    return {"seconds": medians, "ratio": ratios, "records": records, "window": window, "rounds": rounds}
+
+
+if __name__ == "__main__":
+    run(__doc__, measure, records=1_000_000, window=10_000, rounds=5, warm_up=2)

@@ -1,0 +1,304 @@
+"""Loads that leave out repeats, on a real broker: whatever the cut, a record is a row once within the window."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import TopicPartition as Position
+from pyspark.sql import SparkSession
+
+from tests import topics
+from tests.integration.loading import rows
+from tidegate.core.audit.oracle import dedupings, verify
+from tidegate.core.config.pipeline import Dedupe, Split
+from tidegate.core.errors import LookBackExpired, OffsetsOutOfRange
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.repeats import LoggedRepeats, look_back
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.receivers.records import IDEMPOTENCY_KEY
+from tidegate.kafka.log import read_offsets
+from tidegate.local import Platform
+from tidegate.spark.load import load_range
+from tidegate.spark.session import connect
+
+TRANSFORM = '''
+from pyspark.sql import functions as F
+
+COLUMNS = ["key", "value", "timestamp", "timestampType", "_kafka_topic", "_kafka_partition", "_kafka_offset"]
+
+def text(records):
+    """The value as text."""
+    assert records.columns == COLUMNS, records.columns
+    return records.select(F.col("value").cast("string"), *COLUMNS[4:])
+
+def counted(records):
+    """How many records there are."""
+    return records.agg(F.count("*").alias("n"))
+'''
+Headers = Sequence[tuple[str, bytes | None]]
+
+pytestmark = [
+    # PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def named(*keys: str | None) -> list[Headers]:
+    """The headers of records with these keys; None: without a key."""
+    return [[] if key is None else [(IDEMPOTENCY_KEY, key.encode())] for key in keys]
+
+
+# offset                  0    1    2     3    4    5    6     7    8    9    10   11
+LOG = named(*("a", "b", None, "a", "c", "b", None, "a", "d", "b", "c", "a"))
+LEFT_OUT = {3: {3}, 4: {3, 5, 7, 9, 11}, 6: {3, 5, 7, 9, 10, 11}}
+"""Which of these are repeats, by the window."""
+
+
+@pytest.fixture(scope="module")
+def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of transforms, module `repeats`."""
+    folder = tmp_path_factory.mktemp("spark_jobs")
+    (folder / "repeats.py").write_text(TRANSFORM)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def spark(platform: Platform) -> Iterator[SparkSession]:
+    """One session for all loads here."""
+    with connect(platform.spark_remote, name="tests") as session:
+        yield session
+
+
+@pytest.fixture
+def load(spark: SparkSession, spark_jobs: Path) -> Callable[[LoadJob], LoadResult]:
+    """`load_range` in that session."""
+    return lambda job: load_range(spark, job, spark_jobs=spark_jobs)
+
+
+@pytest.fixture(scope="module")
+def make_log(platform: Platform) -> Callable[..., str]:
+    """Makes topics that hold records with these headers in partition 0, whose values are their numbers."""
+
+    def make(records: Sequence[Headers], partitions: int = 1, *, partition: int = 0) -> str:
+        settings = {"bootstrap.servers": platform.bootstrap_servers}
+        name = topics.make_topic(settings, f"repeats-{uuid.uuid4().hex[:8]}", partitions)
+        produce(ck.Producer(settings), name, records, partition)
+        return name
+
+    return make
+
+
+def produce(producer: ck.Producer, topic: str, records: Sequence[Headers], partition: int = 0) -> None:
+    for number, headers in enumerate(records):
+        producer.produce(topic, str(number).encode(), partition=partition, headers=list(headers))
+    assert producer.flush(30) == 0
+
+
+@pytest.fixture
+def job(platform: Platform) -> Callable[..., LoadJob]:
+    """Makes jobs of a topic's partition 0, each into a table of its own."""
+
+    def make(topic: str, from_offset: int, until_offset: int, *, window: int = 4, start: int = 0, **plan: object) -> LoadJob:
+        ranges = (OffsetRange(topic, 0, from_offset, until_offset),)
+        options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
+        made = LoadJob("repeats", 1, "r", ranges, "repeats:text", f"lake.it.t{uuid.uuid4().hex}", options)
+        since = look_back(ranges, window, {TopicPartition(topic, 0): start})
+        return replace(made, dedupe=Dedupe(window), look_back=since, **plan)  # type: ignore[arg-type]
+
+    return make
+
+
+Load = Callable[[LoadJob], LoadResult]
+Job = Callable[..., LoadJob]
+MakeLog = Callable[..., str]
+
+
+def cut(job: LoadJob, *bounds: int, window: int = 4, start: int = 0) -> list[LoadJob]:
+    """The batches between these offsets, into the job's table."""
+    batches = []
+    for seq, (from_offset, until_offset) in enumerate(pairwise(bounds), start=1):
+        ranges = (replace(job.ranges[0], from_offset=from_offset, until_offset=until_offset),)
+        since = look_back(ranges, window, {job.ranges[0].topic_partition: start})
+        batches.append(replace(job, seq=seq, ranges=ranges, look_back=since))
+    return batches
+
+
+def offsets(platform: Platform, job: LoadJob) -> list[int]:
+    """The offsets in the table as PyIceberg reads it, without Spark."""
+    return [row["_kafka_offset"] for row in rows(platform, job)]
+
+
+@pytest.fixture(scope="module")
+def log(make_log: MakeLog) -> str:
+    """A topic that holds `LOG`."""
+    return make_log(LOG)
+
+
+@pytest.mark.parametrize("window", LEFT_OUT)
+def test_a_record_of_a_key_that_came_within_the_window_is_left_out(
+    platform: Platform, load: Load, job: Job, log: str, window: int
+) -> None:
+    """At the window's edge too, and by one offset not beyond it; all records count as read."""
+    asked = job(log, 0, 12, window=window, contiguous=True)
+    result = load(asked)
+    kept = sorted(set(range(12)) - LEFT_OUT[window])
+    assert offsets(platform, asked) == kept
+    assert (result.observed.records, result.observed.rows) == (12, len(kept))
+    assert result.observed.repeats == len(LEFT_OUT[window])
+    assert load(asked).landed_before
+
+
+@pytest.mark.parametrize("bounds", [(0, 1, 5, 12), (0, 3, 4, 7, 8, 12), (0, 6, 12)])
+def test_every_cut_into_batches_gives_the_same_rows_and_so_does_every_replay(
+    platform: Platform, load: Load, job: Job, log: str, bounds: tuple[int, ...]
+) -> None:
+    """Across batches, in replays of any part, and where a large partition is cut into tasks."""
+    batches = cut(job(log, 0, 12), *bounds)
+    for batch in batches:
+        load(batch)
+    kept = sorted(set(range(12)) - LEFT_OUT[4])
+    assert offsets(platform, batches[0]) == kept
+    for number, (from_offset, until_offset) in enumerate([(2, 8), (5, 6), (9, 12)]):
+        (part,) = cut(batches[0], from_offset, until_offset)
+        load(replace(part, seq=number, replay="again", split=Split(max_records_per_partition=2)))
+        assert offsets(platform, part) == kept
+
+
+def test_what_the_pipeline_never_loaded_makes_no_record_a_repeat(platform: Platform, load: Load, job: Job, log: str) -> None:
+    """It began at offset 3: the earlier record of that key is in no table."""
+    batches = cut(job(log, 3, 12), 3, 5, 12, start=3)
+    for batch in batches:
+        load(batch)
+    assert offsets(platform, batches[0]) == [3, 4, 5, 6, 8, 10]
+
+
+def test_records_without_a_key_are_never_repeats(platform: Platform, load: Load, job: Job, make_log: MakeLog) -> None:
+    """No header, another one, an empty one or one of null; of two headers the last one counts."""
+    one, two = (IDEMPOTENCY_KEY, b"1"), (IDEMPOTENCY_KEY, b"2")
+    none: list[Headers] = [[], [], [("other", b"1")], [("other", b"1")]]
+    empty: list[Headers] = [[(IDEMPOTENCY_KEY, b"")], [(IDEMPOTENCY_KEY, b"")], [(IDEMPOTENCY_KEY, None)]] * 2
+    twice: list[Headers] = [[one], [one, two], [two, one], [one, ("x", None), two]]
+    asked = job(make_log([*none, *empty, *twice]), 0, 14, window=100)
+    assert load(asked).observed.repeats == 2
+    assert offsets(platform, asked) == list(range(12))
+
+
+def test_keys_are_those_of_another_header_where_the_pipeline_says_so(
+    platform: Platform, load: Load, job: Job, make_log: MakeLog
+) -> None:
+    """A producer of one's own names its records in its own header; bytes that are no text are keys too."""
+    asked = job(make_log([[("id", b"\xff")], [("id", b"\xfe")], [("id", b"\xff")]]), 0, 3)
+    load(replace(asked, dedupe=Dedupe(4, "id")))
+    assert offsets(platform, asked) == [0, 1]
+
+
+def test_each_partition_has_repeats_of_its_own(platform: Platform, load: Load, job: Job, make_log: MakeLog) -> None:
+    """The same key in two partitions is two rows, and a partition without keys is whole."""
+    topic = make_log(named("a", "a", None), 3)
+    producer = ck.Producer({"bootstrap.servers": platform.bootstrap_servers})
+    produce(producer, topic, named("a", "a"), 1)
+    produce(producer, topic, named(None, None), 2)
+    ranges = tuple(OffsetRange(topic, partition, 0, until) for partition, until in enumerate((3, 2, 2)))
+    asked = replace(job(topic, 0, 3), ranges=ranges, look_back=look_back(ranges, 4, {}))
+    load(asked)
+    found = [(row["_kafka_partition"], row["_kafka_offset"]) for row in rows(platform, asked)]
+    assert found == [(0, 0), (0, 2), (1, 0), (2, 0), (2, 1)]
+
+
+def test_offsets_without_records_count_in_the_window(platform: Platform, load: Load, job: Job, make_log: MakeLog) -> None:
+    """Markers of transactions, and records of aborted ones, which make no record a repeat either."""
+    topic = make_log([])
+    producer = ck.Producer({"bootstrap.servers": platform.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    for keys, commit in ((("a",), True), (("b",), False), (("a", "b"), True), (("b",), True)):
+        producer.begin_transaction()
+        produce(producer, topic, named(*keys))
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    # offsets: a 0, marker 1, b 2 (aborted), marker 3, a 4, b 5, marker 6, b 7, marker 8
+    for window, left_out in ((3, {7}), (4, {4, 7})):
+        asked = job(topic, 0, 9, window=window)
+        for batch in cut(asked, 0, 5, 9, window=window):
+            load(replace(batch, dedupe=Dedupe(window)))
+        assert offsets(platform, asked) == sorted({0, 4, 5, 7} - left_out)
+
+
+def test_a_load_of_nothing_but_repeats_lands_empty(platform: Platform, load: Load, job: Job, make_log: MakeLog) -> None:
+    """With a receipt, so that the schedule goes on."""
+    topic = make_log(named("a", "a", "a"))
+    asked = job(topic, 1, 3)
+    result = load(asked)
+    assert (result.observed.records, result.observed.repeats, result.receipt.rows) == (2, 2, 0)
+    assert offsets(platform, asked) == []
+    assert result.receipt.covers(asked.ranges)
+
+
+def test_an_aggregate_counts_first_records_only(platform: Platform, load: Load, job: Job, log: str) -> None:
+    """Batches whose rows are known by their batch leave out the same records."""
+    asked = job(log, 0, 12)
+    for batch in cut(asked, 0, 5, 12):
+        load(replace(batch, identity="batch", transform="repeats:counted"))
+    found = sorted(rows_by_batch(platform, asked))
+    assert found == [(1, 4), (2, 3)]
+
+
+def rows_by_batch(platform: Platform, job: LoadJob) -> list[tuple[int, int]]:
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415
+
+    catalog = load_catalog("lake", **platform.catalog_properties)
+    found = catalog.load_table(job.table.removeprefix("lake.")).scan().to_arrow().to_pylist()
+    return [(row["_batch"], row["n"]) for row in found]
+
+
+def test_another_window_is_another_load(platform: Platform, load: Load, job: Job, log: str) -> None:
+    """A retry after the file was changed does not take what landed for what is asked."""
+    asked = job(log, 0, 12, window=3)
+    load(asked)
+    again = load(replace(asked, dedupe=Dedupe(6), look_back={TopicPartition(log, 0): 0}))
+    assert not again.landed_before
+    assert again.receipt.load.dedupe == Dedupe(6)
+    assert offsets(platform, asked) == sorted(set(range(12)) - LEFT_OUT[6])
+
+
+def test_a_look_back_that_retention_deleted_is_refused_by_name(
+    platform: Platform, load: Load, job: Job, make_log: MakeLog
+) -> None:
+    """Nothing is written; with a window that the log holds, it is loaded. A range that is gone itself is another error."""
+    topic = make_log(LOG)
+    admin = AdminClient({"bootstrap.servers": platform.bootstrap_servers})
+    admin.delete_records([Position(topic, 0, 5)])[Position(topic, 0)].result(30)
+    asked = job(topic, 8, 12, window=4)
+    with pytest.raises(LookBackExpired, match=rf"from offset 4 of {topic}-0") as caught:
+        load(asked)
+    assert (caught.value.retryable, caught.value.fields["from_offset"]) == (False, 4)
+    assert "dedupe.window" in caught.value.fix
+    load(replace(job(topic, 8, 12, window=3), table=asked.table))
+    assert offsets(platform, asked) == [8, 9, 10, 11]  # by a window of 3
+    with pytest.raises(OffsetsOutOfRange) as other:
+        load(job(topic, 4, 12, start=4))
+    assert not isinstance(other.value, LookBackExpired)
+
+
+def test_the_verdict_knows_repeats_from_lost_records(
+    platform: Platform, load: Load, job: Job, log: str, kafka: dict[str, str]
+) -> None:
+    """A client of its own reads the log and finds them again: a repeat is not lost, and a record that is, is found."""
+    asked, tp = job(log, 0, 12), TopicPartition(log, 0)
+    receipts = [load(batch).receipt for batch in cut(asked, 0, 5, 12)]
+    committed = Watermarks({tp: 0}, {tp: 12}, {})
+    (dedupe,) = dedupings(receipts, None)
+    logged = LoggedRepeats(dedupe, committed.earliest, {})
+    read = read_offsets(kafka, committed, see=[logged.see])
+    assert set(logged.repeats[tp]) == LEFT_OUT[4]
+    table = offsets(platform, asked)
+    whole = verify(committed, read, {tp: table}, receipts, logged={dedupe: logged})
+    assert (whole.holds, whole.repeats, whole.unclear) == (True, len(LEFT_OUT[4]), 0)
+    less = verify(committed, read, {tp: [o for o in table if o != 8]}, receipts, logged={dedupe: logged})
+    assert [p.lost for p in less.verdict.partitions] == [(8,)]

@@ -1,0 +1,37 @@
+"""The plan that finds repeats leaves out what the definition says."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tidegate.core.load.repeats import RepeatFinder
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.spark.repeats import repeats_among
+
+COLUMNS = "_kafka_topic STRING, _kafka_partition INT, _kafka_offset LONG, _key BINARY"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_plan_finds_the_repeats_that_are_found_one_by_one(spark: SparkSession, seed: int) -> None:
+    """In partitions with gaps, in any order of the rows, in the ranges alone: those of the look-backs are not asked for."""
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    partitions = [TopicPartition(topic, number) for topic in ("a", "b") for number in (0, 3)]
+    ranges, rows, expected = [], [], set()
+    window = chance.randint(1, 30)
+    for tp in partitions:
+        finder, begin = RepeatFinder(window), chance.randint(0, 60)
+        r = OffsetRange(tp.topic, tp.partition, begin, begin + chance.randint(1, 60))
+        ranges.append(r)
+        for offset in range(max(0, r.from_offset - window), r.until_offset):
+            key = bytes([chance.randrange(12)])
+            if chance.random() < 0.8:
+                rows.append((tp.topic, tp.partition, offset, bytearray(key)))
+                if finder.is_repeat(tp, offset, key) and offset >= r.from_offset:
+                    expected.add((tp.topic, tp.partition, offset))
+    chance.shuffle(rows)
+    found = repeats_among(spark.createDataFrame(rows, COLUMNS), ranges, window).collect()
+    assert {tuple(row) for row in found} == expected
+    assert len(found) == len(expected)
