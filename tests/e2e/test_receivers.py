@@ -57,7 +57,7 @@ def landed(project: Project) -> int:
 def test_posts_are_in_the_table_once_each_after_a_run_of_the_pipeline_and_after_a_replay(
     receiver: str, api: AirflowApi, project: Project, catalog: None
 ) -> None:
-    """What was answered 202 is in the topic; from there on it is a record as any other. A request that is sent again is none."""
+    """What was answered 202 is in the topic; from there on it is a record as any other, except one that is sent again."""
     with httpx.Client(trust_env=False) as client:
         answered: list[Any] = [client.post(receiver, json={"carrier": "AA", "flight": n}) for n in range(20)]
         answered.append(client.post(receiver, json=[{"carrier": "BB"}, {"carrier": "CC"}]))

@@ -119,6 +119,8 @@ def test_a_receipt_tells_what_its_load_took_for_a_repeat() -> None:
     found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=0)
     assert found is not None
     assert found.load.dedupe == Dedupe(5, "id")
+    assert found.load.version == f"{LOAD.transform}, dedupe id within 5"  # another setting makes other rows
+    assert LOAD.version == LOAD.transform
     assert "tidegate.dedupe" not in LOAD.to_properties()
     with pytest.raises(StateCorrupt):
         Receipt.from_properties({**properties, "tidegate.dedupe": "{}"}, snapshot=1, committed_at_ms=1, rows=0)

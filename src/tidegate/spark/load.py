@@ -76,8 +76,8 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         with phases("lookup", "asking the table whether this batch has landed before"):
             lookup = sink.lookup(job)
         landed = lookup.landed
-        made_alike = landed and (landed.load.transform, landed.load.dedupe) == (transform.identity, job.dedupe)
-        if landed and made_alike and not job.redo and landed.covers(job.ranges):
+        load = job.load_id(transform.identity, job.attempt or str(uuid.uuid4()))
+        if landed and not job.redo and landed.covers(job.ranges) and landed.load.version == load.version:
             return _landed_before(spark, sink, landed, job, phases)
 
         with phases("prepare", "preparing the transform and the table"):
@@ -91,7 +91,6 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
                 )
             sink.prepare(schema, identity, job, lookup)
 
-        load = job.load_id(transform.identity, job.attempt or str(uuid.uuid4()))
         again = lookup.exists and (job.redo or job.replay is not None or landed is not None)
         try:
             receipt = sink.replace(write.rows, identity, load, again=again, phases=phases)

@@ -55,6 +55,12 @@ class LoadId:
     dedupe: Dedupe | None = None
 
     @property
+    def version(self) -> str:
+        """What the rows follow from, beside the records: the transform, and what was left out."""
+        left_out = "" if self.dedupe is None else f", dedupe {self.dedupe.key} within {self.dedupe.window}"
+        return f"{self.transform}{left_out}"
+
+    @property
     def task(self) -> dict[str, str]:
         """What every attempt at this batch, or at this chunk of a replay, has in common, as keys and values of a commit."""
         return task_properties(self.pipeline, self.seq, self.replay)

@@ -58,13 +58,12 @@ def verify_replay(saved: SavedReplay, *, sink: SinkReader, brokers: Brokers, lev
             fix="Clear the failed load tasks, or trigger the same replay again: only what is missing is loaded",
             missing=len(missing),
         )
-    made_by = {r.load.transform for r in landed.values()}
     before = {(r.load.replay, r.load.seq): r for r in receipts if r.load.replay in saved.resumes}
-    made_by |= {r.load.transform for r in before.values()}
+    made_by = {r.load.version for r in (*landed.values(), *before.values())}
     if len(made_by) > 1:
         raise ReceiptMismatch(
             f"the chunks of replay {saved.replay} were made by different versions: {some(sorted(made_by))}",
-            fix="The transform changed meanwhile: replay once more",
+            fix="The transform, or `dedupe`, changed meanwhile: replay once more",
         )
     watermarks = brokers.watermarks(sorted(saved.topic_ids), isolation_level=level)
     check_same_topics(saved.topic_ids, watermarks.topic_ids, since=PLANNED, fix=KEEP_ROWS)
@@ -73,6 +72,6 @@ def verify_replay(saved: SavedReplay, *, sink: SinkReader, brokers: Brokers, lev
         chunks=len(saved.chunks),
         offsets=total_count(saved.selection),
         rows=sum(r.rows for r in landed.values()),
-        transform=min(made_by),
+        transform=min(r.load.transform for r in landed.values()),
         expired=without(saved.selection, retained),
     )
