@@ -18,13 +18,17 @@ from tidegate.airflow.application import INSTALLED
 from tidegate.airflow.operators import LoadOperator, load
 from tidegate.airflow.runners.connect import ConnectRunner
 from tidegate.airflow.runners.submit import JOB_FILE, SubmitRunner
-from tidegate.core.config.pipeline import Pipeline, Sink, Source, Spark, Split
+from tidegate.core.config.pipeline import Dedupe, Pipeline, Sink, Source, Spark, Split
 from tidegate.core.errors import ConfigError, SparkJobFailed
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates.resources import Resources
-from tidegate.testing.fakes import FakeReader
+from tidegate.core.replay.chunks import SavedReplay
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import Decision, SavedRange
+from tidegate.testing.fakes import FakeReader, MemoryStore
 
 RANGES = (OffsetRange("t", 0, 0, 5),)
 JOB = LoadJob("p", 1, "run", RANGES, "m:f", "lake.a.b", {})
@@ -177,3 +181,21 @@ def test_a_load_is_cut_as_its_plan_has_found_unless_the_file_cuts_it(monkeypatch
     assert task.order(Resources(None, 2, None, "why"), **order).split == Split()
     task.pipeline = replace(PIPELINE, split=Split(max_records_per_partition=7))
     assert task.order(Resources(None, 2, 10, "why"), **order).split == Split(max_records_per_partition=7)
+
+
+def test_batches_and_chunks_look_back_for_repeats_as_far_as_the_pipeline_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same range has the same look-back, whichever of them loads it; without `dedupe` the cursor is not even read."""
+    store, tp = MemoryStore(), TopicPartition("t", 0)
+    monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
+    monkeypatch.setattr(load, "VariableStore", lambda: store)
+    ranges = (OffsetRange("t", 0, 50, 60),)
+    batch = SavedRange("p", 4, "run", ranges, (Decision(tp, "cursor", "log end"),), {}, {}, 0)
+    replay = SavedReplay("p", "run", "again", (ranges,), "lake.a.b", "m:f", {}, 0)
+    order: dict[str, Any] = {"seq": 4, "run_id": "run", "ranges": ranges, "transform": "m:f", "table": "lake.a.b"}
+    task = LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path("/jobs"))
+    assert (task.order(saved=batch, **order).dedupe, task.order(saved=batch, **order).look_back) == (None, {})
+    Ledger(store, "p").save_cursor(Cursor("p", 9, {tp: 100}, starts={tp: 20}))
+    for window, since in ((10, 40), (1000, 20)):
+        task.pipeline = replace(PIPELINE, dedupe=Dedupe(window))
+        orders = (task.order(saved=batch, **order), task.order_chunk(replay, 0, redo=False))
+        assert [(made.dedupe, made.look_back) for made in orders] == [(Dedupe(window), {tp: since})] * 2
