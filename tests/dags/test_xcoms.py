@@ -89,7 +89,7 @@ def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeReader)
     connection = SimpleNamespace(conn_type="spark_connect", conn_id="c")
     for module in (plan, replay):
         monkeypatch.setattr(module, "ports_of", lambda *_: {"store": store, "brokers": brokers, "sink": sink})
-    for module in (load, commit, replay):
+    for module in (load, commit):
         monkeypatch.setattr(module, "VariableStore", lambda: store)
     monkeypatch.setattr(load, "get_connection", lambda *_, **__: connection)
     monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
