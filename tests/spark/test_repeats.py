@@ -7,10 +7,18 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
+from tidegate.core.config.pipeline import Dedupe
+from tidegate.core.errors import LookBackExpired, OffsetsOutOfRange
+from tidegate.core.load.job import LoadJob
 from tidegate.core.load.repeats import RepeatFinder
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.spark.repeats import repeats_among
+from tidegate.spark.repeats import look_back_named, repeats_among
 
+GONE = (
+    "(OffsetOutOfRangeException: Fetch position FetchPosition{{offset={at}, x=y}} is out of range for partition {of}). Run it",
+    "Reason: Could not read records in offset [{at}, 90) for topic partition {of}\nwith consumer group g.",
+)
+"""What Kafka's client says, and Spark's source where the client said nothing."""
 COLUMNS = "_kafka_topic STRING, _kafka_partition INT, _kafka_offset LONG, _key BINARY"
 
 
@@ -35,3 +43,25 @@ def test_the_plan_finds_the_repeats_that_are_found_one_by_one(spark: SparkSessio
     found = repeats_among(spark.createDataFrame(rows, COLUMNS), ranges, window).collect()
     assert {tuple(row) for row in found} == expected
     assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize("text", GONE)
+@pytest.mark.parametrize(
+    ("at", "of", "error"),
+    [
+        (40, "a.b-c-3", LookBackExpired),
+        (49, "a.b-c-3", LookBackExpired),
+        (50, "a.b-c-3", OffsetsOutOfRange),
+        (40, "a.b-c-33", OffsetsOutOfRange),
+        (40, "b-c-3", OffsetsOutOfRange),
+    ],
+)
+def test_only_an_offset_of_a_look_back_is_its_error(text: str, at: int, of: str, error: type[Exception]) -> None:
+    """In whichever of the two errors it stands."""
+    since = {TopicPartition("a.b-c", 3): 40}
+    job = LoadJob("p", 1, "r", (OffsetRange("a.b-c", 3, 50, 90),), "m:f", "t", {}, dedupe=Dedupe(10), look_back=since)
+    said = text.format(at=at, of=of)
+    for raised, cause in ((OffsetsOutOfRange(said), None), (OffsetsOutOfRange("x"), ValueError(said))):
+        with pytest.raises(OffsetsOutOfRange) as caught, look_back_named(job):
+            raise raised from cause
+        assert type(caught.value) is error

@@ -24,8 +24,8 @@ from tidegate.spark.kafka_source import KEY, read_keys
 from tidegate.spark.origin import ORIGIN, reaching
 
 _GONE = re.compile(
-    r"FetchPosition\{offset=(?P<at>\d+),.* is out of range for partition (?P<of>\S+)"
-    r"|Could not read records in offset \[(?P<first>\d+), \d+\) for topic partition (?P<partition>\S+)"
+    r"FetchPosition\{offset=(?P<at>\d+),.* is out of range for partition (?P<of>[\w.-]+-\d+)"
+    r"|Could not read records in offset \[(?P<first>\d+), \d+\) for topic partition (?P<partition>[\w.-]+-\d+)"
 )
 """What Kafka's client, and Spark's source, say of a record that the log does not hold any more."""
 
