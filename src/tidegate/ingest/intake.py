@@ -12,6 +12,7 @@ sent again.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import random
 import time
@@ -374,11 +375,11 @@ class Intake:
             for error in {error.message: error for error in failed.values()}.values():
                 self.report(error)
             self.counts.records += len(records) - len(failed)
-            self.counts.bytes += sum(map(len, (out.value for out in records)))
+            self.counts.bytes += sum([len(out.value) for out in records])
             self.counts.bytes -= sum(len(records[at].value) for at in failed)
             left = [at for at in sorted(failed) if self._is_open(owners[at], failed[at])]
             waiting = {id(owners[at]) for at in left}
-            for owner in {id(owner): owner for owner in owners}.values():
+            for owner, _ in itertools.groupby(owners):  # an entry's records are beside each other
                 if id(owner) not in waiting:
                     _settle(owner)
             failures = 0 if len(left) < len(records) else failures + 1
@@ -439,17 +440,16 @@ def _settle(entry: _Entry) -> None:
         return
     if entry.error is None:
         entry.ticket.set_result(None)
-    elif isinstance(entry.error, RecordRefused):
-        entry.ticket.set_exception(entry.error)
-    else:
-        lost = NotDelivered(f"not acknowledged: {entry.error.message}", fix=entry.error.fix or "Send the records again")
-        entry.ticket.set_exception(lost)
+        return
+    error = entry.error
+    if not isinstance(error, RecordRefused):
+        error = NotDelivered(f"not acknowledged: {error.message}", fix=error.fix or "Send the records again")
+    entry.ticket.set_exception(error)
+    entry.ticket.exception()  # asyncio complains of errors that nobody looks at, and nobody has to look at this one
 
 
 def _new_ticket() -> Ticket:
-    ticket: Ticket = asyncio.get_running_loop().create_future()
-    ticket.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody has to look at it
-    return ticket
+    return asyncio.get_running_loop().create_future()
 
 
 def _size(values: Sequence[bytes], key_bytes: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -13,6 +14,8 @@ CONTENT_TYPES = {VALUE: VALUE, LINES: LINES, "application/ndjson": LINES, "appli
 """What a body may be: one JSON value, an array of them, or a value a line."""
 
 _BLANKS = " \t\r\n"
+_GAP = re.compile(f"[{_BLANKS}]*")
+_COMMA = re.compile(f"[{_BLANKS}]*,[{_BLANKS}]*")
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -98,28 +101,27 @@ def _elements(text: str, most: int) -> list[bytes]:
     """The elements of an array, whose text starts with `[` after blanks."""
     records: list[bytes] = []
     at = _skip(text, text.index("[") + 1)
-    closed = text[at : at + 1] == "]"
+    closed = text.startswith("]", at)
     while not closed:
         if len(records) == most:
             raise _too_many(most)
-        where = f"element {len(records) + 1}"
-        _, end = _decode(text, at, where)
+        _, end = _decode(text, at, f"element {len(records) + 1}")
         records.append(text[at:end].encode())
+        comma = _COMMA.match(text, end)
+        if comma is not None:
+            at = comma.end()
+            continue
         at = _skip(text, end)
-        closed = text[at : at + 1] == "]"
+        closed = text.startswith("]", at)
         if not closed:
-            if text[at : at + 1] != ",":
-                raise _invalid(f"{where} is not followed by a comma or the array's end")
-            at = _skip(text, at + 1)
+            raise _invalid(f"element {len(records)} is not followed by a comma or the array's end")
     if _skip(text, at + 1) != len(text):
         raise _invalid("the body goes on after its array")
     return records
 
 
 def _skip(text: str, at: int) -> int:
-    while text[at : at + 1] and text[at] in _BLANKS:
-        at += 1
-    return at
+    return _GAP.match(text, at).end()  # type: ignore[union-attr] # it matches everywhere
 
 
 def _decode(text: str, at: int, where: str, decoder: json.JSONDecoder = _DECODER) -> tuple[Any, int]:

@@ -43,6 +43,7 @@ MAX_HEADERS, MAX_HEADER_BYTES = 64, 4096
 SWEEP_S = 0.5
 POLL_S = 0.02
 RETRY_AFTER_S = "1"
+_LATE = "late"
 
 
 @dataclass(eq=False)
@@ -154,7 +155,9 @@ class HttpSource(Receiver):
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         handler = request.protocol
-        peer = self._peers.setdefault(handler, _Peer(next(self._numbers), 0.0))
+        peer = self._peers.get(handler)
+        if peer is None:
+            peer = self._peers[handler] = _Peer(next(self._numbers), 0.0)
         peer.idle_since_s = math.inf
         try:
             response = self._refusal(request) or await self._take(request, peer.stream)
@@ -204,11 +207,7 @@ class HttpSource(Receiver):
             self._held_bytes -= sum(map(len, parts))
             parts.clear()  # from here on the buffer counts what is held
         if ticket is not None:
-            try:
-                async with asyncio.timeout(self.answer_s):
-                    await ticket
-            except TimeoutError:
-                raise NotDelivered(f"the broker has not acknowledged the records within {self.answer_s:g} s") from None
+            await self._acknowledged(ticket)
         return web.Response(status=202, body=b'{"records": %d}' % len(records), content_type="application/json")
 
     async def _read(self, request: web.BaseRequest, parts: list[bytes]) -> None:
@@ -220,19 +219,45 @@ class HttpSource(Receiver):
             TimeoutError: it is late.
             ConnectionError, RequestPayloadError: it ends too early.
         """
+        content = request.content
+        if content.is_eof():  # most are small, and have come with their headers
+            self._hold(content.read_nowait(), 0, parts)
+            return
         if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.version == HttpVersion11:
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
         size = 0
         async with asyncio.timeout(self.idle_s):
-            async for part in request.content.iter_any():
-                parts.append(part)
-                size += len(part)
-                self._held_bytes += len(part)
-                if size > self.max_body_bytes:
-                    raise RecordRefused(f"a body has at most {self.max_body_bytes} bytes", fix="Send several requests")
-                if size < self._held_bytes > self.limits.buffer_bytes:
-                    raise Overloaded("too many bodies are held", fix="Send the request again a moment later")
+            async for part in content.iter_any():
+                size = self._hold(part, size, parts)
+
+    def _hold(self, part: bytes, size: int, parts: list[bytes]) -> int:
+        """Take in a part of a body behind `size` bytes of it; its size with the part."""
+        parts.append(part)
+        size += len(part)
+        self._held_bytes += len(part)
+        if size > self.max_body_bytes:
+            raise RecordRefused(f"a body has at most {self.max_body_bytes} bytes", fix="Send several requests")
+        if size < self._held_bytes > self.limits.buffer_bytes:
+            raise Overloaded("too many bodies are held", fix="Send the request again a moment later")
+        return size
+
+    async def _acknowledged(self, ticket: Ticket) -> None:
+        """Wait for a ticket. A timer of the loop, since a time-out for each request costs as much as reading it.
+
+        Raises:
+            NotDelivered: it has not come in time, or the broker has refused.
+            RecordRefused: a record is larger than the topic allows.
+        """
+        timer = asyncio.get_running_loop().call_later(self.answer_s, ticket.cancel, _LATE)
+        try:
+            await ticket
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args != (_LATE,):
+                raise
+            raise NotDelivered(f"the broker has not acknowledged the records within {self.answer_s:g} s") from None
+        finally:
+            timer.cancel()
 
     def _offer(self, request: web.BaseRequest, records: list[bytes], stream: int) -> Ticket:
         key, name = request.headers.get(self.key_header), request.headers.get(self.idempotency_header)
