@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+
+import confluent_kafka as ck
 
 from tidegate.core.ports import Downstream, Sender
 from tidegate.ingest.receiver import Receiver
@@ -80,3 +82,52 @@ async def served(
     finally:
         running.stop.set()
         await asyncio.wait({running.task}, timeout=LONG_S)
+
+
+def landed(kafka: Mapping[str, str], topic: str) -> list[ck.Message]:
+    """All records of a topic, partition after partition."""
+    consumer = ck.Consumer({**kafka, "group.id": "test", "enable.partition.eof": "true", "auto.offset.reset": "earliest"})
+    try:
+        partitions = list(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        consumer.assign([ck.TopicPartition(topic, number, 0) for number in partitions])
+        records, left = [], len(partitions)
+        while left:
+            message = consumer.poll(30)
+            assert message is not None
+            error = message.error()
+            if error is None:
+                records.append(message)
+            else:
+                assert error.code() == ck.KafkaError._PARTITION_EOF
+                left -= 1
+        return records
+    finally:
+        consumer.close()
+
+
+def values(kafka: Mapping[str, str], topic: str) -> list[bytes]:
+    """What is in the topic."""
+    return [message.value() or b"" for message in landed(kafka, topic)]
+
+
+def run(test: Awaitable[None], most_s: float = 4 * LONG_S) -> None:
+    """A test, in an event loop of its own."""
+
+    async def inside() -> None:
+        async with asyncio.timeout(most_s):
+            await test
+
+    asyncio.run(inside())
+
+
+async def connect(port: int | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """To a receiver on this machine."""
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def send(port: int | None, data: bytes) -> None:
+    """All of it, and the end."""
+    _, writer = await connect(port)
+    writer.write(data)
+    await writer.drain()
+    writer.close()

@@ -8,19 +8,18 @@ import os
 import socket
 import subprocess
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
-import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.integration.private_broker import PrivateBroker, new_broker, running
-from tests.receivers import LONG_S, a_lease, served, until
+from tests.receivers import a_lease, connect, landed, run, send, served, until, values
 from tests.topics import make_topic
 from tidegate.core.receivers.records import Headers, Outgoing
 from tidegate.ingest.listening import Tls, client_context
@@ -43,40 +42,6 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateBroker]:
 @pytest.fixture
 def kafka(own: PrivateBroker) -> dict[str, str]:
     return {"bootstrap.servers": own.address()}
-
-
-def landed(kafka: Mapping[str, str], topic: str) -> list[ck.Message]:
-    """All records of a topic, partition after partition."""
-    consumer = ck.Consumer({**kafka, "group.id": "test", "enable.partition.eof": "true", "auto.offset.reset": "earliest"})
-    try:
-        partitions = list(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-        consumer.assign([ck.TopicPartition(topic, number, 0) for number in partitions])
-        records, left = [], len(partitions)
-        while left:
-            message = consumer.poll(30)
-            assert message is not None
-            error = message.error()
-            if error is None:
-                records.append(message)
-            else:
-                assert error.code() == ck.KafkaError._PARTITION_EOF
-                left -= 1
-        return records
-    finally:
-        consumer.close()
-
-
-def values(kafka: Mapping[str, str], topic: str) -> list[bytes]:
-    """What is in the topic."""
-    return [message.value() or b"" for message in landed(kafka, topic)]
-
-
-def run(test: Awaitable[None], most_s: float = 4 * LONG_S) -> None:
-    async def inside() -> None:
-        async with asyncio.timeout(most_s):
-            await test
-
-    asyncio.run(inside())
 
 
 async def curl(port: int | None, *words: str, body: bytes | None = None, path: str = "/") -> tuple[int, dict[str, Any]]:
@@ -269,18 +234,6 @@ class TestKafkaSender(SenderContract):
 
 
 # ---- tcp
-
-
-async def connect(port: int | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", port)
-
-
-async def send(port: int | None, data: bytes) -> None:
-    """All of it, and the end."""
-    _, writer = await connect(port)
-    writer.write(data)
-    await writer.drain()
-    writer.close()
 
 
 def test_lines_are_landed_as_they_are_and_faults_are_named(kafka: dict[str, str]) -> None:

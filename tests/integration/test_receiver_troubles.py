@@ -1,0 +1,330 @@
+"""Receivers through what operators, brokers, clocks and hostile senders do to them: named, bounded, without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # its names are imported from private modules
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from tests.integration.private_broker import PrivateBroker, new_broker, new_member, running
+from tests.receivers import Running, a_lease, connect, run, send, served, until, values
+from tests.topics import make_topic
+from tidegate.ingest.sources import HttpSource, TcpServerSource
+from tidegate.ingest.supervisor import Limits
+from tidegate.local.process import ProcessId
+
+MB = 1 << 20
+USER, PASSWORD = "alice", "guest-7"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.login.plain.sasl.jaas.config": f'{PLAIN} required username="b" password="b" user_{USER}="{PASSWORD}";',
+}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateBroker]:
+    """A broker that asks who may do what on one listener, and that tests here may hold."""
+    made = new_broker(tmp_path_factory.mktemp("troubles") / "own", {"LOGIN": "SASL_PLAINTEXT"}, SETTINGS)
+    with running(made):
+        yield made
+
+
+@pytest.fixture
+def kafka(own: PrivateBroker) -> dict[str, str]:
+    return {"bootstrap.servers": own.address()}
+
+
+# ---- what an operator does
+
+
+def test_a_permission_that_is_revoked_and_granted_again_needs_no_restart(own: PrivateBroker, kafka: dict[str, str]) -> None:
+    """What comes meanwhile waits, is landed in order, and none of it twice. The error names the permission's fix."""
+    topic = make_topic(kafka, "revoked", 2)
+    admin = AdminClient(dict(kafka))
+    right = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{USER}", "*", AclOperation.WRITE)
+    allowed, the_same = AclBinding(*right, AclPermissionType.ALLOW), AclBindingFilter(*right, AclPermissionType.ALLOW)
+    login = {
+        "bootstrap.servers": own.address("LOGIN"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+    }
+
+    def grant() -> None:
+        admin.create_acls([allowed])[allowed].result(30)
+
+    def revoke() -> None:
+        admin.delete_acls([the_same])[the_same].result(30)
+
+    async def test() -> None:
+        await asyncio.to_thread(grant)
+        async with served(source := TcpServerSource(), kafka=login, lease=a_lease(topic)) as one:
+            _, writer = await connect(source.listening_on)
+            for times in range(3):
+                writer.write(b"".join(b"%d\n" % n for n in range(times * 200, times * 200 + 100)))
+                await until(lambda: source.intake.counts.records == (times + 1) * 200 - 100)  # noqa: B023 - it ends here
+                await asyncio.to_thread(revoke)
+                one.told.clear()
+                writer.write(b"".join(b"%d\n" % n for n in range(times * 200 + 100, times * 200 + 200)))
+                told = await one.until_told("what they are allowed to do")
+                assert PASSWORD not in told
+                assert source.intake.counts.records == (times + 1) * 200 - 100
+                await asyncio.to_thread(grant)
+                await until(lambda: source.intake.counts.records == (times + 1) * 200)  # noqa: B023
+            writer.close()
+            report = await one.ended()
+        assert (report.records, report.restarts, report.undelivered) == (600, 0, 0)
+
+    run(test())
+    assert [int(value) for value in values(kafka, topic)] == list(range(600))
+
+
+# ---- what a broker does
+
+
+def test_a_partition_without_a_leader_is_waited_for(tmp_path: Path) -> None:
+    """Its one broker is away, the cluster is not; what comes meanwhile is landed in order when it is back, without a restart.
+
+    Fifteen seconds stand for ten minutes: three times what the receiver waits before it says so, and what the client waits
+    before it asks again. No later time-out is left that could end a record (`message.timeout.ms` is 0).
+    """
+    first = new_broker(tmp_path / "first")
+    with running(first):
+        second = new_member(first, tmp_path / "second", 2)
+        with running(second):
+            kafka = {"bootstrap.servers": first.address()}
+            admin = AdminClient(dict(kafka))
+            admin.create_topics([NewTopic("led", 1, replica_assignment=[[2]])])["led"].result(30)
+
+            async def test() -> None:
+                async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease("led")) as one:
+                    _, writer = await connect(source.listening_on)
+                    writer.write(b"0\n")
+                    await until(lambda: source.intake.counts.records == 1)
+                    await asyncio.to_thread(second.server.stop)
+                    until_s = time.monotonic() + 15.0
+                    number = 1
+                    while time.monotonic() < until_s:
+                        writer.write(b"%d\n" % number)
+                        number += 1
+                        await asyncio.sleep(0.01)
+                    assert source.intake.counts.records == 1
+                    assert source.intake.trouble is not None
+                    await asyncio.to_thread(second.server.start)
+                    await until(lambda: source.intake.counts.records == number)
+                    writer.close()
+                    report = await one.ended()
+                assert (report.restarts, report.undelivered) == (0, 0)
+                assert [int(value) for value in values(kafka, "led")] == list(range(number))
+
+            run(test())
+
+
+def test_a_broker_that_is_held_loses_and_repeats_nothing_of_a_fast_sender(own: PrivateBroker, kafka: dict[str, str]) -> None:
+    """Requests that ran into their time-out meanwhile are sent again, and the broker knows them by their numbers."""
+    topic = make_topic(kafka, "held", 2)
+    lines = 200_000
+    found = ProcessId.read(own.server.pid_file)
+    assert found is not None
+    process = psutil.Process(found.pid)
+
+    async def push(port: int | None) -> None:
+        _, writer = await connect(port)
+        for start in range(0, lines, 1000):
+            writer.write(b"".join(b"%0139d\n" % n for n in range(start, start + 1000)))
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async def test() -> None:
+        impatient = {**kafka, "socket.timeout.ms": "2000"}
+        async with served(source := TcpServerSource(), kafka=impatient, lease=a_lease(topic), limits=Limits()) as one:
+            sending = asyncio.create_task(push(source.listening_on))
+            await until(lambda: source.intake.counts.records)
+            before = psutil.Process().memory_info().rss
+            process.send_signal(signal.SIGSTOP)
+            try:
+                await until(lambda: source.intake.fill > 0.9)
+                await until(lambda: source.intake.trouble)  # which takes longer than two of the requests' time-outs
+                assert source.intake.fill <= 1
+                assert not sending.done()
+                assert psutil.Process().memory_info().rss < before + 100 * MB
+            finally:
+                process.send_signal(signal.SIGCONT)
+            await sending
+            await until(lambda: source.intake.counts.records == lines)
+            report = await one.ended()
+        assert (report.restarts, report.undelivered, report.refused) == (0, 0, 0)
+
+    run(test())
+    assert [int(value) for value in values(kafka, topic)] == list(range(lines))
+
+
+# ---- what senders do
+
+
+def test_a_line_of_100_mb_is_refused_in_passing(kafka: dict[str, str]) -> None:
+    """It takes no more memory than a chunk; the lines behind it, and those of others, are landed."""
+    topic = make_topic(kafka, "tcp-100-mb")
+
+    async def test() -> None:
+        async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease(topic)) as one:
+            _, healthy = await connect(source.listening_on)
+            healthy.write(b"before\n")
+            await until(lambda: source.intake.counts.records == 1)
+            _, writer = await connect(source.listening_on)
+            before, most = psutil.Process().memory_info().rss, 0
+            for _ in range(100):
+                writer.write(b"x" * MB)
+                await writer.drain()
+                most = max(most, psutil.Process().memory_info().rss)
+            healthy.write(b"meanwhile\n")
+            await until(lambda: source.intake.counts.records == 2)
+            writer.write(b"\nbehind\n")
+            await until(lambda: source.intake.counts.records == 3)
+            await one.until_told("a line of more than 1048576 bytes")
+            assert most < before + 20 * MB
+            for each in (healthy, writer):
+                each.close()
+            assert (await one.ended()).refused == 1
+
+    run(test())
+    assert values(kafka, topic) == [b"before", b"meanwhile", b"behind"]
+
+
+HEAD = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (HEAD + b'Content-Length: 3\r\n\r\n"\xff"', b"400"),
+        (HEAD + b"Content-Length: -1\r\n\r\n1", b"400"),
+        (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n1", b"400"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
+        (HEAD + b"Content-Length: %d\r\n\r\n" % (100 * MB), b"413"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), b"400"),  # a client of TLS
+        (bytes(1000), b"400"),
+        (b"GET " + b"x" * 20_000, b"400"),
+        (HEAD + b"Content-Length: %d\r\n\r\n" % MB + b"[" * MB, b"400"),
+    ],
+    ids=[
+        "not UTF-8",
+        "a negative length",
+        "two lengths",
+        "a chunk without a size",
+        "100 MB",
+        "TLS",
+        "zeros",
+        "a long line",
+        "nested too deeply",
+    ],
+)
+def test_what_is_no_request_is_answered_and_others_are_served(kafka: dict[str, str], sent: bytes, status: bytes) -> None:
+    """On a connection that was open before, and goes on."""
+    topic = make_topic(kafka, f"http-bad-{time.monotonic_ns()}")
+
+    async def post(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, value: bytes) -> bytes:
+        writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(value) + value)
+        return (await reader.readuntil(b"}")).split()[1]
+
+    async def test() -> None:
+        async with served(source := HttpSource(), kafka=kafka, lease=a_lease(topic)) as one:
+            reader, writer = await connect(source.listening_on)
+            assert await post(reader, writer, b"1") == b"202"
+            bad_reader, bad = await connect(source.listening_on)
+            bad.write(sent)
+            assert (await bad_reader.readline()).split()[1] == status
+            bad.close()
+            assert await post(reader, writer, b"2") == b"202"
+            writer.close()
+            report = await one.ended()
+        assert (report.records, report.restarts) == (2, 0)
+
+    run(test())
+    assert values(kafka, topic) == [b"1", b"2"]
+
+
+def test_an_occupied_port_of_posts_is_named_and_taken_when_it_is_free(kafka: dict[str, str]) -> None:
+    """By a program that does not share it."""
+    topic = make_topic(kafka, "http-port")
+
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            source = HttpSource(port=taken.getsockname()[1])
+            async with served(source, kafka=kafka, lease=a_lease(topic)) as one:
+                await one.until_told(f"cannot listen on 127.0.0.1:{source.port}: Address already in use")
+                taken.close()
+                await until(lambda: source.listening_on)
+
+    run(test())
+
+
+def test_lines_wait_for_a_topic_that_is_made_later(kafka: dict[str, str]) -> None:
+    """The error names it; nothing is lost and nothing started again."""
+
+    async def test() -> None:
+        async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease("tcp-late")) as one:
+            await send(source.listening_on, b"1\n2\n3\n")
+            await one.until_told("topic tcp-late does not exist")
+            await asyncio.to_thread(make_topic, kafka, "tcp-late", 3)
+            await until(lambda: source.intake.counts.records == 3)
+            report = await one.ended()
+        assert (report.restarts, report.undelivered) == (0, 0)
+
+    run(test())
+    assert values(kafka, "tcp-late") == [b"1", b"2", b"3"]
+
+
+# ---- what a clock does
+
+
+@pytest.mark.parametrize("step_s", [-86_400.0, 86_400.0])
+def test_a_clock_that_is_set_ends_no_lease_and_lengthens_none(
+    kafka: dict[str, str], monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    """By a day, either way, while the lease lasts."""
+    topic = make_topic(kafka, f"clock-{step_s:g}".replace("-8", "back-8"))
+    clock = time.time
+
+    async def receives(one: Running, number: int) -> None:
+        source = one.source
+        assert isinstance(source, TcpServerSource)
+        await send(source.listening_on, b"%d\n" % number)
+        await until(lambda: source.intake.counts.records == number)
+
+    async def test() -> None:
+        async with served(TcpServerSource(), kafka=kafka, lease=a_lease(topic)) as one:
+            await receives(one, 1)
+            monkeypatch.setattr(time, "time", lambda: clock() + step_s)
+            await receives(one, 2)
+            assert one.task is not None
+            assert not one.task.done()
+            monkeypatch.setattr(time, "time", clock)
+        async with served(TcpServerSource(), kafka=kafka, lease=a_lease(topic, lasts_s=2.0)) as short:
+            monkeypatch.setattr(time, "time", lambda: clock() + step_s)
+            assert short.task is not None
+            await asyncio.wait_for(asyncio.shield(short.task), 30)  # by itself
+
+    run(test())
+    assert values(kafka, topic) == [b"1", b"2"]
