@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,7 +90,7 @@ async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None
         buffer_bytes=receiver.buffer_bytes,
         max_record_bytes=receiver.max_record_bytes,
         max_rate=receiver.rate.max,
-        backpressure=_backpressure(receiver),
+        backpressure=Backpressure(**receiver.backpressure.settings),
     )
     report = await supervisor.serve(
         source_of(order),
@@ -103,13 +103,6 @@ async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None
         watch=show,
     )
     return asdict(report)
-
-
-def _backpressure(receiver: Receiver) -> Backpressure:
-    """What the receiver's file states of it; what it leaves out is by default."""
-    stated = {**asdict(receiver.backpressure), "silence_s": receiver.backpressure.silence}
-    names = {setting.name for setting in fields(Backpressure)}
-    return Backpressure(**{name: value for name, value in stated.items() if name in names and value is not None})
 
 
 def source_of(order: Order) -> Any:

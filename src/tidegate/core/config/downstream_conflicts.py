@@ -34,7 +34,7 @@ def _fault(receiver: Receiver, name: str, pipelines: Mapping[str, Pipeline | Non
     pipeline = pipelines[name]
     if pipeline is None:
         return None
-    if not _reads(pipeline.source, receiver.topic):
+    if not reads_topic(pipeline.source, receiver.topic):
         return f"pipeline {name} reads {pipeline.source}, and not topic {receiver.topic}; name the pipeline that loads it"
     if receiver.backpressure.policy == "rate" and pipeline.rate_control is None and pipeline.limits.max_records is None:
         return (
@@ -44,7 +44,8 @@ def _fault(receiver: Receiver, name: str, pipelines: Mapping[str, Pipeline | Non
     return None
 
 
-def _reads(source: Source, topic: str) -> bool:
+def reads_topic(source: Source, topic: str) -> bool:
+    """Whether a pipeline's source has the topic."""
     if source.pattern is not None:
         return bool(topic_filter(source.pattern, source.exclude)([topic]))
     return topic in (source.topics or source.assign or ())

@@ -10,7 +10,7 @@ Pure: the standard library only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from tidegate.core.config import values
@@ -153,6 +153,12 @@ class Backpressure:
     )
 
     RELATIONS: ClassVar[tuple[Relation, ...]] = (SettingsOfBackpressure(), LowBelowHigh())
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The policy and what is set of its settings, as `tidegate.core.receivers.backpressure.Backpressure` takes them."""
+        stated = {"silence_s" if name == "silence" else name: value for name, value in asdict(self).items()}
+        return {name: value for name, value in stated.items() if value is not None and name != "pipeline"}
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class RateControl:
     interval_s: float
 
     def __post_init__(self) -> None:
-        self._policy()
+        self.policy()
 
     def bound(self, saved: Mapping[str, Any]) -> RateBound | None:
         """The bound of the next batch; None where the policy has none.
@@ -90,7 +90,7 @@ class RateControl:
         Args:
             saved: the cursor's `rate_state`; empty before the first batch.
         """
-        policy = self._policy()
+        policy = self.policy()
         state, reset = self._state(policy, saved)
         records = policy.bound(state)
         return None if records is None else RateBound(self.settings["policy"], records, policy.terms(state), reset)
@@ -103,13 +103,18 @@ class RateControl:
             timing: what the batch took.
             catching_up: as `without_headroom`.
         """
-        policy = self._policy()
+        policy = self.policy()
         state, _ = self._state(policy, saved)
         if catching_up:
             policy = without_headroom(policy)
-        return {"settings": self._stated, "state": policy.observe(state, timing)}
+        return self.saved(policy.observe(state, timing))
 
-    def _policy(self) -> RatePolicy:
+    def saved(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The cursor's `rate_state` that holds this state of the policy."""
+        return {"settings": self._stated, "state": state}
+
+    def policy(self) -> RatePolicy:
+        """The policy of these settings."""
         return make_rate_policy(self.settings, interval_s=self.interval_s)
 
     @property

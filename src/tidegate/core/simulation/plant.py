@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -128,13 +128,28 @@ class Plant:
                 f"{seconds:g} s have more than {MOST_RUNS:,} runs at an interval of {self.interval_s:g} s",
                 fix="Simulate a shorter time",
             )
-        return _Simulation(self, policy, seed, first_ms).run(seconds)
+        return Runs(self, policy, seed, first_ms).run(seconds)
 
 
-class _Simulation:
-    """One run of a plant: what changes while virtual time passes."""
+class Runs:
+    """The runs of a plant, one after the other, and what changes with them.
 
-    def __init__(self, plant: Plant, policy: RatePolicy, seed: int, first_ms: int) -> None:
+    Args:
+        plant: the pipeline.
+        policy: its rate policy.
+        seed: of the noise.
+        first_ms: epoch ms of second 0.
+        produced: the records that the topic has had by a second; None: as the plant's arrivals say.
+    """
+
+    def __init__(
+        self,
+        plant: Plant,
+        policy: RatePolicy,
+        seed: int,
+        first_ms: int = 0,
+        produced: Callable[[float], int] | None = None,
+    ) -> None:
         self.plant = plant
         self.policy = policy
         self.first_ms = first_ms
@@ -144,25 +159,40 @@ class _Simulation:
         self.chance = random.Random(seed)  # noqa: S311 - noise of a model, no secret
         self.partitions = [TopicPartition("simulated", partition) for partition in range(plant.partitions)]
         self.earliest = dict.fromkeys(self.partitions, 0)
-        self.cursor = Cursor("simulated", offsets=self.earliest)
         self.loaded = 0
-        self.state = policy.start()
+        self.cursor = Cursor("simulated", offsets=self.earliest, rate_state=policy.start())
         self.trace = Trace()
+        self._produced = produced or self._arrived
+        self._slot, self._free_s, self._due_s = 1, 0.0, plant.interval_s
+
+    @property
+    def starts_s(self) -> float:
+        """When the next run starts."""
+        return max(self._due_s, self._free_s)
 
     def run(self, seconds: float) -> Trace:
         """Every run that is due within that time."""
-        interval_s = self.plant.interval_s
-        slot, free_s, due_s = 1, 0.0, interval_s
-        while due_s < seconds:
-            batch = self._run_at(due_s, max(due_s, free_s))
-            free_s = batch.ended_s if batch else free_s
-            passed = int(free_s / interval_s)
-            at_once = batch is not None and self.plant.catch_up and batch.lag > batch.records
-            following = max(slot, passed) if at_once else max(slot + 1, passed)
-            for missed in range(slot + 1, min(following, math.ceil(seconds / interval_s))):
-                self.trace.skipped.append(Skipped(missed * interval_s, "the run before", self._lag(missed * interval_s)))
-            slot, due_s = following, free_s if at_once else following * interval_s
+        while self._due_s < seconds:
+            self.step(seconds)
         return self.trace
+
+    def step(self, seconds: float) -> PlantBatch | None:
+        """The next run, to its commit; None where it is skipped. `seconds` is when the simulation ends."""
+        interval_s, slot = self.plant.interval_s, self._slot
+        batch = self._run_at(self._due_s, self.starts_s)
+        self._free_s = batch.ended_s if batch else self._free_s
+        passed = int(self._free_s / interval_s)
+        at_once = batch is not None and self.plant.catch_up and batch.lag > batch.records
+        following = max(slot, passed) if at_once else max(slot + 1, passed)
+        for missed in range(slot + 1, min(following, math.ceil(seconds / interval_s))):
+            self.trace.skipped.append(Skipped(missed * interval_s, "the run before", self._lag(missed * interval_s)))
+        self._slot, self._due_s = following, self._free_s if at_once else following * interval_s
+        return batch
+
+    def watermarks(self, second: float) -> Watermarks:
+        """Of the topic at that time."""
+        each, more = divmod(self._produced(second), len(self.partitions))
+        return Watermarks(self.earliest, {tp: each + (tp.partition < more) for tp in self.partitions})
 
     def _run_at(self, due_s: float, started_s: float) -> PlantBatch | None:
         """One run, to its commit; None where it is skipped."""
@@ -172,7 +202,7 @@ class _Simulation:
         if any(since <= started_s < until for since, until in self.plant.outages):
             self.trace.skipped.append(Skipped(due_s, "outage", lag))
             return None
-        bound = self.policy.bound(self.state)
+        bound = self.policy.bound(self.cursor.rate_state)
         plan = self._plan(started_s, bound)
         if plan.skip is not None:
             self.trace.skipped.append(Skipped(due_s, "nothing to read", lag))
@@ -186,20 +216,13 @@ class _Simulation:
     def _plan(self, now_s: float, bound: int | None) -> Plan:
         return plan_next(
             self.cursor,
-            Watermarks(self.earliest, self._ends(now_s)),
+            self.watermarks(now_s),
             replace(self.plant.limits, bound=bound),
             interval_s=self.plant.interval_s,
             now_ms=self._ms(now_s),
         )
 
     def _commit(self, plan: Plan, batch: PlantBatch, load_s: float) -> None:
-        ends = {r.topic_partition: r.until_offset for r in plan.ranges}
-        self.cursor = replace(
-            self.cursor,
-            seq=self.cursor.seq + 1,
-            offsets={**self.cursor.offsets, **ends},
-            fired_at_ms=self._ms(batch.started_s),
-        )
         self.loaded += batch.records
         timing = BatchTiming.between(
             batch.records,
@@ -210,19 +233,22 @@ class _Simulation:
             load_s=load_s,
         )
         policy = without_headroom(self.policy) if self.plant.catch_up and plan.remaining else self.policy
-        self.state = policy.observe(self.state, timing)
+        self.cursor = replace(
+            self.cursor,
+            seq=self.cursor.seq + 1,
+            offsets={**self.cursor.offsets, **{r.topic_partition: r.until_offset for r in plan.ranges}},
+            rate_state=policy.observe(self.cursor.rate_state, timing),
+            fired_at_ms=self._ms(batch.started_s),
+            remaining=plan.remaining,
+        )
         self.trace.batches.append(batch)
 
-    def _produced(self, second: float) -> int:
+    def _arrived(self, second: float) -> int:
         # a sum of floats may miss the whole number that it is by its last digits
         return self.plant.backlog + int(min(self.arrivals.total(0.0, second) + 1e-6, MOST_RECORDS))
 
     def _lag(self, second: float) -> int:
         return self._produced(second) - self.loaded
-
-    def _ends(self, second: float) -> dict[TopicPartition, int]:
-        each, more = divmod(self._produced(second), len(self.partitions))
-        return {tp: each + (tp.partition < more) for tp in self.partitions}
 
     def _ms(self, second: float) -> int:
         return self.first_ms + round(second * 1000)
