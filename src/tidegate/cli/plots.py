@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidegate.cli.charts import RECEIVER_SERIES, Timed
 from tidegate.core.errors import RequestError
+from tidegate.core.simulation.bursts import Burst, Throttled
 from tidegate.core.simulation.comparison import Simulated
 from tidegate.core.simulation.experiment import Experiment
 from tidegate.core.simulation.series import Series
@@ -19,11 +21,24 @@ COLOURS = ("#0072b2", "#e69f00", "#cc79a7", "#009e73", "#d55e00", "#56b4e9")
 """Of Okabe and Ito: told apart by people with any colour vision."""
 DASHES = ("-", "--", "-.", ":")
 
-Save = Callable[[str, Experiment, Sequence[Simulated]], None]
+Asked = TypeVar("Asked")
+Done = TypeVar("Done")
 
 
-def open_plot(file: Path) -> Save:
-    """What draws a simulation into the file, over what it holds; matplotlib is imported now.
+def open_plot(file: Path) -> Callable[[str, Experiment, Sequence[Simulated]], None]:
+    """What draws a simulation of a pipeline, as `open_figure`."""
+    return open_figure(file, _fill)
+
+
+def open_receiver_plot(file: Path) -> Callable[[str, Burst, Sequence[Throttled]], None]:
+    """What draws a simulation of a receiver, as `open_figure`."""
+    return open_figure(file, _fill_receivers)
+
+
+def open_figure(
+    file: Path, fill: Callable[[Sequence[Axes], Asked, Sequence[Done]], None]
+) -> Callable[[str, Asked, Sequence[Done]], None]:
+    """What draws a simulation into the file, over what it holds; matplotlib is imported now. `fill` draws into four panels.
 
     Raises:
         RequestError: the file is neither .png nor .svg, its folder is missing, or matplotlib is. The function that is returned
@@ -43,13 +58,14 @@ def open_plot(file: Path) -> Save:
             fix="Run `pip install matplotlib`, or leave --plot out",
         ) from error
 
-    def save(title: str, asked: Experiment, done: Sequence[Simulated]) -> None:
+    def save(title: str, asked: Asked, done: Sequence[Done]) -> None:
         with rc_context({"svg.hashsalt": "tidegate", "font.size": 9}):
             figure = Figure(figsize=(11, 9), layout="constrained")
             panels = list(figure.subplots(4, 1, sharex=True))
-            _fill(panels, asked, done)
-            for panel in panels[:2]:
-                panel.yaxis.set_major_formatter(EngFormatter())
+            fill(panels, asked, done)
+            for panel in panels:
+                if panel.get_ylabel().startswith("records"):
+                    panel.yaxis.set_major_formatter(EngFormatter())
             figure.suptitle(title)
             handles, labels = figure.axes[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
@@ -62,21 +78,11 @@ def open_plot(file: Path) -> Save:
 
 
 def _fill(axes: Sequence[Axes], asked: Experiment, done: Sequence[Simulated]) -> None:
-    interval_s, unit, size = asked.plant.interval_s, *_unit(asked.seconds)
-    for panel, title in zip(axes, ("records that wait", "records of a batch", "run time, s", "skipped time, s"), strict=True):
-        panel.set_ylabel(title)
-        panel.grid(alpha=0.3)
-        panel.spines[["top", "right"]].set_visible(False)
-        if asked.event:
-            panel.axvspan(asked.since_s / size, asked.until_s / size, color="0.9")
+    interval_s, (_, size) = asked.plant.interval_s, _unit(asked.seconds)
+    _prepare(axes, asked, ("records that wait", "records of a batch", "run time, s", "skipped time so far, s"))
     for k, each in enumerate(done):
         series = Series.of(each.trace, interval_s)
-        style: dict[str, Any] = {
-            "color": COLOURS[k % len(COLOURS)],
-            "linestyle": DASHES[k % len(DASHES)],
-            "linewidth": 1.4,
-            "label": each.name,
-        }
+        style = _style(k, each.name)
         for panel, points in zip(axes, (series.lag, series.size, series.run_s), strict=False):
             panel.step([second / size for second, _ in points], [value for _, value in points], where="post", **style)
         seconds, sums = [0.0], [0.0]  # skipped time adds up, so that policies are seen side by side
@@ -86,13 +92,46 @@ def _fill(axes: Sequence[Axes], asked: Experiment, done: Sequence[Simulated]) ->
         axes[3].step([*seconds, asked.seconds / size], [*sums, sums[-1]], where="post", **style)
     axes[2].axhline(interval_s, color="0.4", linewidth=0.8)
     axes[2].annotate("interval", (1, interval_s), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4")
-    axes[3].set_ylabel("skipped time so far, s")
+    _finish(axes, asked)
+    if not any(Series.of(each.trace, interval_s).skipped_s for each in done):
+        axes[3].set_ylim(0, interval_s)
+
+
+def _fill_receivers(axes: Sequence[Axes], asked: Burst, done: Sequence[Throttled]) -> None:
+    _, size = _unit(asked.seconds)
+    _prepare(axes, asked, tuple(RECEIVER_SERIES))
+    for k, each in enumerate(done):
+        for panel, points in zip(axes, RECEIVER_SERIES.values(), strict=True):
+            panel.plot([at / size for at, _ in points(each)], [value for _, value in points(each)], **_style(k, each.name))
+    _finish(axes, asked)
+    backlogs = {each.backpressure.max_backlog for each in done}
+    for records in backlogs:
+        axes[2].axhline(records, color="0.4", linewidth=0.8)
+        axes[2].annotate("max_backlog", (1, records), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4")
+
+
+def _prepare(axes: Sequence[Axes], asked: Timed, titles: Sequence[str]) -> None:
+    """What each panel shows, and when something happens."""
+    _, size = _unit(asked.seconds)
+    for panel, title in zip(axes, titles, strict=True):
+        panel.set_ylabel(title)
+        panel.grid(alpha=0.3)
+        panel.spines[["top", "right"]].set_visible(False)
+        if asked.event:
+            panel.axvspan(asked.since_s / size, asked.until_s / size, color="0.9")
+
+
+def _finish(axes: Sequence[Axes], asked: Timed) -> None:
+    """The bounds of what is drawn."""
+    unit, size = _unit(asked.seconds)
     for panel in axes:
         panel.set_ylim(bottom=0)
         panel.set_xlim(0, asked.seconds / size)
-    if not any(Series.of(each.trace, interval_s).skipped_s for each in done):
-        axes[3].set_ylim(0, interval_s)
-    axes[3].set_xlabel(f"{unit} of virtual time")
+    axes[-1].set_xlabel(f"{unit} of virtual time")
+
+
+def _style(k: int, name: str) -> dict[str, Any]:
+    return {"color": COLOURS[k % len(COLOURS)], "linestyle": DASHES[k % len(DASHES)], "linewidth": 1.4, "label": name}
 
 
 def _unit(seconds: float) -> tuple[str, float]:

@@ -89,7 +89,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
         )
     if load is not None and rate is not None:
         raise RequestError("--load and --rate exclude each other", fix="Write the rate into the file, or leave the file out")
-    cursor = Cursor(this.name) if a is not None and b is not None and not fit else _cursor_of(this, project, fit=fit)
+    cursor = Cursor(this.name) if a is not None and b is not None and not fit else cursor_of(this, project, fit=fit)
     model = model_of(
         cursor.timings,
         interval_s=this.interval_s if interval is None else interval,
@@ -142,7 +142,7 @@ def _policies_for(pipeline: Pipeline, model: Model) -> dict[str, Mapping[str, An
     return {**({stated: own} if own else {}), **{name: {"policy": name} for name in POLICIES if name not in left_out}}
 
 
-def _cursor_of(pipeline: Pipeline, project: Path, *, fit: bool) -> Cursor:
+def cursor_of(pipeline: Pipeline, project: Path, *, fit: bool) -> Cursor:
     """The pipeline's cursor; where there is none to read, the error also names what does without, unless a fit is asked for."""
     try:
         with open_remote(project) as remote:
