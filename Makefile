@@ -82,6 +82,7 @@ bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/python -m tests.bench.run_overhead
 	$(BIN)/python -m tests.bench.plan_scale
 	$(BIN)/python -m tests.bench.rate_policies
+	$(BIN)/python -m tests.bench.receiver_policies
 	$(BIN)/python -m tests.bench.split_skew
 	$(BIN)/python -m tests.bench.dedupe
 	$(BIN)/python -m tests.bench.ledger_scale

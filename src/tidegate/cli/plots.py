@@ -11,7 +11,7 @@ from tidegate.core.errors import RequestError
 from tidegate.core.simulation.bursts import Burst, Throttled
 from tidegate.core.simulation.comparison import Simulated
 from tidegate.core.simulation.experiment import Experiment
-from tidegate.core.simulation.series import Series
+from tidegate.core.simulation.series import Series, largest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +20,8 @@ SUFFIXES = (".png", ".svg")
 COLOURS = ("#0072b2", "#e69f00", "#cc79a7", "#009e73", "#d55e00", "#56b4e9")
 """Of Okabe and Ito: told apart by people with any colour vision."""
 DASHES = ("-", "--", "-.", ":")
+PARTS = 120
+"""Of the time of a receiver's simulation: what is drawn is the most in each."""
 
 Asked = TypeVar("Asked")
 Done = TypeVar("Done")
@@ -100,12 +102,13 @@ def _fill(axes: Sequence[Axes], asked: Experiment, done: Sequence[Simulated]) ->
 def _fill_receivers(axes: Sequence[Axes], asked: Burst, done: Sequence[Throttled]) -> None:
     _, size = _unit(asked.seconds)
     _prepare(axes, asked, tuple(RECEIVER_SERIES))
+    width_s = asked.seconds / PARTS
     for k, each in enumerate(done):
         for panel, points in zip(axes, RECEIVER_SERIES.values(), strict=True):
-            panel.plot([at / size for at, _ in points(each)], [value for _, value in points(each)], **_style(k, each.name))
+            values = largest(points(each), asked.seconds, PARTS, hold=True)
+            panel.plot([part * width_s / size for part in range(PARTS)], values, **_style(k, each.name))
     _finish(axes, asked)
-    backlogs = {each.backpressure.max_backlog for each in done}
-    for records in backlogs:
+    for records in {each.backpressure.max_backlog for each in done}:
         axes[2].axhline(records, color="0.4", linewidth=0.8)
         axes[2].annotate("max_backlog", (1, records), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4")
 
