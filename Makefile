@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.synced
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help venv jars sums check test test-fast fast-types fast-unit fast-dags test-unit test-spark test-dags test-integration test-e2e test-chaos chaos bench demo up down schema docs clean
+.PHONY: help venv jars sums check test test-fast fast-types fast-unit fast-dags test-unit test-spark test-dags test-integration test-e2e test-chaos chaos chaos-receivers bench demo up down schema docs clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -70,13 +70,16 @@ test-integration: jars ## a real broker and a real Spark Connect server
 test-e2e: jars ## the whole demo on a few thousand records
 	$(PYTEST) tests/e2e
 
-test-chaos: jars ## kills at each boundary of a batch and at ten random instants, each other fault once
+test-chaos: jars ## kills at each boundary of a batch and at ten random instants, each other fault once; each fault of receivers
 	$(PYTEST) tests/chaos
 
 FAULTS ?= 50
 
 chaos: jars ## prove exactly-once by killing things: FAULTS=200 SEED=7
 	$(BIN)/python -m tests.chaos.run --faults $(FAULTS) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
+
+chaos-receivers: jars ## prove that receivers lose nothing acknowledged, by killing things: FAULTS=20 SEED=7
+	$(BIN)/python -m tests.chaos.receiving.run --faults $(FAULTS) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
 
 bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/python -m tests.bench.run_overhead

@@ -59,7 +59,7 @@ class Fault:
     loses: bool = False
 
 
-def _kill(*processes: psutil.Process) -> None:
+def kill(*processes: psutil.Process) -> None:
     """SIGKILL to all of them at once; ends when none lives: one that waits for its disk lives on for seconds."""
     for process in processes:
         send(process, signal.SIGKILL)
@@ -100,7 +100,7 @@ def _zombie(stage: Stage, held: Held, draw: random.Random) -> None:
 
 def _kill_server(name: str) -> Strike:
     def strike(stage: Stage, held: Held, draw: random.Random) -> None:
-        _kill(stage.process(name))
+        kill(stage.process(name))
         held.send(signal.SIGCONT)
         time.sleep(draw.uniform(0, 3))
 
@@ -113,7 +113,7 @@ def _kill_everything(stage: Stage, held: Held, draw: random.Random) -> None:
     for server in stage.platform.servers():
         if server.pid is not None:
             doomed += members(ProcessId.of(server.pid))
-    _kill(*doomed)
+    kill(*doomed)
     time.sleep(draw.uniform(0, 2))
 
 

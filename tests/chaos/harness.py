@@ -8,7 +8,7 @@ A fault that takes committed rows out of a table is refused by the next plan, an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from tests.batches import BatchVerdict
+from tests.chaos.command import Tell
 from tests.chaos.faults import RANDOM
 from tests.chaos.schedule import Planned
 from tests.chaos.stage import BATCHES, CONNECT, SUBMIT, Held, Stage
@@ -31,8 +32,6 @@ DRAIN_S = 600.0
 LONGEST_RUN_S = 4.0
 REFUSAL = "TableLost"
 KEPT_COMMITS = 3
-
-Tell = Callable[[str], object]
 
 
 @dataclass

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 import yaml
@@ -118,7 +118,7 @@ class Stage:
 
     @classmethod
     @contextmanager
-    def built(cls, root: Path) -> Iterator[Stage]:
+    def built(cls, root: Path) -> Iterator[Self]:
         """Write the project, start everything, let the schedule run; stop everything afterwards. The files stay."""
         stage = cls(root)
         stage._write_project()
@@ -291,6 +291,10 @@ class Stage:
         pipelines = project / "dags" / "pipelines"
         for example in pipelines.glob("*.yaml"):
             example.unlink()
+        self._write_files(project / "dags")
+
+    def _write_files(self, dags: Path) -> None:
+        """What the DAGs are made of."""
         for name, connection in CONNECTIONS.items():
             pipeline = {
                 "source": {"topics": [TOPIC]},
@@ -305,7 +309,7 @@ class Stage:
                 pipeline |= {"identity": "batch", "transform": "transforms.sums:summed"}
             if name != SUBMIT:  # which sleeps most of the time, in the middle of a run
                 pipeline["timeout_s"] = RUN_TIMEOUT_S
-            (pipelines / f"{name}.yaml").write_text(yaml.safe_dump(pipeline))
+            (dags / "pipelines" / f"{name}.yaml").write_text(yaml.safe_dump(pipeline))
 
     def _mount_disk(self) -> Path | None:
         """A small disk where the table's data files go; None where mounting is not permitted."""
@@ -315,6 +319,7 @@ class Stage:
         return folder if subprocess.run(command, capture_output=True, check=False).returncode == 0 else None
 
     def _configure(self, proxy_port: int) -> None:
+        """What the platform has to have before the schedule runs, and the first pipeline unpaused."""
         create_topic(self.platform.bootstrap_servers, TOPIC, PARTITIONS)
         self.platform.sync_pools({f"tidegate_{table.replace('.', '_')}": 4 for table in TABLES.values()})
         connection = {**self.platform.spark_connection, "port": proxy_port}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,23 +52,35 @@ def summary(results: Sequence[dict[str, Any]]) -> str:
 
 def render(results: Sequence[dict[str, Any]]) -> str:
     """For a terminal."""
-    header, *rows = cells(results)
+    return drawn(cells(results), summary(results))
+
+
+def drawn(lines: Sequence[Sequence[str]], sentence: str) -> str:
+    """Header, rows and a sentence, for a terminal."""
+    header, *rows = lines
     table = Table(*header)
     for row in rows:
         table.add_row(*row)
     console = Console(width=180)
     with console.capture() as captured:
         console.print(table)
-        console.print(summary(results))
+        console.print(sentence)
     return captured.get()
 
 
-def markdown(results: Sequence[dict[str, Any]]) -> str:
-    """For a page."""
-    header, *rows = cells(results)
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", summary(results)])
+def markdown(lines: Sequence[Sequence[str]], sentence: str) -> str:
+    """The same, for a page."""
+    header, *rows = lines
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *rows)), "", sentence])
+
+
+def print_page(
+    lines: Callable[[Sequence[dict[str, Any]]], list[list[str]]], sentence: Callable[[Sequence[dict[str, Any]]], str]
+) -> None:
+    """Print the results in the files that the command line names."""
+    results = [json.loads(Path(name).read_text()) for name in sys.argv[1:]]
+    print(markdown(lines(results), sentence(results)))  # noqa: T201 - what a command is for
 
 
 if __name__ == "__main__":
-    print(markdown([json.loads(Path(name).read_text()) for name in sys.argv[1:]]))  # noqa: T201 - what a command is for
+    print_page(cells, summary)

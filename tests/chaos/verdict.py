@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -63,7 +63,8 @@ class Log:
         found = read_offsets({"bootstrap.servers": self.bootstrap, "client.id": "chaos"}, marks)
         return {tp: list(offsets) for tp, offsets in found.items()}
 
-    def _contents(self) -> Contents:
+    def messages(self) -> Iterator[ck.Message]:
+        """Every committed record, up to the end that the log has now or a little later."""
         ends = self.ends()
         consumer = ck.Consumer(
             {
@@ -74,20 +75,23 @@ class Log:
                 "isolation.level": "read_committed",
             }
         )
-        found: Contents = {}
         try:
             consumer.assign([ck.TopicPartition(tp.topic, tp.partition, 0) for tp in ends])
             ended: set[int] = set()
             while len(ended) < len(ends):
                 for message in consumer.consume(10_000, timeout=POLL_S):
-                    partition = message.partition() or 0
                     if message.error() is not None:
-                        ended.add(partition)
+                        ended.add(message.partition() or 0)
                     else:
-                        found[partition, message.offset() or 0] = (_crc(message.key()), _crc(message.value()))
+                        yield message
         finally:
             consumer.close()
-        return found
+
+    def _contents(self) -> Contents:
+        return {
+            (message.partition() or 0, message.offset() or 0): (_crc(message.key()), _crc(message.value()))
+            for message in self.messages()
+        }
 
 
 @dataclass(frozen=True)
