@@ -309,6 +309,49 @@ def test_an_instance_of_a_paused_dag_stops_and_goes_on_when_it_is_unpaused(monke
     assert asked.value.reschedule_date <= datetime.now(UTC) + timedelta(seconds=10)
 
 
+@pytest.mark.parametrize(("overlap", "goes_on"), [(0.0, False), (30.0, True)])
+def test_an_instance_whose_supervisor_was_killed_goes_on_only_where_two_may_run(
+    monkeypatch: pytest.MonkeyPatch, overlap: float, *, goes_on: bool
+) -> None:
+    """Airflow starts its next try without ending it. What listens may share the port; two readers land records twice."""
+    monkeypatch.setattr(operators, "LOOK_S", 0.01)
+    looks: list[int] = []
+
+    class Alone(Ti):
+        def xcom_push(self, key: str, value: Any) -> None:
+            if key == "status":
+                monkeypatch.setattr("os.getppid", lambda: 1)
+                looks.append(1)
+                raise BrokenPipeError
+
+    async def some_looks(stop: asyncio.Event) -> None:
+        async with asyncio.timeout(30):
+            while len(looks) < 3 and not stop.is_set():  # noqa: ASYNC110 - a look has no event
+                await asyncio.sleep(0.005)
+
+    serving = Serving(some_looks)
+    task = receive(serving, replace(POSTS, overlap=overlap))
+    if goes_on:
+        execute(task, Alone())
+    else:
+        with pytest.raises(AirflowException, match="ended before its lease was over"):
+            execute(task, Alone())
+    assert serving.stopped is not goes_on
+
+
+def test_a_log_that_nobody_reads_any_more_ends_no_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's log is a pipe to the supervising process, and raises when that was killed. The report is told there, too."""
+
+    def broken(*_: object) -> None:
+        raise BrokenPipeError
+
+    async def loses_its_log(_: asyncio.Event) -> None:
+        monkeypatch.setattr(ReceiveOperator, "log", SimpleNamespace(info=broken))
+
+    serving = Serving(loses_its_log)
+    assert execute(receive(serving))["records"] == 7
+
+
 def test_what_fails_in_an_instance_fails_its_task() -> None:
     """With its own error."""
 

@@ -29,7 +29,7 @@ class Sender:
         connections: how many post at the same time.
     """
 
-    def __init__(self, port: int, seed: int, connections: int = 4) -> None:
+    def __init__(self, port: int, seed: int, connections: int = 8) -> None:
         self._port, self._seed = port, seed
         self._lock = threading.Lock()
         self._sent = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -201,7 +202,7 @@ class ReceiveOperator(BaseOperator):
         downstream = self._downstream(kafka, context)
         order = Order(self.receiver, placed.instance, host, placed.until_s, kafka, self._token(), downstream)
         report = dict(asyncio.run(self._serve(order, context)))
-        self.log.info("%s", ", ".join(f"{name} {value}" for name, value in report.items()))
+        self._tell(", ".join(f"{name} {value}" for name, value in report.items()))
         if self._ended:
             raise AirflowException("the instance was ended before its lease was over")
         if self._paused:
@@ -216,12 +217,17 @@ class ReceiveOperator(BaseOperator):
             stop.set()
         beside = asyncio.create_task(self._look_at_airflow(stop, context))
         try:
-            return await self.serving(order, stop=stop, tell=self.log.info, watch=self._note)
+            return await self.serving(order, stop=stop, tell=self._tell, watch=self._note)
         finally:
             self._end = None
             beside.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await beside
+
+    def _tell(self, line: str) -> None:
+        """Log a line. The log is a pipe to the supervising process: when that was killed, the instance goes on without."""
+        with contextlib.suppress(OSError):
+            self.log.info("%s", line)
 
     def _note(self, status: Mapping[str, Any]) -> None:
         placed = self.placed["instance"]
@@ -239,22 +245,27 @@ class ReceiveOperator(BaseOperator):
     async def _look_at_airflow(self, stop: asyncio.Event, context: Context) -> None:
         """Show there how the instance does, and stop it when its DAG is paused.
 
-        Airflow lets the running tasks of a paused DAG go on, which would be for the rest of the lease.
+        Airflow lets the running tasks of a paused DAG go on, which would be for the rest of the lease. Nor does it end a task
+        whose supervising process was killed, and it starts the next try beside it.
         """
-        ti = context["ti"]
+        ti, supervisor = context["ti"], os.getppid()
         pause_s = FLAGS_S if self.receiver.backpressure.policy == "watermark" else LOOK_S
         while not stop.is_set():
             await asyncio.sleep(pause_s)
+            if not self.receiver.overlap_s and os.getppid() != supervisor:  # two readers would land records twice
+                self._ended = True
+                stop.set()
+                return
             try:
                 if self._status:
                     self._gauge()
                     await asyncio.to_thread(ti.xcom_push, STATUS, dict(self._status))
                 dag = await asyncio.to_thread(ti.get_dag, ti.dag_id)
             except Exception as error:  # noqa: BLE001 - an API that is away for a moment ends no receiver
-                self.log.warning("Airflow cannot be asked whether the DAG is paused: %s", type(error).__name__)
+                self._tell(f"Airflow cannot be asked whether the DAG is paused: {type(error).__name__}")
                 continue
             if dag.is_paused:
-                self.log.info("the DAG is paused: the instance stops accepting")
+                self._tell("the DAG is paused: the instance stops accepting")
                 self._paused = True
                 stop.set()
 
