@@ -46,7 +46,7 @@ loads = st.floats(0.1, 3)
 factors = st.floats(1, 20)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.sampled_from(POLICIES), loads, factors, st.integers(1, 5), st.integers(0, 99))
 def test_nothing_is_dropped(policy: str, times: float, factor: float, instances: int, seed: int) -> None:
     """At all times, what was sent is at the senders, in buffers, in the topic, or loaded."""
@@ -62,7 +62,7 @@ def test_nothing_is_dropped(policy: str, times: float, factor: float, instances:
     assert [sample.sent for sample in flow.samples] == sorted(sample.sent for sample in flow.samples)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     loads,
     factors,
@@ -80,7 +80,7 @@ def test_credit_keeps_the_topic_within_its_backlog(
     assert most <= max_backlog * (1.0 if instances == 1 else 1.01)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(factors, st.integers(1, 5), st.integers(20, 400), st.integers(0, 99))
 def test_watermark_passes_its_mark_by_what_is_taken_in_between_two_looks(
     factor: float, instances: int, max_rate: int, seed: int
