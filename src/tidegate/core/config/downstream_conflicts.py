@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.patterns import topic_filter
 from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.config.receiver import Receiver
+from tidegate.core.receivers.watermark import HIGH
 
 
 def downstream_faults(receivers: Iterable[Receiver], pipelines: Mapping[str, Pipeline | None]) -> dict[str, list[str]]:
@@ -41,7 +43,31 @@ def _fault(receiver: Receiver, name: str, pipelines: Mapping[str, Pipeline | Non
             f"nothing bounds the batches of pipeline {name}, so no rate follows from them; set its backpressure or "
             "limits.max_records, or choose another policy"
         )
-    return None
+    return _waits_for_ever(receiver, pipeline)
+
+
+def _waits_for_ever(receiver: Receiver, pipeline: Pipeline) -> str | None:
+    """Where the receiver stops at a backlog at which no run starts, and nothing else brings the pipeline records."""
+    stated, topics = receiver.backpressure, pipeline.source.topics or pipeline.source.assign or ()
+    setting, least = _least_backlog(pipeline)
+    if stated.max_backlog is None or least is None or len(topics) != 1:
+        return None
+    # under credit, places that are less than one for each instance stay free
+    high = stated.high or HIGH
+    full = int(high * stated.max_backlog) if stated.policy == "watermark" else stated.max_backlog - receiver.instances + 1
+    if least <= full:
+        return None
+    return (
+        f"no run of pipeline {pipeline.name} starts below {least} unread records ({setting}), and the receiver stops at "
+        f"{full}; raise max_backlog, lower {setting}, or bound the wait by its max_delay"
+    )
+
+
+def _least_backlog(pipeline: Pipeline) -> tuple[str, int | None]:
+    """The setting that keeps runs from starting however long records wait, and below how many unread records."""
+    if isinstance(pipeline.schedule, LagSchedule):
+        return "schedule.lag", pipeline.schedule.lag if pipeline.schedule.max_delay is None else None
+    return "limits.min_records", pipeline.limits.min_records if pipeline.limits.max_delay_s is None else None
 
 
 def reads_topic(source: Source, topic: str) -> bool:
