@@ -3,7 +3,7 @@
     python -m tests.bench.receiver_backpressure [--plots FOLDER]
 
 Four receivers of lines run at the same time, each with a topic, a pipeline that runs every minute and takes at most 24,000
-records, and a sender that sends 200 lines/s, and five times as many for two minutes. Every second the ends of topics and
+records, and a sender that sends 200 lines/s, and five times as many for two minutes. Every two seconds the ends of topics and
 cursors are read. Platform, topics and tables are made here, in a temporary folder. It takes a quarter of an hour.
 """
 
@@ -22,10 +22,12 @@ from pathlib import Path
 import yaml
 
 from tidegate.airflow.remote.api import AirflowApi
+from tidegate.airflow.remote.receivers import read_receiver
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.cli.charts import draw_receivers
 from tidegate.cli.plots import open_receiver_plot
 from tidegate.cli.shared import out
+from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import TidegateError
 from tidegate.core.rates.control import RateControl
 from tidegate.core.receivers.backpressure import Backpressure
@@ -48,7 +50,7 @@ BATCH, MAX_BACKLOG = 24_000, 48_000
 OVERHEAD_S, RECORD_S = 5.0, 1e-5
 """What the simulation takes for the cost of a run: small beside the interval, here and there."""
 LINE = b"%0138d\n"
-SAMPLE_S = 1.0
+SAMPLE_S = 2.0
 OPEN_S = 300.0
 
 
@@ -127,6 +129,9 @@ def measure(folder: Path, burst: Burst) -> list[Throttled]:
             for sender in senders:
                 threading.Thread(target=sender.run, daemon=True).start()
             flows = _watch(platform, api, burst, began_s)
+            for name, flow in flows.items():
+                (said,) = [each.status for each in read_receiver(api, Receiver(name, "tcp_server", name)).instances]
+                flow.held_s = said["throttled_s"]
     finally:
         for sender in senders:
             sender.ended.set()

@@ -71,6 +71,7 @@ def test_a_burst_is_drawn_under_four_policies(project: Path) -> None:
     assert "├─" in shown.stdout
 
 
+@pytest.mark.slow
 def test_as_json_a_burst_has_its_samples(project: Path) -> None:
     """Strict JSON with the settings of each policy; the same seed gives the same, another one does not."""
     words = ("posts", *GIVEN, "--policy", "credit", "--instances", "3", "--lasting", "2", "--hours", "0.4", "--json")
@@ -89,6 +90,7 @@ def test_as_json_a_burst_has_its_samples(project: Path) -> None:
     assert run(project, *words, "--seed", "1").stdout != shown.stdout
 
 
+@pytest.mark.slow
 def test_the_settings_of_the_receivers_file_hold_under_each_policy(project: Path) -> None:
     """Of its back-pressure, its rate and its instances; options go before them."""
     stated = {"policy": "watermark", "pipeline": "orders", "max_backlog": 5000, "low": 0.2, "silence": 20}
@@ -116,6 +118,7 @@ def test_max_backlog_follows_from_what_bounds_a_batch(project: Path) -> None:
     assert backlog("--interval", "7") == 2 * 300
 
 
+@pytest.mark.slow
 def test_without_a_bound_of_batches_rate_is_left_out(project: Path) -> None:
     """Nothing follows from them; the output says so, and asked for by name it is refused."""
     write(project, "pipelines/orders", PIPELINE)
@@ -126,6 +129,7 @@ def test_without_a_bound_of_batches_rate_is_left_out(project: Path) -> None:
     assert "rate" in json.loads(run(project, "posts", *GIVEN, "--batches", "target", "--json").stdout)["policies"]
 
 
+@pytest.mark.slow
 def test_cost_and_load_come_from_the_pipelines_history(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they are not given."""
 
@@ -139,6 +143,7 @@ def test_cost_and_load_come_from_the_pipelines_history(project: Path, monkeypatc
     assert "by the last 1 batches" in shown.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "begin"), [("s.png", b"\x89PNG"), ("s.svg", b"<?xml")])
 def test_a_burst_is_drawn_into_a_file(project: Path, name: str, begin: bytes) -> None:
     """An SVG is the same each time."""
@@ -177,6 +182,7 @@ def test_what_cannot_be_simulated_is_refused_by_name(project: Path, words: tuple
     assert message in refused(project, *words)
 
 
+@pytest.mark.slow
 def test_the_pipeline_is_named_where_the_files_do_not_tell(project: Path) -> None:
     """None reads the topic, or two do."""
     write(project, "pipelines/second", PIPELINE | {"sink": {"table": "lake.a.c"}})

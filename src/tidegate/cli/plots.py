@@ -130,7 +130,7 @@ def _finish(axes: Sequence[Axes], asked: Timed) -> None:
     for panel in axes:
         panel.set_ylim(bottom=0)
         panel.set_xlim(0, asked.seconds / size)
-    axes[-1].set_xlabel(f"{unit} of virtual time")
+    axes[-1].set_xlabel(unit)
 
 
 def _style(k: int, name: str) -> dict[str, Any]:

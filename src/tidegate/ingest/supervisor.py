@@ -25,7 +25,7 @@ from tidegate.ingest.receiver import Receiver, as_error
 
 __all__ = ["Lease", "LeaseReport", "Limits", "Status", "serve"]
 
-STATUS_S = 5.0
+STATUS_S = 2.0
 """How often a watcher hears how the instance does."""
 LISTEN_S = 0.5
 """The pause between two looks at the pipeline behind an instance."""

@@ -31,7 +31,7 @@ ANSWER_S = 0.05
 """What a look takes: half of it to one and a half."""
 LOOK_S = 2.0
 """So often a look reads the cursor anew, and what instances have told, as the port of the platform does."""
-TELL_S = 5.0
+TELL_S = 2.0
 """So often an instance tells how full its buffer is."""
 NEAR_S = 1.0
 """A turn of the rate is reserved when it is at most so far away, as the intake does."""
