@@ -3,6 +3,9 @@
     tcp    lines of 140 bytes, as fast as they are taken
     http   posts of ten records by so many connections, each after the answer to the one before
     slow   a sender without a brake against a receiver with a rate: memory, and how long the sender was held back
+    away   the same while the broker is held for half a minute, then stopped for another: memory, and what is lost or repeated
+    over   one lease after the other takes the port over, while one sender keeps its connection and one connects for each post:
+           the longest time between two acknowledgements, and how many connects and requests have failed
 
 Receiver, sender and broker are processes of their own. CPU is what each has used in the time of the run, in µs a record; RSS is
 the receiver's highest.
@@ -13,15 +16,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import http.client
 import json
 import multiprocessing
 import resource
 import selectors
+import signal
 import socket
 import statistics
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,24 +38,26 @@ from typing import Any, TypeAlias
 import psutil
 
 from tests.integration.private_broker import PrivateBroker, new_broker, running
-from tests.receivers import a_lease
+from tests.receivers import a_lease, values
 from tests.topics import make_topic
 from tidegate.ingest.receiver import Receiver
 from tidegate.ingest.sources import HttpSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits, serve
 
 SPAWN = multiprocessing.get_context("spawn")
+HTTP, LINES = ("http", "over"), ("tcp", "away")
+"""The topics, by what is sent to them."""
 Sending: TypeAlias = Callable[[int], int]
 """Sends to a port; how many records."""
 
 
-def receive(pipe: Connection, kafka: dict[str, str], kind: str, rate: float | None) -> None:
-    """One instance in this process, until the pipe says so."""
+def receive(pipe: Connection, kafka: dict[str, str], topic: str, rate: float | None, port: int = 0) -> None:
+    """One instance in this process, until the pipe says so. The topic's name says what it takes."""
 
     async def run() -> dict[str, Any]:
-        source: HttpSource | TcpServerSource = HttpSource() if kind == "http" else TcpServerSource()
+        source: HttpSource | TcpServerSource = HttpSource(port=port) if topic in HTTP else TcpServerSource()
         stop = asyncio.Event()
-        lease, limits = a_lease(kind), Limits(max_rate=rate)
+        lease, limits = a_lease(topic), Limits(max_rate=rate)
         task = asyncio.create_task(serve(source, lease, limits, producer=kafka, stop=stop, tell=lambda _: None))
         while source.listening_on is None:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
@@ -88,15 +98,11 @@ def push(port: int, lines: int) -> int:
 
 
 def push_for(port: int, seconds: float) -> int:
-    """Send for so long, without a brake; how many lines went off."""
-    block, sent, until_s = b"".join(b"%0139d\n" % n for n in range(100)), 0, time.monotonic() + seconds
+    """Send numbered lines for so long, without a brake; how many went off."""
+    sent, until_s = 0, time.monotonic() + seconds
     with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.settimeout(1.0)
         while time.monotonic() < until_s:
-            try:
-                connection.sendall(block)
-            except TimeoutError:
-                break
+            connection.sendall(b"".join(b"%0139d\n" % n for n in range(sent, sent + 100)))
             sent += 100
     return sent
 
@@ -142,52 +148,137 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measure(own: PrivateBroker, kind: str, rate: float | None, send: Sending) -> float:
-    """One receiver and its sender; records a second."""
+@contextlib.contextmanager
+def receiving(own: PrivateBroker, topic: str, rate: float | None = None, port: int = 0) -> Iterator[tuple[Connection, int]]:
+    """A receiver in a process: the pipe that takes how many records it has to have landed, and tells what it did; its port."""
     here, there = SPAWN.Pipe()
-    receiver = SPAWN.Process(target=receive, args=(there, {"bootstrap.servers": own.address()}, kind, rate))
-    receiver.start()
-    broker = psutil.Process(json.loads(own.server.pid_file.read_text())["pid"])
-    port, before_s = here.recv(), sum(broker.cpu_times()[:2])
-    mine, theirs = SPAWN.Pipe()
-    sender = SPAWN.Process(target=sending, args=(theirs, send, port))
-    sender.start()
-    sent, sender_s = mine.recv()
-    here.send(0 if rate else sent)
-    found = here.recv()
-    for process in (sender, receiver):
-        process.join()
+    process = SPAWN.Process(target=receive, args=(there, {"bootstrap.servers": own.address()}, topic, rate, port))
+    process.start()
+    yield here, here.recv()
+    process.join()
+
+
+def measure(own: PrivateBroker, topic: str, rate: float | None, send: Sending, meanwhile: Callable[[], None]) -> float:
+    """One receiver and its sender; records a second."""
+    broker = broker_process(own)
+    before_s = sum(broker.cpu_times()[:2])
+    with receiving(own, topic, rate) as (receiver, port):
+        mine, theirs = SPAWN.Pipe()
+        sender = SPAWN.Process(target=sending, args=(theirs, send, port))
+        sender.start()
+        meanwhile()
+        sent, sender_s = mine.recv()
+        receiver.send(0 if rate else sent)
+        found = receiver.recv()
+        sender.join()
     took_s = found.pop("took_s")
-    cpu = {"receiver": found.pop("cpu_s"), "sender": sender_s, "broker": sum(broker.cpu_times()[:2]) - before_s}
+    cpu = {"receiver": found.pop("cpu_s"), "sender": sender_s}
+    if broker.is_running():
+        cpu["broker"] = sum(broker.cpu_times()[:2]) - before_s
     each = {f"{name}_us_a_record": round(used_s / sent * 1e6, 1) for name, used_s in cpu.items()}
     shown = {name: round(value, 2) for name, value in found.items()}
-    print(f"{kind}{' slow' if rate else ''}: {sent} records in {took_s:.2f} s, {sent / took_s:.0f} records/s; {shown} {each}")  # noqa: T201
+    print(f"{topic}{' slow' if rate else ''}: {sent} records in {took_s:.2f} s, {sent / took_s:.0f} records/s; {shown} {each}")  # noqa: T201
     return float(sent / took_s)
+
+
+def broker_process(own: PrivateBroker) -> psutil.Process:
+    """It has another one after each start."""
+    return psutil.Process(json.loads(own.server.pid_file.read_text())["pid"])
+
+
+def away(own: PrivateBroker, seconds: float) -> float:
+    """The broker is held for half of the time, and stopped for the other half."""
+
+    def fail() -> None:
+        time.sleep(5)
+        process = broker_process(own)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds / 2)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(5)
+        own.server.stop()
+        time.sleep(seconds / 2)
+        own.server.start()
+
+    rate = measure(own, "away", None, partial(push_for, seconds=seconds + 20), fail)
+    numbers = [int(value) for value in values({"bootstrap.servers": own.address()}, "away")]
+    lost, repeated = set(range(max(numbers) + 1)) - set(numbers), len(numbers) - len(set(numbers))
+    print(f"away: {len(lost)} lost, {repeated} repeated, in order: {numbers == sorted(numbers)}")  # noqa: T201
+    return rate
+
+
+def change_over(own: PrivateBroker, changes: int) -> float:
+    """Leases that follow each other, each in a process of its own; the longest gap, s."""
+    stop = threading.Event()
+    with contextlib.ExitStack() as leases, ThreadPoolExecutor(2) as pool:
+        last, port = leases.enter_context(receiving(own, "over"))
+        senders = [pool.submit(post_until, port, stop, keeps=keeps) for keeps in (True, False)]
+        for _ in range(changes):
+            time.sleep(1)
+            new, _ = leases.enter_context(receiving(own, "over", port=port))
+            last.send(0)
+            last.recv()
+            last = new
+        time.sleep(1)
+        stop.set()
+        found = [sender.result() for sender in senders]
+        last.send(0)
+        last.recv()
+    for name, (longest_s, ends) in zip(("keeps its connection", "connects each time"), found, strict=True):
+        print(f"over: who {name}: longest gap {longest_s:.3f} s over {changes} changes, {dict(ends)}")  # noqa: T201
+    return max(longest_s for longest_s, _ in found)
+
+
+def post_until(port: int, stop: threading.Event, *, keeps: bool) -> tuple[float, Counter[str]]:
+    """Post one record after the other: the longest time between two that are acknowledged, and how requests have ended."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    longest_s, ends, last_s = 0.0, Counter[str](), time.monotonic()
+    while not stop.is_set():
+        try:
+            connection.request("POST", "/", b"1", {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+        except OSError as error:
+            ends[type(error).__name__] += 1
+            connection.close()
+            continue
+        ends[str(answer.status)] += 1
+        if answer.status == http.HTTPStatus.ACCEPTED:
+            longest_s, last_s = max(longest_s, time.monotonic() - last_s), time.monotonic()
+        if not keeps:
+            connection.close()
+    connection.close()
+    return longest_s, ends
 
 
 def main() -> None:
     """Those that are named; all, where none is."""
     words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--only", choices=["tcp", "http", "slow"], action="append")
+    words.add_argument("--only", choices=["tcp", "http", "slow", "away", "over"], action="append")
     words.add_argument("--lines", type=int, default=1_000_000)
-    words.add_argument("--posts", type=int, default=20_000)
+    words.add_argument("--posts", type=int, default=40_000)
     words.add_argument("--connections", type=int, default=64)
-    words.add_argument("--rounds", type=int, default=1)
+    words.add_argument("--away", type=float, default=60.0, help="seconds")
+    words.add_argument("--changes", type=int, default=10)
+    words.add_argument("--rounds", type=int, default=1, help="of tcp and http; the first of several warms the broker's JVM")
     given = words.parse_args()
-    runs: dict[str, Callable[[PrivateBroker], float]] = {
-        "tcp": lambda own: measure(own, "tcp", None, partial(push, lines=given.lines)),
-        "http": lambda own: measure(own, "http", None, partial(post, posts=given.posts, connections=given.connections)),
-        "slow": lambda own: measure(own, "tcp", 5_000.0, partial(push_for, seconds=10.0)),
-    }
+    tcp, posts = partial(push, lines=given.lines), partial(post, posts=given.posts, connections=given.connections)
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         own = new_broker(Path(folder) / "own")
         with running(own):
-            for kind in ("tcp", "http"):
-                make_topic({"bootstrap.servers": own.address()}, kind, 4)
-            measure(own, "tcp", None, partial(push, lines=given.lines // 10))  # the broker's JVM gets warm
-            for name in given.only or runs:
-                rates = [runs[name](own) for _ in range(given.rounds)]
-                print(f"{name}: median of {given.rounds}: {statistics.median(rates):.0f} records/s")  # noqa: T201
+            for topic in (*HTTP, *LINES):
+                make_topic({"bootstrap.servers": own.address()}, topic, 4)
+            for topic, send in (("tcp", tcp), ("http", posts)):
+                if not given.only or topic in given.only:
+                    rates = [measure(own, topic, None, send, lambda: None) for _ in range(given.rounds)]
+                    counted = rates[1:] or rates
+                    print(f"{topic}: median of {len(counted)}: {statistics.median(counted):.0f} records/s")  # noqa: T201
+            if not given.only or "slow" in given.only:
+                measure(own, "tcp", 5_000.0, partial(push_for, seconds=10.0), lambda: None)
+            if not given.only or "away" in given.only:
+                away(own, given.away)
+            if not given.only or "over" in given.only:
+                change_over(own, given.changes)
 
 
 if __name__ == "__main__":
