@@ -15,6 +15,7 @@ from tests.chaos.receiving.stage import ReceivingStage
 from tests.chaos.receiving.verdict import judge
 
 SEED = 2026
+WITHIN_S = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def test_the_verdict_finds_what_the_law_forbids(
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_no_acknowledged_record_is_lost_by_a_kill(harness: Harness, fault: Fault) -> None:
     """And posts are acknowledged again with no help but `tidegate up`."""
-    assert harness.strike(Planned(FAULTS.index(fault), fault, SEED)).broken == ""
+    assert harness.strike(Planned(FAULTS.index(fault), fault, SEED, WITHIN_S)).broken == ""
 
 
 def test_the_drained_table_holds_what_was_acknowledged_and_no_row_twice(harness: Harness) -> None:

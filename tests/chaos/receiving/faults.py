@@ -37,11 +37,12 @@ class Fault:
 
 @dataclass(frozen=True)
 class Planned:
-    """The fault of one number, and what draws its delays."""
+    """The fault of one number, and what draws its delays; it strikes within `within_s` seconds of the one before."""
 
     number: int
     fault: Fault
     seed: int
+    within_s: float = LONGEST_DELAY_S
 
     def draw(self) -> random.Random:
         """Always the same numbers."""

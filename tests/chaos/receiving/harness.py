@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from tests.chaos.command import Tell
-from tests.chaos.receiving.faults import LONGEST_DELAY_S, Planned
+from tests.chaos.receiving.faults import Planned
 from tests.chaos.receiving.sender import Sender
 from tests.chaos.receiving.stage import DAG, PIPELINE, ReceivingStage
 from tests.chaos.receiving.verdict import ids_of, judge
@@ -87,7 +87,7 @@ class Harness:
         self.result.struck.append(struck)
         draw = planned.draw()
         try:
-            time.sleep(draw.uniform(0, LONGEST_DELAY_S))
+            time.sleep(draw.uniform(0, planned.within_s))
             planned.fault.strike(self.stage, draw)
             over_s = time.time()
             self.sender.answers()
