@@ -244,10 +244,10 @@ class Intake:
         Returns:
             0: they may be offered now. Otherwise the seconds after which to ask again: too many are waiting.
         """
-        wait_s = self.throttle.delay_s(_now_s())
+        wait_s = self.throttle.delay_s(now_s := _now_s())
         if wait_s > PATIENCE_S:
             return wait_s
-        await self._throttle(self.throttle.acquire(records, _now_s()))
+        await self._throttle(self.throttle.acquire(records, now_s))
         return 0.0 if await self.admit(patience_s) else LOOK_S
 
     @property
@@ -315,25 +315,26 @@ class Intake:
 
     async def _wait(self, records: int, size: int) -> int:
         """Wait until records may be stored; how many of so many may, at least 1."""
-        fits = records
-        while not self._may_begin():
+        while not self._may_begin(now_s := _now_s()):
             await self._until_changed(LOOK_S)
-        if not self._is_over:
-            fits = int(min(fits, self.throttle.room(_now_s())))
-            await self._throttle(self.throttle.acquire(fits, _now_s()))
-        while not (self._buffer.has_room(size) and (self._is_over or self.throttle.room(_now_s()) > 0)):
+        fits = self._fits(records, now_s)
+        if not self._is_over(now_s):
+            await self._throttle(self.throttle.acquire(fits, now_s))
+        while not (self._buffer.has_room(size) and self._fits(fits, now_s := _now_s()) > 0):
             await self._until_changed(LOOK_S)
-        return records if self._is_over else int(min(fits, self.throttle.room(_now_s())))
+        return self._fits(fits, now_s)
 
-    def _may_begin(self) -> bool:
+    def _may_begin(self, now_s: float) -> bool:
         """Whether the pipeline has room, and the rate a turn that is so near that it may be reserved."""
-        now_s = _now_s()
-        return self._is_over or (self.throttle.room(now_s) > 0 and self.throttle.delay_s(now_s) <= LOOK_S)
+        return self._is_over(now_s) or (self.throttle.room(now_s) > 0 and self.throttle.delay_s(now_s) <= LOOK_S)
 
-    @property
-    def _is_over(self) -> bool:
+    def _fits(self, records: int, now_s: float) -> int:
+        """How many of so many records the pipeline has room for; not above 0: none."""
+        return records if self._is_over(now_s) else int(min(records, self.throttle.room(now_s)))
+
+    def _is_over(self, now_s: float) -> bool:
         """Whether the lease has ended a moment ago: what has been read goes, whatever the pipeline does."""
-        return _now_s() - self._hurried_s >= PATIENCE_S
+        return now_s - self._hurried_s >= PATIENCE_S
 
     async def _until_changed(self, at_most_s: float) -> None:
         """Wait for more room, or for news of the pipeline; the time counts as held back."""
