@@ -584,6 +584,17 @@ def test_airflow_is_asked_less_often_than_the_brokers() -> None:
         again.ask()
 
 
+@pytest.mark.parametrize(("source", "lag"), [({"assign": {"orders": (0,)}}, 0), ({"assign": {"orders": (0, 1)}}, 50), ({}, 50)])
+def test_partitions_that_the_pipeline_never_reads_are_no_backlog(source: dict[str, Any], lag: int) -> None:
+    """It has loaded all of the one that it is assigned, so its receivers go on."""
+    read, other = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    store = MemoryStore()
+    Ledger(store, "loads").save_cursor(Cursor("loads", offsets={read: 100}))
+    pipeline = replace(LOADS, source=Source(**source or {"topics": ("orders",)}))
+    behind = PipelineBehind(pipeline, "orders", store, FakeBrokers({read: 100, other: 50}), instances=lambda _: 1, buffers=dict)
+    assert behind.ask().lag == lag
+
+
 # The live workers
 
 
