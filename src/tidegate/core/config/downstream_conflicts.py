@@ -11,7 +11,7 @@ from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.patterns import topic_filter
 from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.config.receiver import Receiver
-from tidegate.core.receivers.watermark import HIGH
+from tidegate.core.receivers.watermark import LOW
 
 
 def downstream_faults(receivers: Iterable[Receiver], pipelines: Mapping[str, Pipeline | None]) -> dict[str, list[str]]:
@@ -52,14 +52,19 @@ def _waits_for_ever(receiver: Receiver, pipeline: Pipeline) -> str | None:
     setting, least = _least_backlog(pipeline)
     if stated.max_backlog is None or least is None or len(topics) != 1:
         return None
-    # under credit, places that are less than one for each instance stay free
-    high = stated.high or HIGH
-    full = int(high * stated.max_backlog) if stated.policy == "watermark" else stated.max_backlog - receiver.instances + 1
+    if stated.policy == "watermark":
+        # a batch need not take all that waits, so the backlog may come to rest just above the low mark
+        low = int((stated.low or LOW) * stated.max_backlog)
+        full, stops = low + 1, f"once it has stopped, goes on at {low}"
+    else:
+        # under credit, places that are less than one for each instance stay free
+        full = stated.max_backlog - receiver.instances + 1
+        stops = f"stops at {full}"
     if least <= full:
         return None
     return (
-        f"no run of pipeline {pipeline.name} starts below {least} unread records ({setting}), and the receiver stops at "
-        f"{full}; raise max_backlog, lower {setting}, or bound the wait by its max_delay"
+        f"no run of pipeline {pipeline.name} starts below {least} unread records ({setting}), and the receiver {stops}; "
+        f"raise max_backlog, lower {setting}, or bound the wait by its max_delay"
     )
 
 
