@@ -23,6 +23,8 @@ PIPELINE: dict[str, object] = {
 }
 RECEIVER: dict[str, object] = {"kind": "http", "topic": "orders", "listen": {"port": 8080}, "instances": 2}
 GIVEN = ("--a", "6", "--b", "1e-3")
+SHORT = ("--a", "0.6", "--b", "1e-3", "--interval", "6")
+"""Of which four minutes are simulated."""
 TARGET: dict[str, object] = {"backpressure": {"policy": "target"}}
 
 
@@ -71,36 +73,34 @@ def test_a_burst_is_drawn_under_four_policies(project: Path) -> None:
     assert "├─" in shown.stdout
 
 
-@pytest.mark.slow
 def test_as_json_a_burst_has_its_samples(project: Path) -> None:
     """Strict JSON with the settings of each policy; the same seed gives the same, another one does not."""
-    words = ("posts", *GIVEN, "--policy", "credit", "--instances", "3", "--lasting", "2", "--hours", "0.4", "--json")
+    words = ("posts", *SHORT, "--policy", "credit", "--instances", "3", "--lasting", "0.2", "--hours", "0.04", "--json")
     shown = run(project, *words)
     data = json.loads(shown.stdout)
     assert (data["receiver"], data["pipeline"], data["instances"]) == ("posts", "orders", 3)
-    assert data["burst"] == {"factor": 4, "since_s": 600, "until_s": 720}
-    assert data["seconds"] == 1440
+    assert data["burst"] == {"factor": 4, "since_s": 60, "until_s": 72}
+    assert data["seconds"] == 144
     assert data["batches"] == {"policy": "target"}
     assert list(data["policies"]) == ["credit"]
     credit = data["policies"]["credit"]
-    assert credit["settings"]["max_backlog"] == 96_000
+    assert credit["settings"]["max_backlog"] == 9_600
     assert len(credit["samples"]) == 601
     assert credit["figures"]["loaded"] == credit["samples"][-1]["loaded"]
     assert run(project, *words).stdout == shown.stdout
     assert run(project, *words, "--seed", "1").stdout != shown.stdout
 
 
-@pytest.mark.slow
 def test_the_settings_of_the_receivers_file_hold_under_each_policy(project: Path) -> None:
     """Of its back-pressure, its rate and its instances; options go before them."""
     stated = {"policy": "watermark", "pipeline": "orders", "max_backlog": 5000, "low": 0.2, "silence": 20}
     write(project, "receivers/posts", RECEIVER | {"backpressure": stated, "rate": {"max": 900}})
-    data = json.loads(run(project, "posts", *GIVEN, "--json").stdout)
+    data = json.loads(run(project, "posts", *SHORT, "--json").stdout)
     assert data["max_rate"] == 900
     for name, each in data["policies"].items():
         settings = each["settings"]
         assert (settings["policy"], settings["max_backlog"], settings["low"], settings["silence_s"]) == (name, 5000, 0.2, 20)
-    data = json.loads(run(project, "posts", *GIVEN, "--json", "--max-backlog", "7000").stdout)
+    data = json.loads(run(project, "posts", *SHORT, "--json", "--max-backlog", "7000").stdout)
     assert data["policies"]["credit"]["settings"]["max_backlog"] == 7000
 
 
@@ -118,18 +118,16 @@ def test_max_backlog_follows_from_what_bounds_a_batch(project: Path) -> None:
     assert backlog("--interval", "7") == 2 * 300
 
 
-@pytest.mark.slow
 def test_without_a_bound_of_batches_rate_is_left_out(project: Path) -> None:
     """Nothing follows from them; the output says so, and asked for by name it is refused."""
     write(project, "pipelines/orders", PIPELINE)
-    shown = run(project, "posts", *GIVEN)
+    shown = run(project, "posts", *SHORT)
     assert "rate is left out: nothing bounds the batches of orders" in shown.stdout
-    assert list(json.loads(run(project, "posts", *GIVEN, "--json").stdout)["policies"]) == ["static", "watermark", "credit"]
-    assert "so no rate follows from them" in refused(project, "posts", *GIVEN, "--policy", "rate")
-    assert "rate" in json.loads(run(project, "posts", *GIVEN, "--batches", "target", "--json").stdout)["policies"]
+    assert list(json.loads(run(project, "posts", *SHORT, "--json").stdout)["policies"]) == ["static", "watermark", "credit"]
+    assert "so no rate follows from them" in refused(project, "posts", *SHORT, "--policy", "rate")
+    assert "rate" in json.loads(run(project, "posts", *SHORT, "--batches", "target", "--json").stdout)["policies"]
 
 
-@pytest.mark.slow
 def test_cost_and_load_come_from_the_pipelines_history(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they are not given."""
 
@@ -143,17 +141,16 @@ def test_cost_and_load_come_from_the_pipelines_history(project: Path, monkeypatc
     assert "by the last 1 batches" in shown.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "begin"), [("s.png", b"\x89PNG"), ("s.svg", b"<?xml")])
 def test_a_burst_is_drawn_into_a_file(project: Path, name: str, begin: bytes) -> None:
     """An SVG is the same each time."""
     file = project / name
-    shown = run(project, "posts", *GIVEN, "--plot", str(file))
+    shown = run(project, "posts", *SHORT, "--plot", str(file))
     assert shown.exit_code == 0, shown.exception
     assert shown.stdout.endswith(f"drawn in {file}\n")
     first = file.read_bytes()
     assert first.startswith(begin)
-    run(project, "posts", *GIVEN, "--plot", str(file), "--json")
+    run(project, "posts", *SHORT, "--plot", str(file), "--json")
     assert file.read_bytes() == first
 
 
@@ -182,11 +179,10 @@ def test_what_cannot_be_simulated_is_refused_by_name(project: Path, words: tuple
     assert message in refused(project, *words)
 
 
-@pytest.mark.slow
 def test_the_pipeline_is_named_where_the_files_do_not_tell(project: Path) -> None:
     """None reads the topic, or two do."""
     write(project, "pipelines/second", PIPELINE | {"sink": {"table": "lake.a.c"}})
-    assert "the pipelines orders, second read topic orders. Name the one" in refused(project, "posts", *GIVEN)
-    assert run(project, "posts", *GIVEN, "--pipeline", "second").exit_code == 0
+    assert "the pipelines orders, second read topic orders. Name the one" in refused(project, "posts", *SHORT)
+    assert run(project, "posts", *SHORT, "--pipeline", "second").exit_code == 0
     write(project, "receivers/posts", RECEIVER | {"topic": "alone"})
-    assert "no pipeline reads topic alone" in refused(project, "posts", *GIVEN)
+    assert "no pipeline reads topic alone" in refused(project, "posts", *SHORT)
