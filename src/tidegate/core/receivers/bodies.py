@@ -64,7 +64,7 @@ def records_of(body: bytes, content_type: str, most: int) -> list[bytes]:
 
 
 def field_key(record: bytes, field: str) -> str | None:
-    """The JSON text of a record's own key: a text or a number in one of its fields; None where it has none.
+    """The JSON text of a record's own key: a text that is not empty, or a number, in one of its fields; None where it has none.
 
     A text is written in one way, however it was escaped; a number stays as it was sent. Of several fields of that name the last
     one counts.
@@ -80,7 +80,7 @@ def field_key(record: bytes, field: str) -> str | None:
     key = value.get(field) if isinstance(value, dict) else None
     if isinstance(key, _Number):
         text = key.text
-    elif isinstance(key, str):
+    elif isinstance(key, str) and key:  # an empty one would make all records without a name repeats of one
         text = json.dumps(key)
     else:
         return None
