@@ -159,7 +159,8 @@ def test_an_instance_that_cannot_ask_says_so_and_goes_on_at_its_safe_rate(monkey
             await (await source.store(numbers(50)))
             await until(lambda: running.shown[-1].deaf)
             assert (running.shown[-1].rate, running.shown[-1].room, running.shown[-1].lag) == (1e6, None, None)
-            pipeline.away, pipeline.loaded = False, 47
+            pipeline.loaded = 47  # first: the instance looks from another thread
+            pipeline.away = False
             await until(lambda: not running.shown[-1].deaf)
             assert (running.shown[-1].rate, running.shown[-1].room, running.shown[-1].lag) == (None, 7, 3)
 
@@ -191,6 +192,29 @@ def test_a_source_is_opened_after_the_first_look_unless_that_takes_long(monkeypa
 
     run(test())
     assert opened == [True, False]
+
+
+def test_a_look_that_hangs_delays_no_end_of_a_lease() -> None:
+    """Nobody waits for it, not even the event loop when it is closed."""
+    answers, ended = threading.Event(), threading.Event()
+
+    class Hangs(MemoryDownstream):
+        def ask(self) -> Heard:
+            self.asked += 1
+            answers.wait(30)
+            ended.set()
+            return super().ask()
+
+    async def test() -> None:
+        sender = MemorySender()
+        pipeline = Hangs(lambda: len(sender.log))
+        async with served(Scripted(), sender=sender, downstream=pipeline) as running:
+            await until(lambda: pipeline.asked)
+            await running.ended()
+
+    run(test())
+    assert not ended.is_set()
+    answers.set()
 
 
 @pytest.mark.parametrize(

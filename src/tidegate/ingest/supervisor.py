@@ -12,6 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -195,16 +196,23 @@ class _Supervisor:
 
     async def _listen(self, downstream: Downstream | None) -> None:
         """Hear again and again how the pipeline does. What it says of a look is what the instance had taken in before it."""
-        while downstream is not None:
-            taken = self._intake.throttle.taken
-            try:
-                self._intake.hear(await asyncio.to_thread(downstream.ask), taken)
-            except Exception as error:  # noqa: BLE001 - whatever a client raises, the instance goes on
-                self._report(as_error("it is not known how the pipeline does", error))
-            if not self._looked.done():
-                self._looked.set_result(None)
-            await asyncio.sleep(LISTEN_S)
-        self._looked.set_result(None)
+        if downstream is None:
+            self._looked.set_result(None)
+            return
+        # a thread of its own, which nobody waits for: a look that hangs delays no end of a lease
+        looks = ThreadPoolExecutor(1, "tidegate-downstream")
+        try:
+            while True:
+                taken = self._intake.throttle.taken
+                try:
+                    self._intake.hear(await asyncio.get_running_loop().run_in_executor(looks, downstream.ask), taken)
+                except Exception as error:  # noqa: BLE001 - whatever a client raises, the instance goes on
+                    self._report(as_error("it is not known how the pipeline does", error))
+                if not self._looked.done():
+                    self._looked.set_result(None)
+                await asyncio.sleep(LISTEN_S)
+        finally:
+            looks.shutdown(wait=False, cancel_futures=True)
 
     def _report_so_far(self) -> LeaseReport:
         counts = self._intake.counts
