@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.receivers.assignment import NOWHERE, Assigned, Live, are_ready, assign, failed_instances, on_queues
+from tidegate.core.receivers.assignment import NOWHERE, Assigned, Live, are_ready, assign, failed_instances, on_queues, sharing
 from tidegate.core.receivers.placement import Worker
 
 A, B, C = (Worker(f"celery@{host}", host) for host in "abc")
@@ -138,3 +138,12 @@ def test_every_instance_runs_where_it_can(
     if not failed and not any(preferred) and up:
         counts = Counter(each.host for each in found)
         assert max((counts[host] for host in up), default=0) - min((counts[host] for host in up), default=0) <= 1
+
+
+@pytest.mark.parametrize(
+    ("now_s", "overlap_s", "count"),
+    [(0, 30, 6), (29, 30, 6), (30, 30, 3), (599, 30, 3), (600, 30, 6), (629, 30, 6), (0, 0, 3), (599, 0, 3)],
+)
+def test_instances_of_two_leases_share_while_the_leases_overlap(now_s: float, overlap_s: float, count: int) -> None:
+    """In the first moments of a lease, and in its last ones; one without overlap is alone."""
+    assert sharing(3, now_s, 600 + overlap_s, 600, overlap_s) == count
