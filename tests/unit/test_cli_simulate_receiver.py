@@ -115,6 +115,8 @@ def test_max_backlog_follows_from_what_bounds_a_batch(project: Path) -> None:
     assert backlog("--batches", "static,max_records=1000") == 2000
     write(project, "pipelines/orders", PIPELINE | {"limits": {"max_records": 3000}})
     assert backlog() == 6000
+    shown = json.loads(run(project, *words).stdout)
+    assert (shown["rate"], shown["rate_is"]) == (25, "half of a full load")
     assert backlog("--interval", "7") == 2 * 300
 
 

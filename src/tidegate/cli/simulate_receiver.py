@@ -95,6 +95,9 @@ def simulate_receiver(  # noqa: PLR0913, PLR0917 - one option for each thing tha
     interval_s = behind.interval_s if interval is None else interval
     model = model_of(cursor.timings, interval_s=interval_s, utilization=utilization, a=a, b=b, rate=rate)
     control = _control(behind, batches, interval_s)
+    full = _full_batch(model, behind, control)
+    if model.arrival_source == "half of a full load":
+        model = replace(model, arrival_rate=full / (2 * interval_s))
     plant = Plant(
         interval_s,
         model.a,
@@ -126,7 +129,7 @@ def simulate_receiver(  # noqa: PLR0913, PLR0917 - one option for each thing tha
             fix="Name a rate policy of the pipeline, such as --batches target",
         )
     settings = {**this.backpressure.settings, **({} if max_backlog is None else {"max_backlog": max_backlog})}
-    policies = backpressures(settings, names, _max_backlog(model, behind, control))
+    policies = backpressures(settings, names, FULL_BATCHES * full)
     save = open_receiver_plot(plot) if plot else None
     with show_progress() as progress:
         done = compare_receivers(asked, policies, seed=seed, progress=lambda k: progress("simulating", k, len(policies)))
@@ -135,7 +138,7 @@ def simulate_receiver(  # noqa: PLR0913, PLR0917 - one option for each thing tha
     if as_json:
         sys.stdout.write(json.dumps(_to_json(this, behind, model, asked, done), indent=2) + "\n")
         return
-    _print(this, behind, model, asked, done)
+    _print(this, behind, model, asked, done, full)
     if unbounded and not policy:
         out.print(f"rate is left out: nothing bounds the batches of {behind.name}; give it a rate policy with --batches")
     if plot:
@@ -171,11 +174,11 @@ def _control(pipeline: Pipeline, batches: str | None, interval_s: float) -> Rate
     return None if own is None else replace(own, interval_s=interval_s)
 
 
-def _max_backlog(model: Model, pipeline: Pipeline, control: RateControl | None) -> int:
-    """Two full batches, of what bounds one."""
+def _full_batch(model: Model, pipeline: Pipeline, control: RateControl | None) -> int:
+    """The most records of a batch: what a run has time for, within what bounds it otherwise."""
     fixed = None if control is None else control.settings.get("max_records")
     bounds = (model.advice.full_batch, pipeline.limits.max_records, fixed)
-    return max(1, FULL_BATCHES * min(bound for bound in bounds if bound is not None))
+    return max(1, min(bound for bound in bounds if bound is not None))
 
 
 def _to_json(receiver: Receiver, pipeline: Pipeline, model: Model, asked: Burst, done: list[Throttled]) -> dict[str, object]:
@@ -198,11 +201,11 @@ def _to_json(receiver: Receiver, pipeline: Pipeline, model: Model, asked: Burst,
     }
 
 
-def _print(receiver: Receiver, pipeline: Pipeline, model: Model, asked: Burst, done: list[Throttled]) -> None:
+def _print(receiver: Receiver, pipeline: Pipeline, model: Model, asked: Burst, done: list[Throttled], full: int) -> None:
     inlet = asked.inlet
     cost = [f"a run takes {model.a:.3g} s and {1e6 * model.b:.3g} s for each million records, as given"]
     out.print("\n".join(model.fit.sentences() if model.fit else cost), markup=False)
-    full, policy = model.advice.full_batch, inlet.control.settings["policy"] if inlet.control else "none"
+    policy = inlet.control.settings["policy"] if inlet.control else "none"
     out.print(f"pipeline {pipeline.name}: a full batch has {full:,} records; rate policy: {policy}", markup=False)
     out.print(f"{receiver.name}, {_what(asked)}", markup=False)
     out.print(
