@@ -236,7 +236,7 @@ class Intake:
             await self._until_changed(min(LOOK_S, left_s))
         return True
 
-    async def pace(self, records: int, patience_s: float = PATIENCE_S) -> float:
+    async def pace(self, records: int) -> float:
         """Wait until the rate and the pipeline allow so many offered records, if that is soon. Then offer them at once.
 
         A request is landed as a whole, so it may have more records than the pipeline has room for.
@@ -248,7 +248,7 @@ class Intake:
         if wait_s > PATIENCE_S:
             return wait_s
         await self._throttle(self.throttle.acquire(records, now_s))
-        return 0.0 if await self.admit(patience_s) else LOOK_S
+        return 0.0 if await self.admit(PATIENCE_S) else LOOK_S
 
     @property
     def trouble(self) -> TidegateError | None:
