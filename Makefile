@@ -43,7 +43,7 @@ test: jars ## everything that has to be green
 
 FAST := --hypothesis-profile=fast --durations=3 -m "not slow"
 
-test-fast: venv ## types, unit tests and DAGs in under a minute: fewer examples of each property, no coverage, none of the slowest
+test-fast: venv ## types, unit tests and DAGs in about a minute: fewer examples of each property, no coverage, none of the slowest
 	$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target fast-dags fast-unit fast-types
 
 fast-types: venv

@@ -194,8 +194,9 @@ def test_a_source_is_opened_after_the_first_look_unless_that_takes_long(monkeypa
     assert opened == [True, False]
 
 
-def test_a_look_that_hangs_delays_no_end_of_a_lease() -> None:
+def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for it, not even the event loop when it is closed."""
+    monkeypatch.setattr(supervisor, "FIRST_LOOK_S", 0.1)
     answers, ended = threading.Event(), threading.Event()
 
     class Hangs(MemoryDownstream):
