@@ -131,3 +131,13 @@ async def send(port: int | None, data: bytes) -> None:
     writer.write(data)
     await writer.drain()
     writer.close()
+
+
+async def push(port: int | None, lines: int) -> None:
+    """Send so many numbered lines of 140 bytes, as fast as they are taken."""
+    _, writer = await connect(port)
+    for start in range(0, lines, 1000):
+        writer.write(b"".join(b"%0139d\n" % n for n in range(start, start + 1000)))
+        await writer.drain()
+    writer.close()
+    await writer.wait_closed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +12,6 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import TopicPartition as Position
-from pyspark.sql import SparkSession
 
 from tests import topics
 from tests.integration.loading import rows
@@ -26,8 +25,6 @@ from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.receivers.records import IDEMPOTENCY_KEY
 from tidegate.kafka.log import read_offsets
 from tidegate.local import Platform
-from tidegate.spark.load import load_range
-from tidegate.spark.session import connect
 
 TRANSFORM = '''
 from pyspark.sql import functions as F
@@ -68,19 +65,6 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("spark_jobs")
     (folder / "repeats.py").write_text(TRANSFORM)
     return folder
-
-
-@pytest.fixture(scope="module")
-def spark(platform: Platform) -> Iterator[SparkSession]:
-    """One session for all loads here."""
-    with connect(platform.spark_remote, name="tests") as session:
-        yield session
-
-
-@pytest.fixture
-def load(spark: SparkSession, spark_jobs: Path) -> Callable[[LoadJob], LoadResult]:
-    """`load_range` in that session."""
-    return lambda job: load_range(spark, job, spark_jobs=spark_jobs)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.cimpl import TopicPartition as Position
 from pyiceberg.catalog import load_catalog
-from pyspark.sql import SparkSession
 
 from tests import topics
 from tidegate.core.config.pipeline import Split
@@ -23,8 +22,6 @@ from tidegate.core.load.receipt import Observed
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.splitting import split_ranges
 from tidegate.local import Platform
-from tidegate.spark.load import load_range
-from tidegate.spark.session import connect
 
 COMPACTION_TIMEOUT_S = 90.0
 TRANSFORM = '''
@@ -52,19 +49,6 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("spark_jobs")
     (folder / "gaps.py").write_text(TRANSFORM)
     return folder
-
-
-@pytest.fixture(scope="module")
-def spark(platform: Platform) -> Iterator[SparkSession]:
-    """One session for all loads here."""
-    with connect(platform.spark_remote, name="tests") as session:
-        yield session
-
-
-@pytest.fixture
-def load(spark: SparkSession, spark_jobs: Path) -> Callable[[LoadJob], LoadResult]:
-    """`load_range` in that session."""
-    return lambda job: load_range(spark, job, spark_jobs=spark_jobs)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # its names ar
 from confluent_kafka.cimpl import NewTopic
 
 from tests.integration.private_broker import PrivateBroker, new_broker, new_member, running
-from tests.receivers import Running, a_lease, connect, run, send, served, until, values
+from tests.receivers import Running, a_lease, connect, push, run, send, served, until, values
 from tests.topics import make_topic
 from tidegate.ingest.sources import HttpSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
@@ -148,18 +148,10 @@ def test_a_broker_that_is_held_loses_and_repeats_nothing_of_a_fast_sender(own: P
     assert found is not None
     process = psutil.Process(found.pid)
 
-    async def push(port: int | None) -> None:
-        _, writer = await connect(port)
-        for start in range(0, lines, 1000):
-            writer.write(b"".join(b"%0139d\n" % n for n in range(start, start + 1000)))
-            await writer.drain()
-        writer.close()
-        await writer.wait_closed()
-
     async def test() -> None:
         impatient = {**kafka, "socket.timeout.ms": "2000"}
         async with served(source := TcpServerSource(), kafka=impatient, lease=a_lease(topic), limits=Limits()) as one:
-            sending = asyncio.create_task(push(source.listening_on))
+            sending = asyncio.create_task(push(source.listening_on, lines))
             await until(lambda: source.intake.counts.records)
             before = psutil.Process().memory_info().rss
             process.send_signal(signal.SIGSTOP)

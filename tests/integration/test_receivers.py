@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.integration.private_broker import PrivateBroker, new_broker, running
-from tests.receivers import a_lease, connect, landed, run, send, served, until, values
+from tests.receivers import a_lease, connect, landed, push, run, send, served, until, values
 from tests.topics import make_topic
 from tidegate.core.receivers.records import Headers, Outgoing
 from tidegate.ingest.listening import Tls, client_context
@@ -355,14 +355,6 @@ def test_records_wait_for_a_broker_that_is_stopped_and_a_fast_sender_stays_bound
     http_topic = make_topic(kafka, "outage-http")
     lines, acknowledged = 400_000, list[bytes]()
 
-    async def push(port: int | None) -> None:
-        _, writer = await connect(port)
-        for start in range(0, lines, 1000):
-            writer.write(b"".join(b"%0139d\n" % n for n in range(start, start + 1000)))
-            await writer.drain()
-        writer.close()
-        await writer.wait_closed()
-
     async def post(port: int | None, stop: asyncio.Event) -> Counter[int]:
         statuses: Counter[int] = Counter()
         while not stop.is_set():
@@ -381,7 +373,7 @@ def test_records_wait_for_a_broker_that_is_stopped_and_a_fast_sender_stays_bound
             stop = asyncio.Event()
             posting = asyncio.create_task(post(http.listening_on, stop))
             await until(lambda: acknowledged)
-            sending = asyncio.create_task(push(tcp.listening_on))
+            sending = asyncio.create_task(push(tcp.listening_on, lines))
             await until(lambda: tcp.intake.counts.records)
             await asyncio.to_thread(own.server.stop)
             await until(lambda: tcp.intake.fill > 0.9)

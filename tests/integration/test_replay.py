@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.local import Platform
 from tidegate.spark.load import load_range
-from tidegate.spark.session import connect
 from tidegate.testing.fakes import MemoryStore
 
 pytestmark = [
@@ -150,12 +148,6 @@ def old(partition: int, first: int, last: int) -> list[tuple[int, int, int]]:
 def new(partition: int, first: int, last: int) -> list[tuple[int, int, int]]:
     """What the new one makes of them."""
     return [(partition, n, n + 1000) for n in range(first, last) if n % 2 for _ in range(3 if (n + 1000) % 5 == 0 else 1)]
-
-
-@pytest.fixture(scope="module")
-def spark(platform: Platform) -> Iterator[SparkSession]:
-    with connect(platform.spark_remote, name="tests") as session:
-        yield session
 
 
 @pytest.fixture(scope="module")
