@@ -280,27 +280,32 @@ class ReceiveOperator(BaseOperator):
             return None
         brokers = AdminBrokers(kafka, timeout_s=ANSWER_S)
         until_s = self.placed["until_s"]
+        told = self._told(context) if receiver.backpressure.policy == "watermark" else dict
         return PipelineBehind(
             self.behind,
             receiver.topic,
             VariableStore(),
             brokers,
             instances=lambda now_s: sharing(receiver.instances, now_s, until_s, receiver.lease, receiver.overlap_s),
-            buffers=lambda: self._buffers(context) if receiver.backpressure.policy == "watermark" else {},
+            buffers=told,
         )
 
-    def _buffers(self, context: Context) -> Buffers:
-        """What the instances of this run have told of their buffers, and those of the run before, whose lease may go on."""
+    def _told(self, context: Context) -> Callable[[], Buffers]:
+        """What reads how full the buffers are: of this run's instances, and of the run before, whose lease may go on."""
         ti, run_ids = context["ti"], [context["run_id"]]
         if (last := ti.get_previous_dagrun()) is not None:
             run_ids.append(last.run_id)
         tasks = list(self.receiver.workers.tasks.values())
-        told: dict[str, tuple[float, float]] = {}
-        for run_id in run_ids:
-            for status in filter(None, ti.xcom_pull(task_ids=tasks, key=STATUS, run_id=run_id) or ()):
-                age_s = (datetime.now(UTC) - datetime.fromisoformat(status["at"])).total_seconds()
-                told[f"{run_id} {status['instance']}"] = status["buffer"], max(0.0, age_s)
-        return told
+
+        def buffers() -> Buffers:
+            told: dict[str, tuple[float, float]] = {}
+            for run_id in run_ids:
+                for status in filter(None, ti.xcom_pull(task_ids=tasks, key=STATUS, run_id=run_id) or ()):
+                    age_s = (datetime.now(UTC) - datetime.fromisoformat(status["at"])).total_seconds()
+                    told[f"{run_id} {status['instance']}"] = status["buffer"], max(0.0, age_s)
+            return told
+
+        return buffers
 
     def _producer(self) -> Mapping[str, str]:
         client_id = f"tidegate-{self.receiver.name}-receive"
