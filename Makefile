@@ -91,6 +91,7 @@ bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/python -m tests.bench.ledger_scale
 	$(BIN)/python -m tests.bench.lag_trigger
 	$(BIN)/python -m tests.bench.receivers
+	$(BIN)/python -m tests.bench.receiver_backpressure
 	$(BIN)/python -m tests.bench.replay_speed
 	$(BIN)/python -m tests.bench.yardstick
 
