@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import stat
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -23,8 +25,10 @@ from tidegate.airflow.application import application_of, options_of
 from tidegate.core.errors import BrokerUnavailable, OffsetsOutOfRange, SinkFull, SparkJobFailed, TidegateError, TopicNotFound
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Observed
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.offsets.ranges import OffsetRange, total_count
 from tidegate.local import Platform
+from tidegate.spark import python_workers
+from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect, interrupt
 
@@ -82,6 +86,34 @@ def test_a_load_lands_every_record_of_its_range_once(platform: Platform, job: Lo
         (None, "no value (a tombstone)"),
     ]
     assert len(broken) == 4
+
+
+def test_a_large_load_is_parsed_by_python_workers_to_the_same_rows(
+    platform: Platform, job: LoadJob, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server's workers have what that needs, and get the decoder as code; the table shows no difference."""
+    load(platform, job)
+    monkeypatch.setattr(python_workers, "MANY", total_count(job.ranges))
+    asked = mock.Mock(wraps=python_workers._can_decode)
+    monkeypatch.setattr(python_workers, "_can_decode", asked)
+    by_workers = replace(job, table=f"{job.table}_by_workers")
+    with caplog.at_level(logging.INFO, "tidegate"):
+        result = load(platform, by_workers)
+    assert result.observed == seen(job)
+    asked.assert_called_once()
+    assert "parses JSON itself" not in caplog.text
+    assert rows(platform, by_workers) == rows(platform, job)
+
+
+def test_records_are_read_by_the_reader_of_streams(
+    platform: Platform, job: LoadJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark's default for batches makes each record twice."""
+    with connect(platform.spark_remote, name="tests") as spark:
+        read_ranges(spark, job.ranges, job.kafka_options).explain()
+    plan = capsys.readouterr().out
+    assert "BatchScan" in plan
+    assert SECRET not in plan
 
 
 def test_a_batch_is_loaded_once_a_redo_replaces_and_the_next_adds(platform: Platform, job: LoadJob) -> None:

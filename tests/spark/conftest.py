@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -147,10 +148,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         f"{catalog}.cache-enabled": "false",
     }
     builder = SparkSession.builder.master("local[2]").appName("tests")
-    session = builder.config(map=settings).getOrCreate()
-    session.sparkContext.setLogLevel("OFF")  # the tests fail jobs on purpose
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)  # otherwise `python3`, which need not be this one
+        session = builder.config(map=settings).getOrCreate()
+        session.sparkContext.setLogLevel("OFF")  # the tests fail jobs on purpose
+        yield session
+        session.stop()
     gc.collect()  # while the warnings about Py4J's sockets are ignored
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,40 +14,54 @@ from tidegate.spark.origin import ORIGIN
 from tidegate.spark.records import parse_json
 
 Records = Callable[[list[bytes | None]], DataFrame]
+Parse = Callable[..., DataFrame]
+Parsed = Callable[[bytes | None], dict[str, Any]]
 SCHEMA = "id INT, name STRING, at TIMESTAMP, inner STRUCT<a: INT>, tags ARRAY<STRING>"
 
 
-def parsed(records: Records, value: bytes | None) -> dict[str, Any]:
-    (row,) = parse_json(records([value]), SCHEMA).collect()
-    return dict(row.asDict(recursive=True))
+@pytest.fixture(params=["jvm", "python"])
+def parse(request: pytest.FixtureRequest) -> Parse:
+    """`parse_json` by each of its parsers: all laws hold for both."""
+    return partial(parse_json, parser=request.param)
 
 
-def test_a_record_that_fits_has_neither_raw_nor_error(records: Records) -> None:
+@pytest.fixture
+def parsed(records: Records, parse: Parse) -> Parsed:
+    """The row that one record makes."""
+
+    def row_of(value: bytes | None) -> dict[str, Any]:
+        (row,) = parse(records([value]), SCHEMA).collect()
+        return dict(row.asDict(recursive=True))
+
+    return row_of
+
+
+def test_a_record_that_fits_has_neither_raw_nor_error(parsed: Parsed) -> None:
     """Fields that are absent or null are null, fields that the schema does not know are ignored."""
-    row = parsed(records, b'{"id": 1, "name": null, "inner": {"a": 2}, "more": true}')
+    row = parsed(b'{"id": 1, "name": null, "inner": {"a": 2}, "more": true}')
     assert (row["id"], row["name"], row["inner"], row["tags"]) == (1, None, {"a": 2}, None)
     assert row["_raw"] is None
     assert row["_error"] is None
 
 
-def test_the_columns_are_those_of_the_schema_the_origin_and_the_two_of_broken_records(records: Records) -> None:
+def test_the_columns_are_those_of_the_schema_the_origin_and_the_two_of_broken_records(records: Records, parse: Parse) -> None:
     """Nothing is in the table that nobody asked for."""
-    columns = parse_json(records([b"{}"]), "id INT").columns
+    columns = parse(records([b"{}"]), "id INT").columns
     assert columns == ["id", *ORIGIN, "_raw", "_error"]
 
 
-def test_a_column_that_the_transform_renames_or_adds_is_kept(records: Records) -> None:
+def test_a_column_that_the_transform_renames_or_adds_is_kept(records: Records, parse: Parse) -> None:
     """So a table has the record's time, key or anything else on demand."""
     asked = records([b'{"id": 1}']).withColumnRenamed("timestamp", "_timestamp").withColumn("more", F.lit(2))
-    rows = parse_json(asked, "id INT")
+    rows = parse(asked, "id INT")
     assert rows.columns == ["id", "_timestamp", *ORIGIN, "more", "_raw", "_error"]
     assert [row["more"] for row in rows.collect()] == [2]
 
 
-def test_fields_may_have_the_names_of_kafkas_columns(records: Records) -> None:
+def test_fields_may_have_the_names_of_kafkas_columns(records: Records, parse: Parse) -> None:
     """A record's own `key`, `value` and `timestamp` are columns like any other."""
     schema = "key STRING, value INT, timestamp BIGINT, timestampType STRING"
-    (row,) = parse_json(records([b'{"key": "k1", "value": 2, "timestamp": 3, "timestampType": "t"}']), schema).collect()
+    (row,) = parse(records([b'{"key": "k1", "value": 2, "timestamp": 3, "timestampType": "t"}']), schema).collect()
     assert tuple(row)[:4] == ("k1", 2, 3, "t")
     assert row["_error"] is None
 
@@ -95,9 +110,9 @@ def test_fields_may_have_the_names_of_kafkas_columns(records: Records) -> None:
         (b'{"id": 1, "tags": "one"}', "does not fit: tags"),
     ],
 )
-def test_a_broken_record_lands_with_its_text_and_the_reason(records: Records, value: bytes, error: str) -> None:
+def test_a_broken_record_lands_with_its_text_and_the_reason(parsed: Parsed, value: bytes, error: str) -> None:
     """What cannot be parsed is kept as it came."""
-    row = parsed(records, value)
+    row = parsed(value)
     assert row["_error"] == error
     assert row["_raw"] == value.decode()
 
@@ -113,9 +128,9 @@ def test_a_broken_record_lands_with_its_text_and_the_reason(records: Records, va
         (b'{"id": 1, "x": %s%s}' % (b"[" * 997, b"]" * 997), "id", 1),
     ],
 )
-def test_unusual_but_valid_json_is_parsed(records: Records, value: bytes, field: str, expected: object) -> None:
+def test_unusual_but_valid_json_is_parsed(parsed: Parsed, value: bytes, field: str, expected: object) -> None:
     """Duplicate fields, white space, escapes, and the limits of Spark's parser."""
-    row = parsed(records, value)
+    row = parsed(value)
     assert (row[field], row["_error"]) == (expected, None)
 
 
@@ -157,11 +172,11 @@ def strict(text: str) -> dict[str, Any] | list[Any] | None:
     return value if isinstance(value, dict) else []
 
 
-def test_a_record_is_valid_exactly_when_pythons_json_says_so(records: Records) -> None:
+def test_a_record_is_valid_exactly_when_pythons_json_says_so(records: Records, parse: Parse) -> None:
     """Thousands of mutated texts: valid or not, object or not, and the values of what is valid."""
     chance = random.Random(20130101)  # noqa: S311 - the same texts each time
     texts = sorted({mutated(chance) for _ in range(6000)})
-    rows = parse_json(records([text.encode() for text in texts]), SCHEMA).orderBy("_kafka_offset").collect()
+    rows = parse(records([text.encode() for text in texts]), SCHEMA).orderBy("_kafka_offset").collect()
     expected = [strict(text) for text in texts]
     assert sum(isinstance(value, dict) for value in expected) > 100
     for text, value, row in zip(texts, expected, rows, strict=True):
@@ -178,35 +193,35 @@ def test_a_record_is_valid_exactly_when_pythons_json_says_so(records: Records) -
                 assert row["id"] == value["id"], text
 
 
-def test_the_fields_that_fit_are_filled_beside_one_that_does_not(records: Records) -> None:
+def test_the_fields_that_fit_are_filled_beside_one_that_does_not(parsed: Parsed) -> None:
     """One bad field does not cost the others."""
-    row = parsed(records, b'{"id": "abc", "name": "n"}')
+    row = parsed(b'{"id": "abc", "name": "n"}')
     assert (row["id"], row["name"]) == (None, "n")
 
 
-def test_a_tombstone_lands_with_its_reason(records: Records) -> None:
+def test_a_tombstone_lands_with_its_reason(parsed: Parsed) -> None:
     """A record without a value is a record."""
-    row = parsed(records, None)
+    row = parsed(None)
     assert row["_error"] == "no value (a tombstone)"
     assert row["_raw"] is None
 
 
-def test_bytes_that_are_no_text_land_as_base64(records: Records) -> None:
+def test_bytes_that_are_no_text_land_as_base64(parsed: Parsed) -> None:
     """A table's text columns hold UTF-8 only; nothing is replaced by question marks."""
-    row = parsed(records, b'{"name": "\xff\xfe"}')
+    row = parsed(b'{"name": "\xff\xfe"}')
     assert row["_error"] == "not UTF-8; _raw is base64"
     assert row["_raw"] == "eyJuYW1lIjogIv/+In0="
     assert row["name"] is None
 
 
-def test_a_text_column_is_parsed_as_well(spark: SparkSession) -> None:
+def test_a_text_column_is_parsed_as_well(spark: SparkSession, parse: Parse) -> None:
     """Any column can be named."""
     rows = spark.createDataFrame([('{"id": 4}', 1)], "body STRING, n INT")
-    assert parse_json(rows, "id INT", column="body").first() == (4, 1, None, None)
+    assert parse(rows, "id INT", column="body").first() == (4, 1, None, None)
 
 
-def test_text_of_every_alphabet_survives(records: Records) -> None:
+def test_text_of_every_alphabet_survives(parsed: Parsed) -> None:
     """Emoji, quotes and line breaks come out as they went in."""
     name = 'größe "x"\n\u2603 \U0001f600'
-    assert parsed(records, json.dumps({"name": name}).encode())["name"] == name
-    assert parsed(records, json.dumps({"name": name}, ensure_ascii=False).encode())["name"] == name
+    assert parsed(json.dumps({"name": name}).encode())["name"] == name
+    assert parsed(json.dumps({"name": name}, ensure_ascii=False).encode())["name"] == name

@@ -17,6 +17,12 @@ from tidegate.core.errors import RequestError
 from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
 from tidegate.core.offsets.ranges import OffsetRange, from_offsets, offsets_to_json, until_offsets
 
+SETTINGS = {"spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text"}
+"""What a session that reads is set to: Spark's default without `kafka`, which keeps batch reads from the reader of streams.
+
+The older reader makes an external `Row` of each record and an internal one of that again, which takes as long as reading it.
+"""
+
 KEY = "_key"
 """The column of a record's key, by which repeats of it are found."""
 

@@ -29,6 +29,7 @@ from tidegate.spark.errors import known, translated
 from tidegate.spark.identity import Identity, identity_of
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.phases import Phases
+from tidegate.spark.python_workers import expecting
 from tidegate.spark.repeats import look_back_named, without_repeats
 from tidegate.spark.sinks.port import SinkWriter
 from tidegate.spark.sinks.registry import sink_of
@@ -133,7 +134,8 @@ class _Write:
         self.kept, records = Observation("tidegate_kept"), self.records.observe(self.read, *_sizes())
         if self._job.dedupe is not None:
             records = without_repeats(self._spark, records, self._job, self._job.dedupe).observe(self.kept, _count())
-        self.transformed = self._transform(records)
+        with expecting(total_count(self._job.ranges)):
+            self.transformed = self._transform(records)
 
     def rows(self) -> DataFrame:
         """The rows to write, for one execution."""

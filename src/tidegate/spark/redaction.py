@@ -1,7 +1,7 @@
 """Settings that keep a Kafka connection's credentials out of Spark's UI, its event log and its error texts.
 
 Where they could appear, as observed in Spark 4.1:
-- Plans and the SQL tab name the source as `KafkaRelation(strategy=…, start=…, end=…)`: no option is in them.
+- Plans and the SQL tab name the source as `BatchScan KafkaTable` and the class of its scan: no option is in them.
 - A Spark Connect server keeps the text of each request, as the job's description, in its UI and in the event log, with the
   options of sources. It cuts deep requests short, so a load's own write shows none, but a count of records does show them. It
   redacts that text by the session's `spark.sql.redaction.string.regex`, which is empty unless somebody sets it.

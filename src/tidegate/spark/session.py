@@ -18,6 +18,7 @@ from pyspark.sql.connect.logging import logger
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidegate.core.errors import RequestError
+from tidegate.spark import kafka_source
 from tidegate.spark.errors import translated
 from tidegate.spark.redaction import OPTION_IN_TEXT, STRING_REGEX, with_ours
 
@@ -72,7 +73,8 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
             # The first call: if the server is away or refuses the credentials, it fails here, before any work.
             with translated(server=channel.host):
                 theirs = session.conf.get(STRING_REGEX, None)
-                session.conf.set(STRING_REGEX, with_ours(theirs, OPTION_IN_TEXT))
+                for key, value in {STRING_REGEX: with_ours(theirs, OPTION_IN_TEXT), **kafka_source.SETTINGS}.items():
+                    session.conf.set(key, value)
             yield cast("SparkSession", session)  # one API, two classes without a common type
         finally:
             _close(session)

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from tidegate.core.errors import RequestError, TidegateError
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.offsets.ranges import total_count
+from tidegate.spark import kafka_source
 from tidegate.spark.errors import translated
 from tidegate.spark.load import load_range
 from tidegate.spark.redaction import REDACTION, with_ours
@@ -71,8 +72,9 @@ def run(job: LoadJob, *, spark_jobs: Path) -> LoadResult:
     with translated(pipeline=job.pipeline, seq=job.seq, table=job.table):
         builder = SparkSession.builder.appName(f"tidegate-{job.pipeline}-{job.seq}")
         submitted = SparkConf()  # the settings of spark-submit and its defaults
-        for key, pattern in REDACTION.items():
-            builder = builder.config(key, with_ours(submitted.get(key), pattern))
+        settings = {key: with_ours(submitted.get(key), pattern) for key, pattern in REDACTION.items()}
+        for key, value in {**settings, **kafka_source.SETTINGS}.items():
+            builder = builder.config(key, value)
         spark = builder.getOrCreate()
         try:
             return load_range(spark, job, spark_jobs=spark_jobs)

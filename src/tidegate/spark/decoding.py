@@ -1,0 +1,185 @@
+"""Decodes JSON records in Spark's Python workers, a whole Arrow batch at a time.
+
+Rule: a record that certainly fits is decoded here. Every other one comes back as null and is left to Spark's own parser. So
+what is valid, what fits, and what is said of a broken record is defined once, in `tidegate.spark.records`: this module may know
+less of JSON than that parser, and nothing that contradicts it.
+
+The module is sent to the workers as code: they need pyarrow and msgspec, and no Tidegate.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, chain
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+import pyarrow as pa
+from pyarrow import compute
+from pyspark import cloudpickle
+from pyspark.sql import Column
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import ArrayType, DataType, StructType
+
+_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_DATE = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TEXTS = {"date": f"^{_DATE}$", "timestamp": rf"^{_DATE}T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?Z$"}
+_OTHERS = ("boolean", "double", "string")
+
+# Spark's parser ends at 1,000 levels, numbers of 1,000 digits (each part of which has fewer) and names of 50,000 characters.
+_LONG, _TOO_LONG, _MOST_LEVELS, _MOST_DIGITS = 990, 50_000, 900, 300
+_TRIED = 10_000
+"""Records of a task that are tried before it gives up on a topic of records that do not fit."""
+_AS_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
+
+
+def is_decodable(of: DataType) -> bool:
+    """Whether records of this type can be decoded here: structs and arrays of the types that are listed above."""
+    if isinstance(of, StructType):
+        names = of.names
+        return bool(names) and len(set(names)) == len(names) and all(is_decodable(f.dataType) for f in of.fields)
+    if isinstance(of, ArrayType):
+        return is_decodable(of.elementType)
+    return of.simpleString() in {*_BITS, *_TEXTS, *_OTHERS}
+
+
+def decoded(records: Column, of: StructType) -> Column:
+    """The records (a binary column) as structs of a type that `is_decodable`; null where Spark's parser has to look."""
+
+    def decode(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        return _decode(batches, of)
+
+    return _in_workers(decode, of)(records)
+
+
+def can_decode(anything: Column) -> Column:
+    """True for every value of a column; it fails where the workers lack what decoding needs."""
+    return _in_workers(_check, "boolean")(anything)
+
+
+def _in_workers(
+    function: Callable[[Iterator[pa.Array]], Iterator[pa.Array]], returns: DataType | str
+) -> Callable[[Column], Column]:
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    udf: Callable[[Column], Column] = arrow_udf(function, returns)  # type: ignore[call-overload]
+    return udf
+
+
+# ---- in the workers
+
+
+def _check(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    for batch in batches:
+        yield pa.array([msgspec.json.decode(b"true")] * len(batch))
+
+
+def _decode(batches: Iterable[pa.Array], of: StructType) -> Iterator[pa.Array]:
+    kind, column = _shape(of)
+    decode, arrow = msgspec.json.Decoder(kind).decode, column([]).type
+    seen = left = 0
+    for batch in batches:
+        # where most of what comes is for Spark's parser, it is no use to try each record
+        pays = seen < _TRIED or 2 * left <= seen
+        structs = _structs(batch, decode) if pays else [None] * len(batch)
+        seen, left = seen + len(batch), left + structs.count(None)
+        try:
+            yield column(structs)
+        except pa.ArrowInvalid:  # 30 February
+            yield pa.nulls(len(batch), arrow)
+
+
+def _structs(batch: pa.Array, decode: Callable[[bytes], Any]) -> list[Any]:
+    """The records of a batch as structs, None where the decoder is not certain; one by one only where it is not of all."""
+    records = batch.to_pylist()
+    if not batch.null_count and (compute.max(compute.binary_length(batch)).as_py() or 0) <= _LONG and _is_text(batch):
+        try:
+            return list(map(decode, records))
+        except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+            pass
+
+    def struct(record: bytes | None) -> Any:
+        if record is None or not _is_plain(record):
+            return None
+        try:
+            return decode(record)
+        except (ValueError, RecursionError):
+            return None
+
+    return list(map(struct, records))
+
+
+def _is_text(batch: pa.Array) -> bool:
+    """Whether all is UTF-8, which the decoder does not look at in fields that it skips."""
+    try:
+        batch.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _is_plain(record: bytes) -> bool:
+    """Whether a record is UTF-8, and surely within the limits of Spark's parser."""
+    try:
+        record.decode()
+    except UnicodeDecodeError:
+        return False
+    return len(record) <= _LONG or (
+        len(record) <= _TOO_LONG
+        and record.count(b"[") + record.count(b"{") <= _MOST_LEVELS
+        and b"0" * _MOST_DIGITS not in record.translate(_AS_ZERO)
+    )
+
+
+_Shape: TypeAlias = tuple[Any, Callable[[list[Any]], pa.Array]]
+"""What a type is decoded to, and how a list of such values, or None, becomes a column."""
+
+
+def _shape(of: DataType) -> _Shape:
+    if isinstance(of, StructType):
+        return _struct(of)
+    if isinstance(of, ArrayType):
+        return _array(of.elementType)
+    name = of.simpleString()
+    if name in _BITS:
+        most = 2 ** (_BITS[name] - 1)
+        integers = pa.type_for_alias(f"int{_BITS[name]}")
+        return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)], lambda values: pa.array(values, integers)
+    if name in _TEXTS:
+        times = pa.date32() if name == "date" else pa.timestamp("us", "UTC")
+        kind = Annotated[str, msgspec.Meta(pattern=_TEXTS[name])]
+        return kind, lambda values: pa.array(values, pa.string()).cast(times)
+    python, arrow = {"boolean": (bool, pa.bool_()), "double": (float, pa.float64()), "string": (str, pa.string())}[name]
+    return python, lambda values: pa.array(values, arrow)
+
+
+def _struct(of: StructType) -> _Shape:
+    shapes = {f"f{number}": _shape(field.dataType) for number, field in enumerate(of.fields)}
+    kind = msgspec.defstruct(
+        "Record",
+        [(own, python | None, None) for own, (python, _) in shapes.items()],
+        rename=dict(zip(shapes, of.names, strict=True)),
+        gc=False,
+    )
+    nothing = kind()
+
+    def column(values: list[Any]) -> pa.Array:
+        missing = [value is None for value in values]
+        mask = pa.array(missing, pa.bool_()) if any(missing) else None
+        given = values if mask is None else [nothing if value is None else value for value in values]
+        columns = [make([getattr(value, own) for value in given]) for own, (_, make) in shapes.items()]
+        return pa.StructArray.from_arrays(columns, of.names, mask=mask)
+
+    return kind, column
+
+
+def _array(of: DataType) -> _Shape:
+    python, make = _shape(of)
+
+    def column(values: list[Any]) -> pa.Array:
+        given = [value or () for value in values]
+        offsets = pa.array(accumulate(map(len, given), initial=0), pa.int32())
+        missing = pa.array([value is None for value in values], pa.bool_())
+        return pa.ListArray.from_arrays(offsets, make(list(chain.from_iterable(given))), mask=missing)
+
+    return list[python | None], column  # type: ignore[valid-type]

@@ -1,0 +1,253 @@
+"""Spark's own parser and its Python workers make the same rows of all records, and the workers decode what they should."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import StructType
+
+from tests.spark.test_records import Records, mutated
+from tidegate.spark import python_workers
+from tidegate.spark.decoding import decoded, is_decodable
+from tidegate.spark.records import Parser, parse_json
+
+WIDE = (
+    "id BIGINT, small INT, short SMALLINT, byte TINYINT, name STRING, amount DOUBLE, flag BOOLEAN, at TIMESTAMP, day DATE, "
+    "inner STRUCT<a: INT, `b c`: STRING, deep: STRUCT<x: DOUBLE>>, tags ARRAY<STRING>, "
+    "lines ARRAY<STRUCT<n: INT, at: TIMESTAMP>>"
+)
+VALUES: dict[str, list[str]] = {
+    "id": ["1", "-9223372036854775808", "9223372036854775807", "9223372036854775808", "1.0", "1e2", "-0", '"1"', "true"],
+    "small": ["2147483647", "2147483648", "-2147483648", "-2147483649", "0"],
+    "short": ["32767", "32768", "-32768"],
+    "byte": ["127", "128", "-128", "-129"],
+    "name": [
+        '"a"',
+        '""',
+        "1",
+        "1.50",
+        "true",
+        '{"a": 1}',
+        '[1, "b"]',
+        '"\\ud83d\\ude00"',
+        '"\\ud800"',
+        '"\\u0000"',
+        '"gr\u00f6\u00dfe"',
+        '"\\/"',
+    ],
+    "amount": [
+        "1",
+        "1.5",
+        "-0",
+        "-0.0",
+        "0.1",
+        "1e400",
+        "-1e400",
+        "1e-400",
+        "123456789012345678901234567890",
+        '"1.5"',
+        '"NaN"',
+        "1E+2",
+    ],
+    "flag": ["true", "false", '"true"', "1", "0"],
+    "at": [
+        '"2026-01-01T10:00:00Z"',
+        '"2026-01-01T10:00:00.1Z"',
+        '"2026-01-01T10:00:00.123456Z"',
+        '"2026-01-01T10:00:00.1234567Z"',
+        '"2026-01-01T10:00:00+02:00"',
+        '"2026-01-01T10:00:00"',
+        '"2026-01-01 10:00:00Z"',
+        '"2026-02-30T10:00:00Z"',
+        '"2026-01-01T24:00:00Z"',
+        '"2026-01-01T23:59:60Z"',
+        '"0001-01-01T00:00:00Z"',
+        '"0000-01-01T00:00:00Z"',
+        '"9999-12-31T23:59:59.999999Z"',
+        '"1582-10-10T00:00:00Z"',
+        '"2026-01-01"',
+        '"today"',
+        "1767261600",
+    ],
+    "day": [
+        '"2026-01-31"',
+        '"2026-02-30"',
+        '"1582-10-10"',
+        '"0001-01-01"',
+        '"2026-1-1"',
+        '"2026-01-01T10:00:00Z"',
+        "20000",
+        '""',
+    ],
+    "inner": [
+        "{}",
+        '{"a": 1, "b c": "x", "deep": {"x": 2}}',
+        '{"a": "x"}',
+        '{"deep": null}',
+        '{"deep": {"x": "y"}}',
+        "[]",
+        "3",
+    ],
+    "tags": ["[]", '["a", null, "b"]', '["a", 1]', '"a"', "[[]]", "{}"],
+    "lines": [
+        "[]",
+        '[{"n": 1, "at": "2026-01-01T10:00:00Z"}, null, {}]',
+        '[{"n": "x"}]',
+        '[{"at": "2026-02-30T00:00:00Z"}]',
+        "[3]",
+    ],
+}
+
+
+def filled(chance: random.Random) -> str:
+    """A record of some fields, mostly of their type, with values at the edges of what fits; sometimes a field twice or null."""
+    fields = [
+        f'"{name}": {"null" if chance.random() < 0.1 else chance.choice(values[: 2 if chance.random() < 0.7 else None])}'
+        for name, values in VALUES.items()
+        if chance.random() < 0.6
+    ]
+    fields += chance.choices(fields, k=chance.random() < 0.1) if fields else []
+    fields += ['"unknown": [1, {"x": "\\n"}]'] if chance.random() < 0.3 else []
+    chance.shuffle(fields)
+    return "{" + chance.choice([", ", ",", " ,\n"]).join(fields) + "}"
+
+
+def edges() -> list[bytes | None]:
+    """What the decoder and Spark's parser could see differently: limits, encodings, and all of the records above."""
+    chance = random.Random(20260101)  # noqa: S311 - the same texts each time
+    texts = [filled(chance) for _ in range(3000)] + [mutated(chance) for _ in range(3000)]
+    texts += [f'{{"{name}": {value}}}' for name, values in VALUES.items() for value in values]
+    long = [
+        '{"id": 1, "x": %s}',
+        '{"id": 1, "x": "%s"}',
+        '{"id": 1, "%s": 2}',
+        '{"amount": 0.%s}',
+        '{"amount": %s}',
+        '{"amount": 1e%s}',
+        '{"name": "%s"}',
+    ]
+    texts += [each % (digit * length) for each in long for digit in "19" for length in (300, 400, 990, 999, 1000, 1001, 50_001)]
+    texts += ['{"id": 1, "x": ' + "[" * n + "]" * n + "}" for n in (890, 900, 996, 997, 998, 1500)]
+    texts += ['{"id": 1, "x": ' + '{"a":' * n + "1" + "}" * n + "}" for n in (890, 997, 998)]
+    found: list[bytes | None] = [text.encode() for text in texts]
+    broken = [
+        b'{"id": 1, "x": "\xff"}',
+        b'{"id": 1, "\xff": 2}',
+        b'{"name": "\xed\xa0\x80"}',
+        b'{"id": 1, "x": "\xc0\x80"}',
+        b"\xff",
+        b"",
+    ]
+    return found + broken + [None]
+
+
+@pytest.mark.parametrize("batch", [1, 10_000])
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_both_parsers_make_the_same_row_of_every_record(spark: SparkSession, records: Records, zone: str, batch: int) -> None:
+    """To the letter of `_raw` and `_error`, in a batch of its own or with all others, whatever the session's time zone."""
+    settings = {"spark.sql.session.timeZone": zone, "spark.sql.execution.arrow.maxRecordsPerBatch": str(batch)}
+    before = {key: spark.conf.get(key) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        these = records(edges()).coalesce(1)
+        rows: dict[Parser, list[Any]] = {}
+        for parser in ("jvm", "python"):
+            made = parse_json(these, WIDE, parser=parser)
+            # as text: Python has no year 0, and takes 0.0 for -0.0
+            as_text = made.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}), "_kafka_offset")
+            rows[parser] = [row[0] for row in as_text.orderBy("_kafka_offset").collect()]
+    finally:
+        for key, set_before in before.items():
+            spark.conf.set(key, str(set_before))
+    for record, by_jvm, by_python in zip(edges(), rows["jvm"], rows["python"], strict=True):
+        assert by_python == by_jvm, record
+
+
+def test_both_parsers_make_the_same_schema(records: Records) -> None:
+    """So a table that one of them made takes the rows of the other."""
+    by_jvm, by_python = (parse_json(records([b"{}"]), WIDE, parser=parser).schema for parser in ("jvm", "python"))
+    assert by_python == by_jvm
+
+
+def test_the_workers_decode_what_fits(records: Records) -> None:
+    """Not one of these is left to Spark's parser."""
+    fitting: list[bytes | None] = [
+        b"{}",
+        b'{"id": 9223372036854775807, "name": "x", "amount": 1, "flag": true, "unknown": [{"a": 1}]}',
+        b'{"at": "2026-01-01T10:00:00.5Z", "day": "2026-01-31", "inner": {"b c": null}}',
+        b'{"tags": ["a", null], "lines": [{"n": 1}, null]}',
+        b'{"name": "%s"}' % (b"x" * 40_000),
+    ]
+    these = records(fitting)
+    of = these.select(F.from_json(F.lit(""), WIDE).alias("parsed")).schema["parsed"].dataType
+    assert isinstance(of, StructType)
+    assert is_decodable(of)
+    assert [row[0] for row in these.select(decoded(F.col("value"), of).isNull()).collect()] == [False] * len(fitting)
+
+
+@pytest.mark.parametrize("schema", ["a DECIMAL(9,2)", "a MAP<STRING, INT>", "a FLOAT", "a BINARY", "a ARRAY<TIMESTAMP_NTZ>"])
+def test_a_type_that_the_workers_do_not_know_is_parsed_by_spark(records: Records, schema: str) -> None:
+    """Whoever asks for `python` gets the rows all the same."""
+    values: list[bytes | None] = [
+        b'{"a": 1.5}',
+        b'{"a": {"x": 1}}',
+        b'{"a": "2026-01-01T10:00:00"}',
+        b'{"a": ["2026-01-01T10:00:00"]}',
+    ]
+    by_jvm, by_python = (
+        parse_json(records(values), schema, parser=parser).orderBy("_kafka_offset").collect() for parser in ("jvm", "python")
+    )
+    assert by_python == by_jvm
+
+
+def test_a_topic_of_records_that_do_not_fit_is_parsed_all_the_same(records: Records) -> None:
+    """The workers stop trying after a batch (10,000 records) that is mostly left to Spark; what fits after it does fit."""
+    values: list[bytes | None] = [*([b'{"id": "no"}'] * 10_000), *([b'{"id": 1}'] * 5_000)]
+    rows = parse_json(records(values).coalesce(1), "id INT", parser="python")
+    assert rows.groupBy("id", "_error").count().orderBy("count").collect() == [
+        (1, None, 5_000),
+        (None, "does not fit: id", 10_000),
+    ]
+
+
+def plans(df: DataFrame) -> str:
+    return str(df._jdf.queryExecution().toString())
+
+
+def test_the_workers_parse_large_loads_only(spark: SparkSession, records: Records) -> None:
+    """They have to start first, which a small load would wait for."""
+    these = records([b"{}"])
+    assert "ArrowEvalPython" not in plans(parse_json(these, "id INT"))
+    with python_workers.expecting(python_workers.MANY - 1):
+        assert "ArrowEvalPython" not in plans(parse_json(these, "id INT"))
+    with python_workers.expecting(python_workers.MANY):
+        assert "ArrowEvalPython" in plans(parse_json(these, "id INT"))
+        assert "ArrowEvalPython" not in plans(parse_json(these, "id INT", parser="jvm"))
+
+
+def test_workers_without_the_decoder_are_found_before_they_fail_a_load(
+    spark: SparkSession, records: Records, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark's own parser makes the same rows, and the log says why it does."""
+    monkeypatch.setattr(python_workers, "_able", WeakKeyDictionary())
+    monkeypatch.setattr("tidegate.spark.decoding._check", lacking)
+    with caplog.at_level(logging.INFO), python_workers.expecting(python_workers.MANY):
+        rows = parse_json(records([b'{"id": 1}']), "id INT")
+    assert "ArrowEvalPython" not in plans(rows)
+    assert "No module named 'msgspec'" in caplog.text
+    assert [row["id"] for row in rows.collect()] == [1]
+
+
+def lacking(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    """As a worker without msgspec."""
+    message = "No module named 'msgspec'"
+    raise ModuleNotFoundError(message)
