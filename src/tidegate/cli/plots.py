@@ -1,9 +1,11 @@
-"""A simulation drawn as PNG or SVG, by matplotlib: an extra of its own, which is imported when a plot is asked for."""
+"""Simulations and benchmarks as PNG or SVG, by matplotlib: an extra of its own, which is imported when a plot is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.cli.charts import RECEIVER_SERIES, Timed
@@ -15,6 +17,8 @@ from tidegate.core.simulation.series import Series, largest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
 SUFFIXES = (".png", ".svg")
 COLOURS = ("#0072b2", "#e69f00", "#cc79a7", "#009e73", "#d55e00", "#56b4e9")
@@ -22,6 +26,9 @@ COLOURS = ("#0072b2", "#e69f00", "#cc79a7", "#009e73", "#d55e00", "#56b4e9")
 DASHES = ("-", "--", "-.", ":")
 PARTS = 120
 """Of the time of a receiver's simulation: what is drawn is the most in each."""
+
+Draw = Callable[[Path, str, Mapping[str, Sequence[float]]], None]
+"""Draws the values of each name, whose unit is given, into a file."""
 
 Asked = TypeVar("Asked")
 Done = TypeVar("Done")
@@ -50,33 +57,81 @@ def open_figure(
         raise RequestError(f"--plot: expected a file named .png or .svg, got {file}", fix="Name it so, such as simulation.png")
     if not file.parent.is_dir():
         raise RequestError(f"--plot: there is no folder {file.parent}", fix="Make it, or name another file")
-    try:
-        from matplotlib import rc_context  # noqa: PLC0415 - an extra that most do not have
-        from matplotlib.figure import Figure  # noqa: PLC0415
-        from matplotlib.ticker import EngFormatter  # noqa: PLC0415
-    except ImportError as error:
-        raise RequestError(
-            f"--plot needs matplotlib, which cannot be imported ({error})",
-            fix="Run `pip install matplotlib`, or leave --plot out",
-        ) from error
+    new_figure = _figures("--plot")
 
     def save(title: str, asked: Asked, done: Sequence[Done]) -> None:
-        with rc_context({"svg.hashsalt": "tidegate", "font.size": 9}):
-            figure = Figure(figsize=(11, 9), layout="constrained")
+        with new_figure(file, (11, 9)) as figure:
             panels = list(figure.subplots(4, 1, sharex=True))
             fill(panels, asked, done)
             for panel in panels:
                 if panel.get_ylabel().startswith("records"):
-                    panel.yaxis.set_major_formatter(EngFormatter())
+                    panel.yaxis.set_major_formatter(_thousands())
             figure.suptitle(title)
             handles, labels = figure.axes[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+
+    return save
+
+
+def open_bars() -> Draw:
+    """What draws a median for each name, with the least and the most of its values, into a file that may be there.
+
+    Raises:
+        RequestError: matplotlib is missing. The function that is returned raises it where the file cannot be written.
+    """
+    new_figure = _figures("--page")
+
+    def save(file: Path, unit: str, values: Mapping[str, Sequence[float]]) -> None:
+        with new_figure(file, (9, 0.9 + 0.35 * len(values))) as figure:
+            panel = figure.subplots()
+            medians = {name: median(each) for name, each in values.items()}
+            spread = [
+                [medians[name] - min(each) for name, each in values.items()],
+                [max(each) - medians[name] for name, each in values.items()],
+            ]
+            panel.barh(list(medians), list(medians.values()), xerr=spread, color=COLOURS[0], ecolor="0.4", height=0.6)
+            panel.invert_yaxis()
+            panel.set_xlabel(unit)
+            panel.xaxis.set_major_formatter(_thousands())
+            panel.grid(axis="x", alpha=0.3)
+            panel.set_axisbelow(True)
+            panel.spines[["top", "right"]].set_visible(False)
+
+    return save
+
+
+def _figures(option: str) -> Callable[[Path, tuple[float, float]], AbstractContextManager[Figure]]:
+    """What makes an empty figure of a size, and saves it into its file when its block ends.
+
+    Raises:
+        RequestError: as `open_figure`.
+    """
+    try:
+        from matplotlib import rc_context  # noqa: PLC0415 - an extra that most do not have
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ImportError as error:
+        raise RequestError(
+            f"{option} needs matplotlib, which cannot be imported ({error})",
+            fix=f"Run `pip install matplotlib`, or leave {option} out",
+        ) from error
+
+    @contextmanager
+    def new_figure(file: Path, size: tuple[float, float]) -> Iterator[Figure]:
+        with rc_context({"svg.hashsalt": "tidegate", "font.size": 9}):
+            figure = Figure(figsize=size, layout="constrained")
+            yield figure
             try:
                 figure.savefig(file, dpi=120, metadata={"Date": None} if file.suffix.lower() == ".svg" else None)
             except OSError as error:
-                raise RequestError(f"--plot: {file} cannot be written: {error.strerror}", fix="Name another file") from error
+                raise RequestError(f"{option}: {file} cannot be written: {error.strerror}", fix="Name another file") from error
 
-    return save
+    return new_figure
+
+
+def _thousands() -> EngFormatter:
+    from matplotlib.ticker import EngFormatter  # noqa: PLC0415 - as above
+
+    return EngFormatter()
 
 
 def _fill(axes: Sequence[Axes], asked: Experiment, done: Sequence[Simulated]) -> None:

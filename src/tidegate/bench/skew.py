@@ -1,0 +1,58 @@
+"""Comparison `skew`: a load with and without `split`, where one partition of the topic holds 90 % of the records.
+
+More than 1.8 times cannot be on two cores: nine tenths of the records are one core's work when nothing is split. Both ways need
+the same CPU time, and split uses both cores for all of it, also for what the broker, the garbage collector and the JVM's
+compiler do on the idle core beside a whole load.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidegate.bench.stage import Stage, transform
+from tidegate.bench.suite import Bar, Comparison, Samples, Term
+from tidegate.core.config.pipeline import Split
+from tidegate.core.errors import RequestError
+from tidegate.core.load.job import LoadJob
+from tidegate.spark.load import load_range
+from tidegate.spark.session import connect
+
+PARTITIONS = 3
+# Six pieces a core: with three, one core still works on the last piece while the other has none left.
+SPLIT = Split(min_partitions=12)
+
+
+def skewed(records: int) -> tuple[int, ...]:
+    """Nine tenths of the records for partition 0, the rest evenly for the others."""
+    small = records // 10 // (PARTITIONS - 1)
+    return records - small * (PARTITIONS - 1), *[small] * (PARTITIONS - 1)
+
+
+def measure(stage: Stage) -> Samples:
+    """Each load replaces the same range of the same table."""
+    platform = stage.up("kafka", "spark")
+    records = stage.records // 2
+    ranges = stage.filled("skewed", skewed(records))
+    whole = LoadJob("skew", 0, "bench", ranges, transform("parse_json"), "lake.bench.skew", stage.options, redo=True)
+    with connect(platform.spark_remote, name="bench") as spark:
+
+        def load(job: LoadJob) -> None:
+            rows = load_range(spark, job, spark_jobs=stage.spark_jobs).receipt.rows
+            if rows != records:
+                raise RequestError(f"{rows} rows of {records} records", fix="Report it: a load lost or doubled records")
+
+        jobs = {"whole": whole, "split": replace(whole, split=SPLIT)}
+        rounds = {name: stage.rated(lambda job=job: load(job), records) for name, job in jobs.items()}  # type: ignore[misc]
+        return stage.alternate(rounds, warm_up=3)
+
+
+COMPARISON = Comparison(
+    name="skew",
+    title="One partition with 90 % of the records",
+    about="A load of half of `--records` JSON records from three partitions, as one task a partition (`whole`) and with "
+    "`split: {min_partitions: 12}`. On two cores, more than 1.8 times cannot be.",
+    measures={"rate": "records/s", "time": "s"},
+    bars=(Bar("skew: split, to whole partitions", Term("split", "rate"), 1.5, against=Term("whole", "rate"), at_least=True),),
+    shows=lambda m: f"With `split`, the load is {m['split']['rate'] / m['whole']['rate']:.2f} times as fast.",
+    measure=measure,
+)

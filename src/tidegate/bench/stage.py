@@ -1,0 +1,201 @@
+"""What comparisons are measured on: an embedded platform in a temporary folder, records in its topics, and turns.
+
+All comparisons of one command share the platform. Its servers are stopped between two comparisons, so that each begins with
+JVMs that nothing has warmed up; topics stay, and are filled once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from tidegate.bench.page import is_rehearsal
+from tidegate.bench.suite import Samples, add
+from tidegate.core.errors import BrokerUnavailable
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.local import Platform
+from tidegate.local.flights import create_topic
+
+SCHEMA = "id BIGINT, name STRING, amount DOUBLE, at STRING"
+KAFKA = '"key", "timestamp", "timestampType"'
+TRANSFORMS = {
+    "parse_json": "parse_json(records, SCHEMA)",
+    "from_json": f'records.withColumn("_v", F.from_json(F.col("value").cast("string"), SCHEMA)).drop("value", {KAFKA})'
+    '.select("_v.*", "*").drop("_v")',
+    "raw bytes": 'records.drop("key", "timestampType")',
+}
+"""What contenders make of a record, by name: an expression over `records`."""
+
+_MODULE = f"""
+from pyspark.sql import functions as F
+
+from tidegate.spark.records import parse_json
+
+SCHEMA = "{SCHEMA}"
+"""
+_DAGS = """
+from pathlib import Path
+
+from tidegate.airflow.dag_factory import build_dags
+
+HERE = Path(__file__).resolve().parent
+
+globals().update(build_dags(HERE / "pipelines", spark_jobs=HERE / "spark_jobs"))
+"""
+
+Round = Callable[[], Mapping[str, float]]
+"""One round of a contender: its measures."""
+
+
+def transform(name: str) -> str:
+    """How a pipeline names one of `TRANSFORMS`."""
+    return f"rows:{_function(name)}"
+
+
+def _function(name: str) -> str:
+    return re.sub(r"\W+", "_", name).strip("_") + "_rows"
+
+
+class Stage:
+    """One command's platform, and what was asked of it.
+
+    Attributes:
+        folder: a project with `dags/`, of which everything is gone after the command.
+        rounds: how often each contender is measured.
+        records: how many a large range holds.
+        progress: called with a step, how much of it is done, and of how much.
+    """
+
+    def __init__(self, folder: Path, *, rounds: int, records: int, progress: Callable[[str, int, int | None], object]) -> None:
+        self.folder, self.rounds, self.records, self.progress = folder, rounds, records, progress
+        self.rehearsal = is_rehearsal(records)
+        self.dags, self.spark_jobs, self.pipelines = (
+            folder / "dags",
+            folder / "dags" / "spark_jobs",
+            folder / "dags" / "pipelines",
+        )
+        for needed in (self.spark_jobs, self.pipelines):
+            needed.mkdir(parents=True)
+        functions = (f"\n\ndef {_function(name)}(records):\n    return {rows}\n" for name, rows in TRANSFORMS.items())
+        (self.spark_jobs / "rows.py").write_text(_MODULE + "".join(functions))
+        (self.dags / "tidegate_dags.py").write_text(_DAGS)
+        self.platform = Platform(folder / ".tidegate", folder)
+        self._filled: dict[str, tuple[int, ...]] = {}
+
+    # ---- servers
+
+    def up(self, *parts: str) -> Platform:
+        """The platform, with these parts running; its catalog is that of PyIceberg in this process."""
+        started = time.perf_counter()
+
+        def report(part: str, state: str) -> None:
+            self.progress(f"{part}: {state} ({time.perf_counter() - started:.0f} s)", 0, None)
+
+        self.platform.up(parts, report=report)
+        self.platform.use_catalog()
+        return self.platform
+
+    def down(self) -> None:
+        """Stop what runs."""
+        self.platform.down()
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        """The settings of a Kafka client."""
+        return {"bootstrap.servers": self.platform.bootstrap_servers}
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of Spark's Kafka source."""
+        return {f"kafka.{name}": value for name, value in self.kafka.items()}
+
+    # ---- records
+
+    def fill(self, topic: str, counts: Sequence[int]) -> tuple[OffsetRange, ...]:
+        """Add so many records to each partition of a topic, which is made if it is missing; the ranges of the new ones."""
+        before = self._filled.get(topic, (0,) * len(counts))
+        self.progress(f"writing {sum(counts):,} records to {topic}", 0, None)
+        fill(self.platform.bootstrap_servers, topic, counts)
+        self._filled[topic] = tuple(map(sum, zip(before, counts, strict=True)))
+        return tuple(
+            OffsetRange(topic, p, start, start + count) for p, (start, count) in enumerate(zip(before, counts, strict=True))
+        )
+
+    def filled(self, topic: str, counts: Sequence[int]) -> tuple[OffsetRange, ...]:
+        """As `fill`, once for all comparisons that read the same topic."""
+        if topic not in self._filled:
+            return self.fill(topic, counts)
+        return tuple(OffsetRange(topic, p, 0, count) for p, count in enumerate(self._filled[topic]))
+
+    # ---- turns
+
+    def sizes(self, *sizes: int) -> tuple[int, ...]:
+        """All of them, or the first alone in a rehearsal."""
+        return sizes[:1] if self.rehearsal else sizes
+
+    def alternate(self, contenders: Mapping[str, Round], *, warm_up: int = 2) -> Samples:
+        """Each contender in turn, in every round; every other round backwards, so that none always follows the same one."""
+        samples: Samples = {}
+        warm_up = 0 if self.rehearsal else warm_up
+        total = self.rounds + warm_up
+        for turn in range(total):
+            order = list(contenders.items())
+            for name, run in order if turn % 2 == 0 else reversed(order):
+                what = "warm-up" if turn < warm_up else f"round {turn - warm_up + 1} of {self.rounds}"
+                self.progress(f"{what}: {name}", turn, total)
+                measured = run()
+                if turn >= warm_up:
+                    add(samples, name, measured)
+        return {name: samples[name] for name in contenders}
+
+    def timed(self, run: Callable[[], object]) -> Round:
+        """A round whose only measure is how long it takes."""
+
+        def one() -> Mapping[str, float]:
+            started = time.perf_counter()
+            run()
+            return {"time": time.perf_counter() - started}
+
+        return one
+
+    def rated(self, run: Callable[[], object], records: int) -> Round:
+        """A round whose measures are how long it takes, and its records per second."""
+        timed = self.timed(run)
+
+        def one() -> Mapping[str, float]:
+            seconds = timed()["time"]
+            return {"rate": records / seconds, "time": seconds}
+
+        return one
+
+
+def fill(bootstrap: str, topic: str, counts: Sequence[int], *, header: str | None = None) -> None:
+    """Add so many records of about 140 bytes to each partition of a topic; `header` has another value in each of them.
+
+    They are the same thousand values over and over: making JSON is not what is measured.
+    """
+    settings = {"bootstrap.servers": bootstrap}
+    create_topic(settings, topic, len(counts))
+    producer = Producer({**settings, "linger.ms": 50, "batch.size": 1_000_000, "queue.buffering.max.messages": 1_000_000})
+    values = [
+        json.dumps(
+            {"id": n, "name": f"customer-{n:06}", "amount": n / 7, "at": "2026-01-01T10:00:00Z", "note": "x" * 40}
+        ).encode()
+        for n in range(1000)
+    ]
+    for partition, count in enumerate(counts):
+        for number, value in enumerate(islice(cycle(values), count)):
+            own: list[tuple[str, str | bytes | None]] = (
+                [] if header is None else [(header, f"{number:032x}/{partition}".encode())]
+            )
+            producer.produce(topic, value=value, partition=partition, headers=own)
+            if number % 10_000 == 0:
+                producer.flush()
+    if producer.flush(60):
+        raise BrokerUnavailable("the broker did not take all records in a minute", fix="Run the comparison again", topic=topic)
