@@ -84,7 +84,6 @@ chaos-receivers: jars ## prove that receivers lose nothing acknowledged, by kill
 bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/tidegate bench --json docs/benchmarks/results.json --page docs/benchmarks.md
 	$(BIN)/python -m tests.bench.run_overhead
-	$(BIN)/python -m tests.bench.plan_scale
 	$(BIN)/python -m tests.bench.rate_policies
 	$(BIN)/python -m tests.bench.receiver_policies
 	$(BIN)/python -m tests.bench.dedupe
@@ -92,7 +91,6 @@ bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/python -m tests.bench.lag_trigger
 	$(BIN)/python -m tests.bench.receivers
 	$(BIN)/python -m tests.bench.receiver_backpressure
-	$(BIN)/python -m tests.bench.replay_speed
 	$(BIN)/python -m tests.bench.yardstick
 
 demo: jars ## the main job, end to end, on the embedded platform

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.cli import run
-from tests.bench.stream import TRANSFORM, fill
+from tidegate.bench.stage import fill, transform, write_transforms
 from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.repeats import look_back
@@ -34,7 +34,7 @@ HEADERS = {"keys": IDEMPOTENCY_KEY, "none": None}
 
 def measure(records: int, window: int, rounds: int, warm_up: int, folder: Path) -> dict[str, Any]:
     """Medians of the whole load, in seconds, and how many times as long it takes with `dedupe`, after rounds that warm up."""
-    (folder / "shapes.py").write_text(TRANSFORM)
+    write_transforms(folder)
     platform = Platform(folder / ".tidegate", REPO)
     each = records // PARTITIONS
     jobs: dict[str, LoadJob] = {}
@@ -44,7 +44,7 @@ def measure(records: int, window: int, rounds: int, warm_up: int, folder: Path) 
         for topic, header in HEADERS.items():
             fill(platform.bootstrap_servers, topic, [window + each] * PARTITIONS, header=header)
             ranges = tuple(OffsetRange(topic, partition, window, window + each) for partition in range(PARTITIONS))
-            plain = LoadJob("bench", 1, "bench", ranges, "shapes:plain", f"lake.bench.{topic}", options, redo=True)
+            plain = LoadJob("bench", 1, "bench", ranges, transform("parse_json"), f"lake.bench.{topic}", options, redo=True)
             jobs[topic] = plain
             jobs[f"{topic}, dedupe"] = replace(plain, dedupe=Dedupe(window), look_back=look_back(ranges, window, {}))
         found: dict[str, list[float]] = {name: [] for name in jobs}

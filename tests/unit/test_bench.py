@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.bench import cli, plan_scale
+from tests.bench import cli
 from tests.bench.file_store import FileStore
+from tidegate.bench import planning
 from tidegate.core.errors import StateUnavailable
 
 
@@ -28,11 +30,11 @@ def test_a_benchmark_gets_its_options_and_a_folder_that_is_gone_after_it(
     assert not Path(found["folder"]).exists()
 
 
-def test_the_benchmark_of_planning_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_comparison_of_planning_plans() -> None:
     """On the ports in memory, which change with the ports."""
-    monkeypatch.setattr(plan_scale, "PARTITIONS", 5)
-    plan_scale.main()
-    assert json.loads(capsys.readouterr().out)["partitions"] == 5
+    found = planning.in_process(5, dict(os.environ))
+    assert set(found) == set(planning.COMPARISON.measures)
+    assert all(value > 0 for value in found.values())
 
 
 def test_state_in_files_tells_what_is_missing_as_the_port_demands(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ compiler do on the idle core beside a whole load.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from tidegate.bench.stage import Stage, transform
+from tidegate.bench.stage import Stage, rate_of, transform
 from tidegate.bench.suite import Bar, Comparison, Samples, Term
 from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import RequestError
@@ -42,7 +43,7 @@ def measure(stage: Stage) -> Samples:
                 raise RequestError(f"{rows} rows of {records} records", fix="Report it: a load lost or doubled records")
 
         jobs = {"whole": whole, "split": replace(whole, split=SPLIT)}
-        rounds = {name: stage.rated(lambda job=job: load(job), records) for name, job in jobs.items()}  # type: ignore[misc]
+        rounds = {name: partial(rate_of, partial(load, job), records) for name, job in jobs.items()}
         return stage.alternate(rounds, warm_up=3)
 
 

@@ -53,6 +53,12 @@ Round = Callable[[], Mapping[str, float]]
 """One round of a contender: its measures."""
 
 
+def write_transforms(spark_jobs: Path) -> None:
+    """The module that `transform` names, into a folder of transforms."""
+    functions = (f"\n\ndef {_function(name)}(records):\n    return {rows}\n" for name, rows in TRANSFORMS.items())
+    (spark_jobs / "rows.py").write_text(_MODULE + "".join(functions))
+
+
 def transform(name: str) -> str:
     """How a pipeline names one of `TRANSFORMS`."""
     return f"rows:{_function(name)}"
@@ -82,8 +88,7 @@ class Stage:
         )
         for needed in (self.spark_jobs, self.pipelines):
             needed.mkdir(parents=True)
-        functions = (f"\n\ndef {_function(name)}(records):\n    return {rows}\n" for name, rows in TRANSFORMS.items())
-        (self.spark_jobs / "rows.py").write_text(_MODULE + "".join(functions))
+        write_transforms(self.spark_jobs)
         (self.dags / "tidegate_dags.py").write_text(_DAGS)
         self.platform = Platform(folder / ".tidegate", folder)
         self._filled: dict[str, tuple[int, ...]] = {}
@@ -139,14 +144,18 @@ class Stage:
         """All of them, or the first alone in a rehearsal."""
         return sizes[:1] if self.rehearsal else sizes
 
-    def alternate(self, contenders: Mapping[str, Round], *, warm_up: int = 2) -> Samples:
-        """Each contender in turn, in every round; every other round backwards, so that none always follows the same one."""
+    def alternate(self, contenders: Mapping[str, Round], *, warm_up: int = 2, in_order: bool = False) -> Samples:
+        """Each contender in turn, in every round.
+
+        Every other round goes backwards, so that none always follows the same one; not where they depend on each other
+        (`in_order`).
+        """
         samples: Samples = {}
         warm_up = 0 if self.rehearsal else warm_up
         total = self.rounds + warm_up
         for turn in range(total):
             order = list(contenders.items())
-            for name, run in order if turn % 2 == 0 else reversed(order):
+            for name, run in order if in_order or turn % 2 == 0 else reversed(order):
                 what = "warm-up" if turn < warm_up else f"round {turn - warm_up + 1} of {self.rounds}"
                 self.progress(f"{what}: {name}", turn, total)
                 measured = run()
@@ -154,25 +163,23 @@ class Stage:
                     add(samples, name, measured)
         return {name: samples[name] for name in contenders}
 
-    def timed(self, run: Callable[[], object]) -> Round:
-        """A round whose only measure is how long it takes."""
 
-        def one() -> Mapping[str, float]:
-            started = time.perf_counter()
-            run()
-            return {"time": time.perf_counter() - started}
+def seconds_of(run: Callable[[], object]) -> dict[str, float]:
+    """How long it takes."""
+    started = time.perf_counter()
+    run()
+    return {"time": time.perf_counter() - started}
 
-        return one
 
-    def rated(self, run: Callable[[], object], records: int) -> Round:
-        """A round whose measures are how long it takes, and its records per second."""
-        timed = self.timed(run)
+def rate_of(run: Callable[[], object], records: int) -> dict[str, float]:
+    """Records per second, and how long it takes."""
+    seconds = seconds_of(run)["time"]
+    return {"rate": records / seconds, "time": seconds}
 
-        def one() -> Mapping[str, float]:
-            seconds = timed()["time"]
-            return {"rate": records / seconds, "time": seconds}
 
-        return one
+def evenly(records: int, partitions: int = 2) -> tuple[int, ...]:
+    """As many records for each partition."""
+    return (records // partitions,) * partitions
 
 
 def fill(bootstrap: str, topic: str, counts: Sequence[int], *, header: str | None = None) -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Samples = dict[str, dict[str, list[float]]]
 """Contender, measure, and its value in each round."""
 
+Medians = Mapping[str, Mapping[str, float]]
+"""Contender, measure, and its median."""
+
 FORMAT = 1
 """Of saved results."""
 
@@ -33,7 +36,7 @@ class Term:
     contender: str
     measure: str
 
-    def of(self, medians: Mapping[str, Mapping[str, float]]) -> float | None:
+    def of(self, medians: Medians) -> float | None:
         """Its value; None where it was not measured."""
         return medians.get(self.contender, {}).get(self.measure)
 
@@ -51,7 +54,7 @@ class Bar:
     at_least: bool = False
     unit: str = "times"
 
-    def value(self, medians: Mapping[str, Mapping[str, float]]) -> float | None:
+    def value(self, medians: Medians) -> float | None:
         """The figure; None where a part of it was not measured, or where there is nothing to divide by."""
         one = self.of.of(medians)
         other = None if self.against is None else self.against.of(medians)
@@ -92,7 +95,7 @@ class Comparison:
     about: str
     measures: Mapping[str, str]
     bars: tuple[Bar, ...]
-    shows: Callable[[Mapping[str, Mapping[str, float]]], str]
+    shows: Callable[[Medians], str]
     measure: Callable[[Stage], Samples]
 
 
