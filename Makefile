@@ -83,11 +83,9 @@ chaos-receivers: jars ## prove that receivers lose nothing acknowledged, by kill
 
 bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/tidegate bench --json docs/benchmarks/results.json --page docs/benchmarks.md
-	$(BIN)/python -m tests.bench.run_overhead
 	$(BIN)/python -m tests.bench.rate_policies
 	$(BIN)/python -m tests.bench.receiver_policies
 	$(BIN)/python -m tests.bench.dedupe
-	$(BIN)/python -m tests.bench.ledger_scale
 	$(BIN)/python -m tests.bench.lag_trigger
 	$(BIN)/python -m tests.bench.receivers
 	$(BIN)/python -m tests.bench.receiver_backpressure

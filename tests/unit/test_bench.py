@@ -30,9 +30,10 @@ def test_a_benchmark_gets_its_options_and_a_folder_that_is_gone_after_it(
     assert not Path(found["folder"]).exists()
 
 
-def test_the_comparison_of_planning_plans() -> None:
+@pytest.mark.slow
+def test_the_comparison_of_planning_plans(tmp_path: Path) -> None:
     """On the ports in memory, which change with the ports."""
-    found = planning.in_process(5, dict(os.environ))
+    found = planning.in_process(5, {**os.environ, "AIRFLOW_HOME": str(tmp_path)})
     assert set(found) == set(planning.COMPARISON.measures)
     assert all(value > 0 for value in found.values())
 

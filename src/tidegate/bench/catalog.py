@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.bench import backlog, planning, replay, skew, throughput
+from tidegate.bench import backlog, growth, pipelines, planning, replay, runs, skew, throughput
 from tidegate.bench.suite import Comparison
 from tidegate.core.errors import RequestError
 
-COMPARISONS: tuple[Comparison, ...] = tuple(module.COMPARISON for module in (throughput, backlog, planning, replay, skew))
+COMPARISONS: tuple[Comparison, ...] = tuple(
+    module.COMPARISON for module in (runs, throughput, backlog, planning, replay, skew, pipelines, growth)
+)
 
 
 def chosen(names: Sequence[str]) -> list[Comparison]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
 from confluent_kafka import Producer
 
+from tidegate.airflow.remote.api import AirflowApi
 from tidegate.bench.page import is_rehearsal
 from tidegate.bench.suite import Samples, add
 from tidegate.core.errors import BrokerUnavailable
@@ -48,6 +49,9 @@ HERE = Path(__file__).resolve().parent
 
 globals().update(build_dags(HERE / "pipelines", spark_jobs=HERE / "spark_jobs"))
 """
+
+RUN = 4000
+"""Records of a small batch."""
 
 Round = Callable[[], Mapping[str, float]]
 """One round of a contender: its measures."""
@@ -89,7 +93,6 @@ class Stage:
         for needed in (self.spark_jobs, self.pipelines):
             needed.mkdir(parents=True)
         write_transforms(self.spark_jobs)
-        (self.dags / "tidegate_dags.py").write_text(_DAGS)
         self.platform = Platform(folder / ".tidegate", folder)
         self._filled: dict[str, tuple[int, ...]] = {}
 
@@ -119,6 +122,34 @@ class Stage:
     def options(self) -> dict[str, str]:
         """The options of Spark's Kafka source."""
         return {f"kafka.{name}": value for name, value in self.kafka.items()}
+
+    # ---- DAGs
+
+    def set_dags(self, pipelines: Mapping[str, str], **files: str) -> None:
+        """The DAG folder: a pipeline of JSON records for each name, which reads that topic, and other files of DAGs.
+
+        Without both it is empty, as a new Airflow's.
+        """
+        for file in (*self.pipelines.glob("*.yaml"), *self.dags.glob("*.py")):
+            file.unlink()
+        for name, topic in pipelines.items():
+            settings = {
+                "source": {"topics": [topic]},
+                "transform": transform("parse_json"),
+                "sink": {"table": f"lake.bench.{name}"},
+                "limits": {"max_records": RUN},
+            }
+            (self.pipelines / f"{name}.yaml").write_text(json.dumps(settings))
+        if pipelines:
+            (self.dags / "tidegate_dags.py").write_text(_DAGS)
+        for name, text in files.items():
+            (self.dags / f"{name}.py").write_text(text)
+
+    def start_dags(self, api: AirflowApi, dag_ids: Iterable[str]) -> None:
+        """Wait until Airflow has read the DAGs, and unpause them."""
+        for dag_id in dag_ids:
+            api.wait_dag(dag_id, timeout_s=120)
+            api.unpause(dag_id)
 
     # ---- records
 

@@ -1,0 +1,180 @@
+"""Comparison `growth`: a batch of a pipeline whose table has 10, 100, 1,000 and 5,000 snapshots, and `ledger show`.
+
+The tables get their history from PyIceberg, one commit with a receipt and a row for each batch, a hundred of them in one
+transaction of the catalog: so 5,000 snapshots take minutes instead of hours. The loads and commits that are measured are
+those of the library, and so is the saved state: the cursor, and as many ranges as a schedule keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.bench.schedule import Schedule
+from tidegate.bench.stage import RUN, Stage, seconds_of, transform
+from tidegate.bench.suite import Bar, Comparison, Medians, Samples, Term
+from tidegate.bench.tables import job_for, make_table
+from tidegate.core.errors import PlatformError, SinkUnavailable
+from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
+from tidegate.core.load.receipt import LoadId
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import Decision, SavedRange
+from tidegate.iceberg.history import load_table
+from tidegate.iceberg.summary import OWNED
+from tidegate.local.process import last_meaningful_line
+from tidegate.spark.session import connect
+
+SNAPSHOTS = (10, 100, 1000, 5000)
+KEPT = 1000
+"""Ranges that a schedule keeps."""
+AT_ONCE = 100
+
+
+def name_of(snapshots: int) -> str:
+    """Of a contender; one whose table was maintained before has `, maintained` behind it."""
+    return f"{snapshots:,} snapshots"
+
+
+class Grown:
+    """A pipeline with a history."""
+
+    def __init__(self, stage: Stage, spark: SparkSession, snapshots: int) -> None:
+        self.stage, self.spark, self.name, self.snapshots = stage, spark, f"growth_{snapshots}", snapshots
+        stage.fill(self.name, [snapshots])
+        self.schedule = Schedule(
+            self.name,
+            self.name,
+            f"lake.bench.{self.name}",
+            transform=transform("parse_json"),
+            kafka=stage.kafka,
+            spark_jobs=stage.spark_jobs,
+        )
+        self.saved: dict[str, str] = {}
+
+    def grow(self) -> None:
+        """A row, a commit with a receipt, and a saved range for each batch; the cursor behind the last."""
+        topic_ids = self.schedule.brokers.watermarks([self.name]).topic_ids
+        job = job_for(self.stage, "parse_json", (OffsetRange(self.name, 0, 0, 1),), self.schedule.pipeline.sink.table)
+        make_table(self.spark, self.stage, replace(job, pipeline=self.name))
+        table = load_table(job.table)
+        if table is None:
+            raise SinkUnavailable(f"{job.table} is not there", fix="Run the comparison again")
+        schema = table.schema().as_arrow()
+        ledger = Ledger(self.schedule.store, self.name)
+        for first in range(1, self.snapshots + 1, AT_ONCE):
+            self.stage.progress(f"making {self.snapshots:,} snapshots", first - 1, self.snapshots)
+            with table.transaction() as transaction:
+                transaction.set_properties({"commit.manifest-merge.enabled": "true"})  # as Iceberg in Java does
+                for seq in range(first, min(first + AT_ONCE, self.snapshots + 1)):
+                    ranges = (OffsetRange(self.name, 0, seq - 1, seq),)
+                    run_id = f"scheduled__2026-01-01T00:00:00+00:00-{seq}"
+                    load = LoadId(self.name, seq, run_id, ranges, "v", f"a{seq}", topic_ids)
+                    row = {name: [None] for name in schema.names} | {TOPIC: [self.name], PARTITION: [0], OFFSET: [seq - 1]}
+                    transaction.append(
+                        pa.table(row, schema=schema), snapshot_properties={**load.to_properties(), OWNED: "true"}
+                    )
+                    if seq > self.snapshots - KEPT:
+                        decisions = (Decision(TopicPartition(self.name, 0), "cursor", "max_records"),)
+                        ledger.save_range(SavedRange(self.name, seq, run_id, ranges, decisions, topic_ids, {}, seq))
+        offsets = {TopicPartition(self.name, 0): self.snapshots}
+        ledger.save_cursor(Cursor(self.name, self.snapshots, offsets, topic_ids, starts=dict.fromkeys(offsets, 0)))
+
+    def save(self, api: AirflowApi) -> None:
+        """Let Airflow's Variables be the state, as far as it has changed."""
+        values = self.schedule.store.values
+        changed = {key: value for key, value in values.items() if self.saved.get(key) != value}
+        if len(changed) > AT_ONCE:
+            file = self.stage.folder / f"{self.name}.json"
+            file.write_text(json.dumps(changed))
+            run(*self.stage.platform.airflow_command(["variables", "import", str(file)]))
+        else:
+            for key, value in changed.items():
+                api.set_variable(key, value)
+        self.saved = dict(values)
+
+    def batch(self, api: AirflowApi) -> dict[str, float]:
+        """`ledger show`, and then one batch."""
+        project = str(self.stage.folder)
+        command = [str(Path(sys.executable).with_name("tidegate")), "ledger", "show", self.name, "--project", project]
+        shown = seconds_of(partial(run, command, dict(os.environ)))["time"]
+        self.stage.fill(self.name, [RUN])
+        seconds = self.schedule.run(self.spark, f"run {len(self.saved)} {shown}")
+        self.save(api)
+        del seconds["records"]
+        return {**seconds, "load + commit": seconds["load"] + seconds["commit"], "ledger show": shown}
+
+
+def run(command: list[str], environment: dict[str, str]) -> None:
+    """A command to its end.
+
+    Raises:
+        PlatformError: it failed.
+    """
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise PlatformError(f"{' '.join(command)} failed: {last_meaningful_line(done.stderr)}", fix="Run the comparison again")
+
+
+def measure(stage: Stage) -> Samples:
+    """Tables of all lengths, by turns."""
+    sizes = stage.sizes(*SNAPSHOTS)
+    stage.set_dags({f"growth_{snapshots}": f"growth_{snapshots}" for snapshots in sizes})
+    platform = stage.up("kafka", "spark", "airflow")
+    with connect(platform.spark_remote, name="bench") as spark, platform.api() as api:
+        contenders = {}
+        for snapshots in sizes:
+            grown = Grown(stage, spark, snapshots)
+            grown.grow()
+            grown.save(api)
+            contenders[name_of(snapshots)] = partial(grown.batch, api)
+        return stage.alternate(contenders)
+
+
+def shows(m: Medians) -> str:
+    """The longest table, to the shortest."""
+    long, short = m[name_of(5000)], m[name_of(10)]
+    ratio = long["load + commit"] / short["load + commit"]
+    return (
+        f"At 5,000 snapshots, load and commit take {ratio:.2f} times as long as at 10, and `ledger show` "
+        f"{long['ledger show']:.1f} s."
+    )
+
+
+COMPARISON = Comparison(
+    name="growth",
+    title="Tables with thousands of snapshots",
+    about="A batch of 4,000 records of a pipeline that has loaded 10 to 5,000 batches before, and `tidegate ledger show` as "
+    "a user waits for it. PyIceberg made the history: a commit with a receipt and one row for each batch, in files of "
+    "their own, as small runs without maintenance leave them. The time of the bare library is measured, without "
+    "Airflow's tasks.",
+    measures={"load + commit": "s", "plan": "s", "load": "s", "commit": "s", "ledger show": "s"},
+    bars=(
+        Bar(
+            "growth: load and commit at 5,000 snapshots, maintained, to 10",
+            Term(f"{name_of(5000)}, maintained", "load + commit"),
+            1.3,
+            1.1,
+            against=Term(name_of(10), "load + commit"),
+        ),
+        Bar(
+            "growth: load and commit at 5,000 snapshots, never maintained, to 10",
+            Term(name_of(5000), "load + commit"),
+            1.3,
+            1.1,
+            against=Term(name_of(10), "load + commit"),
+        ),
+    ),
+    shows=shows,
+    measure=measure,
+)
