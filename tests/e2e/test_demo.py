@@ -101,7 +101,7 @@ def test_a_spark_server_killed_during_the_second_load_costs_neither_a_try_nor_a_
 
     assert wait_until(lambda: time.monotonic() - gone_at > AWAY_S and waits(), 600, poll_s=1.0)
     assert load() == ("running", 1)
-    repair = project.start("up")
+    repair = project.start("up", "--no-warm-up")
     assert repair.communicate(timeout=600) is not None
     assert repair.returncode == 0
     found = answer(demo)

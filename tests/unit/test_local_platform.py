@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,31 @@ def test_servers_get_nothing_of_another_airflow_or_spark(tmp_path: Path, monkeyp
 def test_a_status_is_json_ready(tmp_path: Path) -> None:
     """For `tidegate status --json`."""
     assert json.loads(json.dumps([server.to_dict() for server in Platform(tmp_path, tmp_path).status()]))[0]["name"] == "kafka"
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [(None, "ready"), (PlatformError("the broker is away"), "failed, and the first runs will be slow: the broker is away")],
+)
+def test_a_warm_up_that_fails_is_reported_and_not_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: PlatformError | None, said: str
+) -> None:
+    """Everything is up all the same."""
+
+    def run(*_: object) -> None:
+        if raised is not None:
+            raise raised
+
+    monkeypatch.setattr("tidegate.local.warm_up.run", run)
+    reported: list[tuple[str, str]] = []
+    Platform(tmp_path, tmp_path)._warm_up([], lambda phase, state: reported.append((phase, state)))
+    assert reported == [("warm-up", "loading"), ("warm-up", said)]
+
+
+def test_without_kafka_or_spark_nothing_is_warmed_up(tmp_path: Path) -> None:
+    """The server that did not start is what `up` raises."""
+    failed: Future[None] = Future()
+    failed.set_exception(PlatformError("Spark did not start"))
+    reported: list[str] = []
+    Platform(tmp_path, tmp_path)._warm_up([failed], lambda phase, _: reported.append(phase))
+    assert reported == []

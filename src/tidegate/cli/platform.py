@@ -58,12 +58,14 @@ def up(
     ] = None,
     spark_port: Annotated[int | None, typer.Option(help="port of the Spark Connect server")] = None,
     airflow_port: Annotated[int | None, typer.Option(help="port of Airflow's UI and API")] = None,
+    *,
+    warm_up: Annotated[bool, typer.Option(help="let Spark do some small loads, so that the first run is not slow")] = True,
 ) -> None:
     """Start the embedded platform: Kafka, Spark Connect and Airflow. Servers that run already are left alone."""
     ports = {"kafka": kafka_port, "spark": spark_port, "airflow": airflow_port}
     platform = open_platform(project, {name: port for name, port in ports.items() if port is not None})
     with show_report() as report:
-        _up(platform, project, report)
+        _up(platform, project, report, warm=warm_up)
     _print_status(platform.status())
     _print_login(platform)
 
@@ -129,8 +131,8 @@ def demo(
         raise typer.Exit(1)
 
 
-def _up(platform: Platform, project: Path, report: Any) -> None:
-    platform.up(report=report)
+def _up(platform: Platform, project: Path, report: Any, *, warm: bool = False) -> None:
+    platform.up(report=report, warm=warm)
     platform.sync_pools(pool_slots(project))
 
 

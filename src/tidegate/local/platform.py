@@ -17,7 +17,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.errors import PlatformError
-from tidegate.local import airflow, broker, jars, sockets, spark_connect
+from tidegate.local import airflow, broker, jars, sockets, spark_connect, warm_up
 from tidegate.local.process import Server, State
 from tidegate.local.report import Report, one_at_a_time, silent
 from tidegate.local.saved_ports import PORTS, check_free, choose_ports, read_ports, write_ports
@@ -83,8 +83,11 @@ class Platform:
 
     # ---- what a user does
 
-    def up(self, parts: Sequence[str] = PARTS, *, report: Report = silent) -> None:
+    def up(self, parts: Sequence[str] = PARTS, *, report: Report = silent, warm: bool = False) -> None:
         """Start what does not run of `parts`, and wait until it is healthy. A second call is harmless.
+
+        With `warm`, a Spark server that is started does some loads meanwhile (`tidegate.local.warm_up`). Where they fail, that
+        is reported, and everything is up all the same.
 
         Raises:
             PlatformError: the first thing that went wrong; what did start stays up.
@@ -104,10 +107,13 @@ class Platform:
                 "spark": lambda: self._up_one(self._spark(ports), report),
                 "airflow": lambda: self._up_airflow(ports, report),
             }
+            warm = warm and {"kafka", "spark"} <= set(parts) and self._spark(ports).pid is None
             # the JVMs start while Airflow migrates its database: each of them mostly waits for a disk or one core
-            with ThreadPoolExecutor(len(PARTS)) as pool:
-                started = [pool.submit(way) for part, way in ways.items() if part in parts]
-            for part in started:
+            with ThreadPoolExecutor(len(PARTS) + 1) as pool:
+                started = {part: pool.submit(way) for part, way in ways.items() if part in parts}
+                if warm:
+                    pool.submit(self._warm_up, [started["kafka"], started["spark"]], report)
+            for part in started.values():
                 part.result()
 
     def down(self, *, report: Report = silent) -> None:
@@ -237,6 +243,17 @@ class Platform:
             with _reported(component.name, "starting", "running", report):
                 component.await_healthy(spawned=is_new)
         server.sync_connections(ports["kafka"], self.spark_connection)
+
+    def _warm_up(self, needed: Sequence[Future[None]], report: Report) -> None:
+        if any(part.exception() for part in needed):
+            return
+        report(warm_up.NAME, "loading")
+        try:
+            warm_up.run(self.state_dir, self.project_dir, self._child_environment(), self._log(warm_up.NAME))
+        except PlatformError as error:
+            report(warm_up.NAME, f"failed, and the first runs will be slow: {error.message}")
+        else:
+            report(warm_up.NAME, "ready")
 
     def _up_one(self, server: Server, report: Report) -> None:
         with _reported(server.name, "starting", "running", report):

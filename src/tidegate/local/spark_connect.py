@@ -44,7 +44,6 @@ def catalog_properties(lake: Path) -> dict[str, str]:
 
 def spark_defaults(folder: Path, lake: Path, jars: Path) -> dict[str, str]:
     """The settings of every Spark driver on this machine."""
-    catalog = f"spark.sql.catalog.{CATALOG}"
     return {
         "spark.master": "local[2]",
         "spark.driver.memory": "2g",
@@ -64,6 +63,15 @@ def spark_defaults(folder: Path, lake: Path, jars: Path) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        **catalog_settings(CATALOG, lake),
+        **REDACTION,
+    }
+
+
+def catalog_settings(name: str, lake: Path) -> dict[str, str]:
+    """The settings of an Iceberg catalog by that name in the folder `lake`, for a driver or for one session."""
+    catalog = f"spark.sql.catalog.{name}"
+    return {
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.type": "jdbc",
         # writers of one SQLite file wait for each other; at the driver's default of 3 s a busy machine gives up
@@ -72,7 +80,6 @@ def spark_defaults(folder: Path, lake: Path, jars: Path) -> dict[str, str]:
         f"{catalog}.warehouse": (lake / "warehouse").as_uri(),
         # a session that caches tables does not see what others commit
         f"{catalog}.cache-enabled": "false",
-        **REDACTION,
     }
 
 

@@ -19,6 +19,8 @@ from tidegate.core.errors import ConfigError
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 """Kafka knows its own topics by these names too (`org.apache.kafka.common.internals.Topic`)."""
+WARM_UP_TOPIC = "__tidegate_warm_up"
+"""The scratch topic of `tidegate up`, which lives for seconds: a pipeline that had read it would miss it."""
 LONGEST_NAME = 249
 """Of a Kafka topic."""
 MOST_BITS = 28.0
@@ -28,15 +30,16 @@ MOST_BITS = 28.0
 def topic_filter(pattern: str, exclude: Sequence[str] = ()) -> Callable[[Iterable[str]], list[str]]:
     """What picks, of the topics of a cluster, those whose whole name matches `pattern` and none of `exclude`, sorted.
 
-    Kafka's internal topics never match.
+    Kafka's internal topics never match, nor does the topic of a warm-up.
 
     Raises:
         ConfigError: a pattern is not a regular expression.
     """
+    hidden = INTERNAL_TOPICS | {WARM_UP_TOPIC}
     included, excluded = _regex(pattern, "pattern"), [_regex(text, "exclude") for text in exclude]
 
     def pick(topics: Iterable[str]) -> list[str]:
-        names = [name for name in topics if name not in INTERNAL_TOPICS and included.fullmatch(name)]
+        names = [name for name in topics if name not in hidden and included.fullmatch(name)]
         return sorted(name for name in names if not any(regex.fullmatch(name) for regex in excluded))
 
     return pick

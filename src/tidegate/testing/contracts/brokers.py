@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tidegate.core.config.patterns import INTERNAL_TOPICS
+from tidegate.core.config.patterns import INTERNAL_TOPICS, WARM_UP_TOPIC
 from tidegate.core.errors import BrokerUnavailable, ConfigError, TopicNotFound
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.ports import Brokers
@@ -175,6 +175,11 @@ class BrokersContract:
         names = brokers.match_topics(".*")
         assert f"__{word}" in names
         assert not INTERNAL_TOPICS & {*names}
+
+    def test_the_topic_of_a_warm_up_never_matches(self, brokers: Brokers, cluster: Cluster) -> None:
+        """A pipeline that had begun to read it would miss it a few seconds later."""
+        cluster.make_topic(WARM_UP_TOPIC)
+        assert WARM_UP_TOPIC not in brokers.match_topics(".*")
 
     @pytest.mark.parametrize(("pattern", "exclude", "field"), [("(", [], "pattern"), ("a", ["b", "["], "exclude")])
     def test_a_pattern_that_does_not_compile_is_named(

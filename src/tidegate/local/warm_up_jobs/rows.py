@@ -1,0 +1,14 @@
+"""The transform of the warm-up: JSON records to typed columns, as most pipelines have it."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from tidegate.spark.records import parse_json
+
+
+def rows(records: DataFrame) -> DataFrame:
+    """One row a record."""
+    return parse_json(
+        records.withColumnRenamed("timestamp", "_timestamp"), "id INT, name STRING, happened TIMESTAMP, amount DOUBLE"
+    )
