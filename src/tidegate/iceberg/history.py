@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.core.audit.table import TableCommit, TableHistory
-from tidegate.core.config.times import utc
+from tidegate.core.config.times import EPOCH, MS, utc
 from tidegate.core.errors import SinkUnavailable
 from tidegate.core.load.boxes import Bounds, Box
 from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
 from tidegate.core.load.receipt import PREFIX, Receipt
-from tidegate.iceberg.summary import changes_rows, holds_rows, owners_in, row_counts
+from tidegate.iceberg.summary import COMMITS_OF, changes_rows, commits_table, holds_rows, owners_in, row_counts
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -67,11 +67,17 @@ class IcebergReader:
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """Every receipt of the pipeline that the table's state stands on, oldest commit first, replays too.
 
+        Those of snapshots that maintenance has expired are read from the table of commits, which costs a scan of it where
+        the oldest snapshot has a parent that is gone.
+
         Raises:
             SinkUnavailable: the catalog is not configured here, or does not answer.
             StateCorrupt: a receipt is there, but broken.
         """
-        return self.history(table).receipts(pipeline)
+        loaded = load_table(table)
+        if loaded is None:
+            return []
+        return TableHistory(tuple(map(_commit, _all_lineage(loaded, table)))).receipts(pipeline)
 
 
 def _commit(snapshot: Snapshot) -> TableCommit:
@@ -157,6 +163,43 @@ def _lineage(table: Table) -> Iterator[Snapshot]:
     while snapshot is not None:
         yield snapshot
         snapshot = by_id.get(snapshot.parent_snapshot_id or -1)
+
+
+def _all_lineage(table: Table, name: str) -> Iterator[Snapshot]:
+    """The commits of `_lineage`, and then those that maintenance kept of expired snapshots, as far as their parents lead.
+
+    Following the parents leaves out what is kept of a state that was rolled back, or of a table that had the name before.
+    """
+    parent: int | None = None
+    for snapshot in _lineage(table):
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+    kept = {} if parent is None else _kept(name)
+    while parent in kept:
+        yield kept[parent]
+        parent = kept[parent].parent_snapshot_id
+
+
+def _kept(name: str) -> dict[int | None, Snapshot]:
+    from pyiceberg.table.snapshots import Operation, Snapshot, Summary  # noqa: PLC0415 - slow to import
+
+    commits = load_table(commits_table(name))
+    if commits is None or commits.properties.get(COMMITS_OF) != name:
+        return {}
+    with _answering(name):
+        rows = commits.scan().to_arrow().to_pylist()
+    return {
+        row["snapshot_id"]: Snapshot(
+            **{
+                "snapshot-id": row["snapshot_id"],
+                "parent-snapshot-id": row["parent_id"],
+                "timestamp-ms": (row["committed_at"] - EPOCH) // MS,
+                "manifest-list": "",
+                "summary": Summary(Operation(row["operation"]), **dict(row["summary"])),
+            }
+        )
+        for row in rows
+    }
 
 
 def load_table(name: str) -> Table | None:

@@ -17,6 +17,9 @@ OWNED = f"{PREFIX}owned"
 OWNER = f"{PREFIX}owner."
 """The prefix of a table property that names a pipeline that may write into the table."""
 
+COMMITS_OF = f"{PREFIX}commits-of"
+"""The property of a table of commits that names the table whose expired commits it holds."""
+
 ADDED_ROWS = "added-records"
 TOTAL_ROWS = "total-records"
 CHANGES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
@@ -55,3 +58,8 @@ def changes_rows(summary: Mapping[str, str]) -> bool:
 def owners_in(properties: Iterable[str]) -> set[str]:
     """The pipelines that the keys of a table's properties name as owners."""
     return {key.removeprefix(OWNER) for key in properties if key.startswith(OWNER)}
+
+
+def commits_table(table: str) -> str:
+    """The table that keeps the commits of a table when their snapshots expire."""
+    return f"{table}_commits"

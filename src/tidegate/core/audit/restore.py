@@ -58,7 +58,7 @@ def restore(
     history = sink.history(pipeline.sink.table)
     rebuilt = rebuild(
         pipeline.name,
-        history.receipts(pipeline.name),
+        sink.receipts(pipeline.sink.table, pipeline.name),
         generation=before.cursor.generation,
         saved=before.ranges,
         positions=positions,

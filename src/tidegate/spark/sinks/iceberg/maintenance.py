@@ -1,0 +1,133 @@
+"""Maintenance of an Iceberg table by Iceberg's own procedures: compact, keep the commits, expire, remove orphans.
+
+Rules:
+- A snapshot is expired after its commit is in the table of commits (`<table>_commits`), receipt and parent included. All
+  ancestors of the current state that are old enough are kept, not only those that expire: commits that others make meanwhile
+  push more of them out. A run that stops between the two leaves commits that are in both places, where the table's own count.
+- Compaction changes no row. It fails where a load replaced its files meanwhile, and gives way; a load that it got in the way of
+  looks at the table anew (module `replacement`).
+- Files are looked for only in the table's own data folder: a table of a nested namespace may lie in the table's.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from tidegate.core.config.times import EPOCH
+from tidegate.core.errors import SinkMisfit
+from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
+from tidegate.core.maintenance.upkeep import Upkeep, Upkept
+from tidegate.iceberg.summary import COMMITS_OF, commits_table
+
+PARTIAL_COMMITS = 10
+"""Commits of one compaction: a load that gets in the way of one leaves the others."""
+COMMIT = ("snapshot_id", "parent_id", "committed_at", "operation", "summary")
+
+
+def maintain(spark: SparkSession, table: str, upkeep: Upkeep, *, now_ms: int) -> Upkept:
+    """Compact a table, keep its old commits, expire their snapshots, and remove orphaned data files, in this order.
+
+    Args:
+        spark: any session with the table's catalog.
+        table: its name, `catalog.namespace.table`; it exists.
+        upkeep: how it is kept.
+        now_ms: the time, epoch ms.
+
+    Raises:
+        SinkMisfit: the table's rows have no identity of ours, or the name of its table of commits is taken. Nothing was
+            expired.
+    """
+    before = _files(spark, table)
+    compacted = compact(spark, table, upkeep)
+    kept = keep_commits(spark, table, now_ms - upkeep.keep_ms)
+    expired = expire(spark, table, now_ms - upkeep.keep_ms, upkeep.keep_snapshots)
+    orphans = remove_orphans(spark, table, now_ms - upkeep.orphans_ms)
+    return Upkept(before, _files(spark, table), compacted, kept, expired, orphans, gap=has_gap(spark, table))
+
+
+def compact(spark: SparkSession, table: str, upkeep: Upkeep) -> int:
+    """Merge small files along the columns that identify rows; the bytes that were rewritten."""
+    held = spark.table(table).columns
+    order = [name for name in (ORIGIN_COLUMNS if {*ORIGIN_COLUMNS} <= {*held} else (BATCH,)) if name in held]
+    if not order:
+        raise SinkMisfit(f"the rows of {table} have neither origin nor batch", fix="Maintain it by other means", table=table)
+    options = {
+        "target-file-size-bytes": upkeep.target_file_bytes,
+        "max-files-to-rewrite": upkeep.max_files,
+        "partial-progress.enabled": "true",
+        "partial-progress.max-commits": PARTIAL_COMMITS,
+        "partial-progress.max-failed-commits": PARTIAL_COMMITS,
+    }
+    listed = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
+    (done,) = _call(
+        spark, table, "rewrite_data_files", f"strategy => 'sort', sort_order => '{', '.join(order)}', options => map({listed})"
+    )
+    return int(done["rewritten_bytes_count"])
+
+
+def keep_commits(spark: SparkSession, table: str, before_ms: int) -> int:
+    """Write the commits from before a time that the current state descends from to the table of commits. One commit."""
+    commits = commits_table(table)
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {commits} (snapshot_id BIGINT, parent_id BIGINT, committed_at TIMESTAMP, "
+        f"operation STRING, summary MAP<STRING, STRING>) USING iceberg TBLPROPERTIES ('{COMMITS_OF}' = '{table}')"
+    )
+    named = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {commits}").collect()}
+    if named.get(COMMITS_OF) != table:
+        raise SinkMisfit(
+            f"table {commits} is not the table of commits of {table}; nothing was expired",
+            fix="Rename it: the name is needed for what expired snapshots said",
+            table=commits,
+        )
+    lineage = spark.table(f"{table}.history").where("is_current_ancestor").select("snapshot_id")
+    old = spark.table(f"{table}.snapshots").where(F.col("committed_at") < F.lit(_time(before_ms)))
+    new = old.join(lineage, "snapshot_id", "left_semi").join(spark.table(commits), "snapshot_id", "left_anti").select(*COMMIT)
+    count = new.count()
+    if count:
+        new.coalesce(1).writeTo(commits).append()
+    return count
+
+
+def expire(spark: SparkSession, table: str, before_ms: int, keep: int) -> int:
+    """Expire the snapshots from before a time, but the newest `keep`; how many. Only after `keep_commits` of the same time."""
+    held = spark.table(f"{table}.snapshots").select("snapshot_id").collect()
+    _call(spark, table, "expire_snapshots", f"older_than => TIMESTAMP '{_time(before_ms)}', retain_last => {keep}")
+    left = spark.table(f"{table}.snapshots").select("snapshot_id").collect()
+    return len({*held} - {*left})
+
+
+def remove_orphans(spark: SparkSession, table: str, before_ms: int) -> int:
+    """Remove files of the table's data folder that no snapshot names, and that are older than a time; how many."""
+    described = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where("col_name = 'Location'").collect()
+    location = f"{described[0]['data_type']}/data"
+    return len(
+        _call(spark, table, "remove_orphan_files", f"older_than => TIMESTAMP '{_time(before_ms)}', location => '{location}'")
+    )
+
+
+def has_gap(spark: SparkSession, table: str) -> bool:
+    """Whether a commit that the current state descends from is neither in the table nor in its table of commits."""
+    parents: dict[int, int | None] = dict(spark.table(commits_table(table)).select("snapshot_id", "parent_id").collect())
+    parents |= dict(spark.table(f"{table}.snapshots").select("snapshot_id", "parent_id").collect())
+    head: Any = next(iter(spark.table(f"{table}.refs").where("name = 'main'").select("snapshot_id").collect()), [None])[0]
+    while head in parents:
+        head = parents[head]
+    return head is not None
+
+
+def _files(spark: SparkSession, table: str) -> int:
+    return spark.table(f"{table}.data_files").count()
+
+
+def _call(spark: SparkSession, table: str, procedure: str, arguments: str) -> list[Row]:
+    catalog, _, identifier = table.partition(".")
+    return spark.sql(f"CALL {catalog}.system.{procedure}(table => '{identifier}', {arguments})").collect()
+
+
+def _time(ms: int) -> datetime:
+    """The time with its zone: sessions have any."""
+    return EPOCH.astimezone(UTC) + timedelta(milliseconds=ms)
