@@ -73,7 +73,7 @@ def test_a_replay_after_compaction_leaves_one_copy(
 def test_the_schedule_goes_on_after_maintenance(
     spark: SparkSession, loaded: str, load: Load, job: Job, reader: IcebergReader
 ) -> None:
-    """All receipts are still read, oldest first; a batch that landed before and the next one are as ever."""
+    """All receipts are still read, oldest first; a batch whose snapshot has expired is loaded again, to the same rows."""
     before = reader.receipts(loaded, "orders")
     done = maintain(spark, loaded, AGED, now_ms=later_ms())
     assert (done.files_after, done.gap) == (1, False)

@@ -7,7 +7,7 @@ import pytest
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.load.receipt import LoadId
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.iceberg.summary import changes_rows, holds_rows, owners_in, receipt_in, row_counts
+from tidegate.iceberg.summary import changes_rows, commits_table, holds_rows, owners_in, receipt_in, row_counts
 
 LOAD = LoadId("p", 1, "r", (OffsetRange("t", 0, 0, 15),), "v", "a")
 
@@ -47,3 +47,8 @@ def test_a_commit_without_data_files_changes_no_row() -> None:
 def test_owners_are_named_by_the_keys_of_properties() -> None:
     """Whatever their values; a pipeline's name is all that follows the prefix."""
     assert owners_in({"tidegate.owner.p": "true", "tidegate.owner.q_2": "", "owner": "root"}) == {"p", "q_2"}
+
+
+def test_the_table_of_commits_is_beside_its_table() -> None:
+    """In the same namespace, so whoever may write the one may write the other."""
+    assert commits_table("lake.sales.orders") == "lake.sales.orders_commits"

@@ -27,6 +27,7 @@ SCHEMA = "id BIGINT, name STRING, amount DOUBLE, at STRING"
 KAFKA = '"key", "timestamp", "timestampType"'
 TRANSFORMS = {
     "parse_json": "parse_json(records, SCHEMA)",
+    "parse_json by workers": 'parse_json(records, SCHEMA, parser="python")',
     "from_json": f'records.withColumn("_v", F.from_json(F.col("value").cast("string"), SCHEMA)).drop("value", {KAFKA})'
     '.select("_v.*", "*").drop("_v")',
     "raw bytes": 'records.drop("key", "timestampType")',
@@ -98,14 +99,17 @@ class Stage:
 
     # ---- servers
 
-    def up(self, *parts: str) -> Platform:
-        """The platform, with these parts running; its catalog is that of PyIceberg in this process."""
+    def up(self, *parts: str, warm: bool = False) -> Platform:
+        """The platform, with these parts running; its catalog is that of PyIceberg in this process.
+
+        With `warm`, a Spark server that is started is warmed up, as `tidegate up` does.
+        """
         started = time.perf_counter()
 
         def report(part: str, state: str) -> None:
             self.progress(f"{part}: {state} ({time.perf_counter() - started:.0f} s)", 0, None)
 
-        self.platform.up(parts, report=report)
+        self.platform.up(parts, report=report, warm=warm)
         self.platform.use_catalog()
         return self.platform
 

@@ -39,8 +39,8 @@ TIMEOUT_S = 120.0
 PARTITIONS = 4
 RECORDS = 1000
 """Of each partition and load: a small batch, whose fixed cost is what a warm-up takes away."""
-LOADS = 5
-"""The first takes most of the time, the fifth about twice as long as the hundredth."""
+LOADS = 3
+"""The first takes most of the time, the third about three times as long as the hundredth."""
 SCRATCH_CATALOG = "tidegate_warm_up"
 
 

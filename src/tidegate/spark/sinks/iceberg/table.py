@@ -6,7 +6,8 @@ Rules:
 - A table of batches (`tidegate.spark.identity`) is not partitioned, and belongs to one pipeline: the batches of another have
   the same numbers. The owners of a table: module `ownership`.
 - A receipt counts when its commit is an ancestor of the table's current state: a commit that was rolled back holds no rows.
-- Receipts live in snapshots. `write.metadata.*` prunes old metadata files, which repeat them; snapshots are not expired.
+- Receipts live in snapshots. `write.metadata.*` prunes old metadata files, which repeat them. Module `maintenance` keeps the
+  receipts of the snapshots that it expires.
 """
 
 from __future__ import annotations
