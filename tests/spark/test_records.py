@@ -52,10 +52,10 @@ def test_the_columns_are_those_of_the_schema_the_origin_and_the_two_of_broken_re
 
 def test_a_column_that_the_transform_renames_or_adds_is_kept(records: Records, parse: Parse) -> None:
     """So a table has the record's time, key or anything else on demand."""
-    asked = records([b'{"id": 1}']).withColumnRenamed("timestamp", "_timestamp").withColumn("more", F.lit(2))
+    asked = records([b'{"id": 1}']).withColumnRenamed("timestamp", "_timestamp").withColumn("_decoded", F.lit(2))
     rows = parse(asked, "id INT")
-    assert rows.columns == ["id", "_timestamp", *ORIGIN, "more", "_raw", "_error"]
-    assert [row["more"] for row in rows.collect()] == [2]
+    assert rows.columns == ["id", "_timestamp", *ORIGIN, "_decoded", "_raw", "_error"]
+    assert [row["_decoded"] for row in rows.collect()] == [2]
 
 
 def test_fields_may_have_the_names_of_kafkas_columns(records: Records, parse: Parse) -> None:

@@ -61,11 +61,12 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
     # mark, since their name is random and newer than the record.
     mark = f"_{secrets.token_hex(8)}"
     value, outer = F.col(column), F.col("_parsed")
-    decoded = _decoded(df, f"{schema}, {mark} INT", value, parser)
-    if decoded is not None:
-        df = df.withColumn("_decoded", decoded)
+    own, by_workers = f"{mark}_decoded", _decoded(df, f"{schema}, {mark} INT", value, parser)
+    decoded = F.col(own)
+    if by_workers is not None:
+        df = df.withColumn(own, by_workers)
         # of a record that is decoded there is nothing left to parse, which takes no time
-        value = F.when(F.col("_decoded").isNull(), value)
+        value = F.when(decoded.isNull(), value)
     text = value.cast("string")
     readable = F.is_valid_utf8(text)
     wrapped = F.when(readable, F.concat(F.lit(f'{{"{mark}":['), text, F.lit(f',{{"{mark}":1}}]}}')))
@@ -82,8 +83,8 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
     first = F.get(elements, F.lit(0))
     record = F.when(fits & marked, first).when(~fits, F.when(is_json, first))
     broken = ~fits | ~F.coalesce(marked, F.lit(False)) | first.isNull()
-    if decoded is not None:
-        record, broken = F.coalesce(F.col("_decoded"), record), F.col("_decoded").isNull() & broken
+    if by_workers is not None:
+        record, broken = F.coalesce(decoded, record), decoded.isNull() & broken
     reason = (
         F.when(value.isNull(), F.lit("no value (a tombstone)"))
         .when(~readable, F.lit("not UTF-8; _raw is base64"))
@@ -96,7 +97,7 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
         df.withColumn("_parsed", F.from_json(wrapped, wrapped_schema, options))
         .withColumns({"_raw": F.when(broken, raw), "_error": F.when(broken, reason), "_parsed": record})
         # before the record's fields are columns: they may have the same names
-        .drop(column, "_decoded", *FROM_KAFKA)
+        .drop(column, own, *FROM_KAFKA)
         .select("_parsed.*", "*")
         .drop("_parsed", mark)
     )
