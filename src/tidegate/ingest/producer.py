@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 import confluent_kafka as ck
@@ -193,7 +194,9 @@ class KafkaSender:
 
     def _end_client(self) -> None:
         if self._client is not None:
-            self._client.close()
+            # It raises what made the client unusable meanwhile. Each record has had its answer by now.
+            with suppress(ck.KafkaException):
+                self._client.close()
             self._client = None
 
     def _meaning(self, error: ck.KafkaError, reports: Iterable[ck.KafkaError]) -> TidegateError:

@@ -30,6 +30,7 @@ from tidegate.kafka.settings import spark_client
 from tidegate.kafka.topics import create_topic
 from tidegate.local.process import last_meaningful_line
 from tidegate.local.spark_connect import CATALOG, catalog_settings
+from tidegate.waiting import wait_until
 
 if TYPE_CHECKING:
     from tidegate.local.platform import Platform
@@ -89,6 +90,13 @@ def _produce(kafka: Mapping[str, str]) -> dict[int, int]:
             first.setdefault(message.partition(), message.offset())  # acknowledged in order
 
     producer = ck.Producer({**kafka, "enable.idempotence": True, "linger.ms": 50, "log_level": 3})
+
+    def is_known() -> bool:
+        return len(producer.list_topics(WARM_UP_TOPIC, timeout=TIMEOUT_S).topics[WARM_UP_TOPIC].partitions) == PARTITIONS
+
+    # a broker may answer for a topic that was just made without all of its partitions
+    if not wait_until(is_known, TIMEOUT_S, poll_s=0.1):
+        raise BrokerUnavailable("the topic of the warm-up has no partitions", fix="See the broker's log")
     for partition in range(PARTITIONS):
         for _ in range(LOADS * RECORDS):
             producer.produce(WARM_UP_TOPIC, value, key="a", partition=partition, on_delivery=delivered)
