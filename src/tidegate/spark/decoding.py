@@ -25,7 +25,7 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _DATE = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TEXTS = {"date": f"^{_DATE}$", "timestamp": rf"^{_DATE}T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?Z$"}
-_OTHERS = ("boolean", "double", "string")
+_OTHERS = {"boolean": (bool, pa.bool_()), "double": (float, pa.float64()), "string": (str, pa.string())}
 
 # Spark's parser ends at 1,000 levels, numbers of 1,000 digits (each part of which has fewer) and names of 50,000 characters.
 _LONG, _TOO_LONG, _MOST_LEVELS, _MOST_DIGITS = 990, 50_000, 900, 300
@@ -149,7 +149,7 @@ def _shape(of: DataType) -> _Shape:
         times = pa.date32() if name == "date" else pa.timestamp("us", "UTC")
         kind = Annotated[str, msgspec.Meta(pattern=_TEXTS[name])]
         return kind, lambda values: pa.array(values, pa.string()).cast(times)
-    python, arrow = {"boolean": (bool, pa.bool_()), "double": (float, pa.float64()), "string": (str, pa.string())}[name]
+    python, arrow = _OTHERS[name]
     return python, lambda values: pa.array(values, arrow)
 
 
