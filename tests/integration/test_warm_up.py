@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.core.config.patterns import WARM_UP_TOPIC
 from tidegate.core.errors import PlatformError
+from tidegate.kafka.topics import create_topic
 from tidegate.local import Platform, warm_up
 from tidegate.waiting import wait_until
 
@@ -46,6 +47,13 @@ def test_a_warm_up_does_every_load(platform: Platform, tmp_path: Path, monkeypat
     monkeypatch.setattr(load, "load_range", counted)
     warm_up.warm_up(platform)
     assert read == [warm_up.PARTITIONS * warm_up.RECORDS] * warm_up.LOADS
+
+
+def test_a_topic_that_was_there_before_is_used_and_removed(platform: Platform, kafka: dict[str, str]) -> None:
+    """Also with another number of partitions."""
+    create_topic(kafka, WARM_UP_TOPIC, 1)
+    warm_up.warm_up(platform)
+    assert wait_until(lambda: WARM_UP_TOPIC not in topics(platform), 10.0)
 
 
 def test_a_warm_up_that_fails_says_why(platform: Platform, tmp_path: Path) -> None:
