@@ -21,7 +21,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.airflow.dag_factory import _validate, pipeline_dag, replay_dag
+from tidegate.airflow.dag_factory import _validate, maintain_dag, pipeline_dag, replay_dag
 from tidegate.airflow.operators import LoadChunkOperator, LoadOperator
 from tidegate.airflow.operators.plan import _interval, _request
 from tidegate.airflow.retries import RetryWhatCanHeal
@@ -83,6 +83,27 @@ def test_a_pipeline_that_catches_up_has_a_task_for_it_after_the_commit(dags: Pat
     dag = parse(dags)[0].dags["flights"]
     assert not dag.has_task("catch_up")
     assert "| catch_up |" not in (dag.doc_md or "")
+
+
+def test_a_table_that_is_maintained_has_a_dag_of_independent_steps_one_at_a_time(dags: Path) -> None:
+    """None of them takes a slot from the loads; a schedule is of one's own, and without one nobody has to unpause it."""
+    file = dags / "pipelines" / "flights.yaml"
+    text = file.read_text()
+    file.write_text(f"{text}maintenance: {{}}\n")
+    dag = parse(dags)[0].dags["flights__maintain"]
+    assert {task.task_id: task.upstream_task_ids for task in dag.tasks} == {
+        "plan": set(),
+        **{step: {"plan"} for step in ("compact", "expire", "remove_orphans")},
+    }
+    by_weight = sorted(dag.tasks[1:], key=lambda task: -task.priority_weight)
+    assert [task.task_id for task in by_weight] == ["compact", "expire", "remove_orphans"]
+    assert (dag.max_active_runs, dag.max_active_tasks, dag.is_paused_upon_creation) == (1, 1, False)
+    assert {task.pool for task in dag.tasks} == {"default_pool"}
+    file.write_text(f"{text}maintenance: {{schedule: '@daily'}}\n")
+    _, serialized, errors = parse(dags)
+    assert errors == {}
+    assert serialized["flights__maintain"]["timetable"]["__type"].endswith("CronTriggerTimetable")
+    assert serialized["flights__maintain"].get("is_paused_upon_creation") is None
 
 
 def test_a_timeout_is_the_runs_and_not_the_replays(dags: Path) -> None:
@@ -191,14 +212,15 @@ def change(made: dict[str, Any], changes: dict[str, Any]) -> None:
 @settings(max_examples=3 * settings().max_examples)
 @given(st.dictionaries(st.sampled_from(SETTINGS), VALUES, min_size=1, max_size=2))
 def test_whatever_a_pipeline_file_may_hold_airflow_takes(changes: dict[str, Any]) -> None:
-    """Any value of any setting is a fault that the file's rules name, or part of two DAGs that are valid."""
+    """Any value of any setting is a fault that the file's rules name, or part of DAGs that are valid."""
     made: dict[str, Any] = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "lake.a.b"}}
     change(made, changes)
     try:
         pipeline = parse_pipeline("p", made, file="p.yaml")
     except ConfigError:
         return
-    for dag in (pipeline_dag(pipeline, spark_jobs=Path()), replay_dag(pipeline, spark_jobs=Path())):
+    of_table = [maintain_dag(pipeline, pipeline.maintenance, spark_jobs=Path())] if pipeline.maintenance else []
+    for dag in (pipeline_dag(pipeline, spark_jobs=Path()), replay_dag(pipeline, spark_jobs=Path()), *of_table):
         _validate(dag)
         data = DagSerialization.to_dict(dag)
         json.dumps(data, allow_nan=False).encode()

@@ -21,7 +21,8 @@ from sqlalchemy import create_engine, select
 from sqlalchemy.orm import Session
 
 from tidegate.airflow import failures, notes, pools
-from tidegate.airflow.dag_factory import pipeline_dag, replay_dag
+from tidegate.airflow.dag_factory import maintain_dag, pipeline_dag, replay_dag
+from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, StateUnavailable, TransformError
 
@@ -114,6 +115,20 @@ def test_a_run_that_succeeded_has_its_plan_as_its_note(session: Session) -> None
     run = schedule(session, "success")
     run.task("plan", "success", tidegate_note="batch 7 of orders", note="not ours")
     assert run.end() == "batch 7 of orders"
+
+
+def test_maintenance_has_what_each_step_did_as_its_note(session: Session) -> None:
+    """In the order of the steps; one that failed is named, and no cursor."""
+    dag = maintain_dag(PIPELINE, Maintenance(), spark_jobs=Path())
+    run = Run(session, dag)
+    run.task("plan", "success", tidegate_note="10 data files")
+    run.task("remove_orphans", "success", tidegate_note="remove_orphans: 0 files removed")
+    run.task("expire", "failed", **left(TransformError("taken", fix="Rename it")))
+    run.task("compact", "success", tidegate_note="compact: done")
+    assert run.end() == (
+        "10 data files\ncompact: done\nremove_orphans: 0 files removed\n"
+        "Failed in expire: TransformError: taken. Rename it. The table holds the same rows. The next run does what is left."
+    )
 
 
 def test_the_first_task_that_failed_is_told_with_its_fix(session: Session) -> None:

@@ -7,21 +7,23 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import Load
+from tidegate.core.config.maintenance import DAY_S, Maintenance
 from tidegate.core.errors import SinkMisfit
 from tidegate.core.load.job import LoadJob
-from tidegate.core.maintenance.upkeep import DAY_MS, Upkeep
+from tidegate.core.maintenance.job import Maintained, MaintenanceJob, Step
 from tidegate.iceberg.history import IcebergReader
-from tidegate.spark.sinks.iceberg.maintenance import compact, expire, has_gap, keep_commits, maintain, remove_orphans
+from tidegate.spark.sinks.iceberg.maintenance import GAP, compact, expire, has_gap, keep_commits, maintain, remove_orphans
 
 Job = Callable[..., LoadJob]
-LATER = 10 * DAY_MS
-AGED = Upkeep(keep_snapshots=1, orphans_ms=LATER + 3 * DAY_MS)
+LATER_S = 10 * DAY_S
+AGED = Maintenance(keep_snapshots=1, keep_orphans=LATER_S + 3 * DAY_S)
 """At `later_ms`, snapshots are old and files are not: Iceberg compares files with the real time."""
 
 
@@ -53,9 +55,15 @@ def offsets(spark: SparkSession, table: str) -> list[int]:
     return sorted(row["_kafka_offset"] for row in spark.table(table).select("_kafka_offset").collect())
 
 
+def maintained(spark: SparkSession, table: str) -> dict[str, Maintained]:
+    """All steps, at a time when all that exists now is old."""
+    jobs = (MaintenanceJob("orders", table, step, later_ms(), AGED) for step in get_args(Step))
+    return {job.step: maintain(spark, job) for job in jobs}
+
+
 def later_ms() -> int:
     """A time at which all that exists now is old."""
-    return time.time_ns() // 1_000_000 + LATER
+    return time.time_ns() // 1_000_000 + LATER_S * 1000
 
 
 @pytest.mark.parametrize("span", [(0, 24), (4, 8), (6, 15)])
@@ -63,7 +71,7 @@ def test_a_replay_after_compaction_leaves_one_copy(
     spark: SparkSession, loaded: str, load: Load, job: Job, span: tuple[int, int]
 ) -> None:
     """Over all, over one old batch, and through old batches; compaction itself changes no row."""
-    assert compact(spark, loaded, Upkeep()) > 0
+    assert compact(spark, loaded, Maintenance()) > 0
     assert files(spark, loaded) == 1
     assert offsets(spark, loaded) == list(range(24))
     load(replace(job(*span, seq=0), replay="again"))
@@ -75,9 +83,9 @@ def test_the_schedule_goes_on_after_maintenance(
 ) -> None:
     """All receipts are still read, oldest first; a batch whose snapshot has expired is loaded again, to the same rows."""
     before = reader.receipts(loaded, "orders")
-    done = maintain(spark, loaded, AGED, now_ms=later_ms())
-    assert (done.files_after, done.gap) == (1, False)
-    assert done.snapshots_expired >= 6
+    done = maintained(spark, loaded)
+    assert (done["compact"].counts["files_after"], done["expire"].warning) == (1, None)
+    assert done["expire"].counts["snapshots_expired"] >= 6
     assert spark.table(f"{loaded}.snapshots").count() == 1
     assert reader.receipts(loaded, "orders") == before
     load(job(20, 24, seq=5))
@@ -111,10 +119,10 @@ def test_commits_that_were_kept_and_then_rolled_back_do_not_count(
 
 def test_a_lost_table_of_commits_is_reported(spark: SparkSession, loaded: str, reader: IcebergReader) -> None:
     """What is left counts, and the next run says that something is missing."""
-    maintain(spark, loaded, AGED, now_ms=later_ms())
+    maintained(spark, loaded)
     spark.sql(f"DROP TABLE {loaded}_commits")
     assert reader.receipts(loaded, "orders") == []
-    assert maintain(spark, loaded, AGED, now_ms=later_ms()).gap
+    assert maintained(spark, loaded)["expire"].warning == GAP
     assert has_gap(spark, loaded)
 
 
@@ -123,7 +131,7 @@ def test_nothing_expires_where_the_name_of_the_table_of_commits_is_taken(spark: 
     spark.sql(f"CREATE TABLE {loaded}_commits (id INT) USING iceberg")
     held = spark.table(f"{loaded}.snapshots").count()
     with pytest.raises(SinkMisfit):
-        maintain(spark, loaded, AGED, now_ms=later_ms())
+        maintained(spark, loaded)
     assert spark.table(f"{loaded}.snapshots").count() >= held
 
 
@@ -137,6 +145,6 @@ def test_only_old_files_of_the_data_folder_are_orphans(spark: SparkSession, load
         file.write_bytes(b"x")
     for file in (old, beside):
         os.utime(file, (1, 1))
-    assert remove_orphans(spark, loaded, time.time_ns() // 1_000_000 - 3 * DAY_MS) == 1
+    assert remove_orphans(spark, loaded, time.time_ns() // 1_000_000 - 3 * DAY_S * 1000) == 1
     assert (old.exists(), new.exists(), beside.exists()) == (False, True, True)
     assert offsets(spark, loaded) == list(range(24))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.airflow.runners.submit import SubmitRunner
-from tidegate.core.load.job import LoadJob
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.schedule.patience import Patience
 from tidegate.testing.contracts.job_runner import JobRunnerContract
@@ -41,7 +42,13 @@ class Submitted(JobRunnerContract):
         def submit(arguments: list[str], files: str | None) -> None:
             del files
             job_file, result_file = map(Path, arguments[1::2])
-            result = FakeRunner(sink).run(LoadJob.from_json(json.loads(job_file.read_text())))
+            order = json.loads(job_file.read_text())
+            runner = FakeRunner(sink)
+            result: LoadResult | Maintained
+            if "step" in order:
+                result = runner.maintain(MaintenanceJob.from_json(order))
+            else:
+                result = runner.run(LoadJob.from_json(order))
             if self.answers:
                 result_file.write_text(json.dumps(result.to_json()))
 

@@ -8,28 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.schedule.run_notes import FAILED, LONGEST, failed_runs, failure, next_run, note, since_success
+from tidegate.core.schedule.run_notes import FAILED, LONGEST, Kind, failed_runs, failure, next_run, note, since_success
 
 PLAN = {"seq": 7, "redo": False}
 
 
 @pytest.mark.parametrize(
-    ("task", "plan", "is_replay", "words"),
+    ("task", "plan", "kind", "words"),
     [
-        ("plan", None, False, "plans again"),
-        ("load", PLAN, False, "retries batch 7 (same offsets)"),
-        ("commit", PLAN, False, "finds what is loaded of batch 7, and commits it"),
-        ("load", {**PLAN, "redo": True}, False, "goes on after it. Clear the failed task"),
-        ("load", {"replay": "abc"}, False, "a backfill does not move the cursor"),
-        ("plan", None, True, "Nothing was loaded"),
-        ("load", {"replay": "abc"}, True, "chunks that landed are not loaded again"),
+        ("plan", None, "schedule", "plans again"),
+        ("load", PLAN, "schedule", "retries batch 7 (same offsets)"),
+        ("commit", PLAN, "schedule", "finds what is loaded of batch 7, and commits it"),
+        ("load", {**PLAN, "redo": True}, "schedule", "goes on after it. Clear the failed task"),
+        ("load", {"replay": "abc"}, "schedule", "a backfill does not move the cursor"),
+        ("plan", None, "replay", "Nothing was loaded"),
+        ("load", {"replay": "abc"}, "replay", "chunks that landed are not loaded again"),
+        ("compact", None, "maintenance", "holds the same rows"),
     ],
 )
 def test_what_comes_next_follows_from_the_task_that_failed(
-    task: str, plan: dict[str, object] | None, words: str, *, is_replay: bool
+    task: str, plan: dict[str, object] | None, kind: Kind, words: str
 ) -> None:
     """The saved range, the cursor, or the chunks."""
-    assert words in next_run(task, plan, is_replay=is_replay)
+    assert words in next_run(task, plan, kind)
 
 
 def test_a_failure_is_one_line_of_task_message_fix_and_what_comes_next() -> None:

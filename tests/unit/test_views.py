@@ -141,6 +141,7 @@ def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> Non
             "pipeline": "p",
             "total": {"partitions": 3, "records_behind": 1_020, "seconds_behind": 2.0, "retention_left_s": 0.0},
             "partitions": [lag.to_json() for lag in partitions],
+            "maintenance": None,
         }
     )
 

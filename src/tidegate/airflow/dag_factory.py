@@ -1,4 +1,8 @@
-"""Pipeline in, two DAGs out: the schedule, `plan -> load -> commit`, and its replay, `plan -> load (of each chunk) -> verify`.
+"""Pipeline in, DAGs out: the schedule, its replay, and the maintenance of its table where the file asks for it.
+
+    <pipeline>             plan -> load -> commit
+    <pipeline>__replay     plan -> load (of each chunk) -> verify
+    <pipeline>__maintain   plan -> compact, expire, remove_orphans
 
 Receiver in, one DAG out: `tidegate.airflow.receivers.dag`. Nothing is asked of a broker, a database or Spark here: a DAG file
 is parsed again and again. Each file's DAGs are built and validated by themselves, and what fails is the import error of its own
@@ -13,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from airflow.sdk import DAG, Param
@@ -24,6 +28,8 @@ from tidegate.airflow.operators import (
     CommitOperator,
     LoadChunkOperator,
     LoadOperator,
+    MaintainOperator,
+    PlanMaintenanceOperator,
     PlanOperator,
     PlanReplayOperator,
     VerifyReplayOperator,
@@ -31,9 +37,12 @@ from tidegate.airflow.operators import (
 from tidegate.airflow.replay_form import replay_params, replay_slots
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.core.config.lag_schedule import LagSchedule
+from tidegate.core.config.maintenance import DAY_S, Maintenance
+from tidegate.core.config.names import COMMITS_TABLE
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import ConfigError
+from tidegate.core.maintenance.job import Step
 from tidegate.pipelines import load_pipelines, load_receivers, receivers_of, shown_as
 
 T = TypeVar("T")
@@ -57,6 +66,7 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
         return [
             pipeline_dag(pipeline, spark_jobs=spark_jobs, source=source),
             replay_dag(pipeline, spark_jobs=spark_jobs, sharing=sharing[pipeline.pool]),
+            *([maintain_dag(pipeline, pipeline.maintenance, spark_jobs=spark_jobs)] if pipeline.maintenance else []),
         ]
 
     for file, pipeline in pipelines.items():
@@ -178,6 +188,43 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
     return dag
 
 
+def maintain_dag(pipeline: Pipeline, maintenance: Maintenance, *, spark_jobs: Path) -> DAG:
+    """The DAG that maintains the table of a pipeline.
+
+    Its steps do not depend on each other, so one that fails hides no other; they run one at a time, the first one first. They
+    wait for no slot of the sink's pool: a compaction may take long, and the schedule goes on beside it.
+    """
+    dag = DAG(
+        dag_id=pipeline.maintain_dag,
+        description=f"Maintains the table of {pipeline.name}",
+        doc_md=_maintain_docs(pipeline, maintenance),
+        schedule=maintenance.schedule,
+        start_date=EPOCH,
+        catchup=False,
+        auto_register=False,  # one that turns out not to be valid must not be found by Airflow
+        max_active_runs=1,
+        max_active_tasks=1,
+        tags=["tidegate", "maintenance", *pipeline.tags],
+        is_paused_upon_creation=None if maintenance.schedule else False,  # without a schedule a run is always somebody's wish
+        params={
+            "dry_run": Param(
+                False,
+                enum=[True, False],
+                title="Dry run",
+                description="Change nothing. The run's log and note tell what there is to maintain.",
+            )
+        },
+        default_args=_defaults(pipeline),
+    )
+    steps = get_args(Step)
+    with dag:
+        plan = PlanMaintenanceOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline))
+        for n, step in enumerate(steps):
+            order = {"priority_weight": len(steps) - n, "weight_rule": "absolute"}
+            plan >> MaintainOperator(task_id=step, step=step, pipeline=pipeline, spark_jobs=spark_jobs, **order)
+    return dag
+
+
 def _schedule(pipeline: Pipeline) -> Any:
     """What starts the runs, as Airflow takes it. Triggers are imported where a pipeline has one."""
     if not isinstance(pipeline.schedule, LagSchedule):
@@ -265,6 +312,23 @@ and its cursor neither moves nor is passed.
 
 A run that fails is continued by clearing its failed tasks, or by a new run with the same parameters: chunks that landed are not
 repeated. Variables: `tidegate.{pipeline.name}.replay.*`.
+"""
+
+
+def _maintain_docs(pipeline: Pipeline, maintenance: Maintenance) -> str:
+    return f"""\
+### Maintenance of {pipeline.name}
+Maintains `{pipeline.sink.table}`, beside the schedule and replays. No row changes, and receipts are kept.
+
+| task | what it does |
+|---|---|
+| plan | counts data files and snapshots |
+| compact | merges small data files, at most {maintenance.max_files:,}, along the columns that identify rows |
+| expire | removes snapshots older than {maintenance.keep / DAY_S:g} days, but the newest {maintenance.keep_snapshots:,}; \
+their commits, with receipts, are kept in `{pipeline.sink.table}{COMMITS_TABLE}` |
+| remove_orphans | removes files older than {maintenance.keep_orphans / DAY_S:g} days that no snapshot names |
+
+Each task may be cleared: to run it again does no harm.
 """
 
 

@@ -10,11 +10,13 @@ logged, and never fails a run.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from airflow.listeners import hookimpl
 
 from tidegate.airflow import failures, pools
+from tidegate.core.config.names import MAINTAIN_DAG
+from tidegate.core.maintenance.job import Step
 from tidegate.core.schedule import run_notes
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def write_note(dag_run: DagRun, msg: str) -> None:
             return
         tasks = _Tasks(dag_run, session)
         failed = tasks.failure(timed_out=msg == "timed_out") if dag_run.state == "failed" else None
-        text = run_notes.note(tasks.xcom("plan", XCOM_KEY), failed)
+        text = run_notes.note(tasks.lines(), failed)
         if text is not None and text != dag_run.note:
             dag_run.note = text
     except Exception:
@@ -95,6 +97,15 @@ class _Tasks:
         ).first()
         return None if newest is None else XComModel.deserialize_value(newest)
 
+    @property
+    def _is_maintenance(self) -> bool:
+        return self._run.dag_id.endswith(MAINTAIN_DAG)
+
+    def lines(self) -> str:
+        """What the tasks left for the note: the plan, and each step of maintenance."""
+        steps = get_args(Step) if self._is_maintenance else ()
+        return "\n".join(text for task in ("plan", *steps) if (text := self.xcom(task, XCOM_KEY)))
+
     def failure(self, *, timed_out: bool) -> str:
         """What failed first, how to fix it, and what the next run does."""
         from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415 - as above
@@ -106,12 +117,14 @@ class _Tasks:
         order = {"plan": 0, "load": 1}
         ends = "skipped" if timed_out else "failed"
         ended = sorted((t for t in tasks if t.state == ends), key=lambda t: (order.get(t.task_id, 2), t.map_index))
-        is_replay = any(t.task_id == "verify" for t in tasks)
-        plan = self.xcom("plan", "replay") if is_replay else self.xcom("plan", "return_value")
+        kind: run_notes.Kind = "maintenance" if self._is_maintenance else "schedule"
+        if any(t.task_id == "verify" for t in tasks):
+            kind = "replay"
+        plan = self.xcom("plan", "replay" if kind == "replay" else "return_value")
         if not ended:
-            return f"{run_notes.FAILED}no task of its own. {run_notes.next_run('', plan, is_replay=is_replay)}"
+            return f"{run_notes.FAILED}no task of its own. {run_notes.next_run('', plan, kind)}"
         first = ended[0]
         name = first.task_id if first.map_index < 0 else f"{first.task_id}[{first.map_index}]"
         error = self.xcom(first.task_id, failures.XCOM_KEY, first.map_index)
-        next_run = run_notes.next_run(first.task_id, plan, is_replay=is_replay)
+        next_run = run_notes.next_run(first.task_id, plan, kind)
         return run_notes.failure(name, error, next_run, timed_out=timed_out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -22,6 +23,10 @@ from tidegate.cli.shared import (
 )
 from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag
 from tidegate.core.audit.views.plan import PlanView, read_plan
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import SinkUnavailable
+from tidegate.core.maintenance.advice import advice
+from tidegate.core.ports import SinkReader
 from tidegate.core.schedule.accept import accept_loss, accept_recreated, accept_table
 
 Topic = Annotated[str, typer.Argument(help="name of the topic", metavar="TOPIC")]
@@ -66,22 +71,35 @@ def _print_plan(view: PlanView) -> None:
         out.print(f"Spark: {view.resources}", markup=False)
     if view.advice is not None and not view.advice.holds:
         out.print(view.advice.verdict, style="yellow", markup=False)
+    if view.maintenance is not None:
+        out.print(view.maintenance, style="yellow", markup=False)
     if view.retired:
         out.print(f"retired: {', '.join(map(str, view.retired))}", markup=False)
 
 
 @app.command()
 def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Show the lag of a pipeline: records, seconds, and the time left until retention deletes unread records."""
+    """Show the lag of a pipeline: records, seconds, and the time left until retention deletes unread records.
+
+    It also says when the table needs maintenance, if the table can be read from here.
+    """
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         cursor, level = remote.cursor(this), this.source.isolation_level
         partitions = measure_lag(remote.brokers(this), cursor.offsets, now_ms=now_ms(), isolation_level=level)
-    view = LagView(this.name, tuple(partitions))
+        maintenance = _maintenance(this, remote.sink)
+    view = LagView(this.name, tuple(partitions), maintenance)
     if as_json:
         out.print_json(json.dumps(view.to_json()))
     else:
         _print_lag(view)
+
+
+def _maintenance(pipeline: Pipeline, sink: SinkReader) -> str | None:
+    """Why the table needs maintenance. A table that cannot be read is no reason not to show the lag."""
+    with suppress(SinkUnavailable):
+        return advice(pipeline, sink.history(pipeline.sink.table), now_ms=now_ms())
+    return None
 
 
 def _print_lag(view: LagView) -> None:
@@ -92,6 +110,8 @@ def _print_lag(view: LagView) -> None:
         _add_row(table, str(p.topic_partition), p.next_offset, p.latest, p)
     _add_row(table, "total", None, None, view.total)
     print_table(table)
+    if view.maintenance is not None:
+        out.print(view.maintenance, style="yellow", markup=False)
 
 
 def _add_row(table: Table, name: str, at: int | None, latest: int | None, lag: PartitionLag | TotalLag) -> None:

@@ -11,6 +11,7 @@ from tidegate.core.events import Committed, Replayed
 from tidegate.core.load.boxes import Box
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Receipt
+from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
@@ -100,7 +101,7 @@ class SinkReader(Protocol):
 
 
 class JobRunner(Protocol):
-    """What runs the Spark job of a load, one job at a time."""
+    """What runs the Spark job of a load, or of a step of maintenance, one job at a time."""
 
     @property
     def lost(self) -> int:
@@ -115,8 +116,16 @@ class JobRunner(Protocol):
             TidegateError: what the job itself raised; see `tidegate.spark.load.load_range`.
         """
 
+    def maintain(self, job: MaintenanceJob) -> Maintained | None:
+        """Do a step of maintenance; None where it was done, and its answer is lost. It may be done again.
+
+        Raises:
+            SparkUnavailable, SparkJobFailed: as `run`.
+            TidegateError: what the step itself raised; see `tidegate.spark.sinks.registry.maintain`.
+        """
+
     def stop(self) -> None:
-        """End the job that is running, if there is one: its `run` then fails. May be called by the handler of a signal."""
+        """End the job that is running, if there is one: its call then fails. May be called by the handler of a signal."""
 
 
 class Events(Protocol):

@@ -18,7 +18,7 @@ from tidegate.core.errors import SinkUnavailable
 from tidegate.core.load.boxes import Bounds, Box
 from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
 from tidegate.core.load.receipt import PREFIX, Receipt
-from tidegate.iceberg.summary import COMMITS_OF, changes_rows, commits_table, holds_rows, owners_in, row_counts
+from tidegate.iceberg.summary import COMMITS_OF, changes_rows, commits_table, file_counts, holds_rows, owners_in, row_counts
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -41,11 +41,14 @@ class IcebergReader:
             return TableHistory(exists=False)
         lineage = list(_lineage(loaded))
         commits = tuple(map(_commit, lineage))
+        files, size = file_counts(commits[0].properties) if commits else (0, 0)
         return TableHistory(
             commits,
             complete=not lineage or _is_first(lineage[-1]),
             has_rows=bool(commits) and holds_rows(commits[0].properties),
             owners=frozenset(owners_in(loaded.properties)),
+            data_files=files,
+            data_bytes=size,
         )
 
     def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:

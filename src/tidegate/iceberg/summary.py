@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tidegate.core.config.names import COMMITS_TABLE
 from tidegate.core.load.receipt import PREFIX, Receipt
 
 KEPT = f"{PREFIX}kept"
@@ -60,6 +61,12 @@ def owners_in(properties: Iterable[str]) -> set[str]:
     return {key.removeprefix(OWNER) for key in properties if key.startswith(OWNER)}
 
 
+def file_counts(summary: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """The data files of a state and their bytes; None where the counters are missing, or no numbers."""
+    files, size = (summary.get(key, "") for key in ("total-data-files", "total-files-size"))
+    return (int(files), int(size)) if files.isdecimal() and size.isdecimal() else (None, None)
+
+
 def commits_table(table: str) -> str:
     """The table that keeps the commits of a table when their snapshots expire."""
-    return f"{table}_commits"
+    return f"{table}{COMMITS_TABLE}"

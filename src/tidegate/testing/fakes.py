@@ -22,6 +22,7 @@ from tidegate.core.load.answer import answer_by_receipt
 from tidegate.core.load.boxes import Box
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Observed, Receipt
+from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks
@@ -205,6 +206,10 @@ class FakeRunner:
         self.sink.found.append(receipt)
         first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges if r.count}
         return LoadResult(receipt, Observed(rows, rows, 100 * rows, first_last), {"write": 0.1})
+
+    def maintain(self, job: MaintenanceJob) -> Maintained:
+        """As the port: there is nothing to do."""
+        return Maintained(job.step)
 
     def stop(self) -> None:
         """Counted."""

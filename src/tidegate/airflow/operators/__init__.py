@@ -1,4 +1,8 @@
-"""The tasks of a pipeline's DAGs: plan, load, commit and catch_up of a batch; plan, load of each chunk and verify of a replay.
+"""The tasks of a pipeline's DAGs.
+
+    batch         plan, load, commit, catch_up
+    replay        plan, load of each chunk, verify
+    maintenance   plan, compact, expire, remove_orphans
 
 Operators are thin: they read Airflow's context, call the core through its ports, log, and hand on. `plan`, `commit` and
 `verify` import neither Spark nor pandas. What a plan saves travels between the tasks as its Variable's key; the load's answer
@@ -13,6 +17,7 @@ from __future__ import annotations
 from tidegate.airflow.operators.catch_up import CatchUpOperator
 from tidegate.airflow.operators.commit import CommitOperator
 from tidegate.airflow.operators.load import LoadOperator, SparkLoad
+from tidegate.airflow.operators.maintenance import MaintainOperator, PlanMaintenanceOperator
 from tidegate.airflow.operators.plan import PlanOperator
 from tidegate.airflow.operators.replay import LoadChunkOperator, PlanReplayOperator, VerifyReplayOperator
 
@@ -21,6 +26,8 @@ __all__ = [
     "CommitOperator",
     "LoadChunkOperator",
     "LoadOperator",
+    "MaintainOperator",
+    "PlanMaintenanceOperator",
     "PlanOperator",
     "PlanReplayOperator",
     "SparkLoad",

@@ -5,65 +5,29 @@ How the job runs is a `JobRunner`'s (`tidegate.airflow.runners`); here it is ord
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Connection, Context
+from airflow.sdk import Context
 
-from tidegate.airflow.application import application_of, options_of
-from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.operators.shared import brokers_of, kafka_settings
-from tidegate.airflow.retries import Patient
-from tidegate.airflow.runners.connect import ConnectRunner
-from tidegate.airflow.runners.submit import SubmitRunner
+from tidegate.airflow.operators.spark import SparkTask
 from tidegate.airflow.store import VariableStore
-from tidegate.core.config.pipeline import Pipeline, Split
-from tidegate.core.errors import ConfigError, RequestError, SparkUnavailable, TidegateError
+from tidegate.core.config.pipeline import Split
+from tidegate.core.errors import RequestError
 from tidegate.core.load.answer import brief
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.repeats import look_back, read_beginnings
-from tidegate.core.ports import JobRunner
 from tidegate.core.rates.resources import Resources
 from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.replay.request import check_permitted
-from tidegate.core.schedule.patience import Patience, is_away
 from tidegate.core.schedule.topics import check_topics
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import SavedRange
-from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.settings import spark_client
 
-MOST_LOST = 1
-"""Times that one try begins its load again after Spark died under it."""
-TYPES = ("spark_connect", "spark")
-"""Types of connections that a load runs through."""
 
-
-class SparkLoad(Patient, SparkSubmitOperator):
-    """A task that runs a `LoadJob`: through Spark Connect or spark-submit, by the connection's type.
-
-    It waits for a server that is away, and then does the load again, which looks for its receipt first. A Spark Connect server
-    that died under the load is waited for `MOST_LOST` times a try: a job that ends its server must not do so again and again.
-
-    Args:
-        pipeline: what to load.
-        spark_jobs: folder of the transforms, and of the project's own `load_range.py` where it has one.
-    """
-
-    ui_color = "#cfe3cf"
-
-    def __init__(self, *, pipeline: Pipeline, spark_jobs: Path, **kwargs: Any) -> None:
-        super().__init__(
-            application=str(application_of(spark_jobs)),
-            conn_id=pipeline.spark.connection,
-            name=f"tidegate-{pipeline.name}",
-            durable=False,  # a second submission finds the receipt of the first; a driver found again has no answer to read
-            **kwargs,
-        )
-        self.pipeline = pipeline
-        self.spark_jobs = spark_jobs
-        self._runner: JobRunner | None = None
+class SparkLoad(SparkTask):
+    """A task that runs a `LoadJob`. One that is run again, since Spark was away, looks for its receipt first."""
 
     def order(self, resources: Resources | None = None, saved: SavedRange | None = None, **what: Any) -> LoadJob:
         """A job with all that the pipeline says; `what` are the fields that differ from load to load, `saved` is its batch.
@@ -134,54 +98,9 @@ class SparkLoad(Patient, SparkSubmitOperator):
         if job.redo:  # perhaps long after it was planned
             brokers = brokers_of(self.pipeline, "load", self.log)
             patience.through(lambda: check_topics(self.pipeline, job.topic_ids, job.ranges, brokers, since="this was planned"))
-        connection = get_connection(
-            self.pipeline.spark.connection, expected="spark_connect (a warm server) or spark (spark-submit)"
-        )
-        runner = self._runner = self._runner_of(connection, context, patience)
-        result = patience.through(lambda: runner.run(job), waits_for=lambda error: self._waits_for(error, runner))
+        result = self.through_spark(lambda runner: runner.run(job), context, patience)
         self._log_result(result)
         return brief(result)
-
-    def _runner_of(self, connection: Connection, context: Context, patience: Patience) -> JobRunner:
-        if connection.conn_type == "spark_connect":
-            if self.pipeline.spark.max_executors is not None:
-                self.log.warning("spark.max_executors has no effect: the Spark Connect server has its own executors")
-            return ConnectRunner(self._connect_url, spark_jobs=self.spark_jobs, patience=patience, log=self.log)
-        if connection.conn_type == "spark":
-            return SubmitRunner(
-                lambda arguments, files: self._submit(context, arguments, files),
-                self._kill,
-                elsewhere=extra_of(connection).get("deploy-mode") == "cluster",
-                sink=IcebergReader(),
-                patience=patience,
-                log=self.log,
-            )
-        raise ConfigError(
-            f"connection {connection.conn_id} is of type {connection.conn_type}",
-            fix=f"Use a connection of one of the types {', '.join(TYPES)}",
-            connection=connection.conn_id,
-        )
-
-    def _waits_for(self, error: TidegateError, runner: JobRunner) -> bool:
-        if isinstance(error, SparkUnavailable) and runner.lost > MOST_LOST:
-            self.log.warning("Spark was lost %d times under this load; a job that ends its server is not run on", runner.lost)
-            return False
-        return is_away(error)
-
-    def _connect_url(self) -> str:
-        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook  # noqa: PLC0415 - only on this way
-
-        url: str = SparkConnectHook(self.pipeline.spark.connection).get_connection_url()
-        return url
-
-    def _submit(self, context: Context, arguments: list[str], files: str | None) -> None:
-        self._hook = None  # the one of an earlier submission has that one's arguments
-        self.application_args, self.files = [*arguments, *options_of(self.spark_jobs)], files
-        SparkSubmitOperator.execute(self, context)  # not this class's own, which is what called
-
-    def _kill(self) -> None:
-        if self._hook is not None:
-            SparkSubmitOperator.on_kill(self)
 
     def _log_result(self, result: LoadResult) -> None:
         receipt, records = result.receipt, result.observed.records
@@ -194,12 +113,6 @@ class SparkLoad(Patient, SparkSubmitOperator):
         if result.observed.repeats is not None:
             self.log.info("%d of the records were repeats, and left out", result.observed.repeats)
         self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
-
-    def on_kill(self) -> None:
-        """Stop the job: interrupt the Connect session's operations, or kill the submitted driver; stop waiting for a server."""
-        self._stopped = True
-        if self._runner is not None:
-            self._runner.stop()
 
 
 class LoadOperator(SparkLoad):

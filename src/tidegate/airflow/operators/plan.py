@@ -95,6 +95,8 @@ class PlanOperator(Patient):
             lines.append(f"Spark: {saved.resources}")
         if planned.advice is not None and not planned.advice.holds:
             lines.append(planned.advice.verdict)
+        if planned.maintenance is not None:
+            lines.append(planned.maintenance)
         reasons = {d.topic_partition: d for d in saved.decisions}
         for r in saved.ranges:
             why = reasons[r.topic_partition]

@@ -1,1 +1,1 @@
-"""Ways to run a load's Spark job, one module each; a task picks one by the type of its connection."""
+"""Ways to run the Spark job of a task, one module each; a task picks one by the type of its connection."""

@@ -1,13 +1,15 @@
-"""Runs a load's job through Spark Connect: on a server that stays warm, whose client this process is."""
+"""Runs a Spark job of a task through Spark Connect: on a server that stays warm, whose client this process is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.errors import SparkUnavailable
 from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.core.schedule.patience import Patience
 
 if TYPE_CHECKING:
@@ -34,16 +36,29 @@ class ConnectRunner:
 
     def run(self, job: LoadJob) -> LoadResult:
         """As the port."""
-        from tidegate.spark.load import load_range  # noqa: PLC0415 - only a load needs Spark's client
-        from tidegate.spark.session import connect  # noqa: PLC0415
+        from tidegate.spark.load import load_range  # noqa: PLC0415 - only a Spark job needs Spark's client
+
+        with self._connected(f"tidegate-{job.pipeline}-{job.seq}") as session:
+            return load_range(session, job, spark_jobs=self._spark_jobs)
+
+    def maintain(self, job: MaintenanceJob) -> Maintained:
+        """As the port."""
+        from tidegate.spark.sinks.registry import maintain  # noqa: PLC0415 - as above
+
+        with self._connected(f"tidegate-{job.pipeline}-{job.step}") as session:
+            return maintain(session, job)
+
+    @contextmanager
+    def _connected(self, name: str) -> Iterator[SparkSession]:
+        from tidegate.spark.session import connect  # noqa: PLC0415 - as above
 
         url = self._url()
         self._log.info("opening a session of Spark Connect, %s", url.partition("/;")[0])
         try:
-            with connect(url, name=f"tidegate-{job.pipeline}-{job.seq}") as self._session:
+            with connect(url, name=name) as self._session:
                 self._patience.answered(SparkUnavailable)
                 try:
-                    return load_range(self._session, job, spark_jobs=self._spark_jobs)
+                    yield self._session
                 except SparkUnavailable:
                     self.lost += 1
                     raise

@@ -1,9 +1,10 @@
-"""Runs a load's job through spark-submit: a driver of its own, which may run on another machine.
+"""Runs a Spark job of a task through spark-submit: a driver of its own, which may run on another machine.
 
     the job     goes by file, never by argv: it may be longer than argv takes, and holds the brokers' credentials. A driver that
                 spark-submit runs itself (client mode) reads the file where it is; to any other, spark-submit copies it
     the answer  comes by file, where the driver can write one; otherwise it is the receipt that the driver's commit left in the
-                table, and what only the driver knew (records read, seconds of each phase) stays unknown
+                table, and what only the driver knew (records read, seconds of each phase) stays unknown. A step of
+                maintenance leaves no receipt: there it is only known that the driver ended well
 
 A driver that failed, and left no file to say why, is a failed job: its commit may have landed, but nobody has judged it
 (`tidegate.spark.load`). The next try looks for the receipt first, and judges it.
@@ -25,6 +26,7 @@ from typing import Any
 from tidegate.core.errors import SparkJobFailed, TidegateError
 from tidegate.core.load.answer import answer_by_receipt
 from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.core.ports import SinkReader
 from tidegate.core.schedule.patience import Patience
 
@@ -69,6 +71,27 @@ class SubmitRunner:
     def run(self, job: LoadJob) -> LoadResult:
         """As the port."""
         job = replace(job, attempt=str(uuid.uuid4()))
+        answer, failure, seconds = self._answer(job)
+        if answer is not None:
+            return LoadResult.from_json(answer)
+        result = self._by_receipt(job, seconds) if failure is None else None
+        if result is None:
+            raise _without_answer(failure, "whether its commit landed is looked up by the next try") from failure
+        return result
+
+    def maintain(self, job: MaintenanceJob) -> Maintained | None:
+        """As the port."""
+        answer, failure, _ = self._answer(job)
+        if failure is not None:
+            raise _without_answer(failure, "the table holds the same rows, and the step may be done again") from failure
+        return None if answer is None else Maintained.from_json(answer)
+
+    def stop(self) -> None:
+        """As the port."""
+        self._kill()
+
+    def _answer(self, job: LoadJob | MaintenanceJob) -> tuple[dict[str, Any] | None, Exception | None, float]:
+        """The driver's answer, how spark-submit failed, and its seconds. Raises the error that the driver left."""
         failure: Exception | None = None
         with _exchange(job) as (job_file, result_file):
             copied = self._elsewhere and EXCHANGE_DIR not in os.environ
@@ -79,22 +102,9 @@ class SubmitRunner:
                 failure = error
             seconds = time.monotonic() - started
             answer = _read(result_file)
-        if answer is not None:
-            if "error" in answer:
-                raise TidegateError.from_dict(answer["error"]) from failure
-            return LoadResult.from_json(answer)
-        result = self._by_receipt(job, seconds) if failure is None else None
-        if result is None:
-            message = "spark-submit ended without an answer" if failure is None else f"spark-submit failed: {failure}"
-            raise SparkJobFailed(
-                message.splitlines()[0],
-                fix="See the driver's output in this task's log; whether its commit landed is looked up by the next try",
-            ) from failure
-        return result
-
-    def stop(self) -> None:
-        """As the port."""
-        self._kill()
+        if answer is not None and "error" in answer:
+            raise TidegateError.from_dict(answer["error"]) from failure
+        return answer, failure, seconds
 
     def _by_receipt(self, job: LoadJob, seconds: float) -> LoadResult | None:
         self._log.info("the driver ended well, and its answer is not here: looking for its receipt in %s", job.table)
@@ -102,8 +112,13 @@ class SubmitRunner:
         return answer_by_receipt(job, receipts, {"submit": round(seconds, 4)})
 
 
+def _without_answer(failure: Exception | None, then: str) -> SparkJobFailed:
+    message = "spark-submit ended without an answer" if failure is None else f"spark-submit failed: {failure}"
+    return SparkJobFailed(message.splitlines()[0], fix=f"See the driver's output in this task's log; {then}")
+
+
 @contextmanager
-def _exchange(job: LoadJob) -> Iterator[tuple[Path, Path]]:
+def _exchange(job: LoadJob | MaintenanceJob) -> Iterator[tuple[Path, Path]]:
     """A folder for one job and its answer, readable by its owner only, and gone afterwards."""
     with tempfile.TemporaryDirectory(prefix=f"tidegate-{job.pipeline}-", dir=os.environ.get(EXCHANGE_DIR)) as folder:
         job_file = Path(folder) / JOB_FILE

@@ -27,6 +27,10 @@ REPLAY_DAG = "__replay"
 """The suffix of the DAG that replays a pipeline."""
 RECEIVE_DAG = "__receive"
 """The suffix of the DAG that runs a receiver."""
+MAINTAIN_DAG = "__maintain"
+"""The suffix of the DAG that maintains a pipeline's table."""
+COMMITS_TABLE = "_commits"
+"""The suffix of the table that keeps the commits of a table when their snapshots expire."""
 CATCH_UP_RUN = "catch_up__"
 """The prefix of the ids of runs that another run has started, since it left records behind."""
 
@@ -63,7 +67,7 @@ def name_faults(name: str) -> list[str]:
         faults.append("1 to 60 lower-case letters, digits and _, beginning with a letter")
     faults += [
         f'a name that does not end with "{suffix}", the suffix of the DAGs that {what}'
-        for suffix, what in ((REPLAY_DAG, "replay"), (RECEIVE_DAG, "receive"))
+        for suffix, what in ((REPLAY_DAG, "replay"), (RECEIVE_DAG, "receive"), (MAINTAIN_DAG, "maintain tables"))
         if name.endswith(suffix)
     ]
     faults += [

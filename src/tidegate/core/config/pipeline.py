@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Literal
 
 from tidegate.core.config import values
 from tidegate.core.config.lag_schedule import LagSchedule, NoRunThatSkips
+from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.model import ExactlyOne, NotAbove, Relation, Requires, section, setting
-from tidegate.core.config.names import REPLAY_DAG
+from tidegate.core.config.names import MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.rate_settings import BoundWithinLimits, SettingsOfPolicy
 from tidegate.core.config.rules import FLAG, choice
 from tidegate.core.config.schedules import shortest_gap_s
@@ -345,6 +346,13 @@ class Pipeline:
         "origin",
     )
     replay: Replay = section(Replay, "Tables and transforms that a replay may use in addition to the pipeline's own.")
+    maintenance: Maintenance | None = setting(
+        values.SETTINGS,
+        "Merges small files of the table, and expires its old snapshots. Without it, the table is not maintained. "
+        "`{}` is maintenance with the defaults.",
+        None,
+        mapping=Maintenance,
+    )
     keep_ranges: int = setting(
         values.POSITIVE, "Saved ranges that are kept as Variables. Older ones remain in the table's snapshots.", 1000
     )
@@ -382,6 +390,11 @@ class Pipeline:
     def replay_dag(self) -> str:
         """The DAG that replays this pipeline."""
         return f"{self.name}{REPLAY_DAG}"
+
+    @property
+    def maintain_dag(self) -> str:
+        """The DAG that maintains this pipeline's table, where the file has `maintenance`."""
+        return f"{self.name}{MAINTAIN_DAG}"
 
     @property
     def trials(self) -> str:

@@ -19,7 +19,9 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-PRESETS = ("@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+CONTINUOUS = "@continuous"
+FIXED_TIMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+PRESETS = (CONTINUOUS, *FIXED_TIMES)
 DAY_S = 24 * 3600
 
 _MONTHS = {
@@ -54,7 +56,7 @@ def is_schedule(text: str) -> bool:
 def shortest_gap_s(text: str) -> int | None:
     """Seconds of the shortest time between two runs of a schedule, at most a day; None for one without fixed times."""
     if text in PRESETS:
-        return {"@continuous": None, "@hourly": 3600}.get(text, DAY_S)
+        return {CONTINUOUS: None, "@hourly": 3600}.get(text, DAY_S)
     minute, hour, *_ = text.lower().split()
     minutes, hours = sorted(_numbers(minute, 0, 59) or {0}), sorted(_numbers(hour, 0, 23) or {0})
     hours_apart = min([later - earlier for earlier, later in pairwise(hours)] + [24 - hours[-1] + hours[0]])

@@ -2,7 +2,8 @@
 
 A load replaces the rows of its ranges, whichever pipeline wrote them. So a table belongs to one pipeline, unless the files of
 several pipelines name each other (`sink.shared_with`), and then no two of them read the same partition. The owners that the
-table itself names, in its properties, are checked by each load.
+table itself names, in its properties, are checked by each load. One of the pipelines of a table may maintain it, and then the
+table that keeps its commits is nobody else's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import combinations
 
+from tidegate.core.config.names import COMMITS_TABLE
 from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.errors import some
 
@@ -19,7 +21,7 @@ def table_faults(pipelines: Iterable[Pipeline]) -> dict[str, list[str]]:
     faults: dict[str, list[str]] = {}
     for one, other in combinations(sorted(pipelines, key=lambda p: p.name), 2):
         for this, that in ((one, other), (other, one)):
-            fault = _fault(this, that)
+            fault = _maintenance_fault(this, that) or _fault(this, that)
             if fault is not None:
                 faults.setdefault(this.name, []).append(fault)
     return faults
@@ -43,6 +45,17 @@ def _fault(this: Pipeline, that: Pipeline) -> str | None:
     common = _read_by_both(this.source, that.source)
     if common:
         return f"sink.table: {also}, and both read {some(common)}: a load of one would delete the rows of the other; {own}"
+    return None
+
+
+def _maintenance_fault(this: Pipeline, that: Pipeline) -> str | None:
+    if that.maintenance is None:
+        return None
+    table, commits = that.sink.table, f"{that.sink.table}{COMMITS_TABLE}"
+    if this.writes(commits):
+        return f"sink.table: {commits} keeps the commits of {table} for pipeline {that.name}; choose a table of another name"
+    if this.maintenance is not None and this.sink.table.lower() == table.lower():
+        return f"maintenance: {table} is also maintained by pipeline {that.name}; leave it to one of them"
     return None
 
 

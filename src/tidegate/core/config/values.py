@@ -38,7 +38,7 @@ from tidegate.core.config.rules import (
     text,
     whole,
 )
-from tidegate.core.config.schedules import PRESETS, is_schedule
+from tidegate.core.config.schedules import CONTINUOUS, FIXED_TIMES, PRESETS, is_schedule
 from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.config.times import DURATION, MOST_INT32, seconds_of, start_of
 from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS, MOST_SECONDS
@@ -76,6 +76,9 @@ TIMEOUT = whole(f"a positive integer of at most {MOST_SECONDS} seconds (366 days
 
 INSTANCES = whole("a whole number of instances from 1 to 1000", 1, 1000)
 CONNECTIONS = whole(f"a whole number of connections from 1 to {MOST_CONNECTIONS}", 1, MOST_CONNECTIONS)
+FILE_BYTES = whole("a whole number of bytes from 2^20 (1 MiB) to 2^40", 1 << 20, 1 << 40)
+FILES = whole("a whole number of files from 2 to 2^31 - 1", 2, MOST_INT32)
+SNAPSHOTS = whole("a whole number of snapshots from 100 to 2^31 - 1", 100, MOST_INT32)
 BYTES = whole("a whole number of bytes from 1 to 2^31 - 1", 1, MOST_INT32)
 PORT = whole("a port from 1 to 65535", 1, 65_535)
 
@@ -85,10 +88,10 @@ SAFE_RATE = number(f"a number of records/s from 0 to {MOST_RATE:.0e}", 0, MOST_R
 GAIN = number(f"a number from 0 to {MOST_GAIN}", 0, MOST_GAIN)
 
 
-def _duration(least: float, most: float, bounds: str) -> Rule:
+def _duration(least: float, most: float, bounds: str, examples: str = "30s, 15m or 2h") -> Rule:
     """A duration between two bounds (seconds), both included, in seconds or as a text with its unit; it becomes seconds."""
     return rule(
-        f"a duration {bounds}, such as 30s, 15m or 2h, or a number of seconds",
+        f"a duration {bounds}, such as {examples}, or a number of seconds",
         {"type": ["number", "string"], "minimum": least, "maximum": most, "pattern": DURATION.pattern},
         lambda value: is_finite_between(seconds_of(value), least, most),
         seconds_of,
@@ -96,6 +99,7 @@ def _duration(least: float, most: float, bounds: str) -> Rule:
 
 
 MAX_DELAY = _duration(1, MOST_SECONDS, "from 1s to 366d")
+AGE = _duration(86_400, MOST_SECONDS, "from 1d to 366d", "5d or 36h")
 POLL = _duration(1, 3600, "from 1s to 1h")
 LEASE = _duration(10, 7 * 86_400, "from 10s to 7d")
 PAUSE = _duration(0, 3600, "from 0s to 1h")
@@ -185,9 +189,14 @@ FUNCTIONS = list_of(
 PIPELINE_NAME = matching(PIPELINE, 'the name of a pipeline, such as "orders"')
 OTHER_PIPELINES = list_of(PIPELINE_NAME, "a list of different names of pipelines, such as [orders]")
 
+_CRON = "five cron fields (minute 0-59, hour 0-23, day, month, weekday 0-7)"
+TIMES = rule(
+    f"{_CRON}, one of {', '.join(FIXED_TIMES)}, or nothing",
+    {"type": ["string", "null"], "not": {"const": CONTINUOUS}},
+    lambda value: value is None or (isinstance(value, str) and value != CONTINUOUS and is_schedule(value)),
+)
 SCHEDULE = rule(
-    f"five cron fields (minute 0-59, hour 0-23, day, month, weekday 0-7), one of {', '.join(PRESETS)}, "
-    "a mapping such as {lag: 50000, max_delay: 15m}, or nothing",
+    f"{_CRON}, one of {', '.join(PRESETS)}, a mapping such as {{lag: 50000, max_delay: 15m}}, or nothing",
     {"type": ["string", "null"]},
     lambda value: value is None or (isinstance(value, str) and is_schedule(value)),
 )

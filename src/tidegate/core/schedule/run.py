@@ -20,6 +20,7 @@ from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.counts import is_whole
 from tidegate.core.errors import CommitConflict, StateUnavailable
 from tidegate.core.load.receipt import Receipt
+from tidegate.core.maintenance.advice import advice as maintenance_advice
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.rates import BatchTiming
@@ -63,7 +64,8 @@ class Planned:
 
     `caught_up_from` is the batch of a saved cursor that something had put back. `create` says whether the load
     may create the table: only where no batch has written to it, or an operator has accepted that it is gone. `advice` is on the
-    pipeline's interval, where a range was planned now and enough is known.
+    pipeline's interval, where a range was planned now and enough is known. `maintenance` says why the table
+    needs it; None where it does not.
     """
 
     saved: SavedRange
@@ -73,6 +75,7 @@ class Planned:
     caught_up_from: int | None = None
     create: bool = True
     advice: Advice | None = None
+    maintenance: str | None = None
 
 
 def plan_batch(
@@ -130,8 +133,15 @@ def plan_batch(
         _check_in_time(ledger, decided, key, sink, pipeline.sink.table)
     if belief.saved is not None:
         return Planned(decided, key, "adopted", caught_up_from=belief.caught_up_from, create=belief.create)
-    advice = outlook(pipeline, belief.cursor, log.watermarks, now_ms=now_ms)
-    return Planned(decided, key, "planned", caught_up_from=belief.caught_up_from, create=belief.create, advice=advice)
+    return Planned(
+        decided,
+        key,
+        "planned",
+        caught_up_from=belief.caught_up_from,
+        create=belief.create,
+        advice=outlook(pipeline, belief.cursor, log.watermarks, now_ms=now_ms),
+        maintenance=maintenance_advice(pipeline, evidence.history, now_ms=now_ms),
+    )
 
 
 def _check_in_time(ledger: Ledger, saved: SavedRange, key: str, sink: SinkReader, table: str) -> None:

@@ -8,11 +8,14 @@ Pure: the standard library only. `tidegate.airflow.notes` writes it, `tidegate l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 LONGEST = 1000  # characters of Airflow's own column
 FAILED = "Failed in "
 _LONGEST_MESSAGE = 350
+
+Kind = Literal["schedule", "replay", "maintenance"]
+"""What a DAG of a pipeline does."""
 
 
 def failure(where: str, error: Mapping[str, Any] | None, then: str, *, timed_out: bool = False) -> str:
@@ -34,15 +37,17 @@ def failure(where: str, error: Mapping[str, Any] | None, then: str, *, timed_out
     return f"{FAILED}{where}: {stopped}{what} {then}"
 
 
-def next_run(task: str, plan: Mapping[str, Any] | None, *, is_replay: bool) -> str:
+def next_run(task: str, plan: Mapping[str, Any] | None, kind: Kind) -> str:
     """What the next run does after one that failed in a task.
 
     Args:
         task: the id of the task that failed.
         plan: what the plan handed on; None where there is no plan.
-        is_replay: of the DAG that replays, not of the schedule.
+        kind: of the DAG.
     """
-    if is_replay:
+    if kind == "maintenance":
+        return "The table holds the same rows. The next run does what is left."
+    if kind == "replay":
         return (
             "Nothing was loaded. Correct the parameters, or clear the task."
             if plan is None

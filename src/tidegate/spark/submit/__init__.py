@@ -1,12 +1,13 @@
-"""What spark-submit runs: one load. A file holds the job, another one takes the result.
+"""What spark-submit runs: one load, or one step of maintenance. A file holds the job, another one takes the result.
 
     spark-submit tidegate/spark/submit/__main__.py --job job.json --result result.json --spark-jobs spark_jobs
 
 The job may hold the brokers' credentials: it is never printed, and the result is readable by its owner only. The result is a
-`LoadResult`, or `{"error": …}` with a `TidegateError`; it appears whole or not at all. Exit code 0 only for a `LoadResult`.
+`LoadResult`, a `Maintained`, or `{"error": …}` with a `TidegateError`; it appears whole or not at all. The exit code is 0 only
+without an error.
 
 A driver on another machine than spark-submit's finds the job where spark-submit copies its `--files`: in the working directory.
-It cannot write the result then, and the task that started the load finds its receipt in the table.
+It cannot write the result then, and the task that started a load finds its receipt in the table.
 
 This is a package because Python puts the folder of a script first on `sys.path`: in `tidegate/spark` itself, modules such as
 `records` would hide installed ones of the same name.
@@ -18,6 +19,8 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,32 +29,37 @@ from pyspark.sql import SparkSession
 
 from tidegate.core.errors import RequestError, TidegateError
 from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.core.offsets.ranges import total_count
 from tidegate.spark import kafka_source
 from tidegate.spark.errors import translated
 from tidegate.spark.load import load_range
 from tidegate.spark.redaction import REDACTION, with_ours
+from tidegate.spark.sinks.registry import maintain
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the load of `--job`, write its result to `--result`, and return the exit code.
+    """Run the job of `--job`, write its result to `--result`, and return the exit code.
 
     Args:
         arguments: the command line, by default the process's own. An option that is given twice has its last value.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--job", type=Path, required=True, help="LoadJob as JSON, or a file of its name in the working folder")
+    parser.add_argument("--job", type=Path, required=True, help="the job as JSON, or a file of its name in the working folder")
     parser.add_argument("--result", type=Path, required=True, help="file that the result is written to")
     parser.add_argument("--spark-jobs", type=Path, required=True, help="folder that the transforms are imported from")
     options = parser.parse_args(arguments)
     try:
-        result = run(read_job(options.job), spark_jobs=options.spark_jobs)
+        job = read_job(options.job)
+        result = maintain_table(job) if isinstance(job, MaintenanceJob) else run(job, spark_jobs=options.spark_jobs)
     except TidegateError as error:
         write_answer(options.result, {"error": error.to_dict()})
         say(f"failed: {type(error).__name__}: {error}")
         return 1
     write_answer(options.result, result.to_json())
-    if result.landed_before:
+    if isinstance(result, Maintained):
+        say(str(result))
+    elif result.landed_before:
         say(f"snapshot {result.receipt.snapshot} already holds this batch: nothing written")
     else:
         say(f"snapshot {result.receipt.snapshot}: {result.observed.records} records read, {result.receipt.rows} rows written")
@@ -69,20 +77,43 @@ def run(job: LoadJob, *, spark_jobs: Path) -> LoadResult:
         TidegateError: see `tidegate.spark.load.load_range`.
     """
     say(f"batch {job.seq} of {job.pipeline}: {total_count(job.ranges)} offsets to {job.table} by {job.transform}")
-    with translated(pipeline=job.pipeline, seq=job.seq, table=job.table):
-        builder = SparkSession.builder.appName(f"tidegate-{job.pipeline}-{job.seq}")
-        submitted = SparkConf()  # the settings of spark-submit and its defaults
-        settings = {key: with_ours(submitted.get(key), pattern) for key, pattern in REDACTION.items()}
-        for key, value in {**settings, **kafka_source.SETTINGS}.items():
-            builder = builder.config(key, value)
-        spark = builder.getOrCreate()
-        try:
-            return load_range(spark, job, spark_jobs=spark_jobs)
-        finally:
-            spark.stop()
+    with (
+        translated(pipeline=job.pipeline, seq=job.seq, table=job.table),
+        classic_session(f"tidegate-{job.pipeline}-{job.seq}") as spark,
+    ):
+        return load_range(spark, job, spark_jobs=spark_jobs)
 
 
-def read_job(file: Path) -> LoadJob:
+def maintain_table(job: MaintenanceJob) -> Maintained:
+    """The step of maintenance, as `run` does a load.
+
+    Raises:
+        TidegateError: see `tidegate.spark.sinks.registry.maintain`.
+    """
+    say(f"{job.step} of {job.table}")
+    with (
+        translated(pipeline=job.pipeline, table=job.table),
+        classic_session(f"tidegate-{job.pipeline}-{job.step}") as spark,
+    ):
+        return maintain(spark, job)
+
+
+@contextmanager
+def classic_session(name: str) -> Iterator[SparkSession]:
+    """A session that spark-submit's settings describe, stopped at the end."""
+    builder = SparkSession.builder.appName(name)
+    submitted = SparkConf()  # the settings of spark-submit and its defaults
+    settings = {key: with_ours(submitted.get(key), pattern) for key, pattern in REDACTION.items()}
+    for key, value in {**settings, **kafka_source.SETTINGS}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def read_job(file: Path) -> LoadJob | MaintenanceJob:
     """The job in the file.
 
     Raises:
@@ -100,7 +131,7 @@ def read_job(file: Path) -> LoadJob:
             f"the job file {file} cannot be read ({type(error).__name__})",
             fix="Let the load task write it where the driver runs",
         ) from error
-    return LoadJob.from_json(value)
+    return MaintenanceJob.from_json(value) if "step" in value else LoadJob.from_json(value)
 
 
 def write_answer(file: Path, answer: dict[str, Any]) -> None:

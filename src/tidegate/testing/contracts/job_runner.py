@@ -1,10 +1,12 @@
-"""The laws of `JobRunner`: a job that has run is in the sink once, and its answer is the receipt of that commit."""
+"""The laws of `JobRunner`: a job that has run is in the sink once, and its answer is the receipt, which maintenance keeps."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 from tidegate.core.load.job import LoadJob
+from tidegate.core.maintenance.job import MaintenanceJob, Step
 from tidegate.core.ports import JobRunner, SinkReader
 
 
@@ -40,6 +42,15 @@ class JobRunnerContract:
         first, again = runner.run(job), runner.run(replace(job, redo=True))
         assert not again.landed_before
         assert sink.receipts(job.table, job.pipeline) == [first.receipt, again.receipt]
+
+    def test_maintenance_leaves_the_receipts(self, runner: JobRunner, job: LoadJob, sink: SinkReader) -> None:
+        """Each step answers for itself, unless its answer is lost; the batch is found afterwards."""
+        first = runner.run(job)
+        for step in get_args(Step):
+            done = runner.maintain(MaintenanceJob(job.pipeline, job.table, step, first.receipt.committed_at_ms))
+            assert done is None or done.step == step
+        assert sink.receipts(job.table, job.pipeline) == [first.receipt]
+        assert runner.run(job).landed_before
 
     def test_a_runner_without_a_job_may_be_stopped_and_used(self, runner: JobRunner, job: LoadJob, sink: SinkReader) -> None:
         """A task may be killed before it has begun, and after it has ended."""

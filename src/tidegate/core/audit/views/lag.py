@@ -80,10 +80,11 @@ def total_lag(lags: Sequence[PartitionLag]) -> TotalLag:
 
 @dataclass(frozen=True)
 class LagView:
-    """The lag of a pipeline, partition by partition, sorted."""
+    """The lag of a pipeline, partition by partition, sorted; and why its table needs maintenance, None where it does not."""
 
     pipeline: str
     partitions: tuple[PartitionLag, ...]
+    maintenance: str | None = None
 
     @property
     def total(self) -> TotalLag:
@@ -96,6 +97,7 @@ class LagView:
             "pipeline": self.pipeline,
             "total": self.total.to_json(),
             "partitions": [lag.to_json() for lag in self.partitions],
+            "maintenance": self.maintenance,
         }
 
 

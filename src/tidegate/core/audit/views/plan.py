@@ -88,6 +88,11 @@ class PlanView:
         return None if isinstance(self.plan, Skip) else self.plan.advice
 
     @property
+    def maintenance(self) -> str | None:
+        """Why the table needs maintenance; None where it does not."""
+        return None if isinstance(self.plan, Skip) else self.plan.maintenance
+
+    @property
     def retired(self) -> tuple[TopicPartition, ...]:
         """Partitions that the cursor drops with this batch."""
         return () if isinstance(self.plan, Skip) else self.plan.saved.retired
@@ -97,7 +102,7 @@ class PlanView:
         if isinstance(self.plan, Skip):
             return {"skip": self.plan.reason}
         advice = None if self.plan.advice is None else self.plan.advice.to_json()
-        return {"origin": self.plan.origin, **self.plan.saved.to_json(), "advice": advice}
+        return {"origin": self.plan.origin, **self.plan.saved.to_json(), "advice": advice, "maintenance": self.maintenance}
 
 
 def read_plan(pipeline: Pipeline, *, store: StateStore, brokers: Brokers, sink: SinkReader, now_ms: int) -> PlanView:

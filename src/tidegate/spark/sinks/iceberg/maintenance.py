@@ -17,47 +17,59 @@ from typing import Any
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.times import EPOCH
 from tidegate.core.errors import SinkMisfit
 from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
-from tidegate.core.maintenance.upkeep import Upkeep, Upkept
+from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.iceberg.summary import COMMITS_OF, commits_table
 
 PARTIAL_COMMITS = 10
 """Commits of one compaction: a load that gets in the way of one leaves the others."""
+GAP = (
+    "Commits from before the oldest one that is known are in neither table: somebody else expired them, or the table of "
+    "commits was dropped"
+)
 COMMIT = ("snapshot_id", "parent_id", "committed_at", "operation", "summary")
 
 
-def maintain(spark: SparkSession, table: str, upkeep: Upkeep, *, now_ms: int) -> Upkept:
-    """Compact a table, keep its old commits, expire their snapshots, and remove orphaned data files, in this order.
+def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
+    """Do one step of the maintenance of a table that exists. To do it again does no harm.
 
     Args:
         spark: any session with the table's catalog.
-        table: its name, `catalog.namespace.table`; it exists.
-        upkeep: how it is kept.
-        now_ms: the time, epoch ms.
+        job: the step.
 
     Raises:
         SinkMisfit: the table's rows have no identity of ours, or the name of its table of commits is taken. Nothing was
             expired.
+        Exception: what Spark raises, which `tidegate.spark.errors` translates; the table holds the same rows.
     """
-    before = _files(spark, table)
-    compacted = compact(spark, table, upkeep)
-    kept = keep_commits(spark, table, now_ms - upkeep.keep_ms)
-    expired = expire(spark, table, now_ms - upkeep.keep_ms, upkeep.keep_snapshots)
-    orphans = remove_orphans(spark, table, now_ms - upkeep.orphans_ms)
-    return Upkept(before, _files(spark, table), compacted, kept, expired, orphans, gap=has_gap(spark, table))
+    table, keep = job.table, job.maintenance
+    if job.step == "compact":
+        before = _files(spark, table)
+        rewritten = compact(spark, table, keep)
+        counts = {"files_before": before, "files_after": _files(spark, table), "bytes_rewritten": rewritten}
+        return Maintained(job.step, counts)
+    if job.step == "expire":
+        before_ms = job.now_ms - int(keep.keep * 1000)
+        kept = keep_commits(spark, table, before_ms)
+        expired = expire(spark, table, before_ms, keep.keep_snapshots)
+        counts = {"commits_kept": kept, "snapshots_expired": expired}
+        return Maintained(job.step, counts, GAP if has_gap(spark, table) else None)
+    orphans = remove_orphans(spark, table, job.now_ms - int(keep.keep_orphans * 1000))
+    return Maintained(job.step, {"files_removed": orphans})
 
 
-def compact(spark: SparkSession, table: str, upkeep: Upkeep) -> int:
+def compact(spark: SparkSession, table: str, keep: Maintenance) -> int:
     """Merge small files along the columns that identify rows; the bytes that were rewritten."""
     held = spark.table(table).columns
     order = [name for name in (ORIGIN_COLUMNS if {*ORIGIN_COLUMNS} <= {*held} else (BATCH,)) if name in held]
     if not order:
         raise SinkMisfit(f"the rows of {table} have neither origin nor batch", fix="Maintain it by other means", table=table)
     options = {
-        "target-file-size-bytes": upkeep.target_file_bytes,
-        "max-files-to-rewrite": upkeep.max_files,
+        "target-file-size-bytes": keep.target_file_bytes,
+        "max-files-to-rewrite": keep.max_files,
         "partial-progress.enabled": "true",
         "partial-progress.max-commits": PARTIAL_COMMITS,
         "partial-progress.max-failed-commits": PARTIAL_COMMITS,

@@ -1,0 +1,82 @@
+"""The tasks of `<pipeline>__maintain`: plan, and one for each step (`tidegate.spark.sinks.iceberg.maintenance`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tidegate.airflow import notes
+from tidegate.airflow.operators.shared import now_ms
+from tidegate.airflow.operators.spark import SparkTask
+from tidegate.airflow.retries import Patient
+from tidegate.core.config.maintenance import Maintenance
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.maintenance.advice import state_of
+from tidegate.core.maintenance.job import MaintenanceJob, Step
+from tidegate.iceberg.history import IcebergReader
+
+
+class PlanMaintenanceOperator(Patient):
+    """Says what there is to maintain; skips the run where there is no table, or nothing may change."""
+
+    ui_color = "#dbe9f6"
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> None:
+        """Look at the table.
+
+        Raises:
+            AirflowSkipException: there is no table yet, or it is a dry run.
+            SinkUnavailable: the catalog does not answer.
+        """
+        table, ti = self.pipeline.sink.table, context["ti"]
+        history = self.patience().through(lambda: IcebergReader().history(table))
+        if not history.exists:
+            line = f"There is nothing to maintain: table {table} does not exist yet."
+        else:
+            line = f"{table}: {state_of(history, self.pipeline.maintenance or Maintenance(), now_ms=now_ms())}."
+        dry = bool(context["params"].get("dry_run"))
+        if dry:
+            line = f"Dry run: nothing was changed. {line}"
+        self.log.info("%s", line)
+        ti.xcom_push(key=notes.XCOM_KEY, value=line)
+        if dry or not history.exists:
+            raise AirflowSkipException(line)
+
+
+class MaintainOperator(SparkTask):
+    """Does one step of maintenance. To do it again does no harm.
+
+    Args:
+        step: which one.
+    """
+
+    ui_color = "#e6dccb"
+
+    def __init__(self, *, step: Step, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.step = step
+
+    def execute(self, context: Context) -> dict[str, Any] | None:  # type: ignore[override]
+        """Do it, and hand on what was counted; None where spark-submit ended well without an answer.
+
+        Raises:
+            TidegateError: Spark, the catalog, or the table; see `tidegate.spark.sinks.registry.maintain`.
+        """
+        job = MaintenanceJob(
+            pipeline=self.pipeline.name,
+            table=self.pipeline.sink.table,
+            step=self.step,
+            now_ms=now_ms(),
+            maintenance=self.pipeline.maintenance or Maintenance(),
+        )
+        done = self.through_spark(lambda runner: runner.maintain(job), context, self.patience())
+        line = f"{self.step}: done; what it counted is in the driver's log" if done is None else str(done)
+        (self.log.warning if done is not None and done.warning else self.log.info)("%s", line)
+        context["ti"].xcom_push(key=notes.XCOM_KEY, value=line)
+        return None if done is None else done.to_json()

@@ -1,0 +1,74 @@
+"""When a table needs maintenance: what its newest commits say of it, which costs no further question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.core.audit.table import TableHistory
+from tidegate.core.config.maintenance import MIB, Maintenance
+from tidegate.core.config.pipeline import Pipeline
+
+MANY_FILES = 1000
+"""Fewer data files than this need no compaction, however small they are."""
+SMALL = 8
+"""A table needs compaction where its files are, on average, smaller than this part of the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What there is to maintain. None where the table does not count its files.
+
+    Attributes:
+        files: data files of the current state.
+        file_bytes: their size, together.
+        snapshots: those that the current state descends from, itself among them.
+        expirable: those of them that maintenance would expire.
+    """
+
+    files: int | None
+    file_bytes: int | None
+    snapshots: int
+    expirable: int
+
+    def __str__(self) -> str:
+        """In words."""
+        mean = f" of {(self.file_bytes or 0) / self.files / MIB:.1f} MiB on average" if self.files else ""
+        files = "" if self.files is None else f"{self.files:,} data files{mean} and "
+        return f"{files}{self.snapshots:,} snapshots, {self.expirable:,} of which may expire"
+
+
+def state_of(history: TableHistory, maintenance: Maintenance, *, now_ms: int) -> TableState:
+    """What there is to maintain in a table.
+
+    Args:
+        history: the table's commits, newest first.
+        maintenance: what is kept.
+        now_ms: the time, epoch ms.
+    """
+    before_ms = now_ms - maintenance.keep * 1000
+    old = sum(commit.committed_at_ms < before_ms for commit in history.commits[maintenance.keep_snapshots :])
+    return TableState(history.data_files, history.data_bytes, len(history.commits), old)
+
+
+def advice(pipeline: Pipeline, history: TableHistory, *, now_ms: int) -> str | None:
+    """Why the table of a pipeline needs maintenance, and what to do; None where it does not.
+
+    Args:
+        pipeline: whose table it is.
+        history: the table's commits.
+        now_ms: the time, epoch ms.
+    """
+    maintenance = pipeline.maintenance or Maintenance()
+    state = state_of(history, maintenance, now_ms=now_ms)
+    files, file_bytes = state.files or 0, state.file_bytes or 0
+    is_cut_up = files >= MANY_FILES and file_bytes / files < maintenance.target_file_bytes / SMALL
+    if not is_cut_up and state.expirable <= maintenance.keep_snapshots:
+        return None
+    if pipeline.maintenance is None:
+        other = " or in that of another pipeline of the table" if pipeline.sink.shared_with else ""
+        do = f"set `maintenance` in {pipeline.name}.yaml{other}"
+    elif maintenance.schedule is None:
+        do = f"trigger {pipeline.maintain_dag}, or set maintenance.schedule"
+    else:
+        do = f"see the runs of {pipeline.maintain_dag}; if they succeed, schedule it more often"
+    return f"{pipeline.sink.table} needs maintenance: it has {state}; {do}"

@@ -1,0 +1,90 @@
+"""The maintenance of a table as a user has it: from the DAG, beside the schedule and replays, through both ways to Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.project import Project
+from tests.e2e.runs import Runs
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.core.audit.oracle import judge
+from tidegate.iceberg.history import IcebergReader
+from tidegate.iceberg.origins import read_origins
+from tidegate.kafka.brokers import AdminBrokers
+from tidegate.kafka.log import read_offsets
+from tidegate.local import Platform
+from tidegate.local.flights import create_topic, produce, read_flights
+from tidegate.spark.session import connect
+
+NAME = "kept"
+TABLE = "lake.kept.kept"
+BATCHES = 6
+"""Iceberg merges files where there are at least five small ones."""
+STEPS = ("compact", "expire", "remove_orphans")
+
+pytestmark = pytest.mark.usefixtures("catalog")
+
+
+@pytest.fixture(scope="module")
+def kafka(project: Project, platform: Platform) -> dict[str, str]:
+    settings = {"bootstrap.servers": platform.bootstrap_servers}
+    create_topic(settings, NAME, 2)
+    platform.sync_pools({"tidegate_lake_kept_kept": 2})
+    return settings
+
+
+def write(project: Project, **more: object) -> None:
+    project.write(NAME, source={"topics": [NAME]}, retries=0, sink={"table": TABLE}, maintenance={}, **more)
+
+
+def check_whole(kafka: dict[str, str]) -> None:
+    """Every record of the log is in the table once: librdkafka and PyIceberg say so."""
+    marks = AdminBrokers(kafka).watermarks([NAME])
+    verdict = judge(read_offsets(kafka, marks), read_origins(TABLE))
+    assert verdict.holds, verdict.to_json()
+
+
+def test_a_table_is_maintained_between_runs_and_a_replay(project: Project, api: AirflowApi, kafka: dict[str, str]) -> None:
+    """A dry run changes nothing; then files are merged, receipts stay, and schedule and replay go on."""
+    write(project)
+    runs, maintenance, replays = (Runs(api, dag) for dag in (NAME, f"{NAME}__maintain", f"{NAME}__replay"))
+    early = maintenance.run()
+    assert early["tasks"] == {"plan": "skipped", **dict.fromkeys(STEPS, "skipped")}
+    assert f"table {TABLE} does not exist yet" in early["note"]
+    for _ in range(BATCHES):
+        produce(kafka, read_flights(20), topic=NAME)
+        assert runs.run()["state"] == "success"
+    before = IcebergReader().history(TABLE)
+    dry = maintenance.run(dry_run=True)
+    assert dry["tasks"] == {"plan": "skipped", **dict.fromkeys(STEPS, "skipped")}
+    assert dry["note"].startswith(f"Dry run: nothing was changed. {TABLE}: {before.data_files} data files of ")
+    assert IcebergReader().history(TABLE) == before
+    done = maintenance.run()
+    assert done["tasks"] == dict.fromkeys(("plan", *STEPS), "success")
+    compacted = api.xcom(f"{NAME}__maintain", done["dag_run_id"], "compact")["counts"]
+    assert (compacted["files_before"], compacted["files_after"]) == (before.data_files, 1)
+    assert f"compact: {before.data_files} files before, 1 files after" in done["note"]
+    assert "expire: 0 commits kept, 0 snapshots expired" in done["note"]
+    assert len(IcebergReader().receipts(TABLE, NAME)) == BATCHES
+    assert replays.run(offsets={NAME: {"0": [5, 33]}})["state"] == "success"
+    produce(kafka, read_flights(20), topic=NAME)
+    assert runs.run()["state"] == "success"
+    check_whole(kafka)
+    assert project.tidegate("lag", NAME)["maintenance"] is None
+    assert project.tidegate("ledger", "verify", NAME)["holds"]
+
+
+def test_a_step_that_fails_hides_no_other_and_is_named(
+    project: Project, api: AirflowApi, kafka: dict[str, str], platform: Platform
+) -> None:
+    """Through spark-submit, whose driver's answer comes by file. The name of the table of commits is taken."""
+    with connect(platform.spark_remote, name="somebody") as spark:
+        spark.sql(f"DROP TABLE IF EXISTS {TABLE}_commits")
+        spark.sql(f"CREATE TABLE {TABLE}_commits (id INT) USING iceberg")
+    write(project, spark={"connection": "spark_default"})
+    run = Runs(api, f"{NAME}__maintain").run()
+    assert run["state"] == "failed"
+    assert run["tasks"] == {"plan": "success", "compact": "success", "expire": "failed", "remove_orphans": "success"}
+    assert f"Failed in expire: table {TABLE}_commits is not the table of commits of {TABLE}" in run["note"]
+    assert "remove_orphans: 0 files removed" in run["note"]
+    check_whole(kafka)

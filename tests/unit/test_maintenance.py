@@ -1,0 +1,137 @@
+"""What a pipeline file says of maintenance, the orders and answers of its steps, and when a table needs it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+
+from tidegate.core.audit.table import TableCommit, TableHistory
+from tidegate.core.config.maintenance import DAY_S, MIB, Maintenance
+from tidegate.core.config.parse import parse_pipeline
+from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.config.table_conflicts import table_faults
+from tidegate.core.errors import ConfigError, StateCorrupt
+from tidegate.core.maintenance.advice import advice, state_of
+from tidegate.core.maintenance.job import Maintained, MaintenanceJob, Step
+
+PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders"), maintenance=Maintenance())
+NOW_MS = 100 * DAY_S * 1000
+TABLE = TableHistory(data_files=10, data_bytes=10 * MIB)
+
+
+def parsed(maintenance: Any) -> Pipeline:
+    settings = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "a.b.c"}, "maintenance": maintenance}
+    return parse_pipeline("orders", settings, file="orders.yaml")
+
+
+def commits(count: int, *, age_s: float) -> tuple[TableCommit, ...]:
+    return tuple(TableCommit(n, int(NOW_MS - age_s * 1000)) for n in range(count))
+
+
+def test_an_empty_section_is_maintenance_with_the_defaults() -> None:
+    """Without the section there is none."""
+    assert parsed({}).maintenance == Maintenance()
+    assert parsed(None).maintenance is None
+    assert parsed({"keep": "36h"}).maintenance == Maintenance(keep=1.5 * DAY_S)
+    assert PIPELINE.maintain_dag == "orders__maintain"
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ({"keep": "23h"}, "maintenance.keep: expected a duration from 1d"),
+        ({"keep_orphans": 60}, "maintenance.keep_orphans: expected a duration from 1d"),
+        ({"keep_snapshots": 99}, "maintenance.keep_snapshots: expected a whole number of snapshots from 100"),
+        ({"target_file_bytes": MIB - 1}, "maintenance.target_file_bytes: expected a whole number of bytes from 2^20"),
+        ({"max_files": 1}, "maintenance.max_files: expected a whole number of files from 2"),
+        ({"schedule": "@continuous"}, "maintenance.schedule: expected five cron fields"),
+        ({"schedule": {"lag": 1}}, "maintenance.schedule: expected five cron fields"),
+    ],
+)
+def test_nothing_that_a_running_load_may_refer_to_can_be_removed(setting: dict[str, Any], expected: str) -> None:
+    """A day is the least age, and a hundred snapshots stay; it runs at times."""
+    with pytest.raises(ConfigError) as caught:
+        parsed(setting)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("step", get_args(Step))
+def test_orders_and_answers_travel_as_json(step: Step) -> None:
+    """With all that they say; what is none is refused by name."""
+    job = MaintenanceJob("orders", "a.b.c", step, NOW_MS, Maintenance("@daily", keep=2 * DAY_S))
+    assert MaintenanceJob.from_json(json.loads(json.dumps(job.to_json()))) == job
+    done = Maintained(step, {"files_before": 1200, "files_after": 3}, "beware")
+    assert Maintained.from_json(json.loads(json.dumps(done.to_json()))) == done
+    assert str(done) == f"{step}: 1,200 files before, 3 files after. beware"
+    assert str(Maintained(step, {"files_removed": 0})) == f"{step}: 0 files removed"
+    with pytest.raises(StateCorrupt):
+        MaintenanceJob.from_json({})
+    with pytest.raises(StateCorrupt):
+        Maintained.from_json({})
+
+
+def test_snapshots_may_expire_that_are_old_and_not_among_the_newest() -> None:
+    """Both have to hold."""
+    keep = Maintenance(keep_snapshots=100)
+    old, young = commits(150, age_s=6 * DAY_S), commits(150, age_s=4 * DAY_S)
+    assert state_of(replace(TABLE, commits=young), keep, now_ms=NOW_MS).expirable == 0
+    assert state_of(replace(TABLE, commits=old), keep, now_ms=NOW_MS).expirable == 50
+    assert state_of(replace(TABLE, commits=young + old), keep, now_ms=NOW_MS).expirable == 150
+    assert str(state_of(replace(TABLE, commits=old), keep, now_ms=NOW_MS)) == (
+        "10 data files of 1.0 MiB on average and 150 snapshots, 50 of which may expire"
+    )
+    assert str(state_of(TableHistory(commits=old), keep, now_ms=NOW_MS)) == "150 snapshots, 50 of which may expire"
+
+
+@pytest.mark.parametrize(("files", "mib"), [(999, 1), (1000, 16_000), (0, 0)])
+def test_a_table_of_few_or_of_large_files_needs_nothing(files: int, mib: int) -> None:
+    """Whatever the other number is."""
+    assert advice(PIPELINE, TableHistory(data_files=files, data_bytes=mib * MIB), now_ms=NOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    ("maintenance", "shared", "do"),
+    [
+        (None, (), "set `maintenance` in orders.yaml"),
+        (None, ("visits",), "set `maintenance` in orders.yaml or in that of another pipeline of the table"),
+        (Maintenance(), (), "trigger orders__maintain, or set maintenance.schedule"),
+        (Maintenance("@daily"), (), "see the runs of orders__maintain; if they succeed, schedule it more often"),
+    ],
+)
+def test_advice_says_what_there_is_and_what_to_do(maintenance: Maintenance | None, shared: tuple[str, ...], do: str) -> None:
+    """By what the pipeline's file says."""
+    pipeline = replace(PIPELINE, maintenance=maintenance, sink=Sink("lake.shop.orders", shared_with=shared))
+    small = TableHistory(data_files=2000, data_bytes=2000 * MIB)
+    assert advice(pipeline, small, now_ms=NOW_MS) == (
+        "lake.shop.orders needs maintenance: it has 2,000 data files of 1.0 MiB on average and 0 snapshots, "
+        f"0 of which may expire; {do}"
+    )
+    long = replace(TABLE, commits=commits(2001, age_s=6 * DAY_S))
+    assert "2,001 snapshots, 1,001 of which may expire" in (advice(pipeline, long, now_ms=NOW_MS) or "")
+
+
+def test_one_pipeline_maintains_a_table() -> None:
+    """Of those that share it."""
+    one = Pipeline("a", Source(("t",)), "m:f", Sink("lake.a.t", shared_with=("b",)), maintenance=Maintenance())
+    other = replace(one, name="b", source=Source(("u",)), sink=Sink("lake.a.T", shared_with=("a",)))
+    found = table_faults([one, other])
+    assert found.keys() == {"a", "b"}
+    assert found["a"] == ["maintenance: lake.a.T is also maintained by pipeline b; leave it to one of them"]
+    assert table_faults([one, replace(other, maintenance=None)]) == {}
+
+
+@pytest.mark.parametrize("table", ["lake.shop.orders_commits", "lake.shop.other"])
+def test_the_table_of_commits_is_nobody_elses(table: str) -> None:
+    """Where there is one: neither a sink nor a table of replays."""
+    other = Pipeline("other", Source(("t",)), "m:f", Sink(table))
+    if table.endswith("other"):
+        other = replace(other, replay=replace(other.replay, tables=("lake.shop.orders_commits",)))
+    [fault] = table_faults([PIPELINE, other])["other"]
+    assert fault == (
+        "sink.table: lake.shop.orders_commits keeps the commits of lake.shop.orders for pipeline orders; "
+        "choose a table of another name"
+    )
+    assert table_faults([replace(PIPELINE, maintenance=None), other]) == {}
