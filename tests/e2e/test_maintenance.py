@@ -62,8 +62,8 @@ def test_a_table_is_maintained_between_runs_and_a_replay(project: Project, api: 
     done = maintenance.run()
     assert done["tasks"] == dict.fromkeys(("plan", *STEPS), "success")
     compacted = api.xcom(f"{NAME}__maintain", done["dag_run_id"], "compact")["counts"]
-    assert (compacted["files_before"], compacted["files_after"]) == (before.data_files, 1)
-    assert f"compact: {before.data_files} files before, 1 files after" in done["note"]
+    assert compacted["files_before"] == before.data_files > compacted["files_after"]
+    assert f"compact: {before.data_files} files before, {compacted['files_after']} files after" in done["note"]
     assert "expire: 0 commits kept, 0 snapshots expired" in done["note"]
     assert len(IcebergReader().receipts(TABLE, NAME)) == BATCHES
     assert replays.run(offsets={NAME: {"0": [5, 33]}})["state"] == "success"
@@ -85,6 +85,6 @@ def test_a_step_that_fails_hides_no_other_and_is_named(
     run = Runs(api, f"{NAME}__maintain").run()
     assert run["state"] == "failed"
     assert run["tasks"] == {"plan": "success", "compact": "success", "expire": "failed", "remove_orphans": "success"}
-    assert f"Failed in expire: table {TABLE}_commits is not the table of commits of {TABLE}" in run["note"]
+    assert f"Failed in expire: SinkMisfit: table {TABLE}_commits is not the table of commits of {TABLE}" in run["note"]
     assert "remove_orphans: 0 files removed" in run["note"]
     check_whole(kafka)

@@ -139,7 +139,7 @@ def write_answer(file: Path, answer: dict[str, Any]) -> None:
     unfinished = file.with_name(f"{file.name}.{os.getpid()}.tmp")
     try:
         with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
-            json.dump(answer, out, sort_keys=True)
+            json.dump(answer, out)
             out.flush()
             os.fsync(out.fileno())
         unfinished.replace(file)
