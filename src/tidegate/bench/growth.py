@@ -1,7 +1,8 @@
 """Comparison `growth`: a batch of a pipeline whose table has 10, 100, 1,000 and 5,000 snapshots, and `ledger show`.
 
-The tables get their history from PyIceberg (`add_history`). The loads and commits that are measured are those of the library,
-and so is the saved state: the cursor, and as many ranges as a schedule keeps.
+The tables get their history from PyIceberg (`add_history`); one of them was maintained before it is measured. The loads and
+commits that are measured are those of the library, and so is the saved state: the cursor, and as many ranges as a schedule
+keeps.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,9 +29,11 @@ from tidegate.bench.schedule import Schedule
 from tidegate.bench.stage import RUN, Stage, seconds_of, transform
 from tidegate.bench.suite import Bar, Comparison, Medians, Samples, Term
 from tidegate.bench.tables import job_for, make_table
+from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.errors import PlatformError, SinkUnavailable
 from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
 from tidegate.core.load.receipt import LoadId
+from tidegate.core.maintenance.job import MaintenanceJob, Step
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
@@ -38,25 +42,29 @@ from tidegate.iceberg.history import load_table
 from tidegate.iceberg.summary import OWNED
 from tidegate.local.process import last_meaningful_line
 from tidegate.spark.session import connect
+from tidegate.spark.sinks.registry import maintain
 
 SNAPSHOTS = (10, 100, 1000, 5000)
 KEPT = 1000
 """Ranges that a schedule keeps."""
+KEPT_SNAPSHOTS = 100
+"""The fewest that a pipeline file may keep."""
+MAINTAINED = "growth_maintained"
 AT_ONCE = 100
 """Variables that are worth an import; fewer are set by the API."""
 FILE_SIZE = "write.target-file-size-bytes"
 
 
-def name_of(snapshots: int) -> str:
-    """Of a contender; one whose table was maintained before has `, maintained` behind it."""
-    return f"{snapshots:,} snapshots"
+def name_of(snapshots: int, *, maintained: bool = False) -> str:
+    """Of a contender."""
+    return f"{snapshots:,} snapshots{', maintained' if maintained else ''}"
 
 
 class Grown:
     """A pipeline with a history."""
 
-    def __init__(self, stage: Stage, spark: SparkSession, snapshots: int) -> None:
-        self.stage, self.spark, self.name, self.snapshots = stage, spark, f"growth_{snapshots}", snapshots
+    def __init__(self, stage: Stage, spark: SparkSession, name: str, snapshots: int) -> None:
+        self.stage, self.spark, self.name, self.snapshots = stage, spark, name, snapshots
         stage.fill(self.name, [snapshots])
         self.schedule = Schedule(
             self.name,
@@ -89,6 +97,15 @@ class Grown:
         add_history(table, self.name, loads)
         offsets = {TopicPartition(self.name, 0): self.snapshots}
         ledger.save_cursor(Cursor(self.name, self.snapshots, offsets, topic_ids, starts=dict.fromkeys(offsets, 0)))
+
+    def maintain(self) -> None:
+        """All steps but the removal of orphans, at a time when the whole history is old."""
+        self.stage.progress(f"maintaining {self.name}", 0, None)
+        keep = Maintenance(keep_snapshots=KEPT_SNAPSHOTS)
+        then_ms = time.time_ns() // 1_000_000 + int(2 * keep.keep * 1000)
+        steps: tuple[Step, ...] = ("compact", "expire")
+        for step in steps:
+            maintain(self.spark, MaintenanceJob(self.name, self.schedule.pipeline.sink.table, step, then_ms, keep))
 
     def save(self, api: AirflowApi) -> None:
         """Let Airflow's Variables be the state, as far as it has changed."""
@@ -173,26 +190,29 @@ def run(command: list[str], environment: dict[str, str]) -> None:
 
 def measure(stage: Stage) -> Samples:
     """Tables of all lengths, by turns."""
-    sizes = stage.sizes(*SNAPSHOTS)
-    stage.set_dags({f"growth_{snapshots}": f"growth_{snapshots}" for snapshots in sizes})
+    sizes = {f"growth_{snapshots}": snapshots for snapshots in stage.sizes(*SNAPSHOTS)}
+    sizes[MAINTAINED] = max(sizes.values())
+    stage.set_dags({name: name for name in sizes})
     platform = stage.up("kafka", "spark", "airflow")
     with connect(platform.spark_remote, name="bench") as spark, platform.api() as api:
         contenders = {}
-        for snapshots in sizes:
-            grown = Grown(stage, spark, snapshots)
+        for name, snapshots in sizes.items():
+            grown = Grown(stage, spark, name, snapshots)
             grown.grow()
+            if name == MAINTAINED:
+                grown.maintain()
             grown.save(api)
-            contenders[name_of(snapshots)] = partial(grown.batch, api)
+            contenders[name_of(snapshots, maintained=name == MAINTAINED)] = partial(grown.batch, api)
         return stage.alternate(contenders)
 
 
 def shows(m: Medians) -> str:
     """The longest table, to the shortest."""
-    long, short = m[name_of(5000)], m[name_of(10)]
-    ratio = long["load + commit"] / short["load + commit"]
+    long, kept, short = m[name_of(5000)], m[name_of(5000, maintained=True)], m[name_of(10)]
+    ratio, maintained = (each["load + commit"] / short["load + commit"] for each in (long, kept))
     return (
-        f"At 5,000 snapshots, load and commit take {ratio:.2f} times as long as at 10, and `ledger show` "
-        f"{long['ledger show']:.1f} s."
+        f"At 5,000 snapshots, load and commit take {ratio:.2f} times as long as at 10, and {maintained:.2f} times where the "
+        f"table was maintained; `ledger show` takes {long['ledger show']:.1f} s and {kept['ledger show']:.1f} s."
     )
 
 
@@ -201,13 +221,13 @@ COMPARISON = Comparison(
     title="Tables with thousands of snapshots",
     about="A batch of 4,000 records of a pipeline that has loaded 10 to 5,000 batches before, and `tidegate ledger show` as "
     "a user waits for it. PyIceberg made the history: a snapshot with a receipt and a data file of one row for each "
-    "batch, as small runs without maintenance leave them, but in one manifest. The bare library is timed, without "
-    "Airflow's tasks.",
+    "batch, as small runs without maintenance leave them, but in one manifest. `maintained`: before it was measured, the files "
+    f"were merged and all snapshots but {KEPT_SNAPSHOTS} expired. The bare library is timed, without Airflow's tasks.",
     measures={"load + commit": "s", "plan": "s", "load": "s", "commit": "s", "ledger show": "s"},
     bars=(
         Bar(
             "growth: load and commit at 5,000 snapshots, maintained, to 10",
-            Term(f"{name_of(5000)}, maintained", "load + commit"),
+            Term(name_of(5000, maintained=True), "load + commit"),
             1.3,
             1.1,
             against=Term(name_of(10), "load + commit"),
