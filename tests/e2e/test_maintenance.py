@@ -7,7 +7,10 @@ import pytest
 from tests.e2e.project import Project
 from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
+from tidegate.cli.shared import now_ms
 from tidegate.core.audit.oracle import judge
+from tidegate.core.config.maintenance import DAY_S, Maintenance
+from tidegate.core.maintenance.job import MaintenanceJob
 from tidegate.iceberg.history import IcebergReader
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
@@ -15,6 +18,7 @@ from tidegate.kafka.log import read_offsets
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.spark.session import connect
+from tidegate.spark.sinks.registry import maintain
 
 NAME = "kept"
 TABLE = "lake.kept.kept"
@@ -44,8 +48,18 @@ def check_whole(kafka: dict[str, str]) -> None:
     assert verdict.holds, verdict.to_json()
 
 
-def test_a_table_is_maintained_between_runs_and_a_replay(project: Project, api: AirflowApi, kafka: dict[str, str]) -> None:
-    """A dry run changes nothing; then files are merged, receipts stay, and schedule and replay go on."""
+def expire(platform: Platform) -> None:
+    """All snapshots but the newest, as maintenance does it ten days later."""
+    later_ms = now_ms() + 10 * DAY_S * 1000
+    with connect(platform.spark_remote, name="later") as spark:
+        job = MaintenanceJob(NAME, TABLE, "expire", later_ms, Maintenance(keep_snapshots=1))
+        assert maintain(spark, job).counts["snapshots_expired"] > BATCHES
+
+
+def test_a_table_is_maintained_between_runs_and_a_replay(
+    project: Project, api: AirflowApi, kafka: dict[str, str], platform: Platform
+) -> None:
+    """A dry run changes nothing; then files are merged, receipts stay, and schedule and replay go on; also later."""
     write(project)
     runs, maintenance, replays = (Runs(api, dag) for dag in (NAME, f"{NAME}__maintain", f"{NAME}__replay"))
     early = maintenance.run()
@@ -67,6 +81,14 @@ def test_a_table_is_maintained_between_runs_and_a_replay(project: Project, api: 
     assert "expire: 0 commits kept, 0 snapshots expired" in done["note"]
     assert len(IcebergReader().receipts(TABLE, NAME)) == BATCHES
     assert replays.run(offsets={NAME: {"0": [5, 33]}})["state"] == "success"
+    produce(kafka, read_flights(20), topic=NAME)
+    assert runs.run()["state"] == "success"
+    check_whole(kafka)
+    expire(platform)
+    assert len(IcebergReader().history(TABLE).commits) == 1
+    shown = project.tidegate("ledger", "show", NAME)["batches"]
+    assert [batch["seq"] for batch in shown if not batch["replay"]] == list(range(1, BATCHES + 2))
+    assert project.tidegate("ledger", "rebuild", NAME, "--dry-run")["gaps"] == {}
     produce(kafka, read_flights(20), topic=NAME)
     assert runs.run()["state"] == "success"
     check_whole(kafka)
