@@ -9,27 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple, Self
 
 from tidegate.core.counts import is_whole
 from tidegate.core.errors import RequestError
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class TopicPartition:
+class _Named(NamedTuple):
+    topic: str
+    partition: int
+
+
+class TopicPartition(_Named):
     """One partition of one topic; ordered by topic, then partition number.
+
+    A tuple, since a plan of thousands of partitions is mostly looking them up: a dataclass compares and hashes in Python.
 
     Raises:
         RequestError: the topic is empty, or the partition is not a whole number of at least 0.
     """
 
-    topic: str
-    partition: int
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.topic, str) or not self.topic:
-            raise RequestError(f"a topic is a non-empty name, not {self.topic!r}", topic=self.topic)
-        if not is_whole(self.partition):
-            raise RequestError(f"a partition is a whole number from 0, not {self.partition!r}", partition=self.partition)
+    def __new__(cls, topic: str, partition: int) -> Self:
+        """Checked."""
+        _check_names_partition(topic, partition)
+        return tuple.__new__(cls, (topic, partition))
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -49,15 +55,15 @@ class OffsetRange:
     until_offset: int
 
     def __post_init__(self) -> None:
-        where = TopicPartition(self.topic, self.partition)
+        _check_names_partition(self.topic, self.partition)
         if not is_whole(self.from_offset) or not is_whole(self.until_offset):
             raise RequestError(
-                f"{where}: offsets are whole numbers from 0, not {self.from_offset!r} and {self.until_offset!r}",
+                f"{self.topic_partition}: offsets are whole numbers from 0, not {self.from_offset!r} and {self.until_offset!r}",
                 fix="Write a range as [from, until), for example [0, 1000]",
             )
         if self.until_offset < self.from_offset:
             raise RequestError(
-                f"{where}: the range ends at {self.until_offset}, before it starts at {self.from_offset}",
+                f"{self.topic_partition}: the range ends at {self.until_offset}, before it starts at {self.from_offset}",
                 fix="Write a range as [from, until), for example [0, 1000]",
             )
 
@@ -69,10 +75,23 @@ class OffsetRange:
     @property
     def topic_partition(self) -> TopicPartition:
         """The partition the range lies in."""
-        return TopicPartition(self.topic, self.partition)
+        return TopicPartition._make((self.topic, self.partition))  # which are checked already
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} [{self.from_offset}, {self.until_offset})"
+
+
+_ORDER = attrgetter("topic", "partition", "from_offset", "until_offset")
+"""Sorts ranges as they compare, with one tuple for each range instead of two for each comparison."""
+
+
+def _check_names_partition(topic: object, partition: object) -> None:
+    if type(topic) is str and topic and type(partition) is int and partition >= 0:
+        return  # by far the commonest case, without a call
+    if not isinstance(topic, str) or not topic:
+        raise RequestError(f"a topic is a non-empty name, not {topic!r}", topic=topic)
+    if not is_whole(partition):
+        raise RequestError(f"a partition is a whole number from 0, not {partition!r}", partition=partition)
 
 
 def total_count(ranges: Iterable[OffsetRange]) -> int:
@@ -86,7 +105,7 @@ def disjoint(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     Raises:
         RequestError: two of them share an offset.
     """
-    ordered = tuple(sorted(ranges))
+    ordered = tuple(sorted(ranges, key=_ORDER))
     for before, after in pairwise(ordered):
         if before.topic_partition == after.topic_partition and after.from_offset < before.until_offset and after.count:
             raise RequestError(f"the ranges {before} and {after} overlap", fix="Name each offset once")
@@ -139,15 +158,17 @@ def offsets_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPart
     offsets: dict[TopicPartition, int] = {}
     for topic, partitions in nested.items():
         for partition, offset in partitions.items():
-            position = OffsetRange(topic, int(partition), offset, offset)
-            offsets[position.topic_partition] = position.from_offset
+            tp = TopicPartition(topic, int(partition))
+            if not is_whole(offset):
+                raise RequestError(f"{tp}: an offset is a whole number from 0, not {offset!r}")
+            offsets[tp] = offset
     return offsets
 
 
 def ranges_to_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[int]]]:
     """`{topic: {partition: [from, until]}}`, sorted. One range a partition."""
     nested: dict[str, dict[str, list[int]]] = {}
-    for r in sorted(ranges):
+    for r in sorted(ranges, key=_ORDER):
         nested.setdefault(r.topic, {})[str(r.partition)] = [r.from_offset, r.until_offset]
     return nested
 
@@ -165,7 +186,7 @@ def ranges_from_json(nested: Mapping[str, Mapping[str, list[int]]]) -> tuple[Off
 def selection_to_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[list[int]]]]:
     """`{topic: {partition: [[from, until], ...]}}`, sorted. Any number of ranges a partition."""
     nested: dict[str, dict[str, list[list[int]]]] = {}
-    for r in sorted(ranges):
+    for r in sorted(ranges, key=_ORDER):
         nested.setdefault(r.topic, {}).setdefault(str(r.partition), []).append([r.from_offset, r.until_offset])
     return nested
 
@@ -179,9 +200,12 @@ def selection_from_json(nested: Mapping[str, Mapping[str, list[list[int]]]]) -> 
     """
     return tuple(
         sorted(
-            OffsetRange(topic, int(partition), *bounds)
-            for topic, partitions in nested.items()
-            for partition, pairs in partitions.items()
-            for bounds in pairs
+            (
+                OffsetRange(topic, int(partition), *bounds)
+                for topic, partitions in nested.items()
+                for partition, pairs in partitions.items()
+                for bounds in pairs
+            ),
+            key=_ORDER,
         )
     )
