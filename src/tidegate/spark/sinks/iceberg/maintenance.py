@@ -123,9 +123,10 @@ def remove_orphans(spark: SparkSession, table: str, before_ms: int) -> int:
 
 def has_gap(spark: SparkSession, table: str) -> bool:
     """Whether a commit that the current state descends from is neither in the table nor in its table of commits."""
-    parents: dict[int, int | None] = dict(spark.table(commits_table(table)).select("snapshot_id", "parent_id").collect())
-    parents |= dict(spark.table(f"{table}.snapshots").select("snapshot_id", "parent_id").collect())
+    # From the newest to the oldest: what others commit or expire meanwhile is in what is read later, or was read before.
     head: Any = next(iter(spark.table(f"{table}.refs").where("name = 'main'").select("snapshot_id").collect()), [None])[0]
+    parents: dict[int, int | None] = dict(spark.table(f"{table}.snapshots").select("snapshot_id", "parent_id").collect())
+    parents |= dict(spark.table(commits_table(table)).select("snapshot_id", "parent_id").collect())
     while head in parents:
         head = parents[head]
     return head is not None
