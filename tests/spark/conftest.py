@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyiceberg.utils.config import Config
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     BinaryType,
@@ -29,6 +30,7 @@ import tidegate.spark.load
 from tests.spark.sinks_under_test import Iceberg, SinkUnderTest
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.iceberg.history import IcebergReader
 from tidegate.local.jars import ensure_jars
 
 RECORDS = StructType(
@@ -177,6 +179,17 @@ def records(spark: SparkSession) -> Records:
 def table(request: pytest.FixtureRequest) -> str:
     """The name of a table that no other test uses; it does not exist yet."""
     return f"lake.tests.{re.sub(r'[^a-z0-9]+', '_', request.node.name.lower()).strip('_')}"
+
+
+@pytest.fixture
+def reader(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> IcebergReader:
+    """PyIceberg on the session's catalog."""
+    uri = spark.conf.get("spark.sql.catalog.lake.uri")
+    assert uri is not None
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", uri.replace("jdbc:sqlite:", "sqlite:///"))
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    return IcebergReader()
 
 
 @pytest.fixture(scope="package")

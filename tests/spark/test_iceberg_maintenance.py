@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import Load
@@ -25,17 +24,6 @@ Job = Callable[..., LoadJob]
 LATER_S = 10 * DAY_S
 AGED = Maintenance(keep_snapshots=1, keep_orphans=LATER_S + 3 * DAY_S)
 """At `later_ms`, snapshots are old and files are not: Iceberg compares files with the real time."""
-
-
-@pytest.fixture
-def reader(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> IcebergReader:
-    """PyIceberg on the session's catalog."""
-    uri = spark.conf.get("spark.sql.catalog.lake.uri")
-    assert uri is not None
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", uri.replace("jdbc:sqlite:", "sqlite:///"))
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-    return IcebergReader()
 
 
 @pytest.fixture
