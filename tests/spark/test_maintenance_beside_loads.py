@@ -24,10 +24,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
+from tidegate.core.config.maintenance import DAY_S, Maintenance
 from tidegate.core.errors import TidegateError
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Receipt
-from tidegate.core.maintenance.upkeep import DAY_MS, Upkeep
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.iceberg.history import IcebergReader
 from tidegate.iceberg.summary import commits_table
@@ -183,14 +183,14 @@ class Lake:
 
     def maintain(self, *, between: Act | None = None, keep: int = 1) -> None:
         """All steps, with something between keeping the commits and expiring them."""
-        compact(self.spark, self.table, Upkeep())
+        compact(self.spark, self.table, Maintenance())
         before_ms = self.old_ms()
         keep_commits(self.spark, self.table, before_ms)
         if between:
             between()
         expire(self.spark, self.table, before_ms, keep)
         self.age_files(self.old_ms())
-        remove_orphans(self.spark, self.table, _now_ms() - DAY_MS - 60_000)
+        remove_orphans(self.spark, self.table, _now_ms() - DAY_S * 1000 - 60_000)
 
     def receipts(self) -> list[Receipt]:
         """Of all pipelines, those of each in the order of its commits."""
@@ -388,7 +388,7 @@ def test_a_load_looks_again_where_its_files_were_compacted_since(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, span: tuple[int, int], writes: int
 ) -> None:
     """Whole files, files that the range goes through, and a batch; new offsets are in no compaction's way."""
-    made = before_the_write(monkeypatch, lambda: compact(lake.spark, lake.table, Upkeep()))
+    made = before_the_write(monkeypatch, lambda: compact(lake.spark, lake.table, Maintenance()))
     lake.load(lake.chunk(*span, 0, "a"))
     assert next(made) == writes
     assert not lake.failures
@@ -402,7 +402,7 @@ def test_a_part_of_a_compaction_is_dropped_where_a_load_replaces_its_files(
     """Not the part of another Kafka partition, and neither where the load's offsets are new."""
     lake.begin("visits")
     with in_the_next_scan(lake.spark, lake.table, lambda: lake.load(lake.chunk(*span, 0, "a"))):
-        assert compact(lake.spark, lake.table, Upkeep()) > 0
+        assert compact(lake.spark, lake.table, Maintenance())[0] > 0
     assert lake.spark.table(f"{lake.table}.data_files").count() == files
     lake.check()
 
@@ -412,7 +412,7 @@ def test_a_load_looks_again_where_the_snapshot_that_it_looked_at_has_expired(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would keep rows of that snapshot, whose files are gone, too."""
-    compact(lake.spark, lake.table, Upkeep())
+    compact(lake.spark, lake.table, Maintenance())
     before_the_write(monkeypatch, partial(replace_and_expire, lake))
     lake.load(lake.chunk(4, 8, 0, "a"))
     assert not lake.failures
@@ -424,7 +424,7 @@ def test_a_load_that_keeps_rows_is_right_whatever_becomes_of_them_while_it_reads
     lake: Lake, monkeypatch: pytest.MonkeyPatch, becomes: Callable[[Lake], None], failures: int
 ) -> None:
     """It looks again where they are replaced; where their files expire as well, it fails, and may be tried again."""
-    compact(lake.spark, lake.table, Upkeep())
+    compact(lake.spark, lake.table, Maintenance())
     act = partial(becomes, lake)
     with ExitStack() as scan:
         before_the_write(monkeypatch, lambda: scan.enter_context(in_the_next_scan(lake.spark, lake.table, act)))

@@ -26,6 +26,7 @@ from tidegate.iceberg.summary import COMMITS_OF, commits_table
 
 PARTIAL_COMMITS = 10
 """Commits of one compaction: a load that gets in the way of one leaves the others."""
+FAILED = "{:,} files could not be merged; Spark's log says why. The next run tries again"
 GAP = (
     "Commits from before the oldest one that is known are in neither table: somebody else expired them, or the table of "
     "commits was dropped"
@@ -48,9 +49,9 @@ def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
     table, keep = job.table, job.maintenance
     if job.step == "compact":
         before = _files(spark, table)
-        rewritten = compact(spark, table, keep)
+        rewritten, failed = compact(spark, table, keep)
         counts = {"files_before": before, "files_after": _files(spark, table), "bytes_rewritten": rewritten}
-        return Maintained(job.step, counts)
+        return Maintained(job.step, counts, FAILED.format(failed) if failed else None)
     if job.step == "expire":
         before_ms = job.now_ms - int(keep.keep * 1000)
         kept = keep_commits(spark, table, before_ms)
@@ -61,8 +62,12 @@ def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
     return Maintained(job.step, {"files_removed": orphans})
 
 
-def compact(spark: SparkSession, table: str, keep: Maintenance) -> int:
-    """Merge small files along the columns that identify rows; the bytes that were rewritten."""
+def compact(spark: SparkSession, table: str, keep: Maintenance) -> tuple[int, int]:
+    """Merge small files along the columns that identify rows.
+
+    Returns:
+        The bytes that were rewritten, and the files that could not be. Those that a load has replaced meanwhile are in neither.
+    """
     held = spark.table(table).columns
     order = [name for name in (ORIGIN_COLUMNS if {*ORIGIN_COLUMNS} <= {*held} else (BATCH,)) if name in held]
     if not order:
@@ -78,7 +83,7 @@ def compact(spark: SparkSession, table: str, keep: Maintenance) -> int:
     (done,) = _call(
         spark, table, "rewrite_data_files", f"strategy => 'sort', sort_order => '{', '.join(order)}', options => map({listed})"
     )
-    return int(done["rewritten_bytes_count"])
+    return int(done["rewritten_bytes_count"]), int(done["failed_data_files_count"])
 
 
 def keep_commits(spark: SparkSession, table: str, before_ms: int) -> int:
