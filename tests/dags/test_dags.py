@@ -17,6 +17,7 @@ import structlog
 from airflow.dag_processing.dagbag import DagBag
 from airflow.dag_processing.processor import _serialize_dags
 from airflow.sdk import RetryAction
+from airflow.sdk.definitions.param import process_params
 from airflow.serialization.serialized_objects import DagSerialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,6 +105,16 @@ def test_a_table_that_is_maintained_has_a_dag_of_independent_steps_one_at_a_time
     assert errors == {}
     assert serialized["flights__maintain"]["timetable"]["__type"].endswith("CronTriggerTimetable")
     assert serialized["flights__maintain"].get("is_paused_upon_creation") is None
+
+
+def test_tasks_have_no_copies_of_their_dags_params(dags: Path) -> None:
+    """Airflow would validate each copy whenever it reads the file. What a task is given has the DAG's, and the trigger's."""
+    for dag in parse(dags)[0].dags.values():
+        assert dag.params
+        for task in dag.tasks:
+            assert not task.params
+            given = process_params(dag, task, {"max_records": 7}, suppress_exception=False)
+            assert given == {**dag.params.dump(), "max_records": 7}
 
 
 def test_a_timeout_is_the_runs_and_not_the_replays(dags: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tidegate.airflow.application import INSTALLED
-from tidegate.airflow.operators import LoadOperator, load
+from tidegate.airflow.operators import LoadOperator, load, spark
 from tidegate.airflow.runners.connect import ConnectRunner
 from tidegate.airflow.runners.submit import JOB_FILE, SubmitRunner
 from tidegate.core.config.pipeline import Dedupe, Pipeline, Sink, Source, Spark, Split
@@ -62,7 +62,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptWriter:
 @pytest.fixture
 def sink(monkeypatch: pytest.MonkeyPatch) -> FakeReader:
     reader = FakeReader()
-    monkeypatch.setattr(load, "IcebergReader", lambda: reader)
+    monkeypatch.setattr(spark, "IcebergReader", lambda: reader)
     return reader
 
 

@@ -13,8 +13,8 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.sdk.exceptions import AirflowException
 
-import tidegate.airflow.operators.load
 import tidegate.airflow.operators.plan
+import tidegate.airflow.operators.spark
 import tidegate.airflow.retries
 import tidegate.spark.load
 import tidegate.spark.session
@@ -73,7 +73,7 @@ class Spark:
         monkeypatch.setattr(SparkConnectHook, "__init__", lambda *_: None)
         monkeypatch.setattr(SparkConnectHook, "get_connection_url", lambda _: "sc://here")
         found = SimpleNamespace(conn_type="spark_connect", conn_id="c")
-        monkeypatch.setattr(tidegate.airflow.operators.load, "get_connection", lambda *_, **__: found)
+        monkeypatch.setattr(tidegate.airflow.operators.spark, "get_connection", lambda *_, **__: found)
 
 
 def load(**changes: Any) -> LoadOperator:

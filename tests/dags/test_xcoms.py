@@ -24,6 +24,7 @@ from tidegate.airflow.operators import (
     load,
     plan,
     replay,
+    spark,
 )
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.load.job import LoadResult
@@ -91,12 +92,12 @@ def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeReader)
         monkeypatch.setattr(module, "ports_of", lambda *_: {"store": store, "brokers": brokers, "sink": sink})
     for module in (load, commit):
         monkeypatch.setattr(module, "VariableStore", lambda: store)
-    monkeypatch.setattr(load, "get_connection", lambda *_, **__: connection)
+    monkeypatch.setattr(spark, "get_connection", lambda *_, **__: connection)
     monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
     monkeypatch.setattr(load, "brokers_of", lambda *_: brokers)
     monkeypatch.setattr(commit, "IcebergReader", lambda: sink)
     monkeypatch.setattr(CommitOperator, "_show_in_group", lambda *_: None)
-    monkeypatch.setattr(load, "ConnectRunner", lambda *_, **__: FakeRunner(sink))
+    monkeypatch.setattr(spark, "ConnectRunner", lambda *_, **__: FakeRunner(sink))
 
 
 def batch(run: Run, *, commit: bool = True) -> Run:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar, get_args
 
 import yaml
 from airflow.sdk import DAG, Param
+from airflow.sdk.definitions.param import ParamsDict
 
 from tidegate.airflow import failures, pools
 from tidegate.airflow.operators import (
@@ -90,6 +91,7 @@ def _dags_of(file: Path, stated: T | ConfigError, build: Callable[[T, str], list
             raise stated  # noqa: TRY301 - one way for all that makes a file's import error
         built = build(stated, file.read_text(encoding="utf-8"))
         for dag in built:
+            _leave_params_to(dag)
             _validate(dag)
     except ConfigError as error:
         broken = BrokenFile(file, error)
@@ -98,6 +100,16 @@ def _dags_of(file: Path, stated: T | ConfigError, build: Callable[[T, str], list
     else:
         return {dag.dag_id: dag for dag in built}
     return {broken.dag_id: broken}
+
+
+def _leave_params_to(dag: DAG) -> None:
+    """Take from each task its copy of the DAG's params.
+
+    Airflow validates and compares each copy several times whenever it reads the file: most of what a reading costs. The context
+    of a task has the params of the DAG all the same.
+    """
+    for task in dag.tasks:
+        task.params = ParamsDict()
 
 
 def _validate(dag: DAG) -> None:
