@@ -206,10 +206,10 @@ class Airflow:
         try:
             with AirflowApi(self.url, "", "", timeout_s=5.0) as api:
                 health = api.health()
+                if section is None:  # asked for here, so that it is not the first task that waits until it is built
+                    return bool(health["metadatabase"]["status"] == "healthy") and api.task_api_answers()
         except PlatformError:
             return cannot_tell
-        if section is None:
-            return bool(health["metadatabase"]["status"] == "healthy")
         component = health.get(section) or {}
         return component.get("status") == "healthy" and is_since(component.get(f"latest_{section}_heartbeat"), started)
 

@@ -30,6 +30,10 @@ class AirflowApi(RestClient):
         """The health of the database, the scheduler and the DAG processor; needs no token."""
         return dict(self._send("GET", "/api/v2/monitor/health"))
 
+    def task_api_answers(self) -> bool:
+        """Whether the API of tasks answers; needs no token. The server builds it for its first request, which takes seconds."""
+        return "ok" in dict(self._send("GET", "/execution/health/ping"))
+
     def dags(self) -> list[dict[str, Any]]:
         """All DAGs, paused ones too."""
         return self.pages("/dags", "dags")
