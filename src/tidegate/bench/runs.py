@@ -74,7 +74,7 @@ def seconds_between(since: str, until: str) -> float:
 def measure(stage: Stage) -> Samples:
     """Warm runs by turns, then first and tenth runs."""
     stage.set_dags({PIPELINE: PIPELINE}, nothing=_NOTHING, bare=_BARE)
-    platform = stage.up("kafka", "spark", "airflow")
+    platform = stage.up("kafka", "spark", "airflow", warm=not stage.rehearsal)
     beside = {name: job_for(stage, "parse_json", stage.fill(f"runs_{name}", COUNTS)) for name in ("bare", "stream")}
     stage.fill(PIPELINE, COUNTS)
     with connect(platform.spark_remote, name="bench") as spark:

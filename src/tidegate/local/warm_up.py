@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 NAME = "warm-up"
 TIMEOUT_S = 120.0
 PARTITIONS = 4
-RECORDS = 1000
+RECORDS = 250
 """Of each partition and load: a small batch, whose fixed cost is what a warm-up takes away."""
-LOADS = 3
-"""The first takes most of the time, the third about three times as long as the hundredth."""
+LOADS = 12
+"""The first takes half of the time, the twelfth about twice as long as the hundredth: the JVM compiles what is called often."""
 SCRATCH_CATALOG = "tidegate_warm_up"
 
 
