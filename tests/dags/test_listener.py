@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from tidegate.airflow import failures, notes, pools
 from tidegate.airflow.dag_factory import maintain_dag, pipeline_dag, replay_dag
-from tidegate.core.config.maintenance import Maintenance
+from tidegate.core.config.maintenance import DAY_S, Maintenance
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, StateUnavailable, TransformError
 
@@ -119,7 +119,7 @@ def test_a_run_that_succeeded_has_its_plan_as_its_note(session: Session) -> None
 
 def test_maintenance_has_what_each_step_did_as_its_note(session: Session) -> None:
     """In the order of the steps; one that failed is named, and no cursor."""
-    dag = maintain_dag(PIPELINE, Maintenance(), spark_jobs=Path())
+    dag = maintain_dag(PIPELINE, Maintenance(keep_orphans=DAY_S), spark_jobs=Path())
     run = Run(session, dag)
     run.task("plan", "success", tidegate_note="10 data files")
     run.task("remove_orphans", "success", tidegate_note="remove_orphans: 0 files removed")

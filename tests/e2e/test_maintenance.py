@@ -38,7 +38,7 @@ def kafka(project: Project, platform: Platform) -> dict[str, str]:
 
 
 def write(project: Project, **more: object) -> None:
-    project.write(NAME, source={"topics": [NAME]}, retries=0, sink={"table": TABLE}, maintenance={}, **more)
+    project.write(NAME, source={"topics": [NAME]}, retries=0, sink={"table": TABLE}, maintenance={"keep_orphans": "3d"}, **more)
 
 
 def check_whole(kafka: dict[str, str]) -> None:

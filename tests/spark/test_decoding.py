@@ -194,7 +194,13 @@ def test_the_workers_decode_what_fits(records: Records) -> None:
     assert [row[0] for row in these.select(decoded(F.col("value"), of).isNull()).collect()] == [False] * len(fitting)
 
 
-@pytest.mark.parametrize("schema", ["a DECIMAL(9,2)", "a MAP<STRING, INT>", "a FLOAT", "a BINARY", "a ARRAY<TIMESTAMP_NTZ>"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        *("a DECIMAL(9,2)", "a MAP<STRING, INT>", "a FLOAT", "a BINARY", "a ARRAY<TIMESTAMP_NTZ>"),
+        *("a INT COMMENT 'of an order'", "a STRUCT<x: INT COMMENT 'of an order'>", '`a"b` INT', "`a\\\\b` INT", "`a\tb` INT"),
+    ],
+)
 def test_a_type_that_the_workers_do_not_know_is_parsed_by_spark(records: Records, schema: str) -> None:
     """Whoever asks for `python` gets the rows all the same."""
     values: list[bytes | None] = [

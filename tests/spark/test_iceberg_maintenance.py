@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import Load
-from tidegate.core.config.maintenance import DAY_S, Maintenance
+from tidegate.core.config.maintenance import DAY_S, Maintenance, Step
 from tidegate.core.errors import SinkMisfit
 from tidegate.core.load.job import LoadJob
-from tidegate.core.maintenance.job import Maintained, MaintenanceJob, Step
+from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.iceberg.history import IcebergReader
 from tidegate.spark.sinks.iceberg.maintenance import GAP, compact, expire, has_gap, keep_commits, maintain, remove_orphans
 
@@ -103,6 +103,48 @@ def test_commits_that_were_kept_and_then_rolled_back_do_not_count(
     spark.sql(f"CALL lake.system.rollback_to_snapshot('{loaded.partition('.')[2]}', {receipts[3].snapshot})").collect()
     expire(spark, loaded, later_ms(), 1)
     assert [r.load.seq for r in reader.receipts(loaded, "orders")] == [0, 1, 2, 3]
+
+
+def test_the_table_of_another_pipeline_is_left_alone(spark: SparkSession, loaded: str) -> None:
+    """A file may name the wrong table, whose snapshots are not its own."""
+    snapshots = spark.table(f"{loaded}.snapshots").count()
+    for step in get_args(Step):
+        with pytest.raises(SinkMisfit, match="belongs to orders, by its properties, and not to visits"):
+            maintain(spark, MaintenanceJob("visits", loaded, step, later_ms(), AGED))
+    assert spark.table(f"{loaded}.snapshots").count() == snapshots
+
+
+def test_a_table_that_forbids_to_remove_files_is_refused_by_name(spark: SparkSession, loaded: str) -> None:
+    """Only compaction removes none."""
+    spark.sql(f"ALTER TABLE {loaded} SET TBLPROPERTIES ('gc.enabled' = 'false')")
+    assert maintain(spark, MaintenanceJob("orders", loaded, "compact", later_ms(), AGED)).counts["bytes_rewritten"] > 0
+    for step in ("expire", "remove_orphans"):
+        with pytest.raises(SinkMisfit, match=r"gc\.enabled=false"):
+            maintain(spark, MaintenanceJob("orders", loaded, step, later_ms(), AGED))
+
+
+def test_an_empty_table_has_nothing_to_maintain(spark: SparkSession, loaded: str) -> None:
+    """It may have no data folder yet. And nothing is removed that the settings do not name."""
+    empty = f"{loaded}_empty"
+    spark.sql(f"CREATE TABLE {empty} USING iceberg TBLPROPERTIES ('tidegate.owner.orders' = 'true') AS TABLE {loaded} LIMIT 0")
+    for step in get_args(Step):
+        done = maintain(spark, MaintenanceJob("orders", empty, step, later_ms(), AGED))
+        assert done.counts.get("files_removed", 0) == 0
+    assert maintain(spark, MaintenanceJob("orders", loaded, "remove_orphans", later_ms())).counts == {"files_removed": 0}
+
+
+def test_orphans_are_looked_for_where_the_table_says_that_its_files_are(
+    spark: SparkSession, loaded: str, tmp_path: Path
+) -> None:
+    """Also in a folder whose name has quotes and blanks."""
+    folder = tmp_path / "bob's lake"
+    spark.sql(f'CREATE TABLE {loaded}_there USING iceberg LOCATION "{folder}" AS TABLE {loaded}')
+    orphan = folder / "data" / "old.parquet"
+    orphan.write_bytes(b"x")
+    os.utime(orphan, (1, 1))
+    assert remove_orphans(spark, f"{loaded}_there", time.time_ns() // 1_000_000 - 3 * DAY_S * 1000) == 1
+    assert not orphan.exists()
+    assert len(offsets(spark, f"{loaded}_there")) == len(offsets(spark, loaded))
 
 
 def test_files_that_cannot_be_merged_are_reported(spark: SparkSession, loaded: str, load: Load, job: Job) -> None:

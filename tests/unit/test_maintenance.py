@@ -9,13 +9,13 @@ from typing import Any, get_args
 import pytest
 
 from tidegate.core.audit.table import TableCommit, TableHistory
-from tidegate.core.config.maintenance import DAY_S, MIB, Maintenance
+from tidegate.core.config.maintenance import DAY_S, MIB, Maintenance, Step
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.config.table_conflicts import table_faults
 from tidegate.core.errors import ConfigError, StateCorrupt
 from tidegate.core.maintenance.advice import advice, state_of
-from tidegate.core.maintenance.job import Maintained, MaintenanceJob, Step
+from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 
 PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders"), maintenance=Maintenance())
 NOW_MS = 100 * DAY_S * 1000
@@ -36,6 +36,8 @@ def test_an_empty_section_is_maintenance_with_the_defaults() -> None:
     assert parsed({}).maintenance == Maintenance()
     assert parsed(None).maintenance is None
     assert parsed({"keep": "36h"}).maintenance == Maintenance(keep=1.5 * DAY_S)
+    assert Maintenance().steps == ("compact", "expire")
+    assert Maintenance(keep_orphans=3 * DAY_S).steps == get_args(Step)
     assert PIPELINE.maintain_dag == "orders__maintain"
 
 

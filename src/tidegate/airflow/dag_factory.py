@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import yaml
 from airflow.sdk import DAG, Param
@@ -43,7 +43,6 @@ from tidegate.core.config.names import COMMITS_TABLE
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import ConfigError
-from tidegate.core.maintenance.job import Step
 from tidegate.pipelines import load_pipelines, load_receivers, receivers_of, shown_as
 
 T = TypeVar("T")
@@ -228,7 +227,7 @@ def maintain_dag(pipeline: Pipeline, maintenance: Maintenance, *, spark_jobs: Pa
         },
         default_args=_defaults(pipeline),
     )
-    steps = get_args(Step)
+    steps = maintenance.steps
     with dag:
         plan = PlanMaintenanceOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline))
         for n, step in enumerate(steps):
@@ -327,6 +326,9 @@ repeated. Variables: `tidegate.{pipeline.name}.replay.*`.
 """
 
 
+_ORPHANS_DOCS = "| remove_orphans | removes files of the data folder older than {:g} days that no snapshot names |\n"
+
+
 def _maintain_docs(pipeline: Pipeline, maintenance: Maintenance) -> str:
     return f"""\
 ### Maintenance of {pipeline.name}
@@ -338,8 +340,7 @@ Maintains `{pipeline.sink.table}`, beside the schedule and replays. No row chang
 | compact | merges small data files, at most {maintenance.max_files:,}, along the columns that identify rows |
 | expire | removes snapshots older than {maintenance.keep / DAY_S:g} days, but the newest {maintenance.keep_snapshots:,}; \
 their commits, with receipts, are kept in `{pipeline.sink.table}{COMMITS_TABLE}` |
-| remove_orphans | removes files older than {maintenance.keep_orphans / DAY_S:g} days that no snapshot names |
-
+{"" if maintenance.keep_orphans is None else _ORPHANS_DOCS.format(maintenance.keep_orphans / DAY_S)}
 Each task may be cleared: to run it again does no harm.
 """
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from airflow.listeners import hookimpl
 
 from tidegate.airflow import failures, pools
+from tidegate.core.config.maintenance import Step
 from tidegate.core.config.names import MAINTAIN_DAG
-from tidegate.core.maintenance.job import Step
 from tidegate.core.schedule import run_notes
 
 if TYPE_CHECKING:

@@ -29,11 +29,11 @@ from tidegate.bench.schedule import Schedule
 from tidegate.bench.stage import RUN, Stage, seconds_of, transform
 from tidegate.bench.suite import Bar, Comparison, Medians, Samples, Term
 from tidegate.bench.tables import job_for, make_table
-from tidegate.core.config.maintenance import Maintenance
+from tidegate.core.config.maintenance import Maintenance, Step
 from tidegate.core.errors import PlatformError, SinkUnavailable
 from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
 from tidegate.core.load.receipt import LoadId
-from tidegate.core.maintenance.job import MaintenanceJob, Step
+from tidegate.core.maintenance.job import MaintenanceJob
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger

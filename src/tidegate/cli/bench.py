@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -102,6 +104,7 @@ def _measure(comparisons: Sequence[Comparison], rounds: int, records: int, resul
     from tidegate.bench.suite import Result  # noqa: PLC0415
 
     machine, failed = describe(), dict[str, Exception]()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as Ctrl-C does, so that servers are stopped
     with (
         # what a server still writes while it ends is no reason to lose what was measured
         tempfile.TemporaryDirectory(prefix="tidegate-bench-", ignore_cleanup_errors=True) as folder,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import suppress
 from typing import Annotated
 
@@ -30,6 +31,9 @@ from tidegate.core.ports import SinkReader
 from tidegate.core.schedule.accept import accept_loss, accept_recreated, accept_table
 
 Topic = Annotated[str, typer.Argument(help="name of the topic", metavar="TOPIC")]
+
+TABLE_S = 10.0
+"""Seconds that `tidegate lag` waits for the table: some clients of catalogs wait for ever."""
 
 app = typer.Typer()
 accept = typer.Typer(
@@ -96,10 +100,17 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
 
 
 def _maintenance(pipeline: Pipeline, sink: SinkReader) -> str | None:
-    """Why the table needs maintenance. A table that cannot be read is no reason not to show the lag."""
-    with suppress(SinkUnavailable):
-        return advice(pipeline, sink.history(pipeline.sink.table), now_ms=now_ms())
-    return None
+    """Why the table needs maintenance. One that cannot be read, or not in time, is no reason not to show the lag."""
+    answers: list[str | None] = []
+
+    def ask() -> None:
+        with suppress(SinkUnavailable):
+            answers.append(advice(pipeline, sink.history(pipeline.sink.table), now_ms=now_ms()))
+
+    asking = threading.Thread(target=ask, daemon=True)  # which the end of the command does not wait for
+    asking.start()
+    asking.join(TABLE_S)
+    return answers[0] if answers else None
 
 
 def _print_lag(view: LagView) -> None:

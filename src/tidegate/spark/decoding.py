@@ -9,6 +9,7 @@ The module is sent to the workers as code: they need pyarrow and msgspec, and no
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain
@@ -31,6 +32,8 @@ _OTHERS = {"boolean": (bool, pa.bool_()), "double": (float, pa.float64()), "stri
 _LONG, _TOO_LONG, _MOST_LEVELS, _MOST_DIGITS = 990, 50_000, 900, 300
 _TRIED = 10_000
 """Records of a task that are tried before it gives up on a topic of records that do not fit."""
+_NAME = re.compile(r'[^"\\\x00-\x1f]*')
+"""Names of fields that msgspec takes."""
 _AS_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 
 
@@ -38,7 +41,9 @@ def is_decodable(of: DataType) -> bool:
     """Whether records of this type can be decoded here: structs and arrays of the types that are listed above."""
     if isinstance(of, StructType):
         names = of.names
-        return bool(names) and len(set(names)) == len(names) and all(is_decodable(f.dataType) for f in of.fields)
+        are_plain = bool(names) and len(set(names)) == len(names) and all(map(_NAME.fullmatch, names))
+        # a field with a comment or a default is of another type to Spark than one without
+        return are_plain and all(not f.metadata and is_decodable(f.dataType) for f in of.fields)
     if isinstance(of, ArrayType):
         return is_decodable(of.elementType)
     return of.simpleString() in {*_BITS, *_TEXTS, *_OTHERS}

@@ -11,10 +11,10 @@ from tidegate.airflow import notes
 from tidegate.airflow.operators.shared import now_ms
 from tidegate.airflow.operators.spark import SparkTask
 from tidegate.airflow.retries import Patient
-from tidegate.core.config.maintenance import Maintenance
+from tidegate.core.config.maintenance import Maintenance, Step
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.maintenance.advice import state_of
-from tidegate.core.maintenance.job import MaintenanceJob, Step
+from tidegate.core.maintenance.job import MaintenanceJob
 from tidegate.iceberg.history import IcebergReader
 
 

@@ -6,9 +6,13 @@ Pure: the standard library only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tidegate.core.config import values
 from tidegate.core.config.model import setting
+
+Step = Literal["compact", "expire", "remove_orphans"]
+"""What is done to a table, one after the other."""
 
 MIB = 1 << 20
 DAY_S = 86_400
@@ -33,6 +37,14 @@ class Maintenance:
     max_files: int = setting(values.FILES, "Most data files that one run merges; the next run goes on.", 10_000)
     keep_snapshots: int = setting(values.SNAPSHOTS, "The newest snapshots of the table never expire, so many of them.", 1000)
     keep: float = setting(values.AGE, "A younger snapshot never expires.", 5 * DAY_S)
-    keep_orphans: float = setting(
-        values.AGE, "A younger file of the table's data folder is never removed, although no snapshot names it.", 3 * DAY_S
+    keep_orphans: float | None = setting(
+        values.AGE,
+        "Files of the table's data folder that no snapshot names are removed when they are older than this. Without it, none "
+        "is removed. Set it only where the folder holds no other table: Iceberg cannot tell that table's files from orphans.",
+        None,
     )
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What is done, in this order."""
+        return ("compact", "expire") if self.keep_orphans is None else ("compact", "expire", "remove_orphans")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-from tidegate.core.config.maintenance import Maintenance
+from tidegate.core.config.maintenance import Maintenance, Step
 from tidegate.core.state.codec import Shape
 from tidegate.core.state.fields import MAPPING, fields_from_json, fields_to_json, form
-
-Step = Literal["compact", "expire", "remove_orphans"]
 
 MAINTENANCE = form(fields_to_json, partial(fields_from_json, Maintenance))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
+from tidegate.core.config.maintenance import Step
 from tidegate.core.load.job import LoadJob
-from tidegate.core.maintenance.job import MaintenanceJob, Step
+from tidegate.core.maintenance.job import MaintenanceJob
 from tidegate.core.ports import JobRunner, SinkReader
 
 

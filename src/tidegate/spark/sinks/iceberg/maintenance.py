@@ -19,10 +19,10 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.times import EPOCH
-from tidegate.core.errors import SinkMisfit
+from tidegate.core.errors import SinkMisfit, some
 from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
 from tidegate.core.maintenance.job import Maintained, MaintenanceJob
-from tidegate.iceberg.summary import COMMITS_OF, commits_table
+from tidegate.iceberg.summary import COMMITS_OF, commits_table, owners_in
 
 PARTIAL_COMMITS = 10
 """Commits of one compaction: a load that gets in the way of one leaves the others."""
@@ -42,11 +42,26 @@ def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
         job: the step.
 
     Raises:
-        SinkMisfit: the table's rows have no identity of ours, or the name of its table of commits is taken. Nothing was
-            expired.
+        SinkMisfit: the table belongs to other pipelines, its rows have no identity of ours, its properties forbid to remove
+            files, or the name of its table of commits is taken. Nothing was expired.
         Exception: what Spark raises, which `tidegate.spark.errors` translates; the table holds the same rows.
     """
     table, keep = job.table, job.maintenance
+    properties = _properties(spark, table)
+    owners = owners_in(properties)
+    if job.pipeline not in owners:
+        named = some(sorted(owners)) if owners else "nobody"
+        raise SinkMisfit(
+            f"table {table} belongs to {named}, by its properties, and not to {job.pipeline}",
+            fix="Correct sink.table, or let the pipeline load a batch before its table is maintained",
+            table=table,
+        )
+    if job.step != "compact" and properties.get("gc.enabled") == "false":
+        raise SinkMisfit(
+            f"{table} has the property gc.enabled=false, which forbids to remove files",
+            fix="Set it to true, or leave out the section `maintenance`",
+            table=table,
+        )
     if job.step == "compact":
         before = _files(spark, table)
         rewritten, failed = compact(spark, table, keep)
@@ -58,8 +73,10 @@ def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
         expired = expire(spark, table, before_ms, keep.keep_snapshots)
         counts = {"commits_kept": kept, "snapshots_expired": expired}
         return Maintained(job.step, counts, GAP if has_gap(spark, table) else None)
-    orphans = remove_orphans(spark, table, job.now_ms - int(keep.keep_orphans * 1000))
-    return Maintained(job.step, {"files_removed": orphans})
+    removed = 0
+    if keep.keep_orphans is not None:
+        removed = remove_orphans(spark, table, job.now_ms - int(keep.keep_orphans * 1000))
+    return Maintained(job.step, {"files_removed": removed})
 
 
 def compact(spark: SparkSession, table: str, keep: Maintenance) -> tuple[int, int]:
@@ -93,8 +110,7 @@ def keep_commits(spark: SparkSession, table: str, before_ms: int) -> int:
         f"CREATE TABLE IF NOT EXISTS {commits} (snapshot_id BIGINT, parent_id BIGINT, committed_at TIMESTAMP, "
         f"operation STRING, summary MAP<STRING, STRING>) USING iceberg TBLPROPERTIES ('{COMMITS_OF}' = '{table}')"
     )
-    named = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {commits}").collect()}
-    if named.get(COMMITS_OF) != table:
+    if _properties(spark, commits).get(COMMITS_OF) != table:
         raise SinkMisfit(
             f"table {commits} is not the table of commits of {table}; nothing was expired",
             fix="Rename it: the name is needed for what expired snapshots said",
@@ -118,11 +134,17 @@ def expire(spark: SparkSession, table: str, before_ms: int, keep: int) -> int:
 
 
 def remove_orphans(spark: SparkSession, table: str, before_ms: int) -> int:
-    """Remove files of the table's data folder that no snapshot names, and that are older than a time; how many."""
+    """Remove files of the table's data folder that no snapshot names, and that are older than a time; how many.
+
+    None of a table without rows, which may have no such folder.
+    """
+    if not _files(spark, table):
+        return 0
     described = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where("col_name = 'Location'").collect()
-    location = f"{described[0]['data_type']}/data"
+    folder = _properties(spark, table).get("write.data.path", f"{described[0]['data_type']}/data")
+    quoted = folder.replace("\\", "\\\\").replace("'", "\\'")
     return len(
-        _call(spark, table, "remove_orphan_files", f"older_than => TIMESTAMP '{_time(before_ms)}', location => '{location}'")
+        _call(spark, table, "remove_orphan_files", f"older_than => TIMESTAMP '{_time(before_ms)}', location => '{quoted}'")
     )
 
 
@@ -135,6 +157,10 @@ def has_gap(spark: SparkSession, table: str) -> bool:
     while head in parents:
         head = parents[head]
     return head is not None
+
+
+def _properties(spark: SparkSession, table: str) -> dict[str, str]:
+    return {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
 
 
 def _files(spark: SparkSession, table: str) -> int:
