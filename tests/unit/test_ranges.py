@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,6 +69,19 @@ def test_nonsense_is_refused_by_the_constructor(arguments: tuple[object, ...]) -
     """Reversed, negative, fractional and unnamed ranges cannot exist."""
     with pytest.raises(RequestError):
         OffsetRange(*arguments)  # type: ignore[arg-type]
+
+
+def test_numbers_and_names_may_be_of_a_type_of_their_own() -> None:
+    """As those of an enumeration are; they are equal to plain ones."""
+
+    class Number(enum.IntEnum):
+        THREE = 3
+
+    class Name(str):
+        __slots__ = ()
+
+    assert OffsetRange(Name("t"), Number.THREE, 0, 1).topic_partition == TopicPartition("t", 3)
+    assert {TopicPartition("t", 3): 1}[TopicPartition(Name("t"), Number.THREE)] == 1
 
 
 def test_overlapping_ranges_are_refused_and_touching_ones_are_not() -> None:
