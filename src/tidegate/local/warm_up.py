@@ -51,7 +51,8 @@ def run(state_dir: Path, project_dir: Path, env: Mapping[str, str], log: Path) -
     Raises:
         PlatformError: it failed or took too long; the servers are as they were.
     """
-    command = [sys.executable, "-m", __name__, str(state_dir), str(project_dir)]
+    # -P: a module of the folder in which the command was called must not hide one of the library's
+    command = [sys.executable, "-P", "-m", __name__, str(state_dir), str(project_dir)]
     fix = "Nothing has to be done: the first runs take longer"
     with log.open("wb") as output:
         try:
