@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +82,9 @@ def test_results_come_back_as_they_were_saved() -> None:
         suite.to_json([RESULT]).replace("300.0", '"300"'),
         suite.to_json([RESULT]).replace("300.0", "NaN"),
         suite.to_json([RESULT]).replace("300.0", "true"),
+        suite.to_json([RESULT]).replace("300.0", f"1{'0' * 400}"),
+        suite.to_json([replace(RESULT, rounds=math.inf)]),  # type: ignore[arg-type]
+        "[" * 100_000,
         suite.to_json([RESULT])[:-20],
     ],
 )
@@ -192,8 +198,40 @@ def test_a_broken_file_is_refused_before_a_page_is_written(tmp_path: Path, conte
     assert not written.exists()
 
 
-def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    """Hours of figures are not lost for a folder."""
-    done = CliRunner().invoke(app, ["bench", "--json", str(tmp_path / "none" / "f.json")])
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["--json", "none/f.json"], "there is no folder"),
+        (["--json", "folder"], "is a folder"),
+        (["--page", "folder"], "is a folder"),
+        (["--page", "page"], "no suffix"),
+        (["--page", "plots.md"], "plots is no folder"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], why: str
+) -> None:
+    """Hours of figures are not lost for a name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "plots").touch()
+    done = CliRunner().invoke(app, ["bench", *given])
     assert isinstance(done.exception, RequestError)
-    assert "there is no folder" in str(done.exception)
+    assert why in str(done.exception)
+
+
+def test_a_command_that_is_terminated_stops_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are processes of their own, and would go on without it."""
+    ended: list[str] = []
+    monkeypatch.setattr("tidegate.bench.machine.describe", dict)
+    monkeypatch.setattr("tidegate.bench.stage.Stage.down", lambda stage: ended.append(stage.folder.name))
+
+    def terminated(_stage: object) -> Samples:
+        signal.raise_signal(signal.SIGTERM)
+        return {}
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("tidegate.bench.catalog.COMPARISONS", [replace(RACE, measure=terminated)])
+    assert CliRunner().invoke(app, ["bench", "race", "--records", "1000"]).exit_code == 128 + signal.SIGTERM
+    assert ended
+    assert signal.getsignal(signal.SIGTERM) is before

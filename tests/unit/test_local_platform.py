@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from concurrent.futures import Future
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.core.errors import PlatformError
-from tidegate.local import Platform, sockets
+from tidegate.local import Platform, sockets, warm_up
 from tidegate.local.platform import PARTS
 from tidegate.local.saved_ports import PORTS
 
@@ -143,3 +144,12 @@ def test_without_kafka_or_spark_nothing_is_warmed_up(tmp_path: Path) -> None:
     reported: list[str] = []
     Platform(tmp_path, tmp_path)._warm_up([failed], lambda phase, _: reported.append(phase))
     assert reported == []
+
+
+def test_a_warm_up_imports_nothing_of_the_folder_that_it_is_called_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project may have modules of any name. Where the state is a file, nothing else can run."""
+    (tmp_path / "secrets.py").write_text("raise RuntimeError('a module of the project')")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlatformError) as told:
+        warm_up.run(tmp_path / "secrets.py", tmp_path, os.environ, tmp_path / "log")
+    assert "a module of the project" not in str(told.value)

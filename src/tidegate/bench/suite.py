@@ -141,7 +141,7 @@ def from_json(text: str, name: str) -> list[Result]:
         found = json.loads(text)
         written = found["format"]
         results = [_result(each) for each in found["results"]]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
         raise RequestError(
             f"{name} does not hold results of `tidegate bench`: {reason}", fix="Name a file that `tidegate bench --json` wrote"

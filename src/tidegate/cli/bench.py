@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -63,9 +64,7 @@ def bench(
         for comparison in comparisons:
             out.print(f"{comparison.name:12}{comparison.title}", markup=False)
         return
-    for file in (json_file, page_file):
-        if file is not None and not file.absolute().parent.is_dir():
-            raise RequestError(f"there is no folder {file.parent}", fix="Make it, or name another file")
+    _check_files(json_file, page_file)
     draw = None if page_file is None else open_bars()
     measured = _read(saved) if saved else {}
     failed = {} if saved else _measure(comparisons, rounds, records, measured)
@@ -81,6 +80,29 @@ def bench(
         raise typer.Exit(1)
 
 
+def _check_files(json_file: Path | None, page_file: Path | None) -> None:
+    """Refuse, before hours are measured, names of files that cannot be written.
+
+    Raises:
+        RequestError: one of them is such a name.
+    """
+    for file in (json_file, page_file):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise RequestError(f"there is no folder {file.parent}", fix="Make it, or name another file")
+        if file is not None and file.is_dir():
+            raise RequestError(f"{file} is a folder", fix="Name a file in it")
+    if page_file is not None:
+        plots = _plots_of(page_file)
+        if plots == page_file:
+            raise RequestError(f"the page {page_file} has no suffix, and its plots need a folder of its name", fix="Add .md")
+        if plots.exists() and not plots.is_dir():
+            raise RequestError(f"{plots} is no folder, and the plots of {page_file} need it", fix="Name another page")
+
+
+def _plots_of(page_file: Path) -> Path:
+    return page_file.with_suffix("")
+
+
 def _plots(page_file: Path, results: Mapping[str, Result], draw: Draw) -> dict[str, str]:
     """Draw the first measure of each comparison; the images, relative to the page."""
     from tidegate.bench.catalog import COMPARISONS  # noqa: PLC0415 - as above
@@ -88,13 +110,27 @@ def _plots(page_file: Path, results: Mapping[str, Result], draw: Draw) -> dict[s
     plots = {}
     for comparison in COMPARISONS:
         if comparison.name in results:
-            plot = page_file.with_suffix("") / f"{comparison.name}.svg"
+            plot = _plots_of(page_file) / f"{comparison.name}.svg"
             plot.parent.mkdir(exist_ok=True)
             measure, unit = next(iter(comparison.measures.items()))
             samples = results[comparison.name].samples
             draw(plot, f"{measure}, {unit}", {name: each[measure] for name, each in samples.items() if each.get(measure)})
             plots[comparison.name] = f"{plot.parent.name}/{plot.name}"
     return plots
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Inside, SIGTERM raises, as Ctrl-C does: otherwise the servers would outlive the command."""
+
+    def end(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _measure(comparisons: Sequence[Comparison], rounds: int, records: int, results: dict[str, Result]) -> dict[str, Exception]:
@@ -104,8 +140,8 @@ def _measure(comparisons: Sequence[Comparison], rounds: int, records: int, resul
     from tidegate.bench.suite import Result  # noqa: PLC0415
 
     machine, failed = describe(), dict[str, Exception]()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as Ctrl-C does, so that servers are stopped
     with (
+        _ended_in_order(),
         # what a server still writes while it ends is no reason to lose what was measured
         tempfile.TemporaryDirectory(prefix="tidegate-bench-", ignore_cleanup_errors=True) as folder,
         show_progress() as progress,
