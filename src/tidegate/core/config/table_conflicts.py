@@ -49,13 +49,14 @@ def _fault(this: Pipeline, that: Pipeline) -> str | None:
 
 
 def _maintenance_fault(this: Pipeline, that: Pipeline) -> str | None:
-    if that.maintenance is None:
+    """Of the pipeline whose file asks for maintenance: another one is not stopped by it."""
+    if this.maintenance is None:
         return None
-    table, commits = that.sink.table, f"{that.sink.table}{COMMITS_TABLE}"
-    if this.writes(commits):
-        return f"sink.table: {commits} keeps the commits of {table} for pipeline {that.name}; choose a table of another name"
-    if this.maintenance is not None and this.sink.table.lower() == table.lower():
-        return f"maintenance: {table} is also maintained by pipeline {that.name}; leave it to one of them"
+    commits = f"{this.sink.table}{COMMITS_TABLE}"
+    if that.writes(commits):
+        return f"maintenance: it keeps commits in {commits}, which pipeline {that.name} writes; rename one of the tables"
+    if that.maintenance is not None and this.sink.table.lower() == that.sink.table.lower():
+        return f"maintenance: {that.sink.table} is also maintained by pipeline {that.name}; leave it to one of them"
     return None
 
 
