@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import Load
@@ -164,6 +165,21 @@ def test_a_lost_table_of_commits_is_reported(spark: SparkSession, loaded: str, r
     assert reader.receipts(loaded, "orders") == []
     assert maintained(spark, loaded)["expire"].warning == GAP
     assert has_gap(spark, loaded)
+
+
+def test_a_table_is_renamed_together_with_its_table_of_commits(spark: SparkSession, loaded: str, reader: IcebergReader) -> None:
+    """All receipts stay once the property names the table again, and maintenance goes on."""
+    before = reader.receipts(loaded, "orders")
+    maintained(spark, loaded)
+    renamed = f"{loaded}_renamed"
+    for suffix in ("", "_commits"):
+        names = [f"{table}{suffix}".partition(".")[2] for table in (loaded, renamed)]
+        load_catalog("lake").rename_table(*names)
+    with pytest.raises(SinkMisfit, match="not the table of commits"):
+        maintained(spark, renamed)
+    spark.sql(f"ALTER TABLE {renamed}_commits SET TBLPROPERTIES ('tidegate.commits-of' = '{renamed}')")
+    assert maintained(spark, renamed)["expire"].warning is None
+    assert reader.receipts(renamed, "orders") == before
 
 
 def test_nothing_expires_where_the_name_of_the_table_of_commits_is_taken(spark: SparkSession, loaded: str) -> None:

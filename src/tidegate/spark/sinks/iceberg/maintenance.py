@@ -113,8 +113,8 @@ def keep_commits(spark: SparkSession, table: str, before_ms: int) -> int:
     if _properties(spark, commits).get(COMMITS_OF) != table:
         raise SinkMisfit(
             f"table {commits} is not the table of commits of {table}; nothing was expired",
-            fix=f"Rename it: the name is needed for what expired snapshots said. Where {table} itself was renamed together with "
-            f"it, set its property {COMMITS_OF} to the new name",
+            fix=f"Rename it: the name is needed for what expired snapshots said. Where both tables were renamed together, set "
+            f"its property {COMMITS_OF} to the new name",
             table=commits,
         )
     lineage = spark.table(f"{table}.history").where("is_current_ancestor").select("snapshot_id")
