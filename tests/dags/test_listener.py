@@ -22,8 +22,9 @@ from sqlalchemy.orm import Session
 
 from tidegate.airflow import failures, notes, pools
 from tidegate.airflow.dag_factory import maintain_dag, pipeline_dag, replay_dag
-from tidegate.core.config.maintenance import DAY_S, Maintenance
+from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Source
+from tidegate.core.config.schedules import DAY_S
 from tidegate.core.errors import BrokerUnavailable, StateUnavailable, TransformError
 
 PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders", slots=3))

@@ -9,7 +9,8 @@ from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.cli.shared import now_ms
 from tidegate.core.audit.oracle import judge
-from tidegate.core.config.maintenance import DAY_S, Maintenance
+from tidegate.core.config.maintenance import Maintenance
+from tidegate.core.config.schedules import DAY_S
 from tidegate.core.maintenance.job import MaintenanceJob
 from tidegate.iceberg.history import IcebergReader
 from tidegate.iceberg.origins import read_origins

@@ -14,7 +14,8 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import Load
-from tidegate.core.config.maintenance import DAY_S, Maintenance, Step
+from tidegate.core.config.maintenance import Maintenance, Step
+from tidegate.core.config.schedules import DAY_S
 from tidegate.core.errors import SinkMisfit
 from tidegate.core.load.job import LoadJob
 from tidegate.core.maintenance.job import Maintained, MaintenanceJob

@@ -24,7 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
-from tidegate.core.config.maintenance import DAY_S, Maintenance
+from tidegate.core.config.maintenance import Maintenance
+from tidegate.core.config.schedules import DAY_S
 from tidegate.core.errors import TidegateError
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Receipt

@@ -172,8 +172,8 @@ def test_the_command_lists_comparisons_and_refuses_other_names() -> None:
 
 def test_saved_files_are_laid_over_each_other_into_one_page(tmp_path: Path) -> None:
     """Without a server; the page has the comparisons that no file holds too, and a plot of each that one holds."""
-    old = Result("skew", "", MACHINE, 5, 4_000_000, {"whole, from_json": {"rate": [1.0]}, "split, from_json": {"rate": [1.0]}})
-    new = Result("skew", "", MACHINE, 5, 4_000_000, {"whole, from_json": {"rate": [1.0]}, "split, from_json": {"rate": [1.7]}})
+    old = Result("skew", "", MACHINE, 5, 4_000_000, {"whole": {"rate": [1.0]}, "split": {"rate": [1.0]}})
+    new = Result("skew", "", MACHINE, 5, 4_000_000, {"whole": {"rate": [1.0]}, "split": {"rate": [1.7]}})
     for name, result in (("old", old), ("new", new)):
         (tmp_path / f"{name}.json").write_text(suite.to_json([result]))
     files = ["--from", str(tmp_path / "old.json"), "--from", str(tmp_path / "new.json")]

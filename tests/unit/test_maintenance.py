@@ -9,9 +9,10 @@ from typing import Any, get_args
 import pytest
 
 from tidegate.core.audit.table import TableCommit, TableHistory
-from tidegate.core.config.maintenance import DAY_S, MIB, Maintenance, Step
+from tidegate.core.config.maintenance import MIB, Maintenance, Step
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.config.schedules import DAY_S
 from tidegate.core.config.table_conflicts import table_faults
 from tidegate.core.errors import ConfigError, StateCorrupt
 from tidegate.core.maintenance.advice import advice, state_of

@@ -38,10 +38,11 @@ from tidegate.airflow.operators import (
 from tidegate.airflow.replay_form import replay_params, replay_slots
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.core.config.lag_schedule import LagSchedule
-from tidegate.core.config.maintenance import DAY_S, Maintenance
+from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.names import COMMITS_TABLE
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
+from tidegate.core.config.schedules import DAY_S
 from tidegate.core.errors import ConfigError
 from tidegate.pipelines import load_pipelines, load_receivers, receivers_of, shown_as
 

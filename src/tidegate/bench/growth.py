@@ -29,7 +29,7 @@ from tidegate.bench.schedule import Schedule
 from tidegate.bench.stage import RUN, Stage, seconds_of, transform
 from tidegate.bench.suite import Bar, Comparison, Medians, Samples, Term
 from tidegate.bench.tables import job_for, make_table
-from tidegate.core.config.maintenance import Maintenance, Step
+from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.errors import PlatformError, SinkUnavailable
 from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
 from tidegate.core.load.receipt import LoadId
@@ -99,12 +99,11 @@ class Grown:
         ledger.save_cursor(Cursor(self.name, self.snapshots, offsets, topic_ids, starts=dict.fromkeys(offsets, 0)))
 
     def maintain(self) -> None:
-        """All steps but the removal of orphans, at a time when the whole history is old."""
+        """All steps, at a time when the whole history is old."""
         self.stage.progress(f"maintaining {self.name}", 0, None)
         keep = Maintenance(keep_snapshots=KEPT_SNAPSHOTS)
         then_ms = time.time_ns() // 1_000_000 + int(2 * keep.keep * 1000)
-        steps: tuple[Step, ...] = ("compact", "expire")
-        for step in steps:
+        for step in keep.steps:
             maintain(self.spark, MaintenanceJob(self.name, self.schedule.pipeline.sink.table, step, then_ms, keep))
 
     def save(self, api: AirflowApi) -> None:

@@ -22,6 +22,8 @@ from tidegate.spark.session import connect
 PARTITIONS = 3
 # Six pieces a core: with three, one core still works on the last piece while the other has none left.
 SPLIT = Split(min_partitions=12)
+SUFFIXES = {"parse_json": "", "from_json": ", from_json"}
+"""What the names of the contenders of each transform end with."""
 
 
 def skewed(records: int) -> tuple[int, ...]:
@@ -43,15 +45,16 @@ def measure(stage: Stage) -> Samples:
                 raise RequestError(f"{rows} rows of {records} records", fix="Report it: a load lost or doubled records")
 
         jobs: dict[str, LoadJob] = {}
-        for name in ("from_json", "parse_json"):
+        for name, suffix in SUFFIXES.items():
             whole = LoadJob("skew", 0, "bench", ranges, transform(name), f"lake.bench.skew_{name}", stage.options, redo=True)
-            jobs |= {f"whole, {name}": whole, f"split, {name}": replace(whole, split=SPLIT)}
+            jobs |= {f"whole{suffix}": whole, f"split{suffix}": replace(whole, split=SPLIT)}
         rounds = {name: partial(rate_of, partial(load, job), records) for name, job in jobs.items()}
         return stage.alternate(rounds, warm_up=3)
 
 
 def _ratio(m: Medians, name: str) -> float:
-    return m[f"split, {name}"]["rate"] / m[f"whole, {name}"]["rate"]
+    suffix = SUFFIXES[name]
+    return m[f"split{suffix}"]["rate"] / m[f"whole{suffix}"]["rate"]
 
 
 COMPARISON = Comparison(
@@ -61,14 +64,15 @@ COMPARISON = Comparison(
     "`split: {min_partitions: 12}`. On two cores, more than 1.8 times cannot be; and where Python workers decode the records "
     "(`parse_json`), the JVM and a worker share the work of one task.",
     measures={"rate": "records/s", "time": "s"},
-    bars=(
+    bars=tuple(
         Bar(
-            "skew: split, to whole partitions (from_json)",
-            Term("split, from_json", "rate"),
+            f"skew: split, to whole partitions{suffix}",
+            Term(f"split{suffix}", "rate"),
             1.5,
-            against=Term("whole, from_json", "rate"),
+            against=Term(f"whole{suffix}", "rate"),
             at_least=True,
-        ),
+        )
+        for suffix in SUFFIXES.values()
     ),
     shows=lambda m: (
         f"With `split`, the load is {_ratio(m, 'from_json'):.2f} times as fast with `from_json`, "

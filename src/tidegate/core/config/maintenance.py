@@ -10,12 +10,12 @@ from typing import Literal
 
 from tidegate.core.config import values
 from tidegate.core.config.model import setting
+from tidegate.core.config.schedules import DAY_S
 
 Step = Literal["compact", "expire", "remove_orphans"]
 """What is done to a table, one after the other."""
 
 MIB = 1 << 20
-DAY_S = 86_400
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from tidegate.core.config.rules import (
     text,
     whole,
 )
-from tidegate.core.config.schedules import CONTINUOUS, FIXED_TIMES, PRESETS, is_schedule
+from tidegate.core.config.schedules import CONTINUOUS, DAY_S, FIXED_TIMES, PRESETS, is_schedule
 from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.config.times import DURATION, MOST_INT32, seconds_of, start_of
 from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS, MOST_SECONDS
@@ -99,7 +99,7 @@ def _duration(least: float, most: float, bounds: str, examples: str = "30s, 15m 
 
 
 MAX_DELAY = _duration(1, MOST_SECONDS, "from 1s to 366d")
-AGE = _duration(86_400, MOST_SECONDS, "from 1d to 366d", "5d or 36h")
+AGE = _duration(DAY_S, MOST_SECONDS, "from 1d to 366d", "5d or 36h")
 POLL = _duration(1, 3600, "from 1s to 1h")
 LEASE = _duration(10, 7 * 86_400, "from 10s to 7d")
 PAUSE = _duration(0, 3600, "from 0s to 1h")
