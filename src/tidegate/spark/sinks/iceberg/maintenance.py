@@ -6,7 +6,8 @@ Rules:
   push more of them out. A run that stops between the two leaves commits that are in both places, where the table's own count.
 - Compaction changes no row. It fails where a load replaced its files meanwhile, and gives way; a load that it got in the way of
   looks at the table anew (module `replacement`).
-- Files are looked for only in the table's own data folder: a table of a nested namespace may lie in the table's.
+- Orphans are looked for in the table's data folder alone, and only where the settings say so: it may hold files of another
+  table, of a namespace below the table's name or of one that was renamed, which look like orphans.
 """
 
 from __future__ import annotations
