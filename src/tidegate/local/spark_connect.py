@@ -17,6 +17,7 @@ from pathlib import Path
 from tidegate.local import sockets
 from tidegate.local.files import write_private
 from tidegate.local.process import Server
+from tidegate.spark import shared_code
 from tidegate.spark.redaction import REDACTION
 
 NAME = "spark"
@@ -129,6 +130,7 @@ def spark_connect(
         "spark.app.name": "tidegate-connect",
         "spark.connect.grpc.binding.address": sockets.LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
+        **shared_code.PROPERTY,
     }
     argv = [str(spark_home / "bin" / "spark-submit"), "--class", SERVER_CLASS]
     for key, value in settings.items():

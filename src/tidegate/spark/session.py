@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import cast
 
@@ -18,7 +18,7 @@ from pyspark.sql.connect.logging import logger
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidegate.core.errors import RequestError
-from tidegate.spark import kafka_source
+from tidegate.spark import kafka_source, shared_code
 from tidegate.spark.errors import translated
 from tidegate.spark.redaction import OPTION_IN_TEXT, STRING_REGEX, with_ours
 
@@ -47,6 +47,7 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     Nothing is shared with the pyspark sessions of this process, but the process must not hold a classic session meanwhile.
     Errors inside are raised, and not logged by pyspark as well, unless the environment has `SPARK_CONNECT_LOG_LEVEL`.
     The server redacts the credentials of Kafka connections in what it keeps of the session's requests.
+    Where the server has the property of `tidegate.spark.shared_code`, the session uses the code that others have compiled.
 
     Args:
         remote_url: `sc://host:port`, with parameters after `/;` (`token=…`, `use_ssl=true`, `user_id=…`).
@@ -68,16 +69,50 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     with _connect_mode():
         session = ConnectSession.builder.channelBuilder(channel).create()
         session.client.set_retry_policies([_Patience()])
-        session.addTag(name.replace(",", "_"))
         try:
             # The first call: if the server is away or refuses the credentials, it fails here, before any work.
             with translated(server=channel.host):
-                theirs = session.conf.get(STRING_REGEX, None)
-                for key, value in {STRING_REGEX: with_ours(theirs, OPTION_IN_TEXT), **kafka_source.SETTINGS}.items():
-                    session.conf.set(key, value)
+                asked = [(STRING_REGEX, None), *((key, None) for key in shared_code.PROPERTY)]
+                theirs, *shares = session.client.get_config_with_defaults(*asked)
+                settings = {STRING_REGEX: with_ours(theirs, OPTION_IN_TEXT), **kafka_source.SETTINGS}
+                if shares == [*shared_code.PROPERTY.values()]:
+                    _set(session, settings | shared_code.SETTINGS)
+                    session = _cloned(session)
+                else:
+                    _set(session, settings)
+            session.addTag(name.replace(",", "_"))
             yield cast("SparkSession", session)  # one API, two classes without a common type
         finally:
             _close(session)
+
+
+def _set(session: ConnectSession, settings: Mapping[str, str]) -> None:
+    """All of them in one round trip."""
+    session.conf._set_all(dict(settings), silent=False)  # noqa: SLF001 - the public method makes one of each
+
+
+def _cloned(session: ConnectSession) -> ConnectSession:
+    """A session with the settings of another one, which is closed."""
+    try:
+        clone = session.cloneSession()
+    except Exception:
+        _close(session)
+        raise
+    _close(session)
+    clone.release_session_on_close = True  # which pyspark's clone lacks, so that the server would keep it
+    clone.client.set_retry_policies([_Patience()])
+    clone.client.add_artifacts = _refuse_artifacts  # type: ignore[method-assign]
+    ConnectSession._set_default_and_active_session(clone)  # noqa: SLF001 - as `create` does
+    return clone
+
+
+def _refuse_artifacts(*_paths: str, **_kinds: bool) -> None:
+    """Replaces a method that would break the sessions of others; see `tidegate.spark.shared_code`."""
+    raise RequestError(
+        "sessions of this Spark Connect server share their code, and cannot add artifacts",
+        fix="Import what a transform needs from its own folder, whose functions travel with the plan, or install it where "
+        f"Spark's Python workers run. Or start the server without {', '.join(shared_code.PROPERTY)}",
+    )
 
 
 def interrupt(session: SparkSession, *, timeout_s: float = 5.0) -> None:

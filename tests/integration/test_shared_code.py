@@ -1,0 +1,78 @@
+"""Sessions of the embedded Spark Connect server, which share compiled code, and those of a server that does not say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from tidegate.core.errors import RequestError, TidegateError
+from tidegate.local import Platform
+from tidegate.spark import shared_code
+from tidegate.spark.session import connect
+
+COMPILE_TIME = "SELECT java_method('org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator', 'compileTime')"
+
+
+def compiled(spark: SparkSession, query: Callable[[], object]) -> bool:
+    """Whether the server has compiled anything for a query."""
+
+    def so_far() -> int:
+        return int(spark.sql(COMPILE_TIME).collect()[0][0])
+
+    so_far()  # is compiled itself
+    before = so_far()
+    query()
+    return so_far() > before
+
+
+def test_a_query_is_compiled_in_the_first_session_only(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's own isolation, where the server does not have the property, compiles it in each."""
+
+    def compiled_by_two() -> list[bool]:
+        number = uuid4().int % 1_000_000  # a query that no other test has made
+        found = []
+        for _ in range(2):
+            with connect(platform.spark_remote, name="t") as spark:
+                rows = spark.range(10).select((F.col("id") * number).alias("n")).where(f"n % 7 < {number}")
+                found.append(compiled(spark, rows.groupBy("n").count().collect))
+        return found
+
+    assert compiled_by_two() == [True, False]
+    monkeypatch.setattr(shared_code, "PROPERTY", {"spark.tidegate.unknown": "true"})
+    assert compiled_by_two() == [True, True]
+
+
+def test_a_session_cannot_add_artifacts(platform: Platform, tmp_path: Path) -> None:
+    """Spark would fail the tasks of all other sessions, once this one is closed. Local data travels another way."""
+    module = tmp_path / "shared.py"
+    module.write_text("VALUE = 7\n")
+    with connect(platform.spark_remote, name="t") as spark:
+        with pytest.raises(RequestError, match="cannot add artifacts") as caught:
+            spark.addArtifact(str(module), pyfile=True)
+        assert "spark.tidegate.sharedCode" in caught.value.fix
+        assert spark.createDataFrame([(number, "x" * 2000) for number in range(20_000)], "a INT, b STRING").count() == 20_000
+
+
+def test_settings_and_views_of_one_session_are_not_those_of_another(platform: Platform) -> None:
+    """Only compiled code is shared."""
+    with connect(platform.spark_remote, name="t") as one, connect(platform.spark_remote, name="t") as other:
+        one.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        one.range(3).createOrReplaceTempView("mine")
+        assert other.conf.get("spark.sql.session.timeZone") == "UTC"
+        assert not other.catalog.tableExists("mine")
+        assert SparkSession.getActiveSession() is not None
+
+
+def test_the_server_keeps_no_session_after_the_end(platform: Platform) -> None:
+    """Left alone, pyspark does not release a clone by itself: the server would keep it for an hour."""
+    with connect(platform.spark_remote, name="t") as spark:
+        session_id = spark.session_id  # type: ignore[attr-defined]
+    again = f"{platform.spark_remote};session_id={session_id}"
+    with pytest.raises(TidegateError) as caught, connect(again, name="t"):
+        pytest.fail("the session is still there")
+    assert "SESSION_CLOSED" in str(caught.value.__cause__)
