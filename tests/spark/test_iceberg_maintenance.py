@@ -72,7 +72,9 @@ def test_the_schedule_goes_on_after_maintenance(
 ) -> None:
     """All receipts are still read, oldest first; a batch whose snapshot has expired is loaded again, to the same rows."""
     before = reader.receipts(loaded, "orders")
+    assert reader.history(loaded).compacted_files is None
     done = maintained(spark, loaded)
+    assert reader.history(loaded).compacted_files == 1
     assert (done["compact"].counts["files_after"], done["expire"].warning) == (1, None)
     assert done["expire"].counts["snapshots_expired"] >= 6
     assert spark.table(f"{loaded}.snapshots").count() == 1

@@ -50,6 +50,21 @@ def test_a_refusal_carries_the_servers_own_words() -> None:
         assert client.find("/dags/x") is None
 
 
+def test_the_api_of_tasks_is_asked_for_without_a_token() -> None:
+    """Airflow 3.3 serves it below /execution, and builds it for the first request."""
+    asked: list[tuple[str, bool]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append((request.url.path, "authorization" in request.headers))
+        return httpx.Response(200, json={"ok": "healthy"})
+
+    with api(answer) as client:
+        assert client.task_api_answers()
+    with api(lambda _: httpx.Response(200, json={})) as client:
+        assert not client.task_api_answers()
+    assert asked == [("/execution/health/ping", False)]
+
+
 def test_an_entry_that_is_deleted_between_two_pages_hides_no_other() -> None:
     """Pages begin at positions, and what comes after a deleted entry moves up by one."""
     entries = [{"key": f"tidegate.p.{n:03}", "value": "v"} for n in range(150)]

@@ -141,7 +141,7 @@ def test_the_page_says_what_is_not_measured() -> None:
     assert "Not measured yet." in page([RACE], {}, {})
     assert bars_table(RACE, None)[1] == ["ours to theirs", "", "≥ 1.5 times", "≥ 2.5 times", "not measured"]
     rehearsed = Result("race", "", MACHINE, 1, 2000, {"ours": {"rate": [1.0], "time": []}})
-    assert "nothing" in sentence(RACE, rehearsed)
+    assert "Not every contender" in sentence(RACE, rehearsed)
     assert "1 round, 2,000 records (a rehearsal" in page([RACE], {"race": rehearsed}, {})
 
 
@@ -220,18 +220,19 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert why in str(done.exception)
 
 
-def test_a_command_that_is_terminated_stops_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are processes of their own, and would go on without it."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_terminated_stops_its_servers(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    """They are processes of their own, and would go on without it; also where its terminal was closed."""
     ended: list[str] = []
     monkeypatch.setattr("tidegate.bench.machine.describe", dict)
     monkeypatch.setattr("tidegate.bench.stage.Stage.down", lambda stage: ended.append(stage.folder.name))
 
     def terminated(_stage: object) -> Samples:
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(number)
         return {}
 
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
     monkeypatch.setattr("tidegate.bench.catalog.COMPARISONS", [replace(RACE, measure=terminated)])
-    assert CliRunner().invoke(app, ["bench", "race", "--records", "1000"]).exit_code == 128 + signal.SIGTERM
+    assert CliRunner().invoke(app, ["bench", "race", "--records", "1000"]).exit_code == 128 + number
     assert ended
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 from tests.unit.loads import P0, receipt
 from tidegate.cli import app, ledger, schedule, verify
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
+from tidegate.core.errors import SinkUnavailable
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.cursor import Cursor
@@ -85,6 +87,36 @@ def test_a_plan_is_one_row_for_each_partition(remote: FakeRemote) -> None:
     remote.log.latest[P0] = 10
     remote.store.values = {key: value for key, value in remote.store.values.items() if "run2" not in key}
     assert run("plan", "p").stdout.startswith("nothing to read: ")
+
+
+def test_a_plan_and_the_lag_say_that_the_table_needs_maintenance(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing otherwise; `--json` of the lag has it too."""
+    assert "maintenance" not in run("plan", "p").stdout + run("lag", "p").stdout
+    many = replace(remote.sink.history("lake.a.b"), data_files=2000, data_bytes=2000)
+    monkeypatch.setattr(remote.sink, "history", lambda _: many)
+    advice = "lake.a.b needs maintenance: it has 2,000 data files"
+    for command in ("plan", "lag"):
+        assert advice in " ".join(run(command, "p").stdout.split())
+    assert json.loads(run("lag", "p", "--json").stdout)["maintenance"].startswith(advice)
+
+
+def test_the_lag_does_not_wait_for_a_catalog_that_is_silent(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is shown without a word on the table."""
+    silent = threading.Event()
+
+    def history(_: str) -> None:
+        silent.wait(60)
+        raise SinkUnavailable("the catalog does not answer", fix="Start it")
+
+    monkeypatch.setattr(schedule, "TABLE_S", 0.01)
+    monkeypatch.setattr(remote.sink, "history", history)
+    try:
+        shown = run("lag", "p")
+    finally:
+        silent.set()
+    assert shown.exit_code == 0
+    assert "maintenance" not in shown.stdout
+    assert rows(shown.stdout)[-1][:2] == ["total", "20"]
 
 
 def test_a_plan_names_the_bound_of_its_rate_policy_and_what_waits_beyond(

@@ -101,7 +101,11 @@ def test_a_table_of_few_or_of_large_files_needs_nothing(files: int, mib: int) ->
         (None, (), "set `maintenance` in orders.yaml"),
         (None, ("visits",), "set `maintenance` in orders.yaml or in that of another pipeline of the table"),
         (Maintenance(), (), "trigger orders__maintain, or set maintenance.schedule"),
-        (Maintenance("@daily"), (), "see the runs of orders__maintain; if they succeed, schedule it more often"),
+        (
+            Maintenance("@daily"),
+            (),
+            "see whether orders__maintain is paused, and its runs; if they succeed, schedule it more often",
+        ),
     ],
 )
 def test_advice_says_what_there_is_and_what_to_do(maintenance: Maintenance | None, shared: tuple[str, ...], do: str) -> None:
@@ -116,6 +120,14 @@ def test_advice_says_what_there_is_and_what_to_do(maintenance: Maintenance | Non
     assert "2,001 snapshots, 1,001 of which may expire" in (advice(pipeline, long, now_ms=NOW_MS) or "")
 
 
+def test_files_that_a_compaction_has_left_are_no_reason_for_another() -> None:
+    """A table of many partitions keeps small files in each, which are too few to be merged."""
+    small = TableHistory(data_files=2000, data_bytes=2000 << 10, compacted_files=1500)
+    assert advice(PIPELINE, small, now_ms=NOW_MS) is None
+    more = advice(PIPELINE, replace(small, data_files=2500), now_ms=NOW_MS) or ""
+    assert "2,500 data files of 0.8 KiB on average" in more
+
+
 def test_one_pipeline_maintains_a_table() -> None:
     """Of those that share it."""
     one = Pipeline("a", Source(("t",)), "m:f", Sink("lake.a.t", shared_with=("b",)), maintenance=Maintenance())
@@ -124,6 +136,15 @@ def test_one_pipeline_maintains_a_table() -> None:
     assert found.keys() == {"a", "b"}
     assert found["a"] == ["maintenance: lake.a.T is also maintained by pipeline b; leave it to one of them"]
     assert table_faults([one, replace(other, maintenance=None)]) == {}
+
+
+def test_orphans_are_not_removed_where_another_table_lies_below() -> None:
+    """By its name; without `keep_orphans` it does no harm."""
+    below = Pipeline("eu", Source(("t",)), "m:f", Sink("lake.shop.Orders.eu"))
+    removing = replace(PIPELINE, maintenance=Maintenance(keep_orphans=3 * DAY_S))
+    (fault,) = table_faults([removing, below])["orders"]
+    assert fault.startswith("maintenance.keep_orphans: lake.shop.Orders.eu of pipeline eu")
+    assert table_faults([PIPELINE, below]) == {}
 
 
 @pytest.mark.parametrize("table", ["lake.shop.orders_commits", "lake.shop.other"])

@@ -230,7 +230,7 @@ def maintain_dag(pipeline: Pipeline, maintenance: Maintenance, *, spark_jobs: Pa
     )
     steps = maintenance.steps
     with dag:
-        plan = PlanMaintenanceOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline))
+        plan = PlanMaintenanceOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline, waits=False))
         for n, step in enumerate(steps):
             order = {"priority_weight": len(steps) - n, "weight_rule": "absolute"}
             plan >> MaintainOperator(task_id=step, step=step, pipeline=pipeline, spark_jobs=spark_jobs, **order)

@@ -37,12 +37,13 @@ class Declared:
     slots: int
 
 
-def declared(pipeline: Pipeline) -> dict[str, Any]:
-    """Arguments of a DAG's plan task, by which the scheduler knows the pipeline and its pool."""
-    return {
-        "doc_json": json.dumps({MARK: {"pipeline": pipeline.name, "pool": pipeline.pool, "slots": pipeline.sink.slots}}),
-        "pre_execute": _Tell(pipeline),
-    }
+def declared(pipeline: Pipeline, *, waits: bool = True) -> dict[str, Any]:
+    """Arguments of a DAG's plan task, by which the scheduler knows the pipeline and its pool.
+
+    `waits` is whether tasks of the DAG wait for a slot, which the log of the plan says then.
+    """
+    named = {"doc_json": json.dumps({MARK: {"pipeline": pipeline.name, "pool": pipeline.pool, "slots": pipeline.sink.slots}})}
+    return {**named, "pre_execute": _Tell(pipeline)} if waits else named
 
 
 class _Tell:

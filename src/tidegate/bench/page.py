@@ -12,6 +12,9 @@ HEAD = """\
 `tidegate bench` measures all comparisons on one machine and writes this page. Contenders take turns within a round;
 figures are medians over the rounds, after rounds that warm up. Compare ratios, not seconds: they say the same on a
 slower machine. `tidegate bench NAME` measures one comparison, and `--from` puts saved results together.
+
+A bar is what a figure has to reach, and a stretch what would be better still; both were set before anything was measured.
+[Where the time goes](design.md#where-the-time-goes) says what stands in the way of those that are missed.
 """
 REHEARSAL = 50_000
 """With fewer records a comparison leaves its large sizes and long looks out."""
@@ -72,11 +75,11 @@ def bars_table(comparison: Comparison, result: Result | None) -> list[list[str]]
 
 
 def sentence(comparison: Comparison, result: Result) -> str:
-    """What the medians show; nothing where contenders are missing that the sentence names."""
+    """What the medians show, unless contenders are missing that the sentence names, or took no time."""
     try:
         return comparison.shows(result.medians)
-    except KeyError:
-        return "Some contenders were left out, so this run shows nothing."
+    except (KeyError, ZeroDivisionError):
+        return "Not every contender was measured."
 
 
 def _overview(comparisons: Sequence[Comparison], results: Mapping[str, Result]) -> str:

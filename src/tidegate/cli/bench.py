@@ -121,16 +121,17 @@ def _plots(page_file: Path, results: Mapping[str, Result], draw: Draw) -> dict[s
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Inside, SIGTERM raises, as Ctrl-C does: otherwise the servers would outlive the command."""
+    """Inside, SIGTERM and SIGHUP raise, as Ctrl-C does: otherwise the servers would outlive the command."""
 
     def end(number: int, _frame: object) -> None:
         sys.exit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _measure(comparisons: Sequence[Comparison], rounds: int, records: int, results: dict[str, Result]) -> dict[str, Exception]:

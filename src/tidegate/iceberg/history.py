@@ -8,7 +8,7 @@ Only ancestors of the table's current state count: a commit that was rolled back
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,6 +49,7 @@ class IcebergReader:
             owners=frozenset(owners_in(loaded.properties)),
             data_files=files,
             data_bytes=size,
+            compacted_files=_compacted_files(lineage),
         )
 
     def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:
@@ -86,6 +87,15 @@ class IcebergReader:
 def _commit(snapshot: Snapshot) -> TableCommit:
     summary = {} if snapshot.summary is None else {**snapshot.summary.additional_properties}
     return TableCommit(snapshot.snapshot_id, snapshot.timestamp_ms, summary, *row_counts(summary))
+
+
+def _compacted_files(lineage: Sequence[Snapshot]) -> int | None:
+    """The data files that the newest compaction left; None where there is none, or where it does not say."""
+    from pyiceberg.table.snapshots import Operation  # noqa: PLC0415 - slow to import
+
+    summaries = (snapshot.summary for snapshot in lineage if snapshot.summary is not None)
+    newest = next((summary for summary in summaries if summary.operation is Operation.REPLACE), None)
+    return None if newest is None else file_counts(newest.additional_properties)[0]
 
 
 def _is_first(snapshot: Snapshot) -> bool:

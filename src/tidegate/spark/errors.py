@@ -51,7 +51,7 @@ RULES = (
         r"No space left on device|disk quota exceeded|SQLITE_FULL|database or disk is full",
         SinkFull,
         "no space is left where Spark or the table writes",
-        f"Free space on that disk and clear the load task; {LOOKED_UP}",
+        f"Free space on that disk and clear the task; {LOOKED_UP}",
     ),
     rule(
         r"Java heap space|OutOfMemoryError|GC overhead limit exceeded|UNABLE_TO_ACQUIRE_MEMORY"
@@ -129,7 +129,7 @@ RULES = (
         r"OPERATION_CANCELED|cancelled part of cancelled job|JOB_CANCELLED|Job \d+ cancelled|Query has been cancelled",
         SparkJobFailed,
         "the job was interrupted",
-        f"Clear the load task to run it again; {LOOKED_UP}",
+        f"Clear the task to run it again; {LOOKED_UP}",
     ),
 )
 

@@ -55,6 +55,11 @@ def _maintenance_fault(this: Pipeline, that: Pipeline) -> str | None:
     commits = f"{this.sink.table}{COMMITS_TABLE}"
     if that.writes(commits):
         return f"maintenance: it keeps commits in {commits}, which pipeline {that.name} writes; rename one of the tables"
+    if this.maintenance.keep_orphans is not None and that.sink.table.lower().startswith(f"{this.sink.table.lower()}."):
+        return (
+            f"maintenance.keep_orphans: {that.sink.table} of pipeline {that.name} may keep its files below those of "
+            f"{this.sink.table}, where they look like orphans; leave keep_orphans out"
+        )
     if that.maintenance is not None and this.sink.table.lower() == that.sink.table.lower():
         return f"maintenance: {that.sink.table} is also maintained by pipeline {that.name}; leave it to one of them"
     return None

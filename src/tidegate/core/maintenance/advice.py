@@ -9,7 +9,8 @@ from tidegate.core.config.maintenance import MIB, Maintenance
 from tidegate.core.config.pipeline import Pipeline
 
 MANY_FILES = 1000
-"""Fewer data files than this need no compaction, however small they are."""
+"""Fewer data files than this need no compaction, however small they are. Those that a compaction has left do not count: each
+partition of the table keeps a few small ones."""
 SMALL = 8
 """A table needs compaction where its files are, on average, smaller than this part of the target."""
 
@@ -32,9 +33,14 @@ class TableState:
 
     def __str__(self) -> str:
         """In words."""
-        mean = f" of {(self.file_bytes or 0) / self.files / MIB:.1f} MiB on average" if self.files else ""
+        mean = f" of {_size((self.file_bytes or 0) / self.files)} on average" if self.files else ""
         files = "" if self.files is None else f"{self.files:,} data files{mean} and "
         return f"{files}{self.snapshots:,} snapshots, {self.expirable:,} of which may expire"
+
+
+def _size(count: float) -> str:
+    """Bytes, in words."""
+    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / (MIB >> 10):.1f} KiB"
 
 
 def state_of(history: TableHistory, maintenance: Maintenance, *, now_ms: int) -> TableState:
@@ -61,7 +67,8 @@ def advice(pipeline: Pipeline, history: TableHistory, *, now_ms: int) -> str | N
     maintenance = pipeline.maintenance or Maintenance()
     state = state_of(history, maintenance, now_ms=now_ms)
     files, file_bytes = state.files or 0, state.file_bytes or 0
-    is_cut_up = files >= MANY_FILES and file_bytes / files < maintenance.target_file_bytes / SMALL
+    new = files - (history.compacted_files or 0)
+    is_cut_up = new >= MANY_FILES and file_bytes / files < maintenance.target_file_bytes / SMALL
     if not is_cut_up and state.expirable <= maintenance.keep_snapshots:
         return None
     if pipeline.maintenance is None:
@@ -70,5 +77,5 @@ def advice(pipeline: Pipeline, history: TableHistory, *, now_ms: int) -> str | N
     elif maintenance.schedule is None:
         do = f"trigger {pipeline.maintain_dag}, or set maintenance.schedule"
     else:
-        do = f"see the runs of {pipeline.maintain_dag}; if they succeed, schedule it more often"
+        do = f"see whether {pipeline.maintain_dag} is paused, and its runs; if they succeed, schedule it more often"
     return f"{pipeline.sink.table} needs maintenance: it has {state}; {do}"

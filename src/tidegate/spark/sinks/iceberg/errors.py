@@ -12,7 +12,7 @@ REFUSED = (
         r"|Cannot determine history between starting snapshot|Missing required files to delete|CommitFailedException",
         SinkConflict,
         "other commits changed the same data files of the table at the same time; nothing was written",
-        "Clear the load task: it looks at the table anew",
+        "Clear the task: it looks at the table anew",
     ),
 )
 """Commits that were refused, and did not land."""
@@ -22,7 +22,7 @@ UNANSWERED = (
         r"CommitStateUnknownException",
         SinkUnavailable,
         "the catalog did not say whether the commit landed",
-        f"Clear the load task once the catalog answers; {LOOKED_UP}",
+        f"Clear the task once the catalog answers; {LOOKED_UP}",
     ),
     rule(
         r"UncheckedSQLException|java\.sql\.SQL\w*Exception|SQLiteException|SQLITE_BUSY|RESTException|ServiceFailureException"
