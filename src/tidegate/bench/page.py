@@ -13,7 +13,7 @@ HEAD = """\
 figures are medians over the rounds, after rounds that warm up. Compare ratios, not seconds: they say the same on a
 slower machine. `tidegate bench NAME` measures one comparison, and `--from` puts saved results together.
 
-A bar is what a figure has to reach, and a stretch what would be better still; both were set before anything was measured.
+A bar is what a figure has to reach, and a stretch what would be better still.
 [Where the time goes](design.md#where-the-time-goes) says what stands in the way of those that are missed.
 """
 REHEARSAL = 50_000
