@@ -9,7 +9,9 @@ from tidegate.core.errors import RequestError
 
 def is_whole(value: object, least: int = 0, most: int | None = None) -> TypeGuard[int]:
     """Whether the value is an `int`, no `bool`, of at least `least` and at most `most`."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value and (most is None or value <= most)
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, int)):
+        return False
+    return least <= value and (most is None or value <= most)
 
 
 def check_count(name: str, value: int, *, least: int = 0) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import chain
 
 from tidegate.core.counts import is_whole
 from tidegate.core.errors import RequestError
@@ -33,9 +34,9 @@ def max_messages_per_partition(
         RequestError: a number is negative, not finite, or a count is not whole.
     """
     counts = {"max_rate_per_partition": max_rate_per_partition, "min_rate_per_partition": min_rate_per_partition}
-    for name, count in [*counts.items(), *((str(tp), lag) for tp, lag in lags.items())]:
+    for of, count in chain(counts.items(), lags.items()):
         if not is_whole(count):
-            raise RequestError(f"{name}: expected a whole number, 0 or more, got {count!r}")
+            raise RequestError(f"{of}: expected a whole number, 0 or more, got {count!r}")
     for name, number in {"rate": rate or 0.0, "interval_s": interval_s}.items():
         if not math.isfinite(number) or number < 0:
             raise RequestError(f"{name}: expected a number, 0 or more, got {number!r}")
