@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from tidegate.bench import suite
 from tidegate.bench.catalog import COMPARISONS
 from tidegate.bench.page import bars_table, medians_table, number, page, sentence
+from tidegate.bench.stage import Stage
 from tidegate.bench.suite import Bar, Comparison, Result, Samples, Term
 from tidegate.cli import app
 from tidegate.core.errors import RequestError
@@ -225,7 +226,12 @@ def test_a_command_that_is_terminated_stops_its_servers(monkeypatch: pytest.Monk
     """They are processes of their own, and would go on without it; also where its terminal was closed."""
     ended: list[str] = []
     monkeypatch.setattr("tidegate.bench.machine.describe", dict)
-    monkeypatch.setattr("tidegate.bench.stage.Stage.down", lambda stage: ended.append(stage.folder.name))
+
+    def down(stage: Stage) -> None:
+        signal.raise_signal(number)  # once more, as a terminal does that is closed
+        ended.append(stage.folder.name)
+
+    monkeypatch.setattr("tidegate.bench.stage.Stage.down", down)
 
     def terminated(_stage: object) -> Samples:
         signal.raise_signal(number)
@@ -236,3 +242,20 @@ def test_a_command_that_is_terminated_stops_its_servers(monkeypatch: pytest.Monk
     assert CliRunner().invoke(app, ["bench", "race", "--records", "1000"]).exit_code == 128 + number
     assert ended
     assert signal.getsignal(number) is before
+
+
+def test_a_command_under_nohup_outlives_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is ignored when it starts stays ignored."""
+    monkeypatch.setattr("tidegate.bench.machine.describe", dict)
+    monkeypatch.setattr("tidegate.bench.stage.Stage.down", lambda _: None)
+
+    def measured(_stage: object) -> Samples:
+        signal.raise_signal(signal.SIGHUP)
+        return {}
+
+    monkeypatch.setattr("tidegate.bench.catalog.COMPARISONS", [replace(RACE, measure=measured)])
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert CliRunner().invoke(app, ["bench", "race", "--records", "1000"]).exit_code == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -121,12 +121,20 @@ def _plots(page_file: Path, results: Mapping[str, Result], draw: Draw) -> dict[s
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Inside, SIGTERM and SIGHUP raise, as Ctrl-C does: otherwise the servers would outlive the command."""
+    """Inside, SIGTERM and SIGHUP raise, as Ctrl-C does: otherwise the servers would outlive the command.
+
+    One that is ignored, as by nohup, stays so.
+    """
 
     def end(number: int, _frame: object) -> None:
+        for each in before:  # a terminal that is closed sends more than one, which would end the stop of the servers
+            signal.signal(each, signal.SIG_IGN)
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, end)
     try:
         yield
     finally:
