@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
+from zipfile import ZipFile
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidegate.core.errors import RequestError, TidegateError
 from tidegate.local import Platform
-from tidegate.spark import shared_code
+from tidegate.spark import session, shared_code
 from tidegate.spark.session import connect
 
 COMPILE_TIME = "SELECT java_method('org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator', 'compileTime')"
@@ -31,7 +33,7 @@ def compiled(spark: SparkSession, query: Callable[[], object]) -> bool:
 
 
 def test_a_query_is_compiled_in_the_first_session_only(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's own isolation, where the server does not have the property, compiles it in each."""
+    """Spark's own isolation, where the server does not have the properties, compiles it in each."""
 
     def compiled_by_two() -> list[bool]:
         number = uuid4().int % 1_000_000  # a query that no other test has made
@@ -43,7 +45,7 @@ def test_a_query_is_compiled_in_the_first_session_only(platform: Platform, monke
         return found
 
     assert compiled_by_two() == [True, False]
-    monkeypatch.setattr(shared_code, "PROPERTY", {"spark.tidegate.unknown": "true"})
+    monkeypatch.setattr(shared_code, "PROPERTIES", {"spark.tidegate.unknown": "true"})
     assert compiled_by_two() == [True, True]
 
 
@@ -68,11 +70,67 @@ def test_settings_and_views_of_one_session_are_not_those_of_another(platform: Pl
         assert SparkSession.getActiveSession() is not None
 
 
-def test_the_server_keeps_no_session_after_the_end(platform: Platform) -> None:
-    """Left alone, pyspark does not release a clone by itself: the server would keep it for an hour."""
-    with connect(platform.spark_remote, name="t") as spark:
-        session_id = spark.session_id  # type: ignore[attr-defined]
+@pytest.mark.parametrize("statement", ["ADD FILE", "ADD JAR"])
+def test_files_of_one_name_that_two_sessions_add_harm_no_third(platform: Platform, tmp_path: Path, statement: str) -> None:
+    """They stay after their sessions; the newer one takes the place of the older."""
+    name = f"{uuid4().hex}.jar"
+    for number in range(3):
+        with connect(platform.spark_remote, name="t") as spark:
+            if number < 2:
+                file = tmp_path / str(number) / name
+                file.parent.mkdir()
+                with ZipFile(file, "w") as archive:
+                    archive.writestr("held.txt", f"{number}" * (number + 1))
+                spark.sql(f"{statement} '{file}'").collect()
+            assert spark.range(9).repartition(3).count() == 9
+
+
+def assert_closed(platform: Platform, session_id: str) -> None:
+    """The server knows the session, and does not take it any more."""
     again = f"{platform.spark_remote};session_id={session_id}"
     with pytest.raises(TidegateError) as caught, connect(again, name="t"):
         pytest.fail("the session is still there")
     assert "SESSION_CLOSED" in str(caught.value.__cause__)
+
+
+@pytest.fixture
+def cloned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the sessions that are cloned, and of their clones."""
+    ids: list[str] = []
+    real = ConnectSession.cloneSession
+
+    def clone(session: ConnectSession) -> ConnectSession:
+        made = real(session)
+        ids.extend([session.session_id, made.session_id])
+        return made
+
+    monkeypatch.setattr(ConnectSession, "cloneSession", clone)
+    return ids
+
+
+def test_the_server_keeps_no_session_after_the_end(platform: Platform, cloned: list[str]) -> None:
+    """Left alone, pyspark does not release a clone by itself: the server would keep it for an hour."""
+    with connect(platform.spark_remote, name="t") as spark:
+        assert spark.session_id == cloned[1]  # type: ignore[attr-defined]
+        assert_closed(platform, cloned[0])
+    assert_closed(platform, cloned[1])
+
+
+def test_an_interrupt_before_the_work_leaves_no_session(
+    platform: Platform, cloned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of the two that are there while the first one is being closed."""
+    real = session._close
+    interrupts = iter([KeyboardInterrupt])
+
+    def close(which: ConnectSession) -> None:
+        for interrupt in interrupts:
+            raise interrupt
+        real(which)
+
+    monkeypatch.setattr(session, "_close", close)
+    with pytest.raises(KeyboardInterrupt), connect(platform.spark_remote, name="t"):
+        pytest.fail("interrupted")
+    monkeypatch.undo()
+    for session_id in cloned:
+        assert_closed(platform, session_id)

@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from tidegate.local import broker, spark_connect
-from tidegate.spark.shared_code import PROPERTY
+from tidegate.spark.shared_code import PROPERTIES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
@@ -258,7 +258,7 @@ def test_connections_name_services_and_the_ports_they_listen_on() -> None:
     )
     assert connect["host"] in SERVICES
     assert f"spark.connect.grpc.binding.port={connect['port']}" in SERVICES["spark-connect"]["command"]
-    assert {f"{key}={value}" for key, value in PROPERTY.items()} <= {*SERVICES["spark-connect"]["command"]}
+    assert {f"{key}={value}" for key, value in PROPERTIES.items()} <= {*SERVICES["spark-connect"]["command"]}
     master = f"{submit['host']}:{submit['port']}"
     assert master in SERVICES["spark-connect"]["command"]
     assert master in SERVICES["spark-worker"]["command"]

@@ -130,7 +130,7 @@ def spark_connect(
         "spark.app.name": "tidegate-connect",
         "spark.connect.grpc.binding.address": sockets.LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
-        **shared_code.PROPERTY,
+        **shared_code.PROPERTIES,
     }
     argv = [str(spark_home / "bin" / "spark-submit"), "--class", SERVER_CLASS]
     for key, value in settings.items():

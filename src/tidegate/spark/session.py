@@ -7,8 +7,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import cast
 
 from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     Nothing is shared with the pyspark sessions of this process, but the process must not hold a classic session meanwhile.
     Errors inside are raised, and not logged by pyspark as well, unless the environment has `SPARK_CONNECT_LOG_LEVEL`.
     The server redacts the credentials of Kafka connections in what it keeps of the session's requests.
-    Where the server has the property of `tidegate.spark.shared_code`, the session uses the code that others have compiled.
+    Where the server has the properties of `tidegate.spark.shared_code`, the session uses the code that others have compiled.
 
     Args:
         remote_url: `sc://host:port`, with parameters after `/;` (`token=…`, `use_ssl=true`, `user_id=…`).
@@ -66,43 +66,39 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
         raise RequestError(
             "the Spark connection's URL is not one of Spark Connect", fix="Write it like sc://host:15002/;use_ssl=true"
         ) from error
-    with _connect_mode():
-        session = ConnectSession.builder.channelBuilder(channel).create()
-        session.client.set_retry_policies([_Patience()])
-        try:
-            # The first call: if the server is away or refuses the credentials, it fails here, before any work.
-            with translated(server=channel.host):
-                asked = [(STRING_REGEX, None), *((key, None) for key in shared_code.PROPERTY)]
-                theirs, *shares = session.client.get_config_with_defaults(*asked)
-                settings = {STRING_REGEX: with_ours(theirs, OPTION_IN_TEXT), **kafka_source.SETTINGS}
-                if shares == [*shared_code.PROPERTY.values()]:
-                    _set(session, settings | shared_code.SETTINGS)
-                    session = _cloned(session)
-                else:
-                    _set(session, settings)
-            session.addTag(name.replace(",", "_"))
-            yield cast("SparkSession", session)  # one API, two classes without a common type
-        finally:
-            _close(session)
+    with _connect_mode(), ExitStack() as opened:
+        session = opened.enter_context(_patient(ConnectSession.builder.channelBuilder(channel).create()))
+        # The first call: if the server is away or refuses the credentials, it fails here, before any work.
+        with translated(server=channel.host):
+            asked = [(STRING_REGEX, None), *((key, None) for key in shared_code.PROPERTIES)]
+            theirs, *found = session.client.get_config_with_defaults(*asked)
+            shares = found == [*shared_code.PROPERTIES.values()]
+            settings = {STRING_REGEX: with_ours(theirs, OPTION_IN_TEXT), **kafka_source.SETTINGS}
+            # all of them in one round trip: the public method makes one of each
+            session.conf._set_all({**settings, **(shared_code.SETTINGS if shares else {})}, silent=False)  # noqa: SLF001
+            if shares:
+                first, session = session, opened.enter_context(_patient(_clone(session)))
+                _close(first)  # before the clone is the active session: pyspark keeps the one that it has
+                ConnectSession._set_default_and_active_session(session)  # noqa: SLF001 - as `create` does
+        session.addTag(name.replace(",", "_"))
+        yield cast("SparkSession", session)  # one API, two classes without a common type
 
 
-def _set(session: ConnectSession, settings: Mapping[str, str]) -> None:
-    """All of them in one round trip."""
-    session.conf._set_all(dict(settings), silent=False)  # noqa: SLF001 - the public method makes one of each
-
-
-def _cloned(session: ConnectSession) -> ConnectSession:
-    """A session with the settings of another one, which is closed."""
+@contextmanager
+def _patient(session: ConnectSession) -> Iterator[ConnectSession]:
+    """A session that gives up in time, and is closed at the end."""
     try:
-        clone = session.cloneSession()
-    except Exception:
+        session.client.set_retry_policies([_Patience()])
+        yield session
+    finally:
         _close(session)
-        raise
-    _close(session)
+
+
+def _clone(session: ConnectSession) -> ConnectSession:
+    """A session with the settings of another one, which adds no artifacts."""
+    clone = session.cloneSession()
     clone.release_session_on_close = True  # which pyspark's clone lacks, so that the server would keep it
-    clone.client.set_retry_policies([_Patience()])
     clone.client.add_artifacts = _refuse_artifacts  # type: ignore[method-assign]
-    ConnectSession._set_default_and_active_session(clone)  # noqa: SLF001 - as `create` does
     return clone
 
 
@@ -111,7 +107,7 @@ def _refuse_artifacts(*_paths: str, **_kinds: bool) -> None:
     raise RequestError(
         "sessions of this Spark Connect server share their code, and cannot add artifacts",
         fix="Import what a transform needs from its own folder, whose functions travel with the plan, or install it where "
-        f"Spark's Python workers run. Or start the server without {', '.join(shared_code.PROPERTY)}",
+        f"Spark's Python workers run. Or start the server without {shared_code.SWITCH}",
     )
 
 
@@ -176,7 +172,7 @@ def _connect_mode() -> Iterator[None]:
 
 
 def _close(session: ConnectSession) -> None:
-    """Release the session on the server, or give up at once where the server is gone."""
+    """Release the session on the server, or give up at once where the server is gone. Harmless for one that is closed."""
     # when the process ends, pyspark would call a server that is gone for ten minutes
     atexit.unregister(session.client._cleanup_ml_cache)  # noqa: SLF001
     session.client.set_retry_policies([])
