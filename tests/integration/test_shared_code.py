@@ -10,6 +10,8 @@ from zipfile import ZipFile
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.connect.client import SparkConnectClient
+from pyspark.sql.connect.proto.base_pb2 import CloneSessionRequest, CloneSessionResponse
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidegate.core.errors import RequestError, TidegateError
@@ -83,6 +85,37 @@ def test_files_of_one_name_that_two_sessions_add_harm_no_third(platform: Platfor
                     archive.writestr("held.txt", f"{number}" * (number + 1))
                 spark.sql(f"{statement} '{file}'").collect()
             assert spark.range(9).repartition(3).count() == 9
+
+
+def test_a_server_that_cannot_clone_gives_sessions_of_their_own(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is older than Spark 4.1 answers as to any request that it does not know."""
+    real = ConnectSession.cloneSession
+
+    def unknown(session: ConnectSession) -> ConnectSession:
+        session.client._stub.CloneSession = session.client._channel.unary_unary(
+            "/spark.connect.SparkConnectService/NoSuchRequest",
+            request_serializer=CloneSessionRequest.SerializeToString,
+            response_deserializer=CloneSessionResponse.FromString,
+        )
+        return real(session)
+
+    monkeypatch.setattr(ConnectSession, "cloneSession", unknown)
+    with connect(platform.spark_remote, name="t") as spark:
+        assert spark.range(3).count() == 3
+    assert "only from Spark 4.1 on" in caplog.text
+
+
+def test_properties_are_compared_as_spark_compares_them(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRUE is true; a server without one of the properties gives sessions of their own."""
+    real = SparkConnectClient.get_config_with_defaults
+    monkeypatch.setattr(
+        SparkConnectClient, "get_config_with_defaults", lambda self, *asked: tuple(v and v.upper() for v in real(self, *asked))
+    )
+    monkeypatch.setattr(session, "with_ours", lambda _theirs, ours: ours)
+    with connect(platform.spark_remote, name="t") as spark, pytest.raises(RequestError, match="cannot add artifacts"):
+        spark.addArtifact("a.py", pyfile=True)
 
 
 def assert_closed(platform: Platform, session_id: str) -> None:

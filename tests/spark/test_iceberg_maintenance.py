@@ -60,7 +60,7 @@ def test_a_replay_after_compaction_leaves_one_copy(
     spark: SparkSession, loaded: str, load: Load, job: Job, span: tuple[int, int]
 ) -> None:
     """Over all, over one old batch, and through old batches; compaction itself changes no row."""
-    assert compact(spark, loaded, Maintenance())[0] > 0
+    assert compact(spark, loaded, Maintenance()).size > 0
     assert files(spark, loaded) == 1
     assert offsets(spark, loaded) == list(range(24))
     load(replace(job(*span, seq=0), replay="again"))
@@ -83,6 +83,20 @@ def test_the_schedule_goes_on_after_maintenance(
     load(job(24, 28, seq=6))
     assert offsets(spark, loaded) == list(range(28))
     assert [r.load.seq for r in reader.receipts(loaded, "orders")] == [0, 1, 2, 3, 4, 5, 5, 6]
+
+
+def test_only_a_whole_compaction_says_how_many_files_cannot_be_merged(
+    spark: SparkSession, loaded: str, reader: IcebergReader
+) -> None:
+    """One that its bound has stopped leaves files for the next run; rewritten manifests merge no files."""
+    spark.sql(f"CALL lake.system.rewrite_manifests('{loaded.partition('.')[2]}')").collect()
+    assert reader.history(loaded).compacted_files is None
+    bounded = MaintenanceJob("orders", loaded, "compact", later_ms(), Maintenance(max_files=5))
+    left = maintain(spark, bounded).counts["files_after"]
+    assert left == files(spark, loaded) < 5
+    assert reader.history(loaded).compacted_files is None
+    maintain(spark, replace(bounded, maintenance=Maintenance()))
+    assert reader.history(loaded).compacted_files == left
 
 
 def test_maintenance_that_stopped_before_expiry_is_done_again_without_harm(

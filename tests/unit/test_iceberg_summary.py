@@ -7,7 +7,7 @@ import pytest
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.load.receipt import LoadId
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.iceberg.summary import changes_rows, commits_table, holds_rows, owners_in, receipt_in, row_counts
+from tidegate.iceberg.summary import changes_rows, commits_table, compacted_files, holds_rows, owners_in, receipt_in, row_counts
 
 LOAD = LoadId("p", 1, "r", (OffsetRange("t", 0, 0, 15),), "v", "a")
 
@@ -52,3 +52,11 @@ def test_owners_are_named_by_the_keys_of_properties() -> None:
 def test_the_table_of_commits_is_beside_its_table() -> None:
     """In the same namespace, so whoever may write the one may write the other."""
     assert commits_table("lake.sales.orders") == "lake.sales.orders_commits"
+
+
+@pytest.mark.parametrize(
+    ("said", "files"), [({"tidegate.compacted-files": "12"}, 12), ({"tidegate.compacted-files": "x"}, None), ({}, None)]
+)
+def test_a_table_says_how_many_files_its_compaction_left(said: dict[str, str], files: int | None) -> None:
+    """What somebody wrote there by hand may be no number."""
+    assert compacted_files(said) == files

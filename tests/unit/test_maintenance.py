@@ -138,13 +138,27 @@ def test_one_pipeline_maintains_a_table() -> None:
     assert table_faults([one, replace(other, maintenance=None)]) == {}
 
 
-def test_orphans_are_not_removed_where_another_table_lies_below() -> None:
+@pytest.mark.parametrize("table", ["lake.shop.Orders.data", "lake.shop.orders.data.eu"])
+@pytest.mark.parametrize("of", ["sink", "replays", "its own replays"])
+def test_orphans_are_not_removed_where_another_table_lies_in_the_data_folder(table: str, of: str) -> None:
     """By its name; without `keep_orphans` it does no harm."""
-    below = Pipeline("eu", Source(("t",)), "m:f", Sink("lake.shop.Orders.eu"))
     removing = replace(PIPELINE, maintenance=Maintenance(keep_orphans=3 * DAY_S))
-    (fault,) = table_faults([removing, below])["orders"]
-    assert fault.startswith("maintenance.keep_orphans: lake.shop.Orders.eu of pipeline eu")
-    assert table_faults([PIPELINE, below]) == {}
+    other = Pipeline("eu", Source(("t",)), "m:f", Sink(table if of == "sink" else "lake.shop.eu"))
+    if of == "replays":
+        other = replace(other, replay=replace(other.replay, tables=(table,)))
+    if of == "its own replays":
+        removing = replace(removing, replay=replace(removing.replay, tables=(table,)))
+    (fault,) = table_faults([removing, other])["orders"]
+    owner = "orders" if of == "its own replays" else "eu"
+    assert fault.startswith(f"maintenance.keep_orphans: {table} of pipeline {owner} may keep its files in the data folder of")
+    assert table_faults([replace(removing, maintenance=Maintenance()), other]) == {}
+
+
+@pytest.mark.parametrize("table", ["lake.shop.orders.eu", "lake.shop.orders_data", "lake.shop.orders.database"])
+def test_orphans_are_removed_beside_tables_of_similar_names(table: str) -> None:
+    """Their files lie elsewhere."""
+    removing = replace(PIPELINE, maintenance=Maintenance(keep_orphans=3 * DAY_S))
+    assert table_faults([removing, Pipeline("eu", Source(("t",)), "m:f", Sink(table))]) == {}
 
 
 @pytest.mark.parametrize("table", ["lake.shop.orders_commits", "lake.shop.other"])

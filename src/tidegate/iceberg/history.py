@@ -8,7 +8,7 @@ Only ancestors of the table's current state count: a commit that was rolled back
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +18,16 @@ from tidegate.core.errors import SinkUnavailable
 from tidegate.core.load.boxes import Bounds, Box
 from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
 from tidegate.core.load.receipt import PREFIX, Receipt
-from tidegate.iceberg.summary import COMMITS_OF, changes_rows, commits_table, file_counts, holds_rows, owners_in, row_counts
+from tidegate.iceberg.summary import (
+    COMMITS_OF,
+    changes_rows,
+    commits_table,
+    compacted_files,
+    file_counts,
+    holds_rows,
+    owners_in,
+    row_counts,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -49,7 +58,7 @@ class IcebergReader:
             owners=frozenset(owners_in(loaded.properties)),
             data_files=files,
             data_bytes=size,
-            compacted_files=_compacted_files(lineage),
+            compacted_files=compacted_files(loaded.properties),
         )
 
     def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:
@@ -87,15 +96,6 @@ class IcebergReader:
 def _commit(snapshot: Snapshot) -> TableCommit:
     summary = {} if snapshot.summary is None else {**snapshot.summary.additional_properties}
     return TableCommit(snapshot.snapshot_id, snapshot.timestamp_ms, summary, *row_counts(summary))
-
-
-def _compacted_files(lineage: Sequence[Snapshot]) -> int | None:
-    """The data files that the newest compaction left; None where there is none, or where it does not say."""
-    from pyiceberg.table.snapshots import Operation  # noqa: PLC0415 - slow to import
-
-    summaries = (snapshot.summary for snapshot in lineage if snapshot.summary is not None)
-    newest = next((summary for summary in summaries if summary.operation is Operation.REPLACE), None)
-    return None if newest is None else file_counts(newest.additional_properties)[0]
 
 
 def _is_first(snapshot: Snapshot) -> bool:

@@ -21,6 +21,9 @@ OWNER = f"{PREFIX}owner."
 COMMITS_OF = f"{PREFIX}commits-of"
 """The property of a table of commits that names the table whose expired commits it holds."""
 
+COMPACTED_FILES = f"{PREFIX}compacted-files"
+"""The property of a table that says how many data files it had when a compaction had merged all that it could."""
+
 ADDED_ROWS = "added-records"
 TOTAL_ROWS = "total-records"
 CHANGES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
@@ -65,6 +68,12 @@ def file_counts(summary: Mapping[str, str]) -> tuple[int | None, int | None]:
     """The data files of a state and their bytes; None where the counters are missing, or no numbers."""
     files, size = (summary.get(key, "") for key in ("total-data-files", "total-files-size"))
     return (int(files), int(size)) if files.isdecimal() and size.isdecimal() else (None, None)
+
+
+def compacted_files(properties: Mapping[str, str]) -> int | None:
+    """The data files that the newest whole compaction left; None where there was none."""
+    files = properties.get(COMPACTED_FILES, "")
+    return int(files) if files.isdecimal() else None
 
 
 def commits_table(table: str) -> str:

@@ -179,7 +179,7 @@ def translate(error: Exception, **fields: Any) -> TidegateError:
 def known(error: Exception, **fields: Any) -> TidegateError | None:
     """The Tidegate error that an exception of Spark's client means; None where no rule matches."""
     text = _text(error)
-    status = _grpc_status(error)
+    status = grpc_status(error)
     if status in _REFUSED:
         return SparkAuthFailed(
             "the Spark server refuses the credentials", fix="Correct the Spark connection's token or user", **fields
@@ -235,7 +235,8 @@ def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}\n{trace}"
 
 
-def _grpc_status(error: Exception) -> str:
+def grpc_status(error: Exception) -> str:
+    """The status of a failed gRPC call, such as UNAVAILABLE; empty where the error is none."""
     for name in ("getGrpcStatusCode", "code"):
         status = getattr(error, name, None)
         if callable(status):

@@ -19,8 +19,10 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidegate.core.errors import RequestError
 from tidegate.spark import kafka_source, shared_code
-from tidegate.spark.errors import translated
+from tidegate.spark.errors import grpc_status, translated
 from tidegate.spark.redaction import OPTION_IN_TEXT, STRING_REGEX, with_ours
+
+log = logging.getLogger(__name__)
 
 PATIENCE_S = 4.0
 """Seconds a call keeps trying to reach the server, counted from its first failure."""
@@ -72,14 +74,16 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
         with translated(server=channel.host):
             asked = [(STRING_REGEX, None), *((key, None) for key in shared_code.PROPERTIES)]
             theirs, *found = session.client.get_config_with_defaults(*asked)
-            shares = found == [*shared_code.PROPERTIES.values()]
+            shares = [(value or "").lower() for value in found] == [*shared_code.PROPERTIES.values()]
             settings = {STRING_REGEX: with_ours(theirs, OPTION_IN_TEXT), **kafka_source.SETTINGS}
             # all of them in one round trip: the public method makes one of each
             session.conf._set_all({**settings, **(shared_code.SETTINGS if shares else {})}, silent=False)  # noqa: SLF001
-            if shares:
-                first, session = session, opened.enter_context(_patient(_clone(session)))
+            clone = _clone(session) if shares else None
+            if clone is not None:
+                first, session = session, opened.enter_context(_patient(clone))
                 _close(first)  # before the clone is the active session: pyspark keeps the one that it has
                 ConnectSession._set_default_and_active_session(session)  # noqa: SLF001 - as `create` does
+                log.info("the session uses the code that others have compiled, and adds no artifacts")
         session.addTag(name.replace(",", "_"))
         yield cast("SparkSession", session)  # one API, two classes without a common type
 
@@ -94,9 +98,15 @@ def _patient(session: ConnectSession) -> Iterator[ConnectSession]:
         _close(session)
 
 
-def _clone(session: ConnectSession) -> ConnectSession:
-    """A session with the settings of another one, which adds no artifacts."""
-    clone = session.cloneSession()
+def _clone(session: ConnectSession) -> ConnectSession | None:
+    """A session with the settings of another one, which adds no artifacts; None where the server is too old to make one."""
+    try:
+        clone = session.cloneSession()
+    except Exception as error:
+        if grpc_status(error) != "UNIMPLEMENTED":
+            raise
+        log.warning("the server has %s, but sessions share code only from Spark 4.1 on", shared_code.SWITCH)
+        return None
     clone.release_session_on_close = True  # which pyspark's clone lacks, so that the server would keep it
     clone.client.add_artifacts = _refuse_artifacts  # type: ignore[method-assign]
     return clone

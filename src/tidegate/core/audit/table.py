@@ -55,8 +55,8 @@ class TableHistory:
     `exists` is False where the catalog has no such table. `complete` is True where the oldest of them is the first commit of
     the table, and False where older ones have expired. `owners` are the pipelines that the table's properties name. `has_rows`
     is whether the current state holds rows, `data_files` and `data_bytes` how many data files it has and their size together;
-    None where the table does not count them. `compacted_files` are those that the newest compaction in the history left; None
-    where there is none, or where it does not say.
+    None where the table does not count them. `compacted_files` are those that the newest compaction left, of those that merged
+    all they could; None where there was none.
     """
 
     commits: tuple[TableCommit, ...] = ()

@@ -9,7 +9,7 @@ table that keeps its commits is nobody else's.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import combinations
+from itertools import product
 
 from tidegate.core.config.names import COMMITS_TABLE
 from tidegate.core.config.pipeline import Pipeline, Source
@@ -19,11 +19,13 @@ from tidegate.core.errors import some
 def table_faults(pipelines: Iterable[Pipeline]) -> dict[str, list[str]]:
     """What is wrong with the tables of these pipelines, by the name of the pipeline: the setting, and a sentence."""
     faults: dict[str, list[str]] = {}
-    for one, other in combinations(sorted(pipelines, key=lambda p: p.name), 2):
-        for this, that in ((one, other), (other, one)):
-            fault = _maintenance_fault(this, that) or _fault(this, that)
-            if fault is not None:
-                faults.setdefault(this.name, []).append(fault)
+    by_name = sorted(pipelines, key=lambda p: p.name)
+    for this, that in product(by_name, repeat=2):
+        fault = _orphans_fault(this, that)
+        if this is not that:
+            fault = _maintenance_fault(this, that) or fault or _fault(this, that)
+        if fault is not None:
+            faults.setdefault(this.name, []).append(fault)
     return faults
 
 
@@ -55,13 +57,22 @@ def _maintenance_fault(this: Pipeline, that: Pipeline) -> str | None:
     commits = f"{this.sink.table}{COMMITS_TABLE}"
     if that.writes(commits):
         return f"maintenance: it keeps commits in {commits}, which pipeline {that.name} writes; rename one of the tables"
-    if this.maintenance.keep_orphans is not None and that.sink.table.lower().startswith(f"{this.sink.table.lower()}."):
-        return (
-            f"maintenance.keep_orphans: {that.sink.table} of pipeline {that.name} may keep its files below those of "
-            f"{this.sink.table}, where they look like orphans; leave keep_orphans out"
-        )
     if that.maintenance is not None and this.sink.table.lower() == that.sink.table.lower():
         return f"maintenance: {that.sink.table} is also maintained by pipeline {that.name}; leave it to one of them"
+    return None
+
+
+def _orphans_fault(this: Pipeline, that: Pipeline) -> str | None:
+    """Catalogs keep a table in a folder of its name, below the one of its namespace, and its files there in `data`."""
+    if this.maintenance is None or this.maintenance.keep_orphans is None:
+        return None
+    folder = f"{this.sink.table}.data".lower()
+    for table in (that.sink.table, *that.replay.tables):
+        if table.lower() == folder or table.lower().startswith(f"{folder}."):
+            return (
+                f"maintenance.keep_orphans: {table} of pipeline {that.name} may keep its files in the data folder of "
+                f"{this.sink.table}, where they look like orphans; leave keep_orphans out"
+            )
     return None
 
 

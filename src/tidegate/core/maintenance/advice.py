@@ -9,8 +9,8 @@ from tidegate.core.config.maintenance import MIB, Maintenance
 from tidegate.core.config.pipeline import Pipeline
 
 MANY_FILES = 1000
-"""Fewer data files than this need no compaction, however small they are. Those that a compaction has left do not count: each
-partition of the table keeps a few small ones."""
+"""Fewer data files than this need no compaction, however small they are. Those that a whole compaction has left do not count:
+each partition of the table keeps a few small ones."""
 SMALL = 8
 """A table needs compaction where its files are, on average, smaller than this part of the target."""
 

@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -23,7 +23,7 @@ from tidegate.core.config.times import EPOCH
 from tidegate.core.errors import SinkMisfit, some
 from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
 from tidegate.core.maintenance.job import Maintained, MaintenanceJob
-from tidegate.iceberg.summary import COMMITS_OF, commits_table, owners_in
+from tidegate.iceberg.summary import COMMITS_OF, COMPACTED_FILES, commits_table, owners_in
 
 PARTIAL_COMMITS = 10
 """Commits of one compaction: a load that gets in the way of one leaves the others."""
@@ -65,9 +65,13 @@ def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
         )
     if job.step == "compact":
         before = _files(spark, table)
-        rewritten, failed = compact(spark, table, keep)
-        counts = {"files_before": before, "files_after": _files(spark, table), "bytes_rewritten": rewritten}
-        return Maintained(job.step, counts, FAILED.format(failed) if failed else None)
+        done = compact(spark, table, keep)
+        after = _files(spark, table)
+        # What is left of a whole compaction cannot be merged. Of any other, the next run merges more.
+        if done.failed == 0 and done.files < keep.max_files and properties.get(COMPACTED_FILES) != str(after):
+            spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{COMPACTED_FILES}' = '{after}')")
+        counts = {"files_before": before, "files_after": after, "bytes_rewritten": done.size}
+        return Maintained(job.step, counts, FAILED.format(done.failed) if done.failed else None)
     if job.step == "expire":
         before_ms = job.now_ms - int(keep.keep * 1000)
         kept = keep_commits(spark, table, before_ms)
@@ -80,12 +84,19 @@ def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
     return Maintained(job.step, {"files_removed": removed})
 
 
-def compact(spark: SparkSession, table: str, keep: Maintenance) -> tuple[int, int]:
-    """Merge small files along the columns that identify rows.
+class Compacted(NamedTuple):
+    """The files that one compaction merged, their bytes, and those that could not be merged.
 
-    Returns:
-        The bytes that were rewritten, and the files that could not be. Those that a load has replaced meanwhile are in neither.
+    Those that a load has replaced meanwhile are in neither.
     """
+
+    files: int
+    size: int
+    failed: int
+
+
+def compact(spark: SparkSession, table: str, keep: Maintenance) -> Compacted:
+    """Merge small files along the columns that identify rows."""
     held = spark.table(table).columns
     order = [name for name in (ORIGIN_COLUMNS if {*ORIGIN_COLUMNS} <= {*held} else (BATCH,)) if name in held]
     if not order:
@@ -101,7 +112,9 @@ def compact(spark: SparkSession, table: str, keep: Maintenance) -> tuple[int, in
     (done,) = _call(
         spark, table, "rewrite_data_files", f"strategy => 'sort', sort_order => '{', '.join(order)}', options => map({listed})"
     )
-    return int(done["rewritten_bytes_count"]), int(done["failed_data_files_count"])
+    return Compacted(
+        *(int(done[name]) for name in ("rewritten_data_files_count", "rewritten_bytes_count", "failed_data_files_count"))
+    )
 
 
 def keep_commits(spark: SparkSession, table: str, before_ms: int) -> int:
