@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 
 from tidegate.airflow import failures, notes, pools
 from tidegate.airflow.dag_factory import maintain_dag, pipeline_dag, replay_dag
+from tidegate.airflow.declared import Declared
 from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Source
 from tidegate.core.config.schedules import DAY_S
@@ -96,7 +97,7 @@ def test_a_run_that_starts_makes_its_pool_and_leaves_one_that_is_there(session: 
 @pytest.mark.parametrize("dialect", ["mysql", "postgresql", "sqlite"])
 def test_a_pool_that_is_there_is_no_error_on_any_database(dialect: str) -> None:
     """Two schedulers may start two runs at the same time."""
-    text = str(pools._insert(dialect, pools.Declared("orders", "p", 1)))
+    text = str(pools._insert(dialect, Declared("orders", "p", 1)))
     assert ("IGNORE" in text) if dialect == "mysql" else ("ON CONFLICT DO NOTHING" in text)
 
 

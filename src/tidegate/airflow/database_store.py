@@ -7,11 +7,16 @@ not answer for a missing key. So the table is read by a session, as Airflow's ow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from airflow.models.variable import Variable
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from tidegate.airflow.store import asking_airflow
+
+PAGE = 500
+"""Keys of one question: databases bound the parameters of a statement."""
 
 
 class DatabaseStore:
@@ -32,6 +37,16 @@ class DatabaseStore:
             if variable.val is None:  # Airflow has logged why
                 raise ValueError("the Fernet key of this Airflow does not decrypt it")
             return str(variable.val)
+
+    def values(self, keys: Sequence[str]) -> dict[str, str]:
+        """The texts of listed keys, in few questions; without those that are gone by now, or that cannot be decrypted."""
+        found: dict[str, str] = {}
+        for at in range(0, len(keys), PAGE):
+            with asking_airflow("read", f"{keys[at]} and others"), create_session(scoped=False) as session:
+                for variable in session.scalars(select(Variable).where(Variable.key.in_(keys[at : at + PAGE]))):
+                    if variable.val is not None:
+                        found[variable.key] = str(variable.val)
+        return found
 
     def put(self, key: str, value: str, description: str) -> None:
         """Write one key."""

@@ -2,18 +2,16 @@
 
 Airflow never runs a task whose pool does not exist, and says so in the scheduler's log only. So a missing pool is made when
 a run starts, by the plugin's listener in the scheduler: no other part may write pools, and a pipeline's file may come at any
-time. The DAG tells the scheduler which pool it needs by the documentation of its plan task, which is part of the serialized
-DAG. A pool that exists keeps its slots: they are for operators to tune.
+time. The DAG tells the scheduler which pool it needs (`tidegate.airflow.declared`). A pool that exists keeps its slots: they
+are for operators to tune.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.core.config.names import LONGEST_POOL
+from tidegate.airflow.declared import Declared
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, pool_command
 
 if TYPE_CHECKING:
@@ -22,19 +20,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Insert
     from sqlalchemy.orm import Session
 
-MARK = "tidegate"
-
 log = logging.getLogger(__name__)
 task_log = logging.getLogger("airflow.task")
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What a DAG of ours says of itself."""
-
-    pipeline: str
-    pool: str
-    slots: int
 
 
 def declared(pipeline: Pipeline, *, waits: bool = True) -> dict[str, Any]:
@@ -42,7 +29,7 @@ def declared(pipeline: Pipeline, *, waits: bool = True) -> dict[str, Any]:
 
     `waits` is whether tasks of the DAG wait for a slot, which the log of the plan says then.
     """
-    named = {"doc_json": json.dumps({MARK: {"pipeline": pipeline.name, "pool": pipeline.pool, "slots": pipeline.sink.slots}})}
+    named = {"doc_json": Declared.of(pipeline).to_doc()}
     return {**named, "pre_execute": _Tell(pipeline)} if waits else named
 
 
@@ -67,18 +54,7 @@ def declared_by(dag_run: DagRun, session: Session) -> Declared | None:
 
     dag = dag_run.dag or DBDagBag().get_dag_for_run(dag_run, session=session)
     plan = dag.task_dict.get("plan") if dag is not None else None
-    try:
-        declared = Declared(**json.loads(getattr(plan, "doc_json", None) or "{}")[MARK])
-    except (ValueError, KeyError, TypeError):
-        return None
-    # an insertion that fails would end the scheduler's transaction
-    valid = (
-        isinstance(declared.pool, str)
-        and 0 < len(declared.pool) <= LONGEST_POOL
-        and type(declared.slots) is int
-        and declared.slots > 0
-    )
-    return declared if valid else None
+    return Declared.in_doc(getattr(plan, "doc_json", None))
 
 
 def make_missing(dag_run: DagRun) -> None:

@@ -108,7 +108,7 @@ def read_batches(pipeline: Pipeline, *, store: StateStore, sink: SinkReader, run
     """
     state = read_state(Ledger(store, pipeline.name))
     receipts = sink.receipts(pipeline.sink.table, pipeline.name)
-    who = {run["dag_run_id"]: _started_by(run) for run in runs}
+    who = {run["dag_run_id"]: started_by(run) for run in runs}
     return BatchesView(
         pipeline.name,
         tuple(entries(state.ranges, receipts, state.cursor, who)),
@@ -193,7 +193,7 @@ def versions(receipts: Sequence[Receipt]) -> dict[str, tuple[OffsetRange, ...]]:
     return {version: merged(ranges) for version, ranges in by_version.items()}
 
 
-def _started_by(run: Mapping[str, Any]) -> str:
+def started_by(run: Mapping[str, Any]) -> str:
     """Who triggered a run, or the kind of it."""
     if str(run["dag_run_id"]).startswith(CATCH_UP_RUN):
         return "catch_up"

@@ -1,0 +1,63 @@
+"""What a DAG of ours says of itself to Airflow's servers: whose it is, and what they need to know of the pipeline.
+
+Servers do not read the files of pipelines. The scheduler has to make a pool, and the pages show lag and batches. So the plan
+task of each DAG carries it in its documentation, which is part of the serialized DAG.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+
+from tidegate.core.config.names import LONGEST_POOL
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.offsets.isolation import IsolationLevel
+
+MARK = "tidegate"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A pipeline, as its DAGs declare it. A DAG that an older version has serialized says nothing after `slots`."""
+
+    pipeline: str
+    pool: str
+    slots: int
+    table: str = ""
+    connection: str = ""
+    isolation_level: IsolationLevel = "read_committed"
+    interval_s: float | None = None
+
+    @staticmethod
+    def of(pipeline: Pipeline) -> Declared:
+        """What the DAGs of a pipeline declare."""
+        return Declared(
+            pipeline.name,
+            pipeline.pool,
+            pipeline.sink.slots,
+            pipeline.sink.table,
+            pipeline.source.connection,
+            pipeline.source.isolation_level,
+            pipeline.fixed_interval_s,
+        )
+
+    @staticmethod
+    def in_doc(doc: str | None) -> Declared | None:
+        """What the documentation of a plan task says; None where the DAG is not ours."""
+        try:
+            said = json.loads(doc or "{}")[MARK]
+            declared = Declared(**{f.name: said[f.name] for f in fields(Declared) if f.name in said})
+        except (ValueError, KeyError, TypeError):
+            return None
+        # an insertion of a pool that fails would end the scheduler's transaction
+        valid = (
+            isinstance(declared.pool, str)
+            and 0 < len(declared.pool) <= LONGEST_POOL
+            and type(declared.slots) is int
+            and declared.slots > 0
+        )
+        return declared if valid else None
+
+    def to_doc(self) -> str:
+        """The documentation of a plan task."""
+        return json.dumps({MARK: asdict(self)})

@@ -1,0 +1,126 @@
+"""Laws of the views of pipelines at a glance and of one batch in full."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tidegate.core.audit.views.batch import batch_view
+from tidegate.core.audit.views.overview import Overview, by_trouble, overview
+from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.rates import BatchTiming
+from tidegate.core.rates.control import RateBound
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import Decision, SavedRange
+from tidegate.testing.fakes import MemoryStore
+
+A = TopicPartition("t", 0)
+TIMING = BatchTiming(1000, 500, run_ms=4000, load_ms=1000, scheduling_delay_ms=10, ended_at_ms=7)
+SAVED = SavedRange(
+    "p", 3, "r3", (OffsetRange("t", 0, 20, 30), OffsetRange("t", 1, 0, 5)), (Decision(A, "cursor", "log end"),), {}, {}, 9
+)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    made = Ledger(MemoryStore(), "p")
+    made.save_cursor(Cursor("p", 2, {A: 20}, timing=TIMING, timings=(TIMING, TIMING)))
+    return made
+
+
+def run(run_id: str, state: str, note: str | None = None) -> dict[str, Any]:
+    return {"dag_run_id": run_id, "state": state, "note": note, "since_ms": 5}
+
+
+def seen(ledger: Ledger, *runs: dict[str, Any], paused: bool = False, interval_s: float | None = 60.0) -> Overview:
+    return overview(ledger, table="lake.a.b", paused=paused, interval_s=interval_s, runs=runs)
+
+
+def test_a_healthy_pipeline_shows_what_its_batches_took(ledger: Ledger) -> None:
+    """Records per second are those of all batches that are known, over their runs."""
+    view = seen(ledger, run("r2", "success"), run("r3", "running"))
+    assert (view.trouble, view.records_per_s) == (None, 250.0)
+    assert view.to_json() == {
+        "pipeline": "p",
+        "table": "lake.a.b",
+        "paused": False,
+        "seq": 2,
+        "last": {"records": 1000, "bound": 500, "run_s": 4.0, "load_s": 1.0, "delay_s": 0.01, "ended_at_ms": 7},
+        "records_per_s": 250.0,
+        "interval_s": 60.0,
+        "pending": None,
+        "failure": None,
+        "run": {"run_id": "r3", "state": "running", "since_ms": 5},
+        "trouble": None,
+        "faults": [],
+    }
+
+
+def test_a_pipeline_that_never_ran_is_no_trouble() -> None:
+    """It has neither cursor nor batches."""
+    view = seen(Ledger(MemoryStore(), "p"))
+    assert (view.seq, view.timing, view.records_per_s, view.trouble) == (0, None, None, None)
+    assert view.to_json()["last"] is None
+
+
+def test_what_stopped_it_is_the_newest_failure_since_the_last_success(ledger: Ledger) -> None:
+    """With the saved range that the next run adopts."""
+    ledger.save_range(SAVED)
+    runs = [run("r1", "failed", "Failed in plan: old."), run("r2", "success"), run("r3", "failed", "Failed in load: new.")]
+    view = seen(ledger, *runs)
+    assert view.trouble == "stopped"
+    assert view.to_json()["failure"] == {"run_id": "r3", "why": "Failed in load: new."}
+    assert view.to_json()["pending"] == {"seq": 3, "run_id": "r3", "offsets": 15}
+    assert seen(ledger, *runs, run("r4", "success")).trouble is None
+
+
+@pytest.mark.parametrize(
+    ("paused", "interval_s", "trouble"), [(True, 1.0, "paused"), (False, 3.9, "late"), (False, None, None)]
+)
+def test_a_run_that_is_longer_than_its_interval_is_late(
+    ledger: Ledger,
+    paused: bool,  # noqa: FBT001 - a case
+    interval_s: float | None,
+    trouble: str | None,
+) -> None:
+    """Where runs start at fixed times, and the DAG is not paused."""
+    assert seen(ledger, paused=paused, interval_s=interval_s).trouble == trouble
+
+
+@pytest.mark.parametrize("broken", ["cursor", "range.0000000003.r3-x"])
+def test_saved_state_that_cannot_be_read_is_named(broken: str) -> None:
+    """The rest is shown, before all others."""
+    store = MemoryStore()
+    Ledger(store, "p").save_cursor(Cursor("p", 2, {A: 20}))
+    store.put(f"tidegate.p.{broken}", "{", "")
+    view = seen(Ledger(store, "p"), run("r", "failed"))
+    assert view.trouble == "unreadable"
+    assert broken in view.faults[0]
+    others = [replace(view, pipeline=name, faults=(), paused=name == "b") for name in "cab"]
+    assert [each.pipeline for each in by_trouble([*others, view])] == ["p", "a", "b", "c"]
+
+
+def test_a_batch_shows_its_reasons_and_its_loads() -> None:
+    """The newest load counts; replays, and loads of other batches, are none of its."""
+    rate = RateBound("fixed_point", 500, {"a": 0.5})
+    loads = [
+        Receipt(LoadId("p", seq, "r3", SAVED.ranges, transform, "x", replay=replay), 2**60, 5, 15)
+        for seq, transform, replay in ((3, "v1", None), (3, "v2", "again"), (2, "v1", None), (3, "v3", None))
+    ]
+    view = batch_view(replace(SAVED, rate=rate), Cursor("p", 3, {A: 30}, timing=TIMING), loads, "scheduled").to_json()
+    assert [load["transform"] for load in view["loads"]] == ["v1", "v3"]
+    assert (view["state"], view["transform"], view["rows"], view["who"]) == ("committed", "v3", 15, "scheduled")
+    assert view["loads"][0]["snapshot"] == "1152921504606846976"
+    assert [p["until_reason"] for p in view["partitions"]] == ["log end", None]
+    assert view["timing"] == TIMING.to_json()
+    assert view["rate"] == rate.to_json()
+
+
+def test_a_batch_that_is_only_planned_has_no_loads() -> None:
+    """Nor a time: that of the cursor is another batch's."""
+    view = batch_view(SAVED, Cursor("p", 2, {A: 20}, timing=TIMING), ()).to_json()
+    assert (view["state"], view["rows"], view["transform"], view["timing"], view["rate"]) == ("planned", None, None, None, None)

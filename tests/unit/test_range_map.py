@@ -1,0 +1,121 @@
+"""Laws of the range map: it shows each offset once, in as many blocks as there is room for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.core.audit.views.batches import Entry
+from tidegate.core.audit.views.range_map import WORST_FIRST, Block, RangeMap, level_of_detail, range_map
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.schedule.lifecycle import State
+from tidegate.core.state.cursor import Cursor
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def entry(seq: int, *ranges: tuple[int, int, int], state: State = State.COMMITTED, transform: str | None = "v1") -> Entry:
+    """A batch; each range is partition, from and until."""
+    return Entry(seq, state, f"run {seq}", tuple(OffsetRange("t", *r) for r in ranges), transform=transform)
+
+
+def a_map(*batches: Entry, cursor: Cursor, ends: dict[TopicPartition, int] | None = None, **how: object) -> RangeMap:
+    marks = None if ends is None else Watermarks(dict.fromkeys(ends, 0), ends)
+    return range_map("p", batches, cursor, marks, **{"columns": 1000, "limit": 10, **how})  # type: ignore[arg-type]
+
+
+def shown(view: RangeMap, row: int = 0) -> list[tuple[int, int, str]]:
+    return [(b.from_offset, b.until_offset, b.kind) for b in view.rows[row].blocks]
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> list[Block]:
+    """Sorted, disjoint blocks with gaps between some of them."""
+    at, made = draw(st.integers(0, 50)), []
+    for seq, (gap, size) in enumerate(draw(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 40)), max_size=60))):
+        kind = draw(st.sampled_from(WORST_FIRST))
+        made.append(Block(at + gap, at + gap + size, kind, seq, seq, 1, draw(st.sampled_from(["v1", "v2"]))))
+        at += gap + size
+    return made
+
+
+@given(blocks(), st.integers(1, 30))
+def test_a_row_has_at_most_two_blocks_a_column_and_counts_each_batch_once(given_blocks: list[Block], columns: int) -> None:
+    """In order, within the same bounds; a block that spans a column stays as it is."""
+    found = level_of_detail(given_blocks, columns)
+    assert len(found) <= 2 * columns + 1
+    assert sum(b.batches for b in found) == len(given_blocks)
+    assert all(one.until_offset <= other.from_offset for one, other in pairwise(found))
+    if given_blocks:
+        assert (found[0].from_offset, found[-1].until_offset) == (given_blocks[0].from_offset, given_blocks[-1].until_offset)
+        column = (found[-1].until_offset - found[0].from_offset) / columns
+        assert {b for b in given_blocks if b.until_offset - b.from_offset > column} <= {*found}
+
+
+def test_a_block_of_several_batches_shows_what_needs_attention() -> None:
+    """And names a transform only where all have the same."""
+    many = [Block(n, n + 1, "committed", n, n, 1, "v1") for n in range(100)]
+    assert level_of_detail(many, 1) == (Block(0, 100, "committed", 0, 99, 100, "v1"),)
+    many[40] = Block(40, 41, "planned", 40, 40, 1, None)
+    assert level_of_detail(many, 1) == (Block(0, 100, "planned", 0, 99, 100, None),)
+    rest = [Block(0, 1, "lost"), Block(1, 2, "pending")]
+    assert level_of_detail(rest, 1) == (Block(0, 2, "lost"),)
+
+
+def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
+    """By state; empty ranges are no block, and offsets that a saved range will read are not pending."""
+    batches = (
+        entry(1, (0, 0, 10), (1, 0, 0)),
+        entry(2, (0, 10, 15), state=State.LOADED),
+        entry(3, (0, 15, 18), state=State.PLANNED, transform=None),
+    )
+    view = a_map(*batches, cursor=Cursor("p", 1, {A: 10, B: 0}), ends={A: 25, B: 0})
+    assert shown(view) == [(0, 10, "committed"), (10, 15, "loaded"), (15, 18, "planned"), (18, 25, "pending")]
+    assert shown(view, 1) == []
+    assert view.rows[0].behind == 15
+    assert view.to_json()["rows"][0]["blocks"][0] == {
+        "from": 0,
+        "until": 10,
+        "kind": "committed",
+        "seqs": [1, 1],
+        "batches": 1,
+        "transform": "v1",
+    }
+    assert view.to_json()["rows"][0]["blocks"][3]["seqs"] is None
+
+
+def test_lost_and_absent_offsets_are_shown_as_such() -> None:
+    """What retention took, and what an operator accepted to be missing in the table."""
+    cursor = Cursor("p", 2, {A: 30}, absent=(OffsetRange("t", 0, 5, 10),))
+    lost = [OffsetRange("t", 0, 10, 20)]
+    view = a_map(entry(1, (0, 0, 10)), entry(2, (0, 20, 30)), cursor=cursor, ends={A: 30}, lost=lost)
+    assert shown(view) == [(0, 5, "committed"), (5, 10, "absent"), (10, 20, "lost"), (20, 30, "committed")]
+
+
+@pytest.mark.parametrize("read_again", [True, False])
+def test_offsets_of_a_former_topic_are_left_out(read_again: bool) -> None:  # noqa: FBT001
+    """Once it was created again, also before the first batch of the new one."""
+    batches = [entry(1, (0, 0, 50)), entry(2, (0, 50, 90))] + ([entry(3, (0, 0, 7))] if read_again else [])
+    view = a_map(*batches, cursor=Cursor("p", 3, {A: 7 if read_again else 0}), ends={A: 9})
+    assert shown(view) == ([(0, 7, "committed"), (7, 9, "pending")] if read_again else [(0, 9, "pending")])
+
+
+def test_without_the_broker_the_map_shows_what_is_saved() -> None:
+    """Neither log nor pending offsets are known; replays are no batches of the row."""
+    again = Entry(0, State.LOADED, "r", (OffsetRange("t", 0, 0, 5),), replay="x")
+    view = a_map(entry(1, (0, 0, 10)), again, cursor=Cursor("p", 1, {A: 10}))
+    assert shown(view) == [(0, 10, "committed")]
+    assert (view.rows[0].log_start, view.rows[0].log_end, view.rows[0].behind) == (None, None, 0)
+
+
+def test_partitions_come_in_pages_the_furthest_behind_first() -> None:
+    """Those that no batch has read yet among them."""
+    ends = {TopicPartition("t", n): 10 * n for n in range(5)}
+    first = a_map(cursor=Cursor("p", 1, {A: 0}), ends=ends, limit=2)
+    second = a_map(cursor=Cursor("p", 1, {A: 0}), ends=ends, limit=2, skip=2)
+    assert [row.topic_partition.partition for row in (*first.rows, *second.rows)] == [4, 3, 2, 1]
+    assert first.partitions == second.partitions == 5

@@ -1,0 +1,96 @@
+"""Laws of answers that pages share."""
+
+from __future__ import annotations
+
+from threading import Barrier, Thread
+
+import pytest
+
+from tidegate.core.errors import BrokerUnavailable
+from tidegate.ui.answers import MOST, Answer, Answers
+
+GONE = BrokerUnavailable("nobody answers")
+
+
+class Clock:
+    """A time that moves when it is told to."""
+
+    now = 1000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def test_an_answer_is_kept_for_a_while() -> None:
+    """Each question by itself."""
+    clock, asked = Clock(), list[str]()
+
+    def ask(key: str) -> Answer[int]:
+        def count() -> int:
+            asked.append(key)
+            return len(asked)
+
+        return answers.get(key, count)
+
+    answers = Answers[int](5, now_ms=clock)
+    assert ask("a") == ask("a") == Answer(1, 1000)
+    assert ask("b") == Answer(2, 1000)
+    clock.now += 5000
+    assert ask("a") == Answer(3, 6000)
+    assert asked == ["a", "b", "a"]
+
+
+def test_what_is_known_stays_while_nobody_answers() -> None:
+    """With its age and the error; a failure is not asked for again at once either."""
+    clock, answers = Clock(), Answers[int](5)
+    answers = Answers[int](5, now_ms=clock)
+
+    def fail() -> int:
+        raise GONE
+
+    assert answers.get("a", fail) == Answer(None, 1000, GONE)
+    assert answers.get("a", lambda: 1).value is None
+    clock.now += 5000
+    assert answers.get("a", lambda: 1) == Answer(1, 6000)
+    clock.now += 5000
+    assert answers.get("a", fail) == Answer(1, 6000, GONE)
+    clock.now += 5000
+    assert answers.get("a", lambda: 2) == Answer(2, 16_000)
+
+
+def test_other_errors_are_raised_and_not_kept() -> None:
+    """They are faults of ours, or keys that are gone."""
+    answers = Answers[int](5)
+    with pytest.raises(ZeroDivisionError):
+        answers.get("a", lambda: 1 // 0)
+    assert answers.get("a", lambda: 1).value == 1
+
+
+def test_of_several_who_ask_at_once_one_asks() -> None:
+    """The others get its answer."""
+    answers, asked, start = Answers[int](5), list[int](), Barrier(4)
+    got: list[int | None] = []
+
+    def answer() -> int:
+        asked.append(1)
+        return 7
+
+    def ask() -> None:
+        start.wait(10)
+        got.append(answers.get("a", answer).value)
+
+    threads = [Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert (asked, got) == ([1], [7] * 4)
+
+
+def test_the_oldest_answers_are_forgotten() -> None:
+    """However many questions there are."""
+    answers = Answers[int](60)
+    for key in range(MOST + 10):
+        answers.get(key, lambda key=key: key)  # type: ignore[misc]
+    assert answers.get(0, lambda: -1).value == -1
+    assert answers.get(MOST + 9, lambda: -1).value == MOST + 9
