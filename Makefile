@@ -6,8 +6,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.synced
 PYTEST := $(BIN)/python -m pytest
+WEB := src/tidegate/ui/web
+BUNDLE := src/tidegate/ui/bundle/tidegate.js
+NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix $(WEB)
 
-.PHONY: help venv jars sums check test test-fast fast-types fast-unit fast-dags test-unit test-spark test-dags test-integration test-e2e test-chaos chaos chaos-receivers bench demo up down schema docs clean
+.PHONY: help venv jars sums bundle check test test-fast fast-types fast-unit fast-dags test-unit test-pages test-spark test-dags test-integration test-e2e test-chaos chaos chaos-receivers bench demo up down schema docs clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -30,6 +33,16 @@ jars: venv ## the jars of Spark and of the embedded broker, cached outside the r
 sums: venv ## after a change of an ivy.xml: write the SHA-256 of its jars into jars.sha256
 	$(BIN)/tidegate jars --update
 
+bundle: $(BUNDLE) ## the pages of Airflow's UI, without which a checkout has none
+
+# npm is that of the environment: nobody has to install Node
+$(WEB)/node_modules: $(STAMP) $(WEB)/package-lock.json
+	$(NPM) ci --silent --no-audit --no-fund
+	@touch $@
+
+$(BUNDLE): $(WEB)/node_modules $(wildcard $(WEB)/*.ts $(WEB)/*.json $(WEB)/src/*.ts $(WEB)/src/*.tsx)
+	$(NPM) run --silent build -- --logLevel warn
+
 check: venv ## lint, format, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,7 +52,7 @@ check: venv ## lint, format, types, layers
 test: jars ## everything that has to be green
 	@# three at a time, the longest first: each waits for its servers more than it computes;
 	@# one that fails does not hide what the others find
-	$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target check test-e2e test-integration test-chaos test-unit test-spark test-dags
+	$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target check test-e2e test-integration test-chaos test-unit test-spark test-dags test-pages
 
 FAST := --hypothesis-profile=fast --durations=3 -m "not slow"
 
@@ -61,13 +74,17 @@ test-unit: venv ## no JVM, no broker, no Airflow; the pure core to the last bran
 test-dags: venv ## every DAG parses with no connection defined
 	$(PYTEST) tests/dags
 
+test-pages: bundle ## types and lint of the pages, and what they compute
+	$(NPM) run --silent check
+	$(NPM) test --silent
+
 test-spark: jars ## a classic Spark session, no broker
 	$(PYTEST) tests/spark
 
 test-integration: jars ## a real broker and a real Spark Connect server
 	$(PYTEST) tests/integration
 
-test-e2e: jars ## the whole demo on a few thousand records
+test-e2e: jars bundle ## the whole demo on a few thousand records
 	$(PYTEST) tests/e2e
 
 test-chaos: jars ## kills at each boundary of a batch and at ten random instants, each other fault once; each fault of receivers
@@ -91,10 +108,10 @@ bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/python -m tests.bench.receiver_backpressure
 	$(BIN)/python -m tests.bench.yardstick
 
-demo: jars ## the main job, end to end, on the embedded platform
+demo: jars bundle ## the main job, end to end, on the embedded platform
 	$(BIN)/tidegate demo
 
-up: jars ## start the embedded platform
+up: jars bundle ## start the embedded platform
 	$(BIN)/tidegate up
 
 down: venv ## stop it

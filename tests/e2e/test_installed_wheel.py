@@ -70,6 +70,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         platform.down()
 
 
+def test_the_wheel_holds_the_pages_and_not_their_sources(environment: Path) -> None:
+    """The script that `make bundle` builds."""
+    look = "import tidegate.ui as u; print(u.BUNDLE.is_file(), (u.BUNDLE.parents[1] / 'web').exists())"
+    assert run(environment / "python", "-c", look, cwd=environment).split() == ["True", "False"]
+
+
 @dataclass(frozen=True)
 class Home:
     """The folder of an Airflow, and how to run the environment's programs there."""

@@ -1,0 +1,43 @@
+import type { ReactNode } from "react";
+
+import type { Refusal } from "./api";
+import { ago } from "./format";
+import { type Asked, useNow } from "./useAnswer";
+
+/** What a page shares: its heading, and what is wrong with what it shows. */
+export function Page({ title, children }: { title: string; children: ReactNode }) {
+  return (
+    <main className="tidegate" aria-label={title}>
+      <h1>{title}</h1>
+      {children}
+    </main>
+  );
+}
+
+/** Why something is not shown, or is not new. */
+export function Refused({ error, since }: { error: Refusal | undefined | null; since?: string }) {
+  if (!error) return null;
+  return (
+    <div className="note bad" role="status">
+      {error.message}
+      {error.fix === "" ? "" : `. ${error.fix}`}
+      {since === undefined ? "" : ` (shown as of ${since})`}
+    </div>
+  );
+}
+
+/** The error of a question, with the age of what is shown instead of a new answer; or that it is being asked. */
+export function Asking({ asked }: { asked: Asked<unknown> }) {
+  const now = useNow();
+  if (asked.error === undefined) return asked.answer === undefined ? <p className="muted">Loading…</p> : null;
+  return asked.answer === undefined ? <Refused error={asked.error} /> : <Refused error={asked.error} since={ago(asked.atMs, now)} />;
+}
+
+/** Saved state that cannot be read. */
+export function Faults({ faults }: { faults: string[] }) {
+  return faults.map((fault) => (
+    <div className="note bad" key={fault}>
+      {fault}
+    </div>
+  ));
+}

@@ -1,0 +1,86 @@
+import { useState } from "react";
+
+import { type Run, RequestFailed, address, part, runOf, trigger } from "./api";
+import { count } from "./format";
+import type { Span } from "./geometry";
+import { Refused } from "./Page";
+import { useAnswer } from "./useAnswer";
+
+interface Chosen extends Span {
+  topic: string;
+  partition: number;
+}
+
+/** A replay of one range: a dry run says what it would do, and then it can be started. */
+export function Replay({ dagId, of, onClose }: { dagId: string; of: Chosen; onClose: () => void }) {
+  const [from, setFrom] = useState(of.from);
+  const [until, setUntil] = useState(of.until);
+  const [tried, setTried] = useState<{ range: string; run: Run }>();
+  const [started, setStarted] = useState<Run>();
+  const [refused, setRefused] = useState<RequestFailed>();
+  const [busy, setBusy] = useState(false);
+  const range = `${from}-${until}`;
+  const valid = Number.isSafeInteger(from) && Number.isSafeInteger(until) && from >= 0 && from < until;
+
+  const ask = async (dry: boolean) => {
+    setBusy(true);
+    setRefused(undefined);
+    try {
+      const run = await trigger(`${dagId}__replay`, {
+        offsets: { [of.topic]: { [of.partition]: [from, until] } },
+        ...(dry ? { dry_run: true } : {}),
+      });
+      if (dry) setTried({ range, run });
+      else setStarted(run);
+    } catch (error) {
+      setRefused(error instanceof RequestFailed ? error : new RequestFailed(String(error)));
+    }
+    setBusy(false);
+  };
+
+  return (
+    <section className="panel" aria-label="Replay">
+      <h2>
+        Replay {of.topic}-{of.partition}
+      </h2>
+      <div className="bar">
+        <label>
+          From
+          <input type="number" min={0} value={from} onChange={(event) => { setFrom(event.target.valueAsNumber); }} />
+        </label>
+        <label>
+          Until (exclusive)
+          <input type="number" min={1} value={until} onChange={(event) => { setUntil(event.target.valueAsNumber); }} />
+        </label>
+        <span className="muted">{valid ? `${count(until - from)} offsets` : "no range"}</span>
+      </div>
+      <div className="bar">
+        <button type="button" className="main" disabled={!valid || busy} onClick={() => void ask(true)}>
+          Dry run
+        </button>
+        <button type="button" disabled={!valid || busy || tried?.range !== range || started !== undefined} onClick={() => void ask(false)}>
+          Replay
+        </button>
+        <button type="button" onClick={onClose}>
+          Close
+        </button>
+      </div>
+      <p className="muted">Rows of exactly these offsets are replaced by what the transform makes of the same records now. The cursor does not move.</p>
+      <Refused error={refused} />
+      {tried !== undefined && <Progress what="Dry run" dagId={`${dagId}__replay`} run={tried.run} />}
+      {started !== undefined && <Progress what="Replay" dagId={`${dagId}__replay`} run={started} />}
+    </section>
+  );
+}
+
+function Progress({ what, dagId, run }: { what: string; dagId: string; run: Run }) {
+  const asked = useAnswer(() => runOf(dagId, run.dag_run_id), run.dag_run_id, 2);
+  const now = asked.answer ?? run;
+  return (
+    <div className="note" role="status">
+      {what}: <b>{now.state}</b> <a href={address(`dags/${part(dagId)}/runs/${part(run.dag_run_id)}`)}>{run.dag_run_id}</a>
+      {now.note !== null && <div style={{ whiteSpace: "pre-wrap" }}>{now.note}</div>}
+      <Refused error={asked.error} />
+    </div>
+  );
+}

@@ -1,0 +1,186 @@
+"""The pages in Airflow's own UI, in a browser: what they show, whether they are accessible, and a replay."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.e2e.project import REPO, Project
+from tests.e2e.runs import Runs
+from tidegate.airflow.remote.api import AirflowApi
+from tidegate.core.audit.oracle import judge
+from tidegate.iceberg.history import IcebergReader
+from tidegate.iceberg.origins import read_origins
+from tidegate.kafka.brokers import AdminBrokers
+from tidegate.kafka.log import read_offsets
+from tidegate.local import Platform
+from tidegate.local.flights import create_topic, produce, read_flights
+
+NAME = "shown"
+TABLE = "lake.shown.shown"
+AXE = REPO / "src/tidegate/ui/web/node_modules/axe-core/axe.min.js"
+HARMFUL = ("serious", "critical")
+NETWORK = "Failed to load resource"
+"""What Chromium logs of each answer that is a refusal, which pages show."""
+
+pytestmark = pytest.mark.usefixtures("catalog")
+
+
+@pytest.fixture(scope="module")
+def kafka(platform: Platform) -> dict[str, str]:
+    settings = {"bootstrap.servers": platform.bootstrap_servers}
+    create_topic(settings, NAME, 2)
+    platform.sync_pools({"tidegate_lake_shown_shown": 2})
+    return settings
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The Chromium of this machine, or the one that `playwright install chromium` has fetched."""
+    found = os.environ.get("TIDEGATE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def page(browser: Browser, platform: Platform) -> Iterator[Page]:
+    """A page of a user who has logged in; whatever a script logs as an error fails the test."""
+    user, password = platform.airflow_login
+    with browser.new_context(base_url=platform.airflow_url, viewport={"width": 1280, "height": 900}) as context:
+        opened = context.new_page()
+        opened.goto("/")
+        opened.fill("input[name=username]", user)
+        opened.fill("input[name=password]", password)
+        opened.click("button[type=submit]")
+        opened.wait_for_url(re.compile(r"^(?!.*login)"))
+        expect(opened.get_by_role("link", name="Tidegate")).to_be_visible()
+        wrong: list[str] = []
+        opened.on("pageerror", lambda error: wrong.append(str(error)))
+        opened.on(
+            "console", lambda said: wrong.append(said.text) if said.type == "error" and NETWORK not in said.text else None
+        )
+        yield opened
+        assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def loaded(project: Project, platform: Platform, kafka: dict[str, str]) -> dict[str, Any]:
+    """Two batches of a pipeline; the run of the second one."""
+    project.write(NAME, source={"topics": [NAME]}, retries=0, sink={"table": TABLE})
+    with platform.api() as api:
+        runs = Runs(api, NAME)
+        for _ in range(2):
+            produce(kafka, read_flights(200), topic=NAME)
+            run = runs.run()
+            assert run["state"] == "success"
+    return run
+
+
+def blocks(page: Page, partition: int) -> Any:
+    """The row of a partition, once it shows its batches."""
+    row = page.get_by_role("slider", name=f"Offsets of {NAME}-{partition}")
+    expect(row.locator("title")).to_have_count(2)
+    return row
+
+
+def receipts() -> list[Any]:
+    return IcebergReader().receipts(TABLE, NAME)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_are_accessible(page: Page, loaded: dict[str, Any], theme: str, width: int) -> None:
+    """No serious finding, and what matters is there."""
+    page.set_viewport_size({"width": width, "height": 900})
+    page.evaluate("theme => localStorage.setItem('theme', theme)", theme)
+    shown = {
+        "/plugin/tidegate": f"{NAME}",
+        f"/dags/{NAME}/plugin/ranges": "Batches 1 to 2",
+        f"/dags/{NAME}/runs/{loaded['dag_run_id']}/plugin/range": "Batch 2 is committed",
+    }
+    for path, text in shown.items():
+        page.goto(path)
+        expect(page.locator(".tidegate")).to_contain_text(text)
+        page.add_script_tag(path=AXE)
+        found = page.evaluate("axe.run('.tidegate')")["violations"]
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in HARMFUL] == []
+
+
+def test_pages_follow_each_other_in_one_tab(page: Page, loaded: dict[str, Any]) -> None:
+    """The UI's loader runs a script once, so each entry has an address of its own. Nothing is loaded anew between them."""
+    page.goto("/plugin/tidegate")
+    page.evaluate("globalThis.stays = 1")
+    for path, text in (
+        (f"/dags/{NAME}/plugin/ranges", "Batches 1 to 2"),
+        (f"/dags/{NAME}/runs/{loaded['dag_run_id']}/plugin/range", "Batch 2 is committed"),
+        ("/plugin/tidegate", TABLE),
+        (f"/dags/{NAME}/plugin/ranges", "Batches 1 to 2"),
+    ):
+        # as a link of the UI does
+        page.evaluate("path => { history.pushState({}, '', path); dispatchEvent(new PopStateEvent('popstate')) }", path)
+        expect(page.locator(".tidegate")).to_contain_text(text)
+    assert page.evaluate("globalThis.stays") == 1
+
+
+def test_a_batch_is_opened_by_mouse_and_by_keyboard(page: Page, loaded: dict[str, Any]) -> None:
+    """With its ranges, the reasons for them, and its run."""
+    page.goto(f"/dags/{NAME}/plugin/ranges")
+    row = blocks(page, 0)
+    row.press("Home")
+    row.press("Enter")
+    first = page.get_by_role("region", name="Batch 1", exact=True)
+    expect(first).to_contain_text("Batch 1 is committed")
+    expect(first.get_by_role("table")).to_contain_text("log end")
+    row.click(position={"x": row.bounding_box()["width"] * 0.9, "y": 10})
+    second = page.get_by_role("region", name="Batch 2", exact=True)
+    expect(second.get_by_role("link").first).to_have_text(loaded["dag_run_id"])
+
+
+def test_a_drag_replays_exactly_what_was_dragged_over(
+    page: Page, loaded: dict[str, Any], api: AirflowApi, kafka: dict[str, str]
+) -> None:
+    """A dry run first, which replaces nothing; then the rows of these offsets are loaded once more, and each is there once."""
+    before = receipts()
+    page.goto(f"/dags/{NAME}/plugin/ranges")
+    row = blocks(page, 1)
+    box = row.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 10, steps=5)
+    page.mouse.up()
+    form = page.get_by_role("region", name="Replay", exact=True)
+    start, end = (int(form.get_by_label(name).input_value()) for name in ("From", "Until (exclusive)"))
+    last = max(r.until_offset for receipt in before for r in receipt.load.ranges if r.partition == 1)
+    assert start == pytest.approx(last / 4, abs=2)
+    assert end == pytest.approx(last * 3 / 4, abs=2)
+    expect(form.get_by_role("button", name="Replay")).to_be_disabled()
+    form.get_by_role("button", name="Dry run").click()
+    expect(form.get_by_role("status").first).to_contain_text("Dry run: success", timeout=120_000)
+    assert receipts() == before
+    form.get_by_role("button", name="Replay").click()
+    expect(form.get_by_role("status").last).to_contain_text("Replay: success", timeout=120_000)
+    (replayed,) = [r for r in receipts() if r.load.replay is not None]
+    assert [(r.partition, r.from_offset, r.until_offset) for r in replayed.load.ranges if r.count] == [(1, start, end)]
+    marks = AdminBrokers(kafka).watermarks([NAME])
+    assert judge(read_offsets(kafka, marks), read_origins(TABLE)).holds
+
+
+def test_a_request_that_airflow_refuses_is_told(page: Page, loaded: dict[str, Any]) -> None:
+    """The form stays."""
+    page.goto(f"/dags/{NAME}/plugin/ranges")
+    page.route("**/dagRuns", lambda route: route.fulfill(status=403, json={"detail": "Forbidden"}))
+    row = blocks(page, 0)
+    row.press("r")
+    form = page.get_by_role("region", name="Replay", exact=True)
+    form.get_by_role("button", name="Dry run").click()
+    expect(form.get_by_role("status")).to_contain_text("You may not")
+    expect(form.get_by_label("From")).to_be_visible()
