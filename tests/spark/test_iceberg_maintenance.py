@@ -19,7 +19,16 @@ from tidegate.core.errors import SinkMisfit
 from tidegate.core.load.job import LoadJob
 from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.iceberg.history import IcebergReader
-from tidegate.spark.sinks.iceberg.maintenance import GAP, compact, expire, has_gap, keep_commits, maintain, remove_orphans
+from tidegate.spark.sinks.iceberg.maintenance import (
+    GAP,
+    KEEPS_ALL,
+    compact,
+    expire,
+    has_gap,
+    keep_commits,
+    maintain,
+    remove_orphans,
+)
 
 Job = Callable[..., LoadJob]
 LATER_S = 10 * DAY_S
@@ -72,9 +81,9 @@ def test_the_schedule_goes_on_after_maintenance(
 ) -> None:
     """All receipts are still read, oldest first; a batch whose snapshot has expired is loaded again, to the same rows."""
     before = reader.receipts(loaded, "orders")
-    assert reader.history(loaded).compacted_files is None
+    assert reader.history(loaded).compacted == (0, 0)
     done = maintained(spark, loaded)
-    assert reader.history(loaded).compacted_files == 1
+    assert reader.history(loaded).compacted[0] == 1
     assert (done["compact"].counts["files_after"], done["expire"].warning) == (1, None)
     assert done["expire"].counts["snapshots_expired"] >= 6
     assert spark.table(f"{loaded}.snapshots").count() == 1
@@ -90,13 +99,13 @@ def test_only_a_whole_compaction_says_how_many_files_cannot_be_merged(
 ) -> None:
     """One that its bound has stopped leaves files for the next run; rewritten manifests merge no files."""
     spark.sql(f"CALL lake.system.rewrite_manifests('{loaded.partition('.')[2]}')").collect()
-    assert reader.history(loaded).compacted_files is None
+    assert reader.history(loaded).compacted == (0, 0)
     bounded = MaintenanceJob("orders", loaded, "compact", later_ms(), Maintenance(max_files=5))
     left = maintain(spark, bounded).counts["files_after"]
     assert left == files(spark, loaded) < 5
-    assert reader.history(loaded).compacted_files is None
+    assert reader.history(loaded).compacted == (0, 0)
     maintain(spark, replace(bounded, maintenance=Maintenance()))
-    assert reader.history(loaded).compacted_files == left
+    assert reader.history(loaded).compacted[0] == left
 
 
 def test_maintenance_that_stopped_before_expiry_is_done_again_without_harm(
@@ -131,13 +140,54 @@ def test_the_table_of_another_pipeline_is_left_alone(spark: SparkSession, loaded
     assert spark.table(f"{loaded}.snapshots").count() == snapshots
 
 
-def test_a_table_that_forbids_to_remove_files_is_refused_by_name(spark: SparkSession, loaded: str) -> None:
-    """Only compaction removes none."""
+def test_a_table_that_forbids_to_remove_files_is_compacted_and_nothing_else(
+    spark: SparkSession, loaded: str, reader: IcebergReader
+) -> None:
+    """The other steps say so, and do not fail."""
     spark.sql(f"ALTER TABLE {loaded} SET TBLPROPERTIES ('gc.enabled' = 'false')")
-    assert maintain(spark, MaintenanceJob("orders", loaded, "compact", later_ms(), AGED)).counts["bytes_rewritten"] > 0
-    for step in ("expire", "remove_orphans"):
-        with pytest.raises(SinkMisfit, match=r"gc\.enabled=false"):
-            maintain(spark, MaintenanceJob("orders", loaded, step, later_ms(), AGED))
+    assert not reader.history(loaded).may_expire
+    snapshots = spark.table(f"{loaded}.snapshots").count()
+    done = maintained(spark, loaded)
+    assert done["compact"].counts["bytes_rewritten"] > 0
+    assert [done[step].warning for step in ("expire", "remove_orphans")] == [KEEPS_ALL, KEEPS_ALL]
+    assert spark.table(f"{loaded}.snapshots").count() > snapshots
+
+
+def test_a_rollback_can_be_undone_after_maintenance(spark: SparkSession, loaded: str, reader: IcebergReader) -> None:
+    """The newest snapshots that it left behind stay, as the newest of the current state do."""
+    receipts = reader.receipts(loaded, "orders")
+    name = loaded.partition(".")[2]
+    spark.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {receipts[3].snapshot})").collect()
+    job = MaintenanceJob("orders", loaded, "expire", later_ms(), Maintenance(keep_snapshots=2))
+    maintain(spark, job)
+    spark.sql(f"CALL lake.system.set_current_snapshot('{name}', {receipts[-1].snapshot})").collect()
+    assert offsets(spark, loaded) == list(range(24))
+
+
+def test_a_tag_keeps_its_snapshot(spark: SparkSession, loaded: str, reader: IcebergReader) -> None:
+    """However old it is."""
+    first = reader.receipts(loaded, "orders")[0].snapshot
+    spark.sql(f"ALTER TABLE {loaded} CREATE TAG audited AS OF VERSION {first}")
+    assert expire(spark, loaded, later_ms(), 1) >= 4
+    assert spark.table(f"{loaded}.snapshots").where(f"snapshot_id = {first}").count() == 1
+
+
+def test_a_table_whose_properties_may_not_be_written_is_compacted(
+    spark: SparkSession, loaded: str, reader: IcebergReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step ends well, and says what it could not note."""
+    real = SparkSession.sql
+
+    def refuse(session: SparkSession, text: str) -> object:
+        if text.startswith("ALTER"):
+            raise PermissionError("no right to alter tables")
+        return real(session, text)
+
+    monkeypatch.setattr(SparkSession, "sql", refuse)
+    done = maintain(spark, MaintenanceJob("orders", loaded, "compact", later_ms(), Maintenance()))
+    assert done.counts["files_after"] == 1
+    assert "no right to alter tables" in (done.warning or "")
+    assert reader.history(loaded).compacted == (0, 0)
 
 
 def test_an_empty_table_has_nothing_to_maintain(spark: SparkSession, loaded: str) -> None:

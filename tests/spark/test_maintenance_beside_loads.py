@@ -29,10 +29,11 @@ from tidegate.core.config.schedules import DAY_S
 from tidegate.core.errors import TidegateError
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Receipt
+from tidegate.core.maintenance.job import MaintenanceJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.iceberg.history import IcebergReader
 from tidegate.iceberg.summary import commits_table
-from tidegate.spark.sinks.iceberg.maintenance import compact, expire, has_gap, keep_commits, remove_orphans
+from tidegate.spark.sinks.iceberg.maintenance import compact, expire, has_gap, keep_commits, maintain, remove_orphans
 from tidegate.spark.sinks.iceberg.table import IcebergTable
 
 WRITER = "writer"
@@ -406,6 +407,19 @@ def test_a_part_of_a_compaction_is_dropped_where_a_load_replaces_its_files(
         assert compact(lake.spark, lake.table, Maintenance()).size > 0
     assert lake.spark.table(f"{lake.table}.data_files").count() == files
     lake.check()
+
+
+@pytest.mark.parametrize(("span", "left"), [((4, 8), (0, 0)), ((24, 28), (1, 1))])
+def test_only_a_compaction_that_lost_nothing_says_what_is_left(
+    lake: Lake, span: tuple[int, int], left: tuple[int, int]
+) -> None:
+    """A load of new offsets takes nothing from it, and its files are not what is left."""
+    lake.begin("visits")
+    job = MaintenanceJob("visits", lake.table, "compact", 0, Maintenance())
+    with in_the_next_scan(lake.spark, lake.table, lambda: lake.load(lake.chunk(*span, 0, "a"))):
+        done = maintain(lake.spark, job)
+    files, size = IcebergReader().history(lake.table).compacted
+    assert (done.warning is None, files, min(size, 1)) == (left != (0, 0), *left)
 
 
 @pytest.mark.parametrize("lake", ["origin", "batch"], indirect=True)

@@ -115,6 +115,7 @@ def values_of(schema: dict[str, Any]) -> Iterator[Any]:
 
 
 VALUES = {path: list(values_of(schema)) for path, schema in SETTINGS.items()}
+VALUES["dedupe",] += [{"window": 10}]  # a section that is not valid when it is empty
 
 
 def changed(file: dict[str, Any], path: Way, value: object) -> dict[str, Any]:

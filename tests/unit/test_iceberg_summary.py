@@ -7,7 +7,16 @@ import pytest
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.load.receipt import LoadId
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.iceberg.summary import changes_rows, commits_table, compacted_files, holds_rows, owners_in, receipt_in, row_counts
+from tidegate.iceberg.summary import (
+    changed_partitions,
+    changes_rows,
+    commits_table,
+    compacted,
+    holds_rows,
+    owners_in,
+    receipt_in,
+    row_counts,
+)
 
 LOAD = LoadId("p", 1, "r", (OffsetRange("t", 0, 0, 15),), "v", "a")
 
@@ -55,8 +64,19 @@ def test_the_table_of_commits_is_beside_its_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "files"), [({"tidegate.compacted-files": "12"}, 12), ({"tidegate.compacted-files": "x"}, None), ({}, None)]
+    ("files", "size", "expected"),
+    [("12", "400", (12, 400)), ("x", "400", (0, 0)), ("12", None, (0, 0)), ("12", "9" * 5000, (0, 0)), (None, None, (0, 0))],
 )
-def test_a_table_says_how_many_files_its_compaction_left(said: dict[str, str], files: int | None) -> None:
+def test_a_table_says_what_its_compaction_left(files: str | None, size: str | None, expected: tuple[int, int]) -> None:
     """What somebody wrote there by hand may be no number."""
-    assert compacted_files(said) == files
+    said = {"tidegate.compacted-files": files, "tidegate.compacted-bytes": size}
+    assert compacted({key: value for key, value in said.items() if value is not None}) == expected
+
+
+def test_a_commit_says_how_many_partitions_it_wrote_into() -> None:
+    """One that does not has written into none that is known."""
+    assert [changed_partitions(said) for said in ({"changed-partition-count": "40"}, {}, {"changed-partition-count": "?"})] == [
+        40,
+        0,
+        0,
+    ]

@@ -33,9 +33,10 @@ def commits(count: int, *, age_s: float) -> tuple[TableCommit, ...]:
 
 
 def test_an_empty_section_is_maintenance_with_the_defaults() -> None:
-    """Without the section there is none."""
+    """A section with nothing after it, whose settings are comments now, is refused."""
     assert parsed({}).maintenance == Maintenance()
-    assert parsed(None).maintenance is None
+    with pytest.raises(ConfigError, match="maintenance: expected a mapping of settings, got null"):
+        parsed(None)
     assert parsed({"keep": "36h"}).maintenance == Maintenance(keep=1.5 * DAY_S)
     assert Maintenance().steps == ("compact", "expire")
     assert Maintenance(keep_orphans=3 * DAY_S).steps == get_args(Step)
@@ -116,16 +117,41 @@ def test_advice_says_what_there_is_and_what_to_do(maintenance: Maintenance | Non
         "lake.shop.orders needs maintenance: it has 2,000 data files of 1.0 MiB on average and 0 snapshots, "
         f"0 of which may expire; {do}"
     )
-    long = replace(TABLE, commits=commits(2001, age_s=6 * DAY_S))
+    long = replace(TABLE, commits=commits(2001, age_s=8 * DAY_S))
     assert "2,001 snapshots, 1,001 of which may expire" in (advice(pipeline, long, now_ms=NOW_MS) or "")
 
 
 def test_files_that_a_compaction_has_left_are_no_reason_for_another() -> None:
     """A table of many partitions keeps small files in each, which are too few to be merged."""
-    small = TableHistory(data_files=2000, data_bytes=2000 << 10, compacted_files=1500)
+    small = TableHistory(data_files=2000, data_bytes=2000 << 10, compacted=(1500, 1500 << 10))
     assert advice(PIPELINE, small, now_ms=NOW_MS) is None
     more = advice(PIPELINE, replace(small, data_files=2500), now_ms=NOW_MS) or ""
     assert "2,500 data files of 0.8 KiB on average" in more
+
+
+def test_small_files_are_seen_beside_many_large_ones() -> None:
+    """What counts is the size of those that have come since the compaction."""
+    large = (8000, 8000 * 128 * MIB)
+    table = TableHistory(data_files=9500, data_bytes=large[1] + (1500 << 10), compacted=large)
+    assert "needs maintenance" in (advice(PIPELINE, table, now_ms=NOW_MS) or "")
+    assert advice(PIPELINE, replace(table, data_bytes=large[1] + 1500 * 64 * MIB), now_ms=NOW_MS) is None
+
+
+def test_a_batch_of_many_partitions_is_no_reason_yet() -> None:
+    """Iceberg merges small files of a partition where there are five."""
+    table = TableHistory(data_files=8000, data_bytes=8000 << 10, partitions=2000)
+    assert advice(PIPELINE, table, now_ms=NOW_MS) is None
+    assert advice(PIPELINE, replace(table, data_files=10_000), now_ms=NOW_MS) is not None
+
+
+def test_snapshots_wait_two_days_for_the_next_maintenance() -> None:
+    """Unless they never expire, since the table's properties forbid it."""
+    maintained = replace(PIPELINE, maintenance=Maintenance("@daily", keep=5 * DAY_S))
+    waiting = replace(TABLE, commits=commits(3000, age_s=6 * DAY_S))
+    assert advice(maintained, waiting, now_ms=NOW_MS) is None
+    overdue = replace(TABLE, commits=commits(3000, age_s=8 * DAY_S))
+    assert "2,000 of which may expire" in (advice(maintained, overdue, now_ms=NOW_MS) or "")
+    assert advice(maintained, replace(overdue, may_expire=False), now_ms=NOW_MS) is None
 
 
 def test_one_pipeline_maintains_a_table() -> None:

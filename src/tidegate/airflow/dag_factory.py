@@ -51,6 +51,8 @@ T = TypeVar("T")
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 """Before every run; with `catchup=False` it has no other meaning."""
 
+MAINTENANCE_LIMIT = timedelta(days=1)
+
 
 def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
     """The DAGs of every pipeline and receiver file; a file that is not valid becomes an import error of its own.
@@ -216,6 +218,7 @@ def maintain_dag(pipeline: Pipeline, maintenance: Maintenance, *, spark_jobs: Pa
         auto_register=False,  # one that turns out not to be valid must not be found by Airflow
         max_active_runs=1,
         max_active_tasks=1,
+        dagrun_timeout=MAINTENANCE_LIMIT,  # a step that hangs would keep all later runs waiting
         tags=["tidegate", "maintenance", *pipeline.tags],
         is_paused_upon_creation=None if maintenance.schedule else False,  # without a schedule a run is always somebody's wish
         params={

@@ -20,9 +20,10 @@ from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
 from tidegate.core.load.receipt import PREFIX, Receipt
 from tidegate.iceberg.summary import (
     COMMITS_OF,
+    changed_partitions,
     changes_rows,
     commits_table,
-    compacted_files,
+    compacted,
     file_counts,
     holds_rows,
     owners_in,
@@ -58,7 +59,9 @@ class IcebergReader:
             owners=frozenset(owners_in(loaded.properties)),
             data_files=files,
             data_bytes=size,
-            compacted_files=compacted_files(loaded.properties),
+            compacted=compacted(loaded.properties),
+            partitions=max((changed_partitions(commit.properties) for commit in commits), default=0),
+            may_expire=loaded.properties.get("gc.enabled") != "false",
         )
 
     def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:

@@ -22,7 +22,10 @@ COMMITS_OF = f"{PREFIX}commits-of"
 """The property of a table of commits that names the table whose expired commits it holds."""
 
 COMPACTED_FILES = f"{PREFIX}compacted-files"
-"""The property of a table that says how many data files it had when a compaction had merged all that it could."""
+COMPACTED_BYTES = f"{PREFIX}compacted-bytes"
+"""The properties of a table that say how many data files a compaction left that merged all it could, and their bytes."""
+LONGEST = 18
+"""Digits of a number that is one: people may write anything there."""
 
 ADDED_ROWS = "added-records"
 TOTAL_ROWS = "total-records"
@@ -70,10 +73,17 @@ def file_counts(summary: Mapping[str, str]) -> tuple[int | None, int | None]:
     return (int(files), int(size)) if files.isdecimal() and size.isdecimal() else (None, None)
 
 
-def compacted_files(properties: Mapping[str, str]) -> int | None:
-    """The data files that the newest whole compaction left; None where there was none."""
-    files = properties.get(COMPACTED_FILES, "")
-    return int(files) if files.isdecimal() else None
+def compacted(properties: Mapping[str, str]) -> tuple[int, int]:
+    """The data files that the newest whole compaction left, and their bytes; none where there was none, or nothing to read."""
+    files, size = (properties.get(key, "") for key in (COMPACTED_FILES, COMPACTED_BYTES))
+    readable = all(text.isdecimal() and len(text) <= LONGEST for text in (files, size))
+    return (int(files), int(size)) if readable else (0, 0)
+
+
+def changed_partitions(summary: Mapping[str, str]) -> int:
+    """The partitions of the table that a commit wrote into; 0 where it does not say."""
+    said = summary.get("changed-partition-count", "")
+    return int(said) if said.isdecimal() and len(said) <= LONGEST else 0
 
 
 def commits_table(table: str) -> str:

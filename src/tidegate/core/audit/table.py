@@ -55,8 +55,9 @@ class TableHistory:
     `exists` is False where the catalog has no such table. `complete` is True where the oldest of them is the first commit of
     the table, and False where older ones have expired. `owners` are the pipelines that the table's properties name. `has_rows`
     is whether the current state holds rows, `data_files` and `data_bytes` how many data files it has and their size together;
-    None where the table does not count them. `compacted_files` are those that the newest compaction left, of those that merged
-    all they could; None where there was none.
+    None where the table does not count them. `compacted` are the files, and their bytes, that the newest compaction left which
+    merged all it could. `partitions` is the most partitions of the table that one of the commits wrote into. `may_expire` is
+    whether the table's properties allow its snapshots to expire.
     """
 
     commits: tuple[TableCommit, ...] = ()
@@ -66,7 +67,9 @@ class TableHistory:
     has_rows: bool = False
     data_files: int | None = None
     data_bytes: int | None = None
-    compacted_files: int | None = None
+    compacted: tuple[int, int] = (0, 0)
+    partitions: int = 0
+    may_expire: bool = True
 
     @cached_property
     def snapshots(self) -> frozenset[int]:

@@ -18,7 +18,7 @@ from tidegate.core.config.rules import Rule
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a section. A default of None means that the setting may be left out, or be null.
+    """One setting of a section. A default of None means that the setting may be left out.
 
     `mapping` is the dataclass of the settings that may be given, as a mapping, in the place of a value.
     """
@@ -32,8 +32,8 @@ class Setting:
 
     @property
     def nullable(self) -> bool:
-        """Whether null means what leaving the setting out means."""
-        return self.default is None
+        """Whether null means what leaving the setting out means. A section with nothing in it would silently be none."""
+        return self.default is None and self.rule.schema.get("type") != []
 
 
 @dataclass(frozen=True)

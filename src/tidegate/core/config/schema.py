@@ -53,6 +53,6 @@ def _setting(setting: Setting) -> dict[str, Any]:
 
 
 def _default(member: object) -> dict[str, Any]:
-    if not isinstance(member, Setting) or member.required or member.nullable:
+    if not isinstance(member, Setting) or member.required or member.default is None:
         return {}
     return {"default": list(member.default) if isinstance(member.default, tuple) else member.default}

@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from tidegate.core.audit.table import TableHistory
 from tidegate.core.config.maintenance import MIB, Maintenance
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.schedules import DAY_S
 
 MANY_FILES = 1000
 """Fewer data files than this need no compaction, however small they are. Those that a whole compaction has left do not count:
 each partition of the table keeps a few small ones."""
+MERGED = 5
+"""Small files of one partition that Iceberg merges; it leaves fewer as they are."""
 SMALL = 8
-"""A table needs compaction where its files are, on average, smaller than this part of the target."""
+"""A table needs compaction where these files are, on average, smaller than this part of the target."""
+GRACE_S = 2 * DAY_S
+"""Snapshots wait for the next run of the maintenance, which is mostly nightly, before they are a reason for advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +70,13 @@ def advice(pipeline: Pipeline, history: TableHistory, *, now_ms: int) -> str | N
         now_ms: the time, epoch ms.
     """
     maintenance = pipeline.maintenance or Maintenance()
-    state = state_of(history, maintenance, now_ms=now_ms)
-    files, file_bytes = state.files or 0, state.file_bytes or 0
-    new = files - (history.compacted_files or 0)
-    is_cut_up = new >= MANY_FILES and file_bytes / files < maintenance.target_file_bytes / SMALL
-    if not is_cut_up and state.expirable <= maintenance.keep_snapshots:
+    left, left_bytes = history.compacted
+    new, new_bytes = (history.data_files or 0) - left, max(0, (history.data_bytes or 0) - left_bytes)
+    is_cut_up = new >= max(MANY_FILES, MERGED * history.partitions) and new_bytes / new < maintenance.target_file_bytes / SMALL
+    overdue = state_of(history, maintenance, now_ms=now_ms - GRACE_S * 1000).expirable
+    if not is_cut_up and not (history.may_expire and overdue > maintenance.keep_snapshots):
         return None
+    state = state_of(history, maintenance, now_ms=now_ms)
     if pipeline.maintenance is None:
         other = " or in that of another pipeline of the table" if pipeline.sink.shared_with else ""
         do = f"set `maintenance` in {pipeline.name}.yaml{other}"

@@ -19,6 +19,7 @@ from tidegate.core.load.lookup import Lookup, check_owners, check_rows
 from tidegate.core.load.receipt import PREFIX
 from tidegate.iceberg.summary import OWNER, owners_in
 from tidegate.spark.origin import any_of
+from tidegate.spark.sinks.iceberg.names import quoted
 
 PIPELINE = f"{PREFIX}pipeline"
 """The property of a commit that names its pipeline."""
@@ -51,12 +52,12 @@ def check_owner(spark: SparkSession, job: LoadJob, lookup: Lookup) -> bool:
 
 def add_owner(spark: SparkSession, job: LoadJob) -> None:
     """Make the pipeline an owner of its table."""
-    spark.sql(f"ALTER TABLE {_quoted(job.table)} SET TBLPROPERTIES ('{OWNER}{job.pipeline}' = 'true')")
+    spark.sql(f"ALTER TABLE {quoted(job.table)} SET TBLPROPERTIES ('{OWNER}{job.pipeline}' = 'true')")
 
 
 def _named(spark: SparkSession, table: str) -> set[str]:
     """The pipelines that the table's properties name."""
-    properties = spark.sql(f"SHOW TBLPROPERTIES {_quoted(table)}").collect()
+    properties = spark.sql(f"SHOW TBLPROPERTIES {quoted(table)}").collect()
     return owners_in(row["key"] for row in properties)
 
 
@@ -65,7 +66,3 @@ def _loaded(spark: SparkSession, table: str) -> set[str]:
     pipeline = F.col("summary")[PIPELINE].alias("pipeline")
     rows = spark.table(f"{table}.snapshots").select(pipeline).where("pipeline IS NOT NULL").distinct().collect()
     return {row["pipeline"] for row in rows}
-
-
-def _quoted(table: str) -> str:
-    return ".".join(f"`{part}`" for part in table.split("."))
