@@ -29,7 +29,7 @@ from tidegate.ui.answers import Answer, Answers, now_ms
 
 LOG_S, LAG_S, TABLE_S = 3.0, 5.0, 15.0
 """Seconds that answers are kept: the log's ends, the lag with its ages, the table's commits, whose metadata may be large."""
-MOST_RANGES = 50_000
+MOST_RANGES = 20_000
 """Of one map: batches of thousands of partitions are shown a few at a time."""
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from airflow.sdk import Asset, Context
 
+from tidegate.airflow import metrics
 from tidegate.airflow.events import AssetEvents
 from tidegate.airflow.operators.replay import verified
 from tidegate.airflow.operators.shared import kafka_settings, now_ms
@@ -73,6 +74,14 @@ class CommitOperator(Patient):
             timing=timing,
         )
         self.log.info("batch %d of %s: %s", saved.seq, saved.pipeline, "committed" if moved else "was committed before")
+        if moved:
+            metrics.committed(
+                saved,
+                rows=result.receipt.rows if result else None,
+                seconds=result.seconds if result else None,
+                timing=timing,
+                interval_s=self.pipeline.fixed_interval_s,
+            )
         self._show_in_group(cursor)
         events.committed(
             Committed(
