@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -272,6 +274,27 @@ def test_brokers_are_asked_once_for_all_who_look(ask: Callable[..., Response], w
     for _ in range(3):
         assert ask("api/dags/orders/lag").json()["lag"]["total"]["records_behind"] == 25
     assert world.asked == 1
+
+
+def test_a_broker_that_hangs_keeps_no_other_route_waiting(
+    ask: Callable[..., Response], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many ask for it."""
+    answers = Event()
+
+    def hang(*_asked: object) -> None:
+        answers.wait(30)
+        raise BrokerUnavailable("no broker answers")
+
+    monkeypatch.setattr(server.Kafka, "ask", hang)
+    with ThreadPoolExecutor(60) as pool:
+        waiting = [pool.submit(ask, "api/dags/orders/lag") for _ in range(60)]
+        try:
+            assert ask("api/dags/orders/trend").status_code == 200
+            assert not any(each.done() for each in waiting)
+        finally:
+            answers.set()
+        assert {each.result().json()["error"]["message"] for each in waiting} == {"no broker answers"}
 
 
 def test_a_run_with_an_odd_id_has_its_batch(ask: Callable[..., Response]) -> None:

@@ -3,11 +3,11 @@ import { useCallback, useState } from "react";
 import { type BatchAnswer, type Block, type RangeMap, type Row, type Timing, part, view } from "./api";
 import { BatchDetails } from "./BatchDetails";
 import { count, duration, time } from "./format";
-import type { Span } from "./geometry";
+import { type Span, newestOf } from "./geometry";
 import { Legend, Patterns } from "./kinds";
 import { MapRow } from "./MapRow";
 import { Asking, Faults, Page, Refused } from "./Page";
-import { Replay } from "./Replay";
+import { type Chosen, Replay } from "./Replay";
 import { token } from "./style";
 import { useAnswer } from "./useAnswer";
 
@@ -19,7 +19,7 @@ export function Ranges({ dagId = "" }: { dagId?: string }) {
   const [before, setBefore] = useState<number>();
   const [skip, setSkip] = useState(0);
   const [seq, setSeq] = useState<number>();
-  const [replay, setReplay] = useState<Span & { topic: string; partition: number }>();
+  const [replay, setReplay] = useState<Chosen>();
   const query = new URLSearchParams({ columns: String(COLUMNS), limit: String(PARTITIONS), skip: String(skip) });
   if (before !== undefined) query.set("before", String(before));
   const path = `dags/${part(dagId)}/map?${query.toString()}`;
@@ -66,6 +66,7 @@ export function Ranges({ dagId = "" }: { dagId?: string }) {
             )}
           </div>
           <Legend transforms={map.transforms} />
+          <OlderVersions map={map} onChoose={(transform) => { setReplay({ transform }); }} />
           {map.rows.map((row) => (
             <MapRow key={`${row.topic}-${row.partition}`} row={row} transforms={map.transforms} onBlock={open} onRange={choose} />
           ))}
@@ -76,7 +77,7 @@ export function Ranges({ dagId = "" }: { dagId?: string }) {
       )}
       {replay !== undefined && (
         <Replay
-          key={`${replay.topic}-${replay.partition}-${replay.from}-${replay.until}`}
+          key={JSON.stringify(replay)}
           dagId={dagId}
           of={replay}
           onClose={() => { setReplay(undefined); }}
@@ -85,6 +86,21 @@ export function Ranges({ dagId = "" }: { dagId?: string }) {
       {seq !== undefined && <BatchPanel dagId={dagId} seq={seq} onClose={() => { setSeq(undefined); }} />}
       <Trend dagId={dagId} />
     </Page>
+  );
+}
+
+function OlderVersions({ map, onChoose }: { map: RangeMap; onChoose: (transform: string) => void }) {
+  const newest = newestOf(map.rows);
+  const older = map.transforms.filter((each) => each !== newest);
+  if (newest === undefined || older.length === 0) return null;
+  return (
+    <div className="bar">
+      {older.map((each) => (
+        <button key={each} type="button" onClick={() => { onChoose(each); }}>
+          Replay what {each} has loaded
+        </button>
+      ))}
+    </div>
   );
 }
 

@@ -2,19 +2,18 @@ import { useState } from "react";
 
 import { type Run, RequestFailed, address, part, runOf, trigger } from "./api";
 import { count } from "./format";
-import type { Span } from "./geometry";
+import { type Span, versionOf } from "./geometry";
 import { Refused } from "./Page";
 import { useAnswer } from "./useAnswer";
 
-interface Chosen extends Span {
-  topic: string;
-  partition: number;
-}
+/** What is to be replayed: offsets of a partition, or all that a version of the transform has loaded. */
+export type Chosen = (Span & { topic: string; partition: number }) | { transform: string };
 
-/** A replay of one range: a dry run says what it would do, and then it can be started. */
+/** A replay: a dry run says what it would do, and then it can be started. */
 export function Replay({ dagId, of, onClose }: { dagId: string; of: Chosen; onClose: () => void }) {
-  const [from, setFrom] = useState(of.from);
-  const [until, setUntil] = useState(of.until);
+  const isVersion = "transform" in of;
+  const [from, setFrom] = useState(isVersion ? 0 : of.from);
+  const [until, setUntil] = useState(isVersion ? 1 : of.until);
   const [tried, setTried] = useState<{ range: string; run: Run }>();
   const [started, setStarted] = useState<Run>();
   const [refused, setRefused] = useState<RequestFailed>();
@@ -26,10 +25,10 @@ export function Replay({ dagId, of, onClose }: { dagId: string; of: Chosen; onCl
     setBusy(true);
     setRefused(undefined);
     try {
-      const run = await trigger(`${dagId}__replay`, {
-        offsets: { [of.topic]: { [of.partition]: [from, until] } },
-        ...(dry ? { dry_run: true } : {}),
-      });
+      const what = isVersion
+        ? { versions: `=${versionOf(of.transform)}` }
+        : { offsets: { [of.topic]: { [of.partition]: [from, until] } } };
+      const run = await trigger(`${dagId}__replay`, { ...what, ...(dry ? { dry_run: true } : {}) });
       if (dry) setTried({ range, run });
       else setStarted(run);
     } catch (error) {
@@ -40,10 +39,8 @@ export function Replay({ dagId, of, onClose }: { dagId: string; of: Chosen; onCl
 
   return (
     <section className="panel" aria-label="Replay">
-      <h2>
-        Replay {of.topic}-{of.partition}
-      </h2>
-      <div className="bar">
+      <h2>{isVersion ? `Replay what ${of.transform} has loaded` : `Replay ${of.topic}-${of.partition}`}</h2>
+      {!isVersion && <div className="bar">
         <label>
           From
           <input type="number" min={0} value={from} onChange={(event) => { setFrom(event.target.valueAsNumber); }} />
@@ -53,7 +50,7 @@ export function Replay({ dagId, of, onClose }: { dagId: string; of: Chosen; onCl
           <input type="number" min={1} value={until} onChange={(event) => { setUntil(event.target.valueAsNumber); }} />
         </label>
         <span className="muted">{valid ? `${count(until - from)} offsets` : "no range"}</span>
-      </div>
+      </div>}
       <div className="bar">
         <button type="button" className="main" disabled={!valid || busy} onClick={() => void ask(true)}>
           Dry run
@@ -65,7 +62,7 @@ export function Replay({ dagId, of, onClose }: { dagId: string; of: Chosen; onCl
           Close
         </button>
       </div>
-      <p className="muted">Rows of exactly these offsets are replaced by what the transform makes of the same records now. The cursor does not move.</p>
+      <p className="muted">The rows of these offsets, and no others, are replaced by what the transform makes of the same records now. The cursor does not move.</p>
       <Refused error={refused} />
       {tried !== undefined && <Progress what="Dry run" dagId={`${dagId}__replay`} run={tried.run} />}
       {started !== undefined && <Progress what="Replay" dagId={`${dagId}__replay`} run={started} />}
