@@ -157,29 +157,34 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
+@pytest.fixture(scope="module")
+def app() -> Iterator[TestClient]:
+    """Airflow's own app, whose auth manager is ours."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", f"{__name__}.AuthManager")
+        patch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "for the tests of this module alone, 64 bytes or more: 0123456789abcdef")
+        purge_cached_app()
+        with TestClient(create_app(apps="core"), raise_server_exceptions=False) as client:
+            yield client
+        purge_cached_app()
+
+
 @pytest.fixture
-def ask(database: None, world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Response]]:
-    """Ask for a path as a user of some name and role."""
-    monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", f"{__name__}.AuthManager")
-    monkeypatch.setenv(
-        "AIRFLOW__API_AUTH__JWT_SECRET", "for the tests of this module alone, 64 bytes or more: 0123456789abcdef"
-    )
-    purge_cached_app()
-    app = create_app(apps="core")
-    (mounted,) = [route.app for route in app.routes if isinstance(route, Mount) and route.path == PREFIX]
-    mounted.state.source = reading.Source()  # type: ignore[attr-defined] # Airflow keeps the apps of plugins, and so what they were answered in other tests
-    with TestClient(app, raise_server_exceptions=False) as client:
+def ask(database: None, world: World, app: TestClient) -> Callable[..., Response]:
+    """Ask for a path as a user of some name and role; nothing is known from earlier tests."""
+    routed: Any = app.app
+    (mounted,) = [route.app for route in routed.routes if isinstance(route, Mount) and route.path == PREFIX]
+    mounted.state.source = reading.Source()  # type: ignore[attr-defined]
 
-        def asked(path: str, user: str = "admin", role: str | None = "ADMIN") -> Response:
-            headers = {}
-            if role is not None:
-                token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=user, role=role))
-                headers["Authorization"] = f"Bearer {token}"
-            answer: Response = client.get(f"/tidegate/{path}", headers=headers)
-            return answer
+    def asked(path: str, user: str = "admin", role: str | None = "ADMIN") -> Response:
+        headers = {}
+        if role is not None:
+            token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=user, role=role))
+            headers["Authorization"] = f"Bearer {token}"
+        answer: Response = app.get(f"/tidegate/{path}", headers=headers)
+        return answer
 
-        yield asked
-    purge_cached_app()
+    return asked
 
 
 @pytest.fixture
