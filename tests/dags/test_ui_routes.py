@@ -31,6 +31,7 @@ from starlette.routing import Mount
 
 from tidegate.airflow.dag_factory import pipeline_dag, replay_dag
 from tidegate.airflow.database_store import DatabaseStore
+from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, SinkUnavailable
 from tidegate.core.load.receipt import LoadId, Receipt
@@ -104,10 +105,11 @@ class World:
     def retention_ms(self, _topics: Any) -> dict[str, int]:
         return {}
 
-    def history(self, _table: str, _pipeline: str) -> list[Receipt]:
+    def history(self, _table: str) -> TableHistory:
         if isinstance(self.receipts, Exception):
             raise self.receipts
-        return self.receipts
+        loads = (TableCommit(r.snapshot, r.committed_at_ms, r.load.to_properties(), r.rows) for r in self.receipts[::-1])
+        return TableHistory(tuple(loads))
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +155,7 @@ def add_run(dag_id: str, run_id: str, state: str, note: str | None = None) -> No
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(server.Kafka, "ask", lambda _self, _connection, question: question(made))
-    monkeypatch.setattr(IcebergReader, "receipts", made.history)
+    monkeypatch.setattr(IcebergReader, "history", made.history)
     return made
 
 

@@ -148,7 +148,8 @@ class Source:
         return self._logs.get((of.pipeline, *topics), lambda: self._kafka.ask(of.connection, ask))
 
     def _receipts_of(self, of: Declared) -> Answer[list[Receipt]]:
-        return self._receipts.get((of.table, of.pipeline), lambda: self._table.receipts(of.table, of.pipeline))
+        # not those of expired snapshots: the table that keeps them may be large, and pages ask again and again
+        return self._receipts.get((of.table, of.pipeline), lambda: self._table.history(of.table).receipts(of.pipeline))
 
     def _saved(self, pipeline: str, listing: Listing, chosen: set[int], faults: list[str]) -> list[SavedRange]:
         """The saved ranges of some batches, by few questions; those that cannot be read become faults."""
