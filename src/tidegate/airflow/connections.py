@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from airflow.sdk import Connection
@@ -9,14 +10,14 @@ from airflow.sdk import Connection
 from tidegate.core.errors import ConfigError
 
 
-def get_connection(connection_id: str, *, expected: str) -> Connection:
-    """The connection of that id.
+def get_connection(connection_id: str, *, expected: str, find: Callable[[str], Any] | None = None) -> Connection:
+    """The connection of that id. `find` asks Airflow; a task, which is the usual caller, asks by its SDK.
 
     Raises:
         ConfigError: Airflow has none, or cannot say.
     """
     try:
-        connection: Connection = Connection.get(connection_id)
+        connection: Connection = (find or Connection.get)(connection_id)
     except Exception as error:
         raise ConfigError(
             f"Airflow has no connection {connection_id} ({type(error).__name__})",

@@ -52,6 +52,7 @@ EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 """Before every run; with `catchup=False` it has no other meaning."""
 
 MAINTENANCE_LIMIT = timedelta(days=1)
+"""A run of the maintenance that takes longer fails."""
 
 
 def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:

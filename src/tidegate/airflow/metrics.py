@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from tidegate.core.audit.views.overview import timing_to_json
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.saved_range import SavedRange
 
@@ -36,13 +37,7 @@ def committed(
     values: dict[str, float | None] = {"seq": saved.seq, "rows": rows, "remaining": saved.remaining, "interval_s": interval_s}
     values |= {f"{phase}_s": value for phase, value in (seconds or {}).items()}
     if timing is not None:
-        values |= {
-            "records": timing.records,
-            "bound": timing.bound,
-            "run_s": timing.run_ms / 1000,
-            "load_s": timing.load_ms / 1000,
-            "delay_s": timing.scheduling_delay_ms / 1000,
-        }
+        values |= {name: value for name, value in timing_to_json(timing).items() if name != "ended_at_ms"}
     _say(saved.pipeline, "committed", values)
 
 

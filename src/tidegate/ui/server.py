@@ -17,9 +17,9 @@ from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from tidegate.airflow.connections import extra_of
+from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.declared import MARK, Declared
-from tidegate.core.errors import BrokerUnavailable, ConfigError
+from tidegate.core.errors import BrokerUnavailable
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.settings import planning_client
 
@@ -34,12 +34,10 @@ RUNS = 30
 """Newest runs of a DAG that are read, to find why it stopped."""
 
 
-def pipelines(dag_ids: Sequence[str] | None = None) -> dict[str, tuple[Declared, bool]]:
-    """The pipelines that Airflow knows, by the id of their DAG, each with whether the DAG is paused; of these DAGs, or all."""
+def pipelines(dag_ids: Sequence[str]) -> dict[str, tuple[Declared, bool]]:
+    """Those of these DAGs that are pipelines', by id, each with whether it is paused."""
     tagged = select(DagModel.dag_id, DagModel.is_paused).join(DagTag, DagTag.dag_id == DagModel.dag_id)
-    tagged = tagged.where(DagTag.name == MARK, DagModel.is_stale.is_(False))
-    if dag_ids is not None:
-        tagged = tagged.where(DagModel.dag_id.in_(dag_ids))
+    tagged = tagged.where(DagTag.name == MARK, DagModel.is_stale.is_(False), DagModel.dag_id.in_(dag_ids))
     found = {}
     with create_session(scoped=False) as session:
         paused = {row.dag_id: row.is_paused for row in session.execute(tagged)}
@@ -117,12 +115,5 @@ class _Client:
 
 
 def _settings(connection: str) -> dict[str, str]:
-    try:
-        found = Connection.get_connection_from_secrets(connection)
-    except Exception as error:
-        raise ConfigError(
-            f"Airflow has no connection {connection} ({type(error).__name__})",
-            fix="Add it under Admin > Connections, as a Kafka connection",
-            connection=connection,
-        ) from error
+    found = get_connection(connection, expected="a Kafka connection", find=Connection.get_connection_from_secrets)
     return planning_client(extra_of(found), connection=connection, client_id="tidegate-ui").settings

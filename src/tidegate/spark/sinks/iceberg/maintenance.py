@@ -109,7 +109,7 @@ def _compact(spark: SparkSession, table: str, keep: Maintenance, properties: Map
     if {row["snapshot_id"] for row in since} - known:
         return Maintained("compact", counts, LOST)
     said = {COMPACTED_FILES: str(before - done.files + done.merged), COMPACTED_BYTES: str(size)}
-    if done.files >= keep.max_files or properties.get(COMPACTED_FILES) == said[COMPACTED_FILES]:
+    if done.files >= keep.max_files or said.items() <= properties.items():
         return Maintained("compact", counts)
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in said.items())
     try:
