@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
@@ -44,7 +45,10 @@ from tidegate.iceberg.history import IcebergReader
 from tidegate.ui import PREFIX, reading, routes, server
 
 A = TopicPartition("t", 0)
-PIPELINES = {name: Pipeline(name, Source(("t",)), "m:f", Sink(f"lake.shop.{name}")) for name in ("orders", "visits")}
+PIPELINES = {
+    "orders": Pipeline("orders", Source(("t",)), "m:f", Sink("lake.shop.orders")),
+    "visits": Pipeline("visits", Source(("t",), connection="kafka_other"), "m:f", Sink("lake.shop.visits")),
+}
 ODD = "odd+run~1:2.3"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -263,6 +267,15 @@ def test_the_map_shows_batches_and_the_log(ask: Callable[..., Response], world: 
     assert ask("api/dags/orders/map?columns=0").status_code == 422
 
 
+def test_the_map_shows_the_version_of_a_replay(ask: Callable[..., Response], world: World) -> None:
+    """Nothing is left of the one that it has replaced, so nobody is asked to replay that."""
+    again = receipt(1, "again", "v2")
+    world.receipts = [receipt(1, "r1"), receipt(2, ODD, "v2"), replace(again, load=replace(again.load, replay="x"))]
+    view = ask("api/dags/orders/map").json()
+    assert [b["transform"] for b in view["rows"][0]["blocks"]] == ["v2", "v2", None, None]
+    assert view["transforms"] == ["v2"]
+
+
 def test_what_is_away_is_named_and_the_rest_is_shown(ask: Callable[..., Response], world: World) -> None:
     """The broker, then the catalog as well."""
     world.log = BrokerUnavailable("no broker answers", fix="Start it")
@@ -284,12 +297,14 @@ def test_brokers_are_asked_once_for_all_who_look(ask: Callable[..., Response], w
 
 
 def test_a_broker_that_hangs_keeps_no_other_route_waiting(
-    ask: Callable[..., Response], monkeypatch: pytest.MonkeyPatch
+    ask: Callable[..., Response], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many ask for it."""
+    """However many ask for it; nor those of pipelines with another Kafka connection."""
     answers = Event()
 
-    def hang(*_asked: object) -> None:
+    def hang(_self: object, connection: str, question: Callable[[object], object]) -> object:
+        if connection == "kafka_other":
+            return question(world)
         answers.wait(30)
         raise BrokerUnavailable("no broker answers")
 
@@ -298,6 +313,7 @@ def test_a_broker_that_hangs_keeps_no_other_route_waiting(
         waiting = [pool.submit(ask, "api/dags/orders/lag") for _ in range(60)]
         try:
             assert ask("api/dags/orders/trend").status_code == 200
+            assert ask("api/dags/visits/map").json()["error"] is None
             assert not any(each.done() for each in waiting)
         finally:
             answers.set()

@@ -198,6 +198,7 @@ def test_what_an_older_version_has_loaded_is_replayed_by_a_click(page: Page, loa
     form = page.get_by_role("region", name="Replay", exact=True)
     form.get_by_role("button", name="Dry run").click()
     expect(form.get_by_role("status")).to_contain_text("Dry run: queued")
+    expect(form.get_by_role("button", name="Replay", exact=True)).to_be_disabled()
     assert [each["conf"] for each in asked] == [{"versions": "=1.0", "dry_run": True}]
 
 

@@ -25,7 +25,7 @@ def entry(seq: int, *ranges: tuple[int, int, int], state: State = State.COMMITTE
 
 def a_map(*batches: Entry, cursor: Cursor, ends: dict[TopicPartition, int] | None = None, **how: object) -> RangeMap:
     marks = None if ends is None else Watermarks(dict.fromkeys(ends, 0), ends)
-    return range_map("p", batches, cursor, marks, **{"columns": 1000, "limit": 10, **how})  # type: ignore[arg-type]
+    return range_map("p", batches, cursor, marks, **{"columns": 1000, "page": slice(10), **how})  # type: ignore[arg-type]
 
 
 def shown(view: RangeMap, row: int = 0) -> list[tuple[int, int, str]]:
@@ -73,7 +73,8 @@ def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
         entry(2, (0, 10, 15), state=State.LOADED),
         entry(3, (0, 15, 18), state=State.PLANNED, transform=None),
     )
-    view = a_map(*batches, cursor=Cursor("p", 1, {A: 10, B: 0}), ends={A: 25, B: 0})
+    versions = {"v1": [OffsetRange("t", 0, 0, 15)]}
+    view = a_map(*batches, cursor=Cursor("p", 1, {A: 10, B: 0}), ends={A: 25, B: 0}, versions=versions)
     assert shown(view) == [(0, 10, "committed"), (10, 15, "loaded"), (15, 18, "planned"), (18, 25, "pending")]
     assert shown(view, 1) == []
     assert view.rows[0].behind == 15
@@ -96,6 +97,17 @@ def test_lost_and_absent_offsets_are_shown_as_such() -> None:
     assert shown(view) == [(0, 5, "committed"), (5, 10, "absent"), (10, 20, "lost"), (20, 30, "committed")]
 
 
+def test_a_batch_shows_the_versions_that_loaded_its_offsets_last() -> None:
+    """A replay by another one among them; the batch begins in one block, so it still counts once."""
+    versions = {"v1": [OffsetRange("t", 0, 0, 4), OffsetRange("t", 0, 6, 20)], "v2": [OffsetRange("t", 0, 4, 6)]}
+    view = a_map(entry(1, (0, 0, 10)), entry(2, (0, 10, 20)), cursor=Cursor("p", 2, {A: 20}), versions=versions)
+    found = [(b.from_offset, b.until_offset, b.transform, b.batches) for b in view.rows[0].blocks]
+    assert found == [(0, 4, "v1", 1), (4, 6, "v2", 0), (6, 10, "v1", 0), (10, 20, "v1", 1)]
+    assert {b.first_seq for b in view.rows[0].blocks[:3]} == {1}
+    whole = a_map(entry(1, (0, 0, 10)), cursor=Cursor("p", 1, {A: 10}), versions=versions, columns=1)
+    assert [(b.batches, b.transform) for b in whole.rows[0].blocks] == [(1, None)]
+
+
 @pytest.mark.parametrize("read_again", [True, False])
 def test_offsets_of_a_former_topic_are_left_out(read_again: bool) -> None:  # noqa: FBT001
     """Once it was created again, also before the first batch of the new one."""
@@ -115,7 +127,7 @@ def test_without_the_broker_the_map_shows_what_is_saved() -> None:
 def test_partitions_come_in_pages_the_furthest_behind_first() -> None:
     """Those that no batch has read yet among them."""
     ends = {TopicPartition("t", n): 10 * n for n in range(5)}
-    first = a_map(cursor=Cursor("p", 1, {A: 0}), ends=ends, limit=2)
-    second = a_map(cursor=Cursor("p", 1, {A: 0}), ends=ends, limit=2, skip=2)
+    first = a_map(cursor=Cursor("p", 1, {A: 0}), ends=ends, page=slice(2))
+    second = a_map(cursor=Cursor("p", 1, {A: 0}), ends=ends, page=slice(2, 4))
     assert [row.topic_partition.partition for row in (*first.rows, *second.rows)] == [4, 3, 2, 1]
     assert first.partitions == second.partitions == 5

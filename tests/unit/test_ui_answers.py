@@ -42,7 +42,7 @@ def test_an_answer_is_kept_for_a_while() -> None:
 
 def test_what_is_known_stays_while_nobody_answers() -> None:
     """With its age and the error; a failure is not asked for again at once either."""
-    clock, answers = Clock(), Answers[int](5)
+    clock = Clock()
     answers = Answers[int](5, now_ms=clock)
 
     def fail() -> int:
@@ -60,7 +60,7 @@ def test_what_is_known_stays_while_nobody_answers() -> None:
 
 def test_other_errors_are_raised_and_not_kept() -> None:
     """They are faults of ours, or keys that are gone."""
-    answers = Answers[int](5)
+    answers = Answers[int](5, now_ms=Clock())
     with pytest.raises(ZeroDivisionError):
         answers.get("a", lambda: 1 // 0)
     assert answers.get("a", lambda: 1).value == 1
@@ -68,7 +68,7 @@ def test_other_errors_are_raised_and_not_kept() -> None:
 
 def test_of_several_who_ask_at_once_one_asks() -> None:
     """The others get its answer."""
-    answers, asked, start = Answers[int](5), list[int](), Barrier(4)
+    answers, asked, start = Answers[int](5, now_ms=Clock()), list[int](), Barrier(4)
     got: list[int | None] = []
 
     def answer() -> int:
@@ -89,7 +89,7 @@ def test_of_several_who_ask_at_once_one_asks() -> None:
 
 def test_the_oldest_answers_are_forgotten() -> None:
     """However many questions there are."""
-    answers = Answers[int](60)
+    answers = Answers[int](60, now_ms=Clock())
     for key in range(MOST + 10):
         answers.get(key, lambda key=key: key)  # type: ignore[misc]
     assert answers.get(0, lambda: -1).value == -1

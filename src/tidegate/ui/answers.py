@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -28,11 +27,6 @@ class Answer(Generic[T]):
     error: TidegateError | None = None
 
 
-def now_ms() -> int:
-    """The time, epoch ms."""
-    return time.time_ns() // 1_000_000
-
-
 class Answers(Generic[T]):
     """The newest answer to each question.
 
@@ -41,7 +35,7 @@ class Answers(Generic[T]):
         now_ms: the clock, epoch ms.
     """
 
-    def __init__(self, keep_s: float, *, now_ms: Callable[[], int] = now_ms) -> None:
+    def __init__(self, keep_s: float, *, now_ms: Callable[[], int]) -> None:
         self._keep_ms = keep_s * 1000
         self._now_ms = now_ms
         self._lock = Lock()

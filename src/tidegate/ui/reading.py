@@ -6,13 +6,14 @@ is left out of a view and named in its `error`: the rest is shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tidegate.airflow.database_store import DatabaseStore
 from tidegate.airflow.declared import Declared
+from tidegate.airflow.operators.shared import now_ms
 from tidegate.core.audit.views.batch import batch_view
-from tidegate.core.audit.views.batches import entries, started_by
+from tidegate.core.audit.views.batches import entries, started_by, versions
 from tidegate.core.audit.views.lag import LagView, PartitionLag, measure_lag
 from tidegate.core.audit.views.overview import by_trouble, overview, timing_to_json
 from tidegate.core.audit.views.range_map import range_map
@@ -25,7 +26,7 @@ from tidegate.core.state.saved_range import SavedRange
 from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.ui import server
-from tidegate.ui.answers import Answer, Answers, now_ms
+from tidegate.ui.answers import Answer, Answers
 
 LOG_S, LAG_S, TABLE_S = 3.0, 5.0, 15.0
 """Seconds that answers are kept: the log's ends, the lag with its ages, the table's commits, whose metadata may be large."""
@@ -44,13 +45,9 @@ class Source:
     def __init__(self) -> None:
         self._kafka = server.Kafka()
         self._table = IcebergReader()
-        self._logs = Answers[Watermarks](LOG_S)
-        self._lags = Answers[list[PartitionLag]](LAG_S)
-        self._receipts = Answers[list[Receipt]](TABLE_S)
-
-    def pipelines(self, dag_ids: Sequence[str]) -> dict[str, tuple[Declared, bool]]:
-        """Those of these DAGs that are pipelines', each with whether it is paused."""
-        return server.pipelines(dag_ids)
+        self._logs = Answers[Watermarks](LOG_S, now_ms=now_ms)
+        self._lags = Answers[list[PartitionLag]](LAG_S, now_ms=now_ms)
+        self._receipts = Answers[list[Receipt]](TABLE_S, now_ms=now_ms)
 
     def overviews(self, of: Mapping[str, tuple[Declared, bool]]) -> list[dict[str, Any]]:
         """Pipelines at a glance, those that need attention first. Brokers and tables are not asked."""
@@ -95,7 +92,8 @@ class Source:
         most = max(10, min(batches, MOST_RANGES // max(1, len(cursor.offsets))))
         chosen = {*sorted(seq for seq in seqs if before is None or seq < before)[-most:]}
         saved = self._saved(of.pipeline, listing, chosen, faults)
-        loaded = [r for r in receipts.value or () if r.load.replay is None and r.load.seq in chosen]
+        loaded = [r for r in receipts.value or () if r.load.replay is not None or r.load.seq in chosen]
+        by_version = versions(loaded)
         log = self._log(of, cursor)
         view = range_map(
             of.pipeline,
@@ -103,15 +101,15 @@ class Source:
             cursor,
             log.value,
             columns=columns,
-            limit=limit,
-            skip=skip,
+            page=slice(skip, skip + limit),
             lost=[r for each in saved for r in each.skipped],
+            versions=by_version,
         )
         return {
             **view.to_json(),
             "first_seq": min(chosen, default=None),
             "last_seq": max(chosen, default=None),
-            "transforms": sorted({r.load.transform for r in loaded}),
+            "transforms": sorted(by_version),
             "faults": faults,
             "error": shown(log.error or receipts.error),
         }

@@ -1,7 +1,7 @@
 """The routes of the pages: JSON views, the same that the CLI prints, and the bundle. They only read.
 
-Brokers and catalogs may take seconds to answer. Routes that ask them wait in a few threads of their own: those of the API
-server stay free for Airflow's routes.
+Brokers and catalogs may take seconds to answer. Routes that ask them wait in a few threads of their own, others for each Kafka
+connection: those of the API server stay free for Airflow's routes.
 
 Airflow mounts the app without any authentication of its own. So each route asks Airflow's auth manager: by the DAG id in its
 path, and lists are made of what the user may see. Anonymous users are answered nothing, also for paths that do not exist.
@@ -9,7 +9,9 @@ path, and lists are made of what the user may see. Anonymous users are answered 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -21,15 +23,15 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 
 from tidegate.airflow.declared import Declared
+from tidegate.airflow.operators.shared import now_ms
 from tidegate.core.errors import RequestError, TidegateError
-from tidegate.ui import BUNDLE
-from tidegate.ui.answers import now_ms
+from tidegate.ui import BUNDLE, server
 from tidegate.ui.reading import Source, shown
 
 T = TypeVar("T")
 
-APART = CapacityLimiter(8)
-"""Threads in which brokers and catalogs are waited for."""
+THREADS = 4
+"""In which the brokers and the catalogs of one Kafka connection are waited for: one that hangs holds up no other."""
 
 router = APIRouter()
 MayRead = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
@@ -50,6 +52,7 @@ def make_app() -> FastAPI:
         openapi_url=None,
     )
     app.state.source = Source()
+    app.state.apart = defaultdict[str, CapacityLimiter](partial(CapacityLimiter, THREADS))
     app.add_exception_handler(TidegateError, _refuse)
     app.include_router(router)
     return app
@@ -63,8 +66,8 @@ def _source(request: Request) -> Source:
 TheSource = Annotated[Source, Depends(_source)]
 
 
-def _pipeline(dag_id: str, source: TheSource) -> Declared:
-    found = source.pipelines([dag_id]).get(dag_id)
+def _pipeline(dag_id: str) -> Declared:
+    found = server.pipelines([dag_id]).get(dag_id)
     if found is None:
         raise NotFound(f"{dag_id} is no pipeline of Tidegate", fix="Open the page of a pipeline's own DAG")
     return found[0]
@@ -77,18 +80,19 @@ ThePipeline = Annotated[Declared, Depends(_pipeline)]
 def pipelines(user: GetUserDep, source: TheSource) -> dict[str, Any]:
     """All pipelines whose runs the user may see, those that need attention first."""
     may_see = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
-    shown = {dag_id: found for dag_id, found in source.pipelines(sorted(may_see)).items() if _may_see_runs(user, dag_id)}
-    return _now(pipelines=source.overviews(shown))
+    found = server.pipelines(sorted(may_see))
+    return _now(pipelines=source.overviews({dag_id: each for dag_id, each in found.items() if _may_see_runs(user, dag_id)}))
 
 
 @router.get("/api/dags/{dag_id}/lag", dependencies=[MayRead])
-async def lag(of: ThePipeline, source: TheSource) -> dict[str, Any]:
+async def lag(request: Request, of: ThePipeline, source: TheSource) -> dict[str, Any]:
     """As `tidegate lag --json`, with the age of the answer, and why there is no newer one."""
-    return await _apart(lambda: source.lag(of))
+    return await _apart(request, of, lambda: source.lag(of))
 
 
 @router.get("/api/dags/{dag_id}/map", dependencies=[MayRead])
 async def ranges(
+    request: Request,
     of: ThePipeline,
     source: TheSource,
     batches: Annotated[int, Query(ge=1, le=1000)] = 200,
@@ -98,20 +102,22 @@ async def ranges(
     skip: Annotated[int, Query(ge=0)] = 0,
 ) -> dict[str, Any]:
     """The range map of the newest batches, or of those before one, and of some partitions."""
-    view = await _apart(lambda: source.range_map(of, batches=batches, before=before, columns=columns, limit=limit, skip=skip))
+    view = await _apart(
+        request, of, lambda: source.range_map(of, batches=batches, before=before, columns=columns, limit=limit, skip=skip)
+    )
     return _now(**view)
 
 
 @router.get("/api/dags/{dag_id}/batches/{seq}", dependencies=[MayRead])
-async def batch(of: ThePipeline, source: TheSource, seq: int) -> dict[str, Any]:
+async def batch(request: Request, of: ThePipeline, source: TheSource, seq: int) -> dict[str, Any]:
     """One batch in full; null where nothing is saved of it."""
-    return _now(**await _apart(lambda: source.batch(of, seq=seq)))
+    return _now(**await _apart(request, of, lambda: source.batch(of, seq=seq)))
 
 
 @router.get("/api/dags/{dag_id}/runs/{run_id:path}", dependencies=[MayRead])
-async def run(of: ThePipeline, source: TheSource, run_id: str) -> dict[str, Any]:
+async def run(request: Request, of: ThePipeline, source: TheSource, run_id: str) -> dict[str, Any]:
     """The batch of a DAG run; null where it has saved none."""
-    return _now(**await _apart(lambda: source.batch(of, run_id=run_id)))
+    return _now(**await _apart(request, of, lambda: source.batch(of, run_id=run_id)))
 
 
 @router.get("/api/dags/{dag_id}/trend", dependencies=[MayRead])
@@ -134,8 +140,8 @@ def other(_path: str) -> Response:
     raise NotFound("there is no such page", fix="Follow a link of Airflow's UI")
 
 
-async def _apart(ask: Callable[[], T]) -> T:
-    return await to_thread.run_sync(ask, limiter=APART)
+async def _apart(request: Request, of: Declared, ask: Callable[[], T]) -> T:
+    return await to_thread.run_sync(ask, limiter=request.app.state.apart[of.connection])
 
 
 def _may_see_runs(user: Any, dag_id: str) -> bool:
@@ -151,9 +157,6 @@ def _now(**answer: Any) -> dict[str, Any]:
 def _refuse(_request: Request, error: Exception) -> Response:
     """The answer for an error, which says no more than its message and its fix."""
     assert isinstance(error, TidegateError)  # noqa: S101 - the type that the handler is registered for
-    status = HTTPStatus.INTERNAL_SERVER_ERROR
-    if isinstance(error, NotFound):
-        status = HTTPStatus.NOT_FOUND
-    if isinstance(error, RequestError):
-        status = HTTPStatus.BAD_REQUEST
+    kinds = ((NotFound, HTTPStatus.NOT_FOUND), (RequestError, HTTPStatus.BAD_REQUEST))
+    status = next((status for kind, status in kinds if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
     return JSONResponse(shown(error), HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else status)

@@ -10,12 +10,12 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tidegate.core.audit.views.batches import Entry
-from tidegate.core.offsets.algebra import merged, without
+from tidegate.core.offsets.algebra import common, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, by_partition
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
@@ -33,8 +33,9 @@ _RANK = {kind: rank for rank, kind in enumerate(WORST_FIRST)}
 class Block:
     """Neighbouring offsets `[from_offset, until_offset)` of a partition.
 
-    `batches` is how many batches it stands for, `first_seq` and `last_seq` the first and last of them; 0 and None of offsets
-    that belong to no batch. `transform` is the version that loaded them last; None where there is none, or more than one.
+    `batches` is how many batches begin in it, `first_seq` and `last_seq` the first and last that it has offsets of; 0 and None
+    of offsets that belong to no batch. `transform` is the version that loaded them last, by a replay or by the schedule; None
+    where there is none, or more than one.
     """
 
     from_offset: int
@@ -120,11 +121,11 @@ def range_map(
     watermarks: Watermarks | None,
     *,
     columns: int,
-    limit: int,
-    skip: int = 0,
+    page: slice,
     lost: Iterable[OffsetRange] = (),
+    versions: Mapping[str, Iterable[OffsetRange]] | None = None,
 ) -> RangeMap:
-    """The map of the partitions from `skip` on, at most `limit` of them.
+    """The map of a page of partitions.
 
     Args:
         pipeline: its name.
@@ -132,20 +133,22 @@ def range_map(
         cursor: how far it has come.
         watermarks: what Kafka holds; None where it is not known now.
         columns: the smallest offsets that are worth a block of their own are this part of a partition's row.
-        limit: the most partitions.
-        skip: partitions that an earlier page has shown.
+        page: which of the partitions, those that are the furthest behind first.
         lost: offsets that retention took before they were read, as somebody accepted.
+        versions: the offsets that each version of a transform has loaded last, replays included.
     """
     ends = {} if watermarks is None else watermarks.latest
     starts = {} if watermarks is None else watermarks.earliest
     known = sorted({*cursor.offsets, *ends}, key=lambda tp: (-_behind(cursor.offsets.get(tp), ends.get(tp)), tp))
-    shown = known[skip : skip + limit]
+    shown = known[page]
     pieces = _pieces(batches, frozenset(shown))
     of_lost, of_absent = by_partition(lost), by_partition(cursor.absent)
+    of_versions = {version: by_partition(ranges) for version, ranges in (versions or {}).items()}
     rows = []
     for tp in shown:
         row = PartitionRow(tp, (), cursor.offsets.get(tp), starts.get(tp), ends.get(tp))
-        blocks = _row_blocks(row, pieces.get(tp, []), of_lost.get(tp, ()), of_absent.get(tp, ()))
+        by_version = {version: ranges[tp] for version, ranges in of_versions.items() if tp in ranges}
+        blocks = _row_blocks(row, pieces.get(tp, []), of_lost.get(tp, ()), of_absent.get(tp, ()), by_version)
         rows.append(replace(row, blocks=level_of_detail(blocks, columns)))
     return RangeMap(pipeline, tuple(rows), len(known))
 
@@ -187,29 +190,46 @@ def _pieces(batches: Iterable[Entry], shown: frozenset[TopicPartition]) -> dict[
             of_partition = pieces.setdefault(r.topic_partition, [])
             while of_partition and of_partition[-1].until_offset > r.from_offset:
                 of_partition.pop()  # of the former topic, or of a batch that was planned anew
-            of_partition.append(Block(r.from_offset, r.until_offset, kind, entry.seq, entry.seq, 1, entry.transform))
+            of_partition.append(Block(r.from_offset, r.until_offset, kind, entry.seq, entry.seq, 1))
     return pieces
 
 
 def _row_blocks(
-    row: PartitionRow, batches: Sequence[Block], lost: Sequence[OffsetRange], absent: Sequence[OffsetRange]
+    row: PartitionRow,
+    batches: Sequence[Block],
+    lost: Sequence[OffsetRange],
+    absent: Sequence[OffsetRange],
+    versions: Mapping[str, Sequence[OffsetRange]],
 ) -> list[Block]:
     """What fills a row: the batches, and lost, absent and pending offsets, none of them twice."""
     tp = row.topic_partition
     # of a topic that was created again, and of which nothing is committed yet
     batches = [b for b in batches if b.kind != "committed" or b.from_offset < (row.next_offset or 0)]
     taken = [OffsetRange(tp.topic, tp.partition, b.from_offset, b.until_offset) for b in batches]
-    blocks = []
-    missing = merged(absent)
-    for batch in batches:
-        own = OffsetRange(tp.topic, tp.partition, batch.from_offset, batch.until_offset)
-        held = without([own], missing) if batch.kind == "committed" else (own,)
-        blocks += [replace(batch, from_offset=r.from_offset, until_offset=r.until_offset) for r in held]
-        gone = without([own], held)
-        blocks += [replace(batch, from_offset=r.from_offset, until_offset=r.until_offset, kind="absent") for r in gone]
+    blocks = [part for batch, own in zip(batches, taken, strict=True) for part in _parts(batch, own, absent, versions)]
     blocks += [Block(r.from_offset, r.until_offset, "lost") for r in without(lost, taken)]
     begin = max(row.next_offset or 0, row.log_start or 0)
     if row.log_end is not None and row.log_end > begin:
         waiting = [OffsetRange(tp.topic, tp.partition, begin, row.log_end)]
         blocks += [Block(r.from_offset, r.until_offset, "pending") for r in without(waiting, [*taken, *lost])]
     return sorted(blocks, key=lambda block: block.from_offset)
+
+
+def _parts(
+    batch: Block, own: OffsetRange, absent: Sequence[OffsetRange], versions: Mapping[str, Sequence[OffsetRange]]
+) -> list[Block]:
+    """A batch in as many blocks as it has kinds and versions, in order; it begins in the first."""
+    missing = common([own], absent) if batch.kind == "committed" else ()
+    held = without([own], missing)
+    parts: list[tuple[OffsetRange, Kind, str | None]] = [(r, "absent", None) for r in missing]
+    for version, ranges in versions.items():
+        parts += [(r, batch.kind, version) for r in common(held, ranges)]
+        held = without(held, ranges)
+    parts += [(r, batch.kind, None) for r in held]
+    ordered = sorted(parts, key=lambda part: part[0])
+    return [
+        replace(
+            batch, from_offset=r.from_offset, until_offset=r.until_offset, kind=kind, transform=version, batches=int(n == 0)
+        )
+        for n, (r, kind, version) in enumerate(ordered)
+    ]

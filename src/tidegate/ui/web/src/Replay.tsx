@@ -1,4 +1,4 @@
-import { useState } from "react";
+import { useEffect, useState } from "react";
 
 import { type Run, RequestFailed, address, part, runOf, trigger } from "./api";
 import { count } from "./format";
@@ -15,6 +15,7 @@ export function Replay({ dagId, of, onClose }: { dagId: string; of: Chosen; onCl
   const [from, setFrom] = useState(isVersion ? 0 : of.from);
   const [until, setUntil] = useState(isVersion ? 1 : of.until);
   const [tried, setTried] = useState<{ range: string; run: Run }>();
+  const [succeeded, setSucceeded] = useState<string>();
   const [started, setStarted] = useState<Run>();
   const [refused, setRefused] = useState<RequestFailed>();
   const [busy, setBusy] = useState(false);
@@ -55,7 +56,7 @@ export function Replay({ dagId, of, onClose }: { dagId: string; of: Chosen; onCl
         <button type="button" className="main" disabled={!valid || busy} onClick={() => void ask(true)}>
           Dry run
         </button>
-        <button type="button" disabled={!valid || busy || tried?.range !== range || started !== undefined} onClick={() => void ask(false)}>
+        <button type="button" disabled={!valid || busy || succeeded !== range || started !== undefined} onClick={() => void ask(false)}>
           Replay
         </button>
         <button type="button" onClick={onClose}>
@@ -64,15 +65,24 @@ export function Replay({ dagId, of, onClose }: { dagId: string; of: Chosen; onCl
       </div>
       <p className="muted">The rows of these offsets, and no others, are replaced by what the transform makes of the same records now. The cursor does not move.</p>
       <Refused error={refused} />
-      {tried !== undefined && <Progress what="Dry run" dagId={`${dagId}__replay`} run={tried.run} />}
+      {tried !== undefined && <Progress
+          what="Dry run"
+          dagId={`${dagId}__replay`}
+          run={tried.run}
+          onSuccess={() => { setSucceeded(tried.range); }}
+        />}
       {started !== undefined && <Progress what="Replay" dagId={`${dagId}__replay`} run={started} />}
     </section>
   );
 }
 
-function Progress({ what, dagId, run }: { what: string; dagId: string; run: Run }) {
+function Progress({ what, dagId, run, onSuccess }: { what: string; dagId: string; run: Run; onSuccess?: () => void }) {
   const asked = useAnswer(() => runOf(dagId, run.dag_run_id), run.dag_run_id, 2);
   const now = asked.answer ?? run;
+  const succeeded = now.state === "success";
+  useEffect(() => {
+    if (succeeded) onSuccess?.();
+  }, [succeeded]);
   return (
     <div className="note" role="status">
       {what}: <b>{now.state}</b> <a href={address(`dags/${part(dagId)}/runs/${part(run.dag_run_id)}`)}>{run.dag_run_id}</a>
