@@ -133,6 +133,21 @@ def test_a_batch_of_thousands_of_partitions_hands_on_little(store: MemoryStore) 
     assert event["key"] in store.values
 
 
+def test_tasks_count_a_batch_once_and_the_runs_that_found_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As metrics of Airflow's; a commit that is cleared has been counted."""
+    sent: list[str] = []
+    monkeypatch.setattr("airflow.sdk.observability.stats.gauge", lambda name, *_, **__: sent.append(name))
+    monkeypatch.setattr("airflow.sdk.observability.stats.incr", lambda name, **__: sent.append(name))
+    run = batch(Run("r1"))
+    assert {"tidegate.batch.committed.p", "tidegate.batch.rows.p", "tidegate.batch.seq.p"} <= {*sent}
+    sent.clear()
+    run.execute(CommitOperator(task_id="commit", pipeline=PIPELINE))
+    assert sent == []
+    with pytest.raises(AirflowSkipException):
+        Run("r2").execute(PlanOperator(task_id="plan", pipeline=PIPELINE))
+    assert sent == ["tidegate.batch.skipped.p"]
+
+
 @pytest.mark.slow
 def test_a_replay_of_thousands_of_partitions_hands_on_little() -> None:
     """Dry or in earnest; only the list of chunks grows, with the chunks."""

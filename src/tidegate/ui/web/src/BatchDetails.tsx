@@ -61,7 +61,7 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
       </div>
       <h2>Loads</h2>
       {batch.loads.length === 0 ? (
-        <p>The table holds no receipt of it.</p>
+        <p>No snapshot of the table has a receipt of it: it is not loaded, or the snapshot has expired.</p>
       ) : (
         <ul>
           {batch.loads.map((load) => (
