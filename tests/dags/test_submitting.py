@@ -147,7 +147,7 @@ def test_a_task_that_is_killed_before_it_runs_a_job_only_ends(task: LoadOperator
 def test_the_type_of_the_connection_picks_the_runner(conn_type: str, runner: type, task: LoadOperator) -> None:
     """Nothing else does."""
     connection: Any = SimpleNamespace(conn_type=conn_type, conn_id="c", extra_dejson={})
-    assert type(task._runner_of(connection, {}, task.patience())) is runner
+    assert type(task._runner_of(connection, {}, task.patience({}))) is runner
 
 
 def test_a_connection_of_another_type_is_refused_with_those_that_work(

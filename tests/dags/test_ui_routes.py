@@ -19,25 +19,33 @@ from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models import import_all_models
 from airflow.models.base import Base
 from airflow.models.dag import DagModel
+from airflow.models.dag_version import DagVersion
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
+from airflow.models.errors import ParseImportError
+from airflow.models.pool import Pool
 from airflow.models.serialized_dag import SerializedDagModel
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import LazyDeserializedDAG
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 from fastapi.testclient import TestClient
 from httpx import Response
+from sqlalchemy import delete, select
 from starlette.routing import Mount
 
 from tidegate.airflow.dag_factory import pipeline_dag, replay_dag
 from tidegate.airflow.database_store import DatabaseStore
+from tidegate.airflow.retries import WAITING
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, SinkUnavailable
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import Decision, SavedRange
@@ -54,7 +62,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class AuthManager(SimpleAuthManager):
-    """`other` may see the DAG visits alone, `tasks` no runs, and `no_plugins` no plugin."""
+    """`other` may see the DAG visits alone, `tasks` no runs, `no_plugins` no plugin, and `blind` no import errors."""
 
     def is_authorized_dag(
         self,
@@ -73,7 +81,7 @@ class AuthManager(SimpleAuthManager):
 
     def is_authorized_view(self, *, access_view: AccessView, user: SimpleAuthManagerUser) -> bool:
         """As Airflow's own, and more strictly."""
-        if user.username == "no_plugins" and access_view is AccessView.PLUGINS:
+        if (user.username, access_view) in (("no_plugins", AccessView.PLUGINS), ("blind", AccessView.IMPORT_ERRORS)):
             return False
         return super().is_authorized_view(access_view=access_view, user=user)
 
@@ -155,6 +163,23 @@ def add_run(dag_id: str, run_id: str, state: str, note: str | None = None) -> No
         run.note = note
 
 
+def add_task(
+    dag_id: str, run_id: str, task_id: str, state: str, *, pool: str = "default_pool", retry_s: float | None = None, **said: Any
+) -> None:
+    """A task of a run, and what it handed on by key."""
+    with create_session() as session:
+        dag = SerializedDagModel.get_dag(dag_id, session=session)
+        assert dag is not None
+        version = DagVersion.get_latest_version(dag_id, session=session)
+        assert version is not None
+        task = TaskInstance(dag.get_task(task_id), dag_version_id=version.id, run_id=run_id, state=state)
+        task.pool, task.end_date, task.retry_delay_override, task.retry_reason = pool, NOW, retry_s, "SparkUnavailable"
+        session.add(task)
+        session.flush()
+        for key, value in said.items():
+            XComModel.set(key=key, value=value, dag_id=dag_id, task_id=task_id, run_id=run_id, session=session)
+
+
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
@@ -176,11 +201,17 @@ def app() -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def ask(database: None, world: World, app: TestClient) -> Callable[..., Response]:
-    """Ask for a path as a user of some name and role; nothing is known from earlier tests."""
+def mounted(app: TestClient) -> Any:
+    """Our app in it, which knows nothing from earlier tests."""
     routed: Any = app.app
-    (mounted,) = [route.app for route in routed.routes if isinstance(route, Mount) and route.path == PREFIX]
-    mounted.state.source = reading.Source()  # type: ignore[attr-defined]
+    (ours,) = [route.app for route in routed.routes if isinstance(route, Mount) and route.path == PREFIX]
+    ours.state.source = reading.Source(wait_s=20)  # type: ignore[attr-defined]
+    return ours
+
+
+@pytest.fixture
+def ask(database: None, world: World, app: TestClient, mounted: Any) -> Callable[..., Response]:
+    """Ask for a path as a user of some name and role."""
 
     def asked(path: str, user: str = "admin", role: str | None = "ADMIN") -> Response:
         headers = {}
@@ -199,7 +230,7 @@ def bundle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(routes, "BUNDLE", tmp_path / "tidegate.js")
 
 
-OF_ORDERS = ("lag", "map", "batches/1", "runs/r1", "trend")
+OF_ORDERS = ("lag", "map", "batches/1", "runs/r1", "history")
 USERS = (
     # user, role, and the answers of: a DAG's routes, the list and the bundle, what does not exist
     ("anonymous", None, 401, 401, 401),
@@ -242,7 +273,7 @@ def test_no_route_writes(ask: Callable[..., Response]) -> None:
     assert {method for route in routes.router.routes for method in route.methods} == {"GET"}  # type: ignore[attr-defined]
 
 
-def test_only_dags_of_pipelines_have_pages(ask: Callable[..., Response]) -> None:
+def test_only_dags_of_pipelines_have_maps(ask: Callable[..., Response]) -> None:
     """Neither a replay's own DAG nor one that somebody tagged like ours."""
     for dag_id in ("orders__replay", "somebodys", "x'; drop table dag; --", "%3Cscript%3E"):
         answer = ask(f"api/dags/{dag_id}/map")
@@ -296,28 +327,38 @@ def test_brokers_are_asked_once_for_all_who_look(ask: Callable[..., Response], w
     assert world.asked == 1
 
 
-def test_a_broker_that_hangs_keeps_no_other_route_waiting(
-    ask: Callable[..., Response], world: World, monkeypatch: pytest.MonkeyPatch
+def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
+    ask: Callable[..., Response], mounted: Any, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many ask for it; nor those of pipelines with another Kafka connection."""
+    """However many look: each sees what is known. What came meanwhile is shown to the next who looks."""
+    mounted.state.source = reading.Source(wait_s=0.01)
     answers = Event()
 
     def hang(_self: object, connection: str, question: Callable[[object], object]) -> object:
         if connection == "kafka_other":
             return question(world)
-        answers.wait(30)
-        raise BrokerUnavailable("no broker answers")
+        assert answers.wait(30)
+        return question(world)
+
+    def hang_too(_self: object, _table: str) -> TableHistory:
+        assert answers.wait(30)
+        return world.history("")
 
     monkeypatch.setattr(server.Kafka, "ask", hang)
-    with ThreadPoolExecutor(60) as pool:
-        waiting = [pool.submit(ask, "api/dags/orders/lag") for _ in range(60)]
-        try:
-            assert ask("api/dags/orders/trend").status_code == 200
-            assert ask("api/dags/visits/map").json()["error"] is None
-            assert not any(each.done() for each in waiting)
-        finally:
-            answers.set()
-        assert {each.result().json()["error"]["message"] for each in waiting} == {"no broker answers"}
+    monkeypatch.setattr(IcebergReader, "history", hang_too)
+    try:
+        with ThreadPoolExecutor(60) as pool:
+            waiting = [pool.submit(ask, "api/dags/orders/lag") for _ in range(60)]
+            assert {each.result(30).json()["lag"] for each in waiting} == {None}
+        view = ask("api/dags/orders/map").json()
+        assert [b["kind"] for b in view["rows"][0]["blocks"]] == ["committed", "committed", "planned"]
+        assert (view["waiting_for"], view["error"]) == (["log", "table"], None)
+    finally:
+        answers.set()
+    while (view := ask("api/dags/orders/map").json())["waiting_for"]:
+        continue
+    assert [b["kind"] for b in view["rows"][0]["blocks"]][-1] == "pending"
+    assert view["transforms"] == ["v1", "v2"]
 
 
 def test_a_run_with_an_odd_id_has_its_batch(ask: Callable[..., Response]) -> None:
@@ -334,12 +375,185 @@ def test_a_run_with_an_odd_id_has_its_batch(ask: Callable[..., Response]) -> Non
     assert ask("api/dags/orders/batches/99").json()["batch"] is None
 
 
+def test_a_run_that_found_nothing_is_told_from_one_that_failed(ask: Callable[..., Response]) -> None:
+    """And from one that has not planned yet; each says why it has no batch."""
+    add_run("orders", "empty", "success", "Nothing to read: no new records.")
+    add_task("orders", "empty", "plan", "skipped")
+    add_run("orders", "early", "failed", "Failed in plan: no broker.")
+    add_run("orders", "soon", "queued")
+    found = {run_id: ask(f"api/dags/orders/runs/{run_id}").json() for run_id in ("empty", "early", "soon", "unknown")}
+    assert {run_id: (each["kind"], each["reason"]) for run_id, each in found.items()} == {
+        "empty": ("nothing", "Nothing to read: no new records."),
+        "early": ("failed", "Failed in plan: no broker."),
+        "soon": ("planning", "It has not saved a range yet."),
+        "unknown": ("other", "Airflow does not know this run."),
+    }
+    kinds = {mark["run_id"]: mark["kind"] for mark in ask("api/dags/orders/map").json()["runs"]}
+    assert kinds["empty"] == "nothing"
+    assert kinds["early"] == "failed"
+
+
+def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Callable[..., Response], world: World) -> None:
+    """A dry run what it would replace. Who may see runs of the replays' DAG alone sees them, and nothing else."""
+    chunk = (OffsetRange("t", 0, 0, 10),)
+    ledger = Ledger(DatabaseStore(), "orders")
+    saved_replay = SavedReplay(
+        "orders", "again", "x", (chunk,), "lake.shop.orders", "v2", {}, 1000, request={"versions": "=v1"}
+    )
+    ledger.save_replay(saved_replay, "0" * 8, ledger.listing(), keep=9)
+    add_run("orders__replay", "again", "success")
+    report = {"replaces": [{"load": "batch 1", "offsets": 10, "rows": 10, "transform": "v1"}], "lost": []}
+    add_task("orders__replay", "again", "plan", "success", report=report)
+    add_task("orders__replay", "again", "verify", "success", return_value={"chunks": 1, "rows": 9})
+    world.receipts = [receipt(1, "r1"), Receipt(LoadId("orders", 0, "again", chunk, "v2", "b", replay="x"), 5, 2000, 9)]
+    found = ask("api/dags/orders__replay/runs/again").json()
+    assert (found["kind"], found["replay"]["chunks"][0]["rows"], found["replay"]["dry_run"]) == ("replay", 9, False)
+    assert found["replay"]["replaces"] == report["replaces"]
+    assert found["replay"]["verdict"] == {"chunks": 1, "rows": 9}
+    batch = ask("api/dags/orders/batches/1").json()["batch"]
+    assert [(each["run_id"], each["dag_id"], each["transform"]) for each in batch["replays"]] == [
+        ("again", "orders__replay", "v2")
+    ]
+    assert {mark["run_id"]: mark["kind"] for mark in ask("api/dags/orders/map").json()["runs"]}["again"] == "replay"
+    add_run("orders__replay", "dry", "success", "Dry run: nothing was changed.")
+    add_task("orders__replay", "dry", "plan", "skipped", dry_run={"total": 10, "replaces": report["replaces"]})
+    dry = ask("api/dags/orders__replay/runs/dry").json()["replay"]
+    assert (dry["dry_run"], dry["offsets"], dry["chunks"], dry["replaces"]) == (True, 10, [], report["replaces"])
+    assert ask("api/dags/orders__replay/map").status_code == 404
+    assert ask("api/dags/orders__replay/runs/again", "other").status_code == 403
+
+
+def test_what_loads_handed_on_is_shown_with_their_batch(ask: Callable[..., Response]) -> None:
+    """Seconds by phase; broken records and a cold Spark are marked in the map."""
+    add_run("orders", "r1", "success")
+    seen = {"records": 10, "rows": 10, "errors": 2}
+    add_task("orders", "r1", "load", "success", return_value={"observed": seen, "seconds": {"write": 0.5}, "spark_age_s": 3.0})
+    assert ask("api/dags/orders/batches/1").json()["batch"]["load"]["seconds"] == {"write": 0.5}
+    blocks = ask("api/dags/orders/map").json()["rows"][0]["blocks"]
+    assert [block["marks"] for block in blocks] == [["cold", "errors"], [], [], []]
+
+
+def test_the_map_has_an_axis_of_time(ask: Callable[..., Response], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the plan of each batch to its load."""
+    monkeypatch.setattr(reading, "now_ms", lambda: 3100)
+    view = ask("api/dags/orders/map?axis=time").json()
+    assert (view["axis"], view["from_ms"], view["until_ms"]) == ("time", 1000, 3100)
+    spans = [(b["from"], b["until"], b["seqs"][0]) for b in view["rows"][0]["blocks"]]
+    assert spans == [(1000, 1005, 1), (2000, 2005, 2), (3000, 3100, 3)]
+    assert ask("api/dags/orders/map?axis=depth").status_code == 422
+
+
+def test_the_history_has_the_batches_of_its_hours(ask: Callable[..., Response], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the lag of each, the lag now, and what is to be expected."""
+    monkeypatch.setattr(reading, "now_ms", lambda: 10_000)
+    view = ask("api/dags/orders/history?hours=1&buckets=10").json()
+    assert [(p["seq"], p["lag"], p["records"], p["rows"]) for p in view["points"]] == [(3, 10, 30, None)]
+    each = ask("api/dags/orders/history?hours=1&buckets=300").json()
+    assert (each["complete"], each["lag"], each["error"], each["faults"]) == (True, 25, None, [])
+    assert set(each["forecast"]) == {"next_bound", "interval_s", "arrival_per_s", "drain_s", "verdict"}
+    monkeypatch.setattr(reading, "now_ms", lambda: 3_600_000 + 2500)
+    assert [p["seq"] for p in ask("api/dags/orders/history?hours=1&buckets=300").json()["points"]] == [3]
+    assert ask("api/dags/orders/history?hours=0").status_code == 422
+
+
+def test_the_overview_has_the_lag_and_what_the_active_run_waits_for(ask: Callable[..., Response], world: World) -> None:
+    """A slot, a retry, or a server that is away; a broker that is away is named."""
+    add_run("visits", "v1", "running")
+    pool = "tidegate_lake_shop_visits"
+    add_task("visits", "v1", "load", "scheduled", pool=pool)
+
+    def visits() -> dict[str, Any]:
+        return next(each for each in ask("api/pipelines").json()["pipelines"] if each["pipeline"] == "visits")
+
+    def change(**fields: Any) -> None:
+        with create_session() as session:
+            task = session.scalar(select(TaskInstance).where(TaskInstance.run_id == "v1", TaskInstance.task_id == "load"))
+            for name, value in fields.items():
+                setattr(task, name, value)
+
+    assert visits()["waiting"] == f"load waits for the pool {pool}, which does not exist"
+    with create_session() as session:
+        session.add(Pool(pool=pool, slots=0, include_deferred=False))
+    assert visits()["waiting"] == f"load waits for a slot of the pool {pool} (0 of 0 taken)"
+    change(state="up_for_retry", retry_delay_override=5.0)
+    assert visits()["waiting"] == "load is tried again in 0 s (SparkUnavailable)"
+    change(state="running")
+    assert visits()["waiting"] is None
+    with create_session() as session:
+        XComModel.set(
+            key=WAITING, value="SparkUnavailable: away", dag_id="visits", task_id="load", run_id="v1", session=session
+        )
+    assert visits()["waiting"] == "load waits for a server: SparkUnavailable: away"
+    orders = next(each for each in ask("api/pipelines").json()["pipelines"] if each["pipeline"] == "orders")
+    assert (orders["lag"]["records_behind"], orders["lag_points"], orders["lag_error"]) == (25, [10, 10, 10], None)
+    assert visits()["lag"] is None
+
+
+def test_a_broker_that_is_away_is_named_in_the_list(ask: Callable[..., Response], world: World) -> None:
+    """The rest of the pipeline is shown."""
+    world.log = BrokerUnavailable("no broker answers", fix="Start it")
+    orders = next(each for each in ask("api/pipelines").json()["pipelines"] if each["pipeline"] == "orders")
+    assert (orders["lag"], orders["lag_error"]) == (None, {"message": "no broker answers", "fix": "Start it"})
+    assert orders["seq"] == 2
+
+
+def test_a_pipeline_whose_file_cannot_be_read_stays_in_the_list(ask: Callable[..., Response]) -> None:
+    """Who may not see import errors learns that there is one, of the own pipelines alone; a deleted file is no pipeline."""
+    why = "Traceback\n  File x\ntidegate.core.errors.ConfigError: pipelines/visits.yaml: line 3: <script>alert(1)</script>"
+
+    def listed(user: str = "admin", role: str = "ADMIN") -> dict[str, Any]:
+        return {each["pipeline"]: each for each in ask("api/pipelines", user, role).json()["pipelines"]}
+
+    with create_session() as session:
+        session.get_one(DagModel, "visits").is_stale = True
+    assert "visits" not in listed()
+    with create_session() as session:
+        for name in ("visits", "never_read"):
+            session.add(ParseImportError(filename=f"pipelines/{name}.yaml", bundle_name="dags", stacktrace=why, timestamp=NOW))
+        session.add(ParseImportError(filename="receivers/web.yaml", bundle_name="dags", stacktrace=why, timestamp=NOW))
+    try:
+        found = listed()
+        assert (found["visits"]["trouble"], found["never_read"]["trouble"]) == ("file", "file")
+        assert found["visits"]["file_error"] == "pipelines/visits.yaml: line 3: <script>alert(1)</script>"
+        assert found["visits"]["table"] == "lake.shop.visits"
+        assert "web" not in found
+        assert set(listed("tasks")) == {"never_read"}
+        blind = listed("blind")
+        assert set(blind) == {"orders", "visits"}
+        assert blind["visits"]["file_error"] == "Its file cannot be read. Who may see import errors sees why."
+    finally:
+        with create_session() as session:
+            session.get_one(DagModel, "visits").is_stale = False
+            session.execute(delete(ParseImportError))
+
+
+def test_a_dag_that_has_changed_is_read_again(ask: Callable[..., Response]) -> None:
+    """And only then: each page asks for it every few seconds."""
+    dags, decoded = server.Dags(), []
+    real = server._plan_doc
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "_plan_doc", lambda data: decoded.append(1) or real(data))  # type: ignore[func-returns-value]
+        assert {*dags.pipelines()} == {"orders", "visits"}
+        read = len(decoded)
+        assert {*dags.pipelines()} == {"orders", "visits"}
+        assert len(decoded) == read
+        changed = replace(PIPELINES["visits"], sink=Sink("lake.shop.moved"))
+        with create_session() as session:
+            dag = pipeline_dag(changed, spark_jobs=Path())
+            SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags", session=session)
+        found = dags.find("visits")
+        assert found is not None
+        assert found.declared.table == "lake.shop.moved"
+        assert len(decoded) == read + 1
+
+
 def test_the_overview_says_what_stopped_a_pipeline(ask: Callable[..., Response]) -> None:
     """First, with the words of the run's note; and the range that the next run adopts."""
     add_run("orders", "r3", "failed", "Failed in load: Spark is away. Start it.")
     orders, visits = ask("api/pipelines").json()["pipelines"]
     assert (orders["pipeline"], orders["trouble"]) == ("orders", "stopped")
-    assert orders["failure"] == {"run_id": "r3", "why": "Failed in load: Spark is away. Start it."}
+    why = "Failed in load: Spark is away. Start it."
+    assert orders["failure"] == {"run_id": "r3", "why": why, "command": "airflow dags trigger orders"}
     assert orders["pending"] == {"seq": 3, "run_id": "r3", "offsets": 10}
     assert (visits["pipeline"], visits["seq"], visits["trouble"]) == ("visits", 0, None)
 

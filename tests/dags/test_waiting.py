@@ -19,6 +19,7 @@ import tidegate.airflow.retries
 import tidegate.spark.load
 import tidegate.spark.session
 from tidegate.airflow.operators import LoadOperator, PlanOperator
+from tidegate.airflow.retries import WAITING
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, SparkUnavailable, TidegateError
 from tidegate.core.load.job import LoadJob, LoadResult
@@ -92,6 +93,22 @@ def test_refused_connections_are_waited_out_however_many(monkeypatch: pytest.Mon
     assert 60 < sum(naps) < 600
 
 
+def test_a_task_shows_what_it_waits_for_while_it_waits(monkeypatch: pytest.MonkeyPatch, naps: list[float]) -> None:
+    """As an XCom, which is empty again once the server answers; a push that fails does not end the wait."""
+    pushed: list[tuple[str, str]] = []
+
+    class Ti:
+        def xcom_push(self, key: str, value: str) -> None:
+            pushed.append((key, value))
+            if not value:
+                raise ConnectionError("Airflow's API server is away, too")
+
+    Spark(monkeypatch, [gone(), gone()], [])
+    assert load().run_job(JOB, {"ti": Ti()})["receipt"]["snapshot"] == 7  # type: ignore[typeddict-item]
+    assert pushed == [(WAITING, "SparkUnavailable: the Spark server does not answer"), (WAITING, "")]
+    assert naps
+
+
 def test_a_load_that_lost_its_server_is_done_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks its receipt up first. A job that ends its server each time fails its try."""
     spark = Spark(monkeypatch, [], [gone()])
@@ -127,7 +144,7 @@ def with_clock(clock: Any) -> Any:
     """The class with another clock."""
     from tidegate.core.schedule.patience import Patience  # noqa: PLC0415 - the real one, which the test replaces where it is used
 
-    return lambda for_s, tell, sleep: Patience(for_s, tell, clock, sleep)
+    return lambda for_s, tell, sleep, show: Patience(for_s, tell, clock, sleep, show=show)
 
 
 def test_a_task_that_is_stopped_while_it_waits_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,3 +40,14 @@ def test_a_run_finds_its_range_whatever_words_its_key_leaves_out(run_id: str) ->
     assert found is not None
     assert found.key == older
     assert ledger.saved_range(older) == saved
+
+
+def test_the_ranges_of_several_runs_are_found_at_once() -> None:
+    """As one by one, whatever their ids are; runs that have none are left out."""
+    ledger = Ledger(MemoryStore(), "p")
+    for seq, run_id in enumerate(("a.b", "a-b", "scheduled__2026-01-01T00:00:00+00:00"), 1):
+        ledger.save_range(SavedRange("p", seq, run_id, (), (), {}, {}, 1))
+    listing = ledger.listing()
+    found = listing.of_runs(["a-b", "gone", "a.b"])
+    assert {run_id: key.seq for run_id, key in found.items()} == {"a.b": 1, "a-b": 2}
+    assert found["a-b"] == listing.of_run("a-b")

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tidegate.core.audit.views.batch import batch_view
+from tidegate.core.audit.views.lag import TotalLag
+from tidegate.core.audit.views.load_answer import LoadAnswer
 from tidegate.core.audit.views.overview import Overview, by_trouble, overview
 from tidegate.core.load.receipt import LoadId, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -57,6 +59,10 @@ def test_a_healthy_pipeline_shows_what_its_batches_took(ledger: Ledger) -> None:
         "run": {"run_id": "r3", "state": "running", "since_ms": 5},
         "trouble": None,
         "faults": [],
+        "lag": None,
+        "lag_points": [],
+        "waiting": None,
+        "file_error": None,
     }
 
 
@@ -73,7 +79,7 @@ def test_what_stopped_it_is_the_newest_failure_since_the_last_success(ledger: Le
     runs = [run("r1", "failed", "Failed in plan: old."), run("r2", "success"), run("r3", "failed", "Failed in load: new.")]
     view = seen(ledger, *runs)
     assert view.trouble == "stopped"
-    assert view.to_json()["failure"] == {"run_id": "r3", "why": "Failed in load: new."}
+    assert view.to_json()["failure"] == {"run_id": "r3", "why": "Failed in load: new.", "command": "airflow dags trigger p"}
     assert view.to_json()["pending"] == {"seq": 3, "run_id": "r3", "offsets": 15}
     assert seen(ledger, *runs, run("r4", "success")).trouble is None
 
@@ -89,6 +95,40 @@ def test_a_run_that_is_longer_than_its_interval_is_late(
 ) -> None:
     """Where runs start at fixed times, and the DAG is not paused."""
     assert seen(ledger, paused=paused, interval_s=interval_s).trouble == trouble
+
+
+def test_the_command_that_goes_on_is_the_one_that_the_fix_names(ledger: Ledger) -> None:
+    """Not what else stands in backticks; where it names none, another run is triggered."""
+    note = "Failed in plan: `t` lost records. Run `tidegate ledger accept p --lost`."
+    assert seen(ledger, run("r3", "failed", note)).command == "tidegate ledger accept p --lost"
+    assert seen(ledger).command is None
+
+
+@pytest.mark.parametrize(
+    ("left_s", "interval_s", "trouble"),
+    [(None, 60.0, None), (7300.0, 3600.0, None), (7100.0, 3600.0, "losing"), (3599.0, None, "losing"), (3600.0, None, None)],
+)
+def test_a_pipeline_loses_records_soon_within_two_intervals_or_an_hour(
+    ledger: Ledger, left_s: float | None, interval_s: float | None, trouble: str | None
+) -> None:
+    """Whichever is longer, and also while it is paused."""
+    lag = TotalLag(1, 25, 9.0, left_s), 5
+    view = replace(seen(ledger, interval_s=interval_s), lag=lag)
+    assert view.trouble == trouble
+    assert replace(view, paused=True).trouble == (trouble or "paused")
+    assert view.to_json()["lag"] == {
+        "partitions": 1,
+        "records_behind": 25,
+        "seconds_behind": 9.0,
+        "retention_left_s": left_s,
+        "at_ms": 5,
+    }
+
+
+def test_a_file_that_cannot_be_read_comes_before_what_failed(ledger: Ledger) -> None:
+    """Nothing runs before it is corrected."""
+    view = replace(seen(ledger, run("r3", "failed")), file_error="not valid YAML")
+    assert (view.trouble, Overview("q", file_error="no").to_json()["trouble"]) == ("file", "file")
 
 
 @pytest.mark.parametrize("broken", ["cursor", "range.0000000003.r3-x"])
@@ -118,6 +158,40 @@ def test_a_batch_shows_its_reasons_and_its_loads() -> None:
     assert [p["until_reason"] for p in view["partitions"]] == ["log end", None]
     assert view["timing"] == TIMING.to_json()
     assert view["rate"] == rate.to_json()
+    assert view["load"] is None
+    (again,) = view["replays"]
+    assert (again["dag_id"], again["chunk"], again["partitions"][1]["until"]) == ("p__replay", 3, 5)
+    assert view["explained"] == [
+        "It was loaded 2 times. Each load replaced the rows of the one before.",
+        "15 of its offsets were loaded again by run r3, by v2.",
+    ]
+
+
+def test_a_batch_says_what_was_adopted_kept_lost_and_read_anew() -> None:
+    """And that a try found what an earlier one had written. A replay of a former topic of that name is none of its."""
+    saved = replace(
+        SAVED,
+        adopted_from="r2",
+        jumped={A: 15},
+        topic_ids={"t": "new"},
+        decisions=(Decision(A, "accepted loss", "log end"), Decision(TopicPartition("t", 1), "recreated", "log end")),
+    )
+    load = LoadId("p", 3, "r3", SAVED.ranges, "v1", "x")
+    former = replace(load, replay="before", topic_ids={"t": "old"})
+    backfill = replace(load, replay="since", run_id="backfill__x", ranges=(OffsetRange("t", 0, 25, 40),))
+    loads = [Receipt(each, 1, 5, 15, kept=7) for each in (load, former, backfill)]
+    answer = LoadAnswer({"write": 1.0}, landed_before=True)
+    view = batch_view(saved, Cursor("p", 3), loads, answer=answer).to_json()
+    assert view["explained"] == [
+        "Run r2 saved the range and did not commit it. Run r3 adopted it.",
+        "7 older rows of the same data files were written again, unchanged, by the newest load.",
+        "An earlier try of the load had written the rows. The last try found its receipt, and wrote nothing.",
+        "5 offsets before it were deleted by retention, and skipped, as somebody accepted.",
+        "Topic t had been deleted and created again. It is read from its beginning.",
+        "5 of its offsets were loaded again by run backfill__x, by v1.",
+    ]
+    assert [each["dag_id"] for each in view["replays"]] == ["p"]
+    assert view["load"]["seconds"] == {"write": 1.0}
 
 
 def test_a_batch_that_is_only_planned_has_no_loads() -> None:

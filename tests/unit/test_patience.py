@@ -50,6 +50,15 @@ def test_an_absence_is_waited_out_and_told_twice(error: type[TidegateError]) -> 
     assert back == "It answers again after 60 s; going on"
 
 
+def test_what_is_waited_for_is_shown_until_it_is_back() -> None:
+    """Without the fix: whoever waits may not be who mends it."""
+    time, shown = Time(), list[str | None]()
+    patience = time.patience(600)
+    patience.show = shown.append
+    patience.through(time.away(60))
+    assert shown == ["SparkUnavailable: it does not answer", None]
+
+
 def test_pauses_double_up_to_the_longest_and_never_pass_the_deadline() -> None:
     """A server that comes back is found soon; one that stays away costs little."""
     time = Time()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.audit.views.batches import Entry
-from tidegate.core.audit.views.range_map import WORST_FIRST, Block, RangeMap, level_of_detail, range_map
+from tidegate.core.audit.views.range_map import WORST_FIRST, Block, Frame, RangeMap, level_of_detail, range_map, time_map
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.schedule.lifecycle import State
@@ -25,7 +26,8 @@ def entry(seq: int, *ranges: tuple[int, int, int], state: State = State.COMMITTE
 
 def a_map(*batches: Entry, cursor: Cursor, ends: dict[TopicPartition, int] | None = None, **how: object) -> RangeMap:
     marks = None if ends is None else Watermarks(dict.fromkeys(ends, 0), ends)
-    return range_map("p", batches, cursor, marks, **{"columns": 1000, "page": slice(10), **how})  # type: ignore[arg-type]
+    frame = Frame(how.pop("columns", 1000), how.pop("page", slice(10)))  # type: ignore[arg-type]
+    return range_map("p", batches, cursor, marks, frame, **how)  # type: ignore[arg-type]
 
 
 def shown(view: RangeMap, row: int = 0) -> list[tuple[int, int, str]]:
@@ -73,7 +75,7 @@ def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
         entry(2, (0, 10, 15), state=State.LOADED),
         entry(3, (0, 15, 18), state=State.PLANNED, transform=None),
     )
-    versions = {"v1": [OffsetRange("t", 0, 0, 15)]}
+    versions = {("v1", False): [OffsetRange("t", 0, 0, 15)]}
     view = a_map(*batches, cursor=Cursor("p", 1, {A: 10, B: 0}), ends={A: 25, B: 0}, versions=versions)
     assert shown(view) == [(0, 10, "committed"), (10, 15, "loaded"), (15, 18, "planned"), (18, 25, "pending")]
     assert shown(view, 1) == []
@@ -85,8 +87,12 @@ def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
         "seqs": [1, 1],
         "batches": 1,
         "transform": "v1",
+        "marks": [],
+        "records": 10,
+        "rows_per_s": None,
     }
     assert view.to_json()["rows"][0]["blocks"][3]["seqs"] is None
+    assert view.to_json()["axis"] == "offset"
 
 
 def test_lost_and_absent_offsets_are_shown_as_such() -> None:
@@ -99,11 +105,15 @@ def test_lost_and_absent_offsets_are_shown_as_such() -> None:
 
 def test_a_batch_shows_the_versions_that_loaded_its_offsets_last() -> None:
     """A replay by another one among them; the batch begins in one block, so it still counts once."""
-    versions = {"v1": [OffsetRange("t", 0, 0, 4), OffsetRange("t", 0, 6, 20)], "v2": [OffsetRange("t", 0, 4, 6)]}
+    versions = {
+        ("v1", False): [OffsetRange("t", 0, 0, 4), OffsetRange("t", 0, 6, 20)],
+        ("v2", True): [OffsetRange("t", 0, 4, 6)],
+    }
     view = a_map(entry(1, (0, 0, 10)), entry(2, (0, 10, 20)), cursor=Cursor("p", 2, {A: 20}), versions=versions)
     found = [(b.from_offset, b.until_offset, b.transform, b.batches) for b in view.rows[0].blocks]
     assert found == [(0, 4, "v1", 1), (4, 6, "v2", 0), (6, 10, "v1", 0), (10, 20, "v1", 1)]
     assert {b.first_seq for b in view.rows[0].blocks[:3]} == {1}
+    assert [sorted(b.marks) for b in view.rows[0].blocks] == [[], ["replayed"], [], []]
     whole = a_map(entry(1, (0, 0, 10)), cursor=Cursor("p", 1, {A: 10}), versions=versions, columns=1)
     assert [(b.batches, b.transform) for b in whole.rows[0].blocks] == [(1, None)]
 
@@ -131,3 +141,67 @@ def test_partitions_come_in_pages_the_furthest_behind_first() -> None:
     second = a_map(cursor=Cursor("p", 1, {A: 0}), ends=ends, page=slice(2, 4))
     assert [row.topic_partition.partition for row in (*first.rows, *second.rows)] == [4, 3, 2, 1]
     assert first.partitions == second.partitions == 5
+
+
+def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
+    """Several as one carry all marks, and the rows of all over the time of all."""
+    one = replace(entry(1, (0, 0, 10)), rows=20, seconds=2.0, recreated=frozenset({"t"}))
+    two = replace(entry(2, (0, 10, 20)), rows=5, seconds=0.5)
+    view = a_map(one, two, entry(3, (0, 20, 30)), cursor=Cursor("p", 3, {A: 30}), marks={2: frozenset({"errors", "cold"})})
+    found = view.to_json()["rows"][0]["blocks"]
+    assert [(b["marks"], b["records"], b["rows_per_s"]) for b in found] == [
+        (["recreated"], 10, 10.0),
+        (["cold", "errors"], 10, 10.0),
+        ([], 10, None),
+    ]
+    (whole,) = a_map(one, two, cursor=Cursor("p", 2, {A: 20}), columns=1).rows[0].blocks
+    assert (sorted(whole.marks), whole.offsets, whole.rows, whole.seconds) == (["recreated"], 20, 25, 2.5)
+
+
+def timed(seq: int, planned_ms: int | None, seconds: float | None, loaded_ms: int | None = None, **more: object) -> Entry:
+    return replace(
+        entry(seq, (0, 10 * seq, 10 * seq + 10), (1, 0, 0)),
+        **{"planned_at_ms": planned_ms, "seconds": seconds, "committed_at_ms": loaded_ms, **more},  # type: ignore[arg-type]
+    )
+
+
+def test_on_the_axis_of_time_a_batch_lasts_from_its_plan_to_its_first_load() -> None:
+    """One that is not loaded lasts until now; one whose plan is gone is known by its load; no two overlap."""
+    batches = [
+        timed(1, None, None, 900),
+        timed(2, 1000, 2.0, 9000),
+        timed(3, 2500, 1.0, 3500),
+        timed(4, 4000, None),
+        timed(5, 5000, None, state=State.PLANNED),
+        Entry(0, State.LOADED, "r", (OffsetRange("t", 0, 0, 5),), replay="x"),
+    ]
+    cursor = Cursor("p", 4, {A: 50, B: 0})
+    view = time_map("p", batches, cursor, Watermarks({A: 0}, {A: 90}), Frame(1000, slice(1)), now_ms=7000)
+    assert shown(view) == [
+        (900, 901, "committed"),
+        (1000, 3000, "committed"),
+        (3000, 3500, "committed"),
+        (4000, 4001, "committed"),
+        (5000, 7000, "planned"),
+    ]
+    assert [b.offsets for b in view.rows[0].blocks] == [10] * 5
+    json = view.to_json()
+    assert (json["axis"], json["from_ms"], json["until_ms"], json["partitions"]) == ("time", 900, 7000, 2)
+    assert view.rows[0].log_end == 90
+    bare = time_map("p", [timed(1, None, None)], cursor, None, Frame(1, slice(5)), now_ms=7000)
+    assert (bare.span, shown(bare)) == ((7000, 7001), [(7000, 7001, "committed")])
+    assert time_map("p", [], cursor, None, Frame(1, slice(5)), now_ms=7000).span == (7000, 7000)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 500), st.floats(0, 9), st.booleans()), max_size=60),
+    st.integers(1, 20),
+)
+def test_on_the_axis_of_time_each_batch_counts_once(given_batches: list[tuple[int, float, bool]], columns: int) -> None:
+    """Also where clocks went back, in at most two blocks a column."""
+    batches = [timed(n, at_ms, s if loaded else None, 5) for n, (at_ms, s, loaded) in enumerate(given_batches)]
+    cursor = Cursor("p", 100, {A: 1000})
+    found = time_map("p", batches, cursor, None, Frame(columns, slice(1)), now_ms=600).rows[0].blocks
+    assert sum(b.batches for b in found) == len(batches)
+    assert len(found) <= 2 * columns + 1
+    assert all(one.until_offset <= other.from_offset for one, other in pairwise(found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Barrier, Thread
+from threading import Barrier, Event, Thread
 
 import pytest
 
@@ -10,6 +10,7 @@ from tidegate.core.errors import BrokerUnavailable
 from tidegate.ui.answers import MOST, Answer, Answers
 
 GONE = BrokerUnavailable("nobody answers")
+LONG_S = 30.0
 
 
 class Clock:
@@ -19,6 +20,10 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now
+
+
+def answers_of(clock: Clock, wait_s: float = LONG_S) -> Answers[int]:
+    return Answers[int](5, wait_s=wait_s, now_ms=clock)
 
 
 def test_an_answer_is_kept_for_a_while() -> None:
@@ -32,7 +37,7 @@ def test_an_answer_is_kept_for_a_while() -> None:
 
         return answers.get(key, count)
 
-    answers = Answers[int](5, now_ms=clock)
+    answers = answers_of(clock)
     assert ask("a") == ask("a") == Answer(1, 1000)
     assert ask("b") == Answer(2, 1000)
     clock.now += 5000
@@ -43,7 +48,7 @@ def test_an_answer_is_kept_for_a_while() -> None:
 def test_what_is_known_stays_while_nobody_answers() -> None:
     """With its age and the error; a failure is not asked for again at once either."""
     clock = Clock()
-    answers = Answers[int](5, now_ms=clock)
+    answers = answers_of(clock)
 
     def fail() -> int:
         raise GONE
@@ -60,15 +65,19 @@ def test_what_is_known_stays_while_nobody_answers() -> None:
 
 def test_other_errors_are_raised_and_not_kept() -> None:
     """They are faults of ours, or keys that are gone."""
-    answers = Answers[int](5, now_ms=Clock())
-    with pytest.raises(ZeroDivisionError):
-        answers.get("a", lambda: 1 // 0)
+    answers = answers_of(Clock())
+
+    def fail() -> int:
+        raise LookupError("a fault")
+
+    with pytest.raises(LookupError, match="a fault"):
+        answers.get("a", fail)
     assert answers.get("a", lambda: 1).value == 1
 
 
 def test_of_several_who_ask_at_once_one_asks() -> None:
     """The others get its answer."""
-    answers, asked, start = Answers[int](5, now_ms=Clock()), list[int](), Barrier(4)
+    answers, asked, start = answers_of(Clock()), list[int](), Barrier(4)
     got: list[int | None] = []
 
     def answer() -> int:
@@ -87,9 +96,43 @@ def test_of_several_who_ask_at_once_one_asks() -> None:
     assert (asked, got) == ([1], [7] * 4)
 
 
+def test_nobody_waits_for_what_does_not_answer() -> None:
+    """The newest answer is shown meanwhile, where there is one, and the next caller gets what came later."""
+    clock, may_answer = Clock(), Event()
+    answers = answers_of(clock, wait_s=0)
+
+    def late(value: int) -> int:
+        assert may_answer.wait(10)
+        return value
+
+    def settled() -> Answer[int]:
+        may_answer.set()
+        while (answer := answers.get("a", lambda: late(0))).waiting:
+            continue
+        may_answer.clear()
+        return answer
+
+    assert answers.get("a", lambda: late(1)) == Answer(None, 1000, waiting=True)
+    assert settled() == Answer(1, 1000)
+    clock.now += 5000
+    assert answers.get("a", lambda: late(2)) == Answer(1, 1000, waiting=True)
+    assert settled() == Answer(2, 6000)
+
+
+def test_several_questions_are_asked_at_once() -> None:
+    """None of them waits for another."""
+    answers, both = answers_of(Clock()), Barrier(2)
+
+    def meet() -> int:
+        return both.wait(10)
+
+    found = answers.get_all({"a": meet, "b": meet})
+    assert sorted(each.value for each in found.values() if each.value is not None) == [0, 1]
+
+
 def test_the_oldest_answers_are_forgotten() -> None:
     """However many questions there are."""
-    answers = Answers[int](60, now_ms=Clock())
+    answers = Answers[int](60, wait_s=LONG_S, now_ms=Clock())
     for key in range(MOST + 10):
         answers.get(key, lambda key=key: key)  # type: ignore[misc]
     assert answers.get(0, lambda: -1).value == -1

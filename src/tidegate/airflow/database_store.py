@@ -7,7 +7,7 @@ not answer for a missing key. So the table is read by a session, as Airflow's ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from airflow.models.variable import Variable
 from airflow.utils.session import create_session
@@ -57,3 +57,14 @@ class DatabaseStore:
         """Remove one key."""
         with asking_airflow("delete", key), create_session(scoped=False) as session:
             Variable.delete(key, session=session)
+
+
+class Held(DatabaseStore):
+    """Values that were read at once."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def get(self, key: str) -> str:
+        """The text of a key that was read."""
+        return self._values[key]

@@ -12,6 +12,8 @@ from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import TidegateError
 from tidegate.core.schedule.patience import Patience
 
+WAITING = "tidegate_waiting"
+"""The XCom that says which server a running task waits for; empty when it waits for none any more."""
 LONGEST_S = 600.0
 NAP_S = 0.2
 """How soon a task that waits sees that it is stopped."""
@@ -24,10 +26,17 @@ class Patient(BaseOperator):
     _stopped = False
     _waited = False
 
-    def patience(self) -> Patience:
+    def patience(self, context: Context) -> Patience:
         """For one try."""
         self._stopped = False
-        return Patience(self.pipeline.wait_s, self.log.warning, sleep=self._sleep)
+
+        def show(waited_for: str | None) -> None:
+            try:
+                context["ti"].xcom_push(key=WAITING, value=waited_for or "")
+            except Exception as error:  # noqa: BLE001 - what pages show must not end a wait
+                self.log.warning("what this task waits for cannot be shown: %s", error)
+
+        return Patience(self.pipeline.wait_s, self.log.warning, sleep=self._sleep, show=show)
 
     def disturbed(self, context: Context) -> bool:
         """Whether this task has waited for a server, or failed before: its time says nothing of the batch."""

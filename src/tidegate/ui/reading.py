@@ -1,37 +1,54 @@
 """The views of a pipeline, read inside Airflow's API server, as far as database, brokers and table answer.
 
-Saved state is read anew each time. Brokers and tables are asked every few seconds at most, whoever looks. What does not answer
-is left out of a view and named in its `error`: the rest is shown.
+Saved state is read anew each time. Brokers and tables are asked every few seconds at most, whoever looks, and nobody waits long
+for them. What does not answer is left out of a view and named in its `error`: the rest is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
 
-from tidegate.airflow.database_store import DatabaseStore
+from tidegate.airflow.database_store import DatabaseStore, Held
 from tidegate.airflow.declared import Declared
+from tidegate.airflow.operators.replay import DRY_RUN, REPORT
 from tidegate.airflow.operators.shared import now_ms
-from tidegate.core.audit.views.batch import batch_view
-from tidegate.core.audit.views.batches import entries, started_by, versions
-from tidegate.core.audit.views.lag import LagView, PartitionLag, measure_lag
-from tidegate.core.audit.views.overview import by_trouble, overview, timing_to_json
-from tidegate.core.audit.views.range_map import range_map
+from tidegate.airflow.retries import WAITING
+from tidegate.core.audit.views.batch import BatchView, batch_view
+from tidegate.core.audit.views.batches import entries, loaded_last, started_by
+from tidegate.core.audit.views.history import forecast, points, sampled
+from tidegate.core.audit.views.lag import LagView, PartitionLag, measure_lag, total_lag
+from tidegate.core.audit.views.load_answer import LoadAnswer
+from tidegate.core.audit.views.overview import Overview, by_trouble, overview
+from tidegate.core.audit.views.range_map import Frame, Mark, range_map, time_map
+from tidegate.core.audit.views.run import RunView, replay_view, without_a_batch
+from tidegate.core.audit.views.strip import run_marks
+from tidegate.core.audit.views.waiting import waits_for
+from tidegate.core.config.names import REPLAY_DAG
 from tidegate.core.errors import StateCorrupt, TidegateError
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.ledger import Ledger, Listing
+from tidegate.core.state.ledger import Ledger, Listing, RangeKey
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.ui import server
 from tidegate.ui.answers import Answer, Answers
+from tidegate.ui.plans import Plans
+from tidegate.ui.runs import NEWEST, handed_on, runs, slots, tasks
 
 LOG_S, LAG_S, TABLE_S = 3.0, 5.0, 15.0
 """Seconds that answers are kept: the log's ends, the lag with its ages, the table's commits, whose metadata may be large."""
+WAIT_S = 0.3
+"""How long a page waits for brokers, and as long again for a table."""
 MOST_RANGES = 20_000
 """Of one map: batches of thousands of partitions are shown a few at a time."""
+SPARKLINE = 30
+"""Batches whose lag is shown beside a pipeline."""
+
+Lags = list[PartitionLag]
 
 
 def shown(error: TidegateError | None) -> dict[str, str] | None:
@@ -42,42 +59,78 @@ def shown(error: TidegateError | None) -> dict[str, str] | None:
 class Source:
     """Where views come from."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait_s: float = WAIT_S) -> None:
+        self.dags = server.Dags()
         self._kafka = server.Kafka()
         self._table = IcebergReader()
-        self._logs = Answers[Watermarks](LOG_S, now_ms=now_ms)
-        self._lags = Answers[list[PartitionLag]](LAG_S, now_ms=now_ms)
-        self._receipts = Answers[list[Receipt]](TABLE_S, now_ms=now_ms)
+        self._plans = Plans()
+        self._logs = Answers[Watermarks](LOG_S, wait_s=wait_s, now_ms=now_ms)
+        self._lags = Answers[Lags](LAG_S, wait_s=wait_s, now_ms=now_ms)
+        self._receipts = Answers[list[Receipt]](TABLE_S, wait_s=wait_s, now_ms=now_ms)
 
-    def overviews(self, of: Mapping[str, tuple[Declared, bool]]) -> list[dict[str, Any]]:
-        """Pipelines at a glance, those that need attention first. Brokers and tables are not asked."""
-        views = [
-            overview(
-                Ledger(DatabaseStore(), declared.pipeline),
-                table=declared.table,
-                paused=paused,
-                interval_s=declared.interval_s,
-                runs=server.runs(dag_id),
-            )
-            for dag_id, (declared, paused) in of.items()
-        ]
-        return [view.to_json() for view in by_trouble(views)]
+    def overviews(self, of: Mapping[str, server.Found], file_errors: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Pipelines at a glance, those that need attention first.
+
+        Args:
+            of: the pipelines.
+            file_errors: why files of pipelines cannot be read, by pipeline; those of other pipelines are shown, too.
+        """
+        asked = {name: ask for name, found in of.items() if (ask := self._lag_of(found.declared)) is not None}
+        lags = self._lags.get_all(asked)
+        views = [self._overview(found, lags.get(name), file_errors.get(name)) for name, found in of.items()]
+        views += [Overview(name, file_error=why) for name, why in file_errors.items() if name not in of]
+        errors = {name: shown(answer.error) for name, answer in lags.items()}
+        return [{**view.to_json(), "lag_error": errors.get(view.pipeline)} for view in by_trouble(views)]
+
+    def _overview(self, of: server.Found, lag: Answer[Lags] | None, file_error: str | None) -> Overview:
+        declared = of.declared
+        ledger = Ledger(DatabaseStore(), declared.pipeline)
+        plans, _ = self._plans.of(declared.pipeline, ledger.listing(), most=SPARKLINE)
+        view = overview(
+            ledger, table=declared.table, paused=of.paused, interval_s=declared.interval_s, runs=runs(declared.pipeline)
+        )
+        return replace(
+            view,
+            lag=None if lag is None or lag.value is None else (total_lag(lag.value), lag.at_ms),
+            lags=tuple(plan.lag for plan in reversed(plans)),
+            waiting=None if view.run is None else self._waiting(declared, view.run[0]),
+            file_error=file_error,
+        )
+
+    @staticmethod
+    def _waiting(of: Declared, run_id: str) -> str | None:
+        """What an active run waits for."""
+        found = tasks(of.pipeline, run_id)
+        names = sorted({task.name for task in found if task.state == "running"})
+        away = handed_on(of.pipeline, [run_id], WAITING, tasks=names) if names else {}
+        said = {task_id: str(text) for (_, task_id, _), text in away.items() if text}
+        return waits_for([replace(task, away=said.get(task.name)) for task in found], slots(of.pool), now_ms=now_ms())
 
     def lag(self, of: Declared) -> dict[str, Any]:
         """The lag, the newest that is known; none before the first batch."""
-        cursor = self._cursor(Ledger(DatabaseStore(), of.pipeline))
-        if cursor is None:
+        ask = self._lag_of(of)
+        if ask is None:
             return {"at_ms": now_ms(), "lag": None, "error": None}
-
-        def ask(brokers: AdminBrokers) -> list[PartitionLag]:
-            return measure_lag(brokers, cursor.offsets, now_ms=now_ms(), isolation_level=of.isolation_level)
-
-        answer = self._lags.get((of.pipeline, of.connection), lambda: self._kafka.ask(of.connection, ask))
+        answer = self._lags.get(of.pipeline, ask)
         view = None if answer.value is None else LagView(of.pipeline, tuple(answer.value)).to_json()
         return {"at_ms": answer.at_ms, "lag": view, "error": shown(answer.error)}
 
+    def _lag_of(self, of: Declared) -> Callable[[], Lags] | None:
+        """Asks the brokers for the lag; None where there is nothing to ask for."""
+        try:
+            cursor = self._cursor(Ledger(DatabaseStore(), of.pipeline))
+        except StateCorrupt:
+            return None  # named by whoever shows more than the lag
+        if cursor is None:
+            return None
+
+        def ask(brokers: AdminBrokers) -> Lags:
+            return measure_lag(brokers, cursor.offsets, now_ms=now_ms(), isolation_level=of.isolation_level)
+
+        return lambda: self._kafka.ask(of.connection, ask)
+
     def range_map(
-        self, of: Declared, *, batches: int, before: int | None, columns: int, limit: int, skip: int
+        self, of: Declared, frame: Frame, *, batches: int, before: int | None, axis: Literal["offset", "time"]
     ) -> dict[str, Any]:
         """The range map of some batches: the newest `batches` of those before `before`; of the log as far as it is known."""
         ledger, faults = Ledger(DatabaseStore(), of.pipeline), list[str]()
@@ -87,52 +140,123 @@ class Source:
         except StateCorrupt as error:
             cursor = Cursor(of.pipeline)
             faults.append(str(error))
-        receipts = self._receipts_of(of)
+        log, receipts = self._log(of, cursor), self._receipts_of(of)
         seqs = {key.seq for key in listing.ranges} | {r.load.seq for r in receipts.value or () if r.load.replay is None}
         most = max(10, min(batches, MOST_RANGES // max(1, len(cursor.offsets))))
         chosen = {*sorted(seq for seq in seqs if before is None or seq < before)[-most:]}
         saved = self._saved(of.pipeline, listing, chosen, faults)
         loaded = [r for r in receipts.value or () if r.load.replay is not None or r.load.seq in chosen]
-        by_version = versions(loaded)
-        log = self._log(of, cursor)
-        view = range_map(
-            of.pipeline,
-            entries(saved, loaded, cursor),
-            cursor,
-            log.value,
-            columns=columns,
-            page=slice(skip, skip + limit),
-            lost=[r for each in saved for r in each.skipped],
-            versions=by_version,
-        )
+        ran, by_version, marks = entries(saved, loaded, cursor), loaded_last(loaded), self._marks(of, saved)
+        if axis == "time":
+            view = time_map(of.pipeline, ran, cursor, log.value, frame, now_ms=now_ms(), marks=marks)
+        else:
+            lost = [r for each in saved for r in each.skipped]
+            view = range_map(of.pipeline, ran, cursor, log.value, frame, lost=lost, versions=by_version, marks=marks)
         return {
             **view.to_json(),
             "first_seq": min(chosen, default=None),
             "last_seq": max(chosen, default=None),
-            "transforms": sorted(by_version),
+            "transforms": sorted({version for version, _ in by_version}),
+            "runs": self._strip(of, listing),
             "faults": faults,
             "error": shown(log.error or receipts.error),
+            "waiting_for": _waited_for(log=log, table=receipts),
         }
 
-    def batch(self, of: Declared, *, seq: int | None = None, run_id: str | None = None) -> dict[str, Any]:
-        """The batch of that number, or the one that a run saved; `error` is why its loads are not known."""
+    @staticmethod
+    def _marks(of: Declared, saved: Iterable[SavedRange]) -> dict[int, frozenset[Mark]]:
+        """What the loads of batches handed on that is worth seeing."""
+        by_run = {each.run_id: each.seq for each in saved}
+        answers = _answers(of, list(by_run))
+        return {by_run[run_id]: answer.marks for run_id, answer in answers.items() if answer.marks}
+
+    def _strip(self, of: Declared, listing: Listing) -> list[dict[str, Any]]:
+        """The last runs of the schedule and of replays."""
+        replay_dag = f"{of.pipeline}{REPLAY_DAG}"
+        ran = runs(of.pipeline)
+        keys = listing.of_runs(str(run["dag_run_id"]) for run in ran)
+        records = {plan.seq: plan.offsets for plan in self._plans.of(of.pipeline, listing, most=NEWEST)[0]}
+        batches = {run_id: (key.seq, records.get(key.seq)) for run_id, key in keys.items()}
+        marks = run_marks(ran, runs(replay_dag), batches, pipeline=of.pipeline, replay_dag=replay_dag, most=NEWEST)
+        return [mark.to_json() for mark in marks]
+
+    def batch(self, of: Declared, seq: int) -> dict[str, Any]:
+        """The batch of that number; `error` is why its loads are not known."""
         ledger = Ledger(DatabaseStore(), of.pipeline)
         listing = ledger.listing()
-        of_seq = (key for key in listing.ranges if key.seq == seq)
-        key = next(of_seq, None) if run_id is None else listing.of_run(run_id)
-        if key is None:
-            return {"batch": None, "error": None}
-        saved = ledger.saved_range(key.key)
+        key = next((key for key in listing.ranges if key.seq == seq), None)
         receipts = self._receipts_of(of)
-        who = next(map(started_by, server.runs(of.pipeline, [saved.run_id])), None)
-        cursor = self._cursor(ledger, listing) or Cursor(of.pipeline)
-        view = batch_view(saved, cursor, receipts.value or (), who)
-        return {"batch": view.to_json(), "error": shown(receipts.error)}
+        view = None if key is None else self._batch(of, ledger, listing, key, receipts)
+        return {"batch": None if view is None else view.to_json(), "error": shown(receipts.error)}
 
-    def trend(self, of: Declared) -> list[dict[str, Any]]:
-        """What the last batches took, the oldest first."""
-        cursor = self._cursor(Ledger(DatabaseStore(), of.pipeline))
-        return [] if cursor is None else [timing_to_json(timing) for timing in cursor.timings]
+    def run(self, dag_id: str, of: Declared, run_id: str) -> dict[str, Any]:
+        """What a run of one of the pipeline's DAGs read; `error` is why its loads are not known."""
+        ledger = Ledger(DatabaseStore(), of.pipeline)
+        listing = ledger.listing()
+        ran = next(iter(runs(dag_id, [run_id])), None)
+        key = listing.of_run(run_id) if dag_id == of.pipeline else None
+        receipts = self._receipts_of(of)
+        if key is not None:
+            view = RunView("batch", batch=self._batch(of, ledger, listing, key, receipts))
+        elif ran is not None and (dag_id == f"{of.pipeline}{REPLAY_DAG}" or listing.replay_of_run(run_id) is not None):
+            view = self._replay(dag_id, of, ran, receipts)
+        else:
+            states = {task.name: task.state for task in tasks(dag_id, run_id)}
+            view = without_a_batch(ran, states.get("plan"))
+        return {**view.to_json(), "error": shown(receipts.error)}
+
+    def _batch(
+        self, of: Declared, ledger: Ledger, listing: Listing, key: RangeKey, receipts: Answer[list[Receipt]]
+    ) -> BatchView:
+        saved = ledger.saved_range(key.key)
+        who = next(map(started_by, runs(of.pipeline, [saved.run_id])), None)
+        cursor = self._cursor(ledger, listing) or Cursor(of.pipeline)
+        answer = _answers(of, [saved.run_id]).get(saved.run_id)
+        return batch_view(saved, cursor, receipts.value or (), who, answer)
+
+    @staticmethod
+    def _replay(dag_id: str, of: Declared, run: Mapping[str, Any], receipts: Answer[list[Receipt]]) -> RunView:
+        ledger, run_id = Ledger(DatabaseStore(), of.pipeline), str(run["dag_run_id"])
+        key = ledger.listing().replay_of_run(run_id)
+        plan, end = ("plan",), ("verify", "commit")
+        dry = next(iter(handed_on(dag_id, [run_id], DRY_RUN, tasks=plan).values()), None)
+        report = next(iter(handed_on(dag_id, [run_id], REPORT, tasks=plan).values()), dry)
+        verdict = next(iter(handed_on(dag_id, [run_id], "return_value", tasks=end).values()), None)
+        saved = None if key is None else ledger.saved_replay(key.key)
+        view = replay_view(
+            run, of.pipeline, saved, receipts.value or (), report=report, dry_run=dry is not None, verdict=verdict
+        )
+        return RunView("replay", replay=view)
+
+    def history(self, of: Declared, *, hours: int, buckets: int) -> dict[str, Any]:
+        """What the batches of the last hours read and took, how far behind they were, and what is to be expected.
+
+        `complete`: whether all saved ranges of that time are read; the rest comes with the next request.
+        """
+        ledger, until_ms, faults = Ledger(DatabaseStore(), of.pipeline), now_ms(), list[str]()
+        from_ms = until_ms - hours * 3_600_000
+        listing = ledger.listing()
+        try:
+            cursor = self._cursor(ledger, listing) or Cursor(of.pipeline)
+        except StateCorrupt as error:
+            cursor = Cursor(of.pipeline)
+            faults.append(str(error))
+        plans, complete = self._plans.of(of.pipeline, listing, from_ms=from_ms)
+        receipts = self._receipts_of(of)
+        ask = self._lag_of(of)
+        lags = None if ask is None else self._lags.get(of.pipeline, ask).value
+        ran = points(plans, receipts.value or (), cursor)
+        lag = None if lags is None else total_lag(lags).records_behind
+        return {
+            "from_ms": from_ms,
+            "until_ms": until_ms,
+            "points": [p.to_json() for p in sampled(ran, from_ms=from_ms, until_ms=until_ms, buckets=buckets)],
+            "forecast": forecast(cursor, ran, interval_s=of.interval_s, lag=lag).to_json(),
+            "lag": lag,
+            "complete": complete,
+            "faults": faults,
+            "error": shown(receipts.error),
+        }
 
     def _cursor(self, ledger: Ledger, listing: Listing | None = None) -> Cursor | None:
         return ledger.cursor() if (listing or ledger.listing()).has_cursor else None
@@ -152,7 +276,7 @@ class Source:
     def _saved(self, pipeline: str, listing: Listing, chosen: set[int], faults: list[str]) -> list[SavedRange]:
         """The saved ranges of some batches, by few questions; those that cannot be read become faults."""
         keys = [key.key for key in listing.ranges if key.seq in chosen]
-        ledger = Ledger(_Held(DatabaseStore().values(keys)), pipeline)
+        ledger = Ledger(Held(DatabaseStore().values(keys)), pipeline)
         saved = []
         for key in keys:
             try:
@@ -164,12 +288,13 @@ class Source:
         return saved
 
 
-class _Held(DatabaseStore):
-    """Values that were read at once."""
+def _answers(of: Declared, run_ids: list[str]) -> dict[str, LoadAnswer]:
+    """What the loads of runs handed on, by run id."""
+    found = handed_on(of.pipeline, run_ids, "return_value", tasks=("load",))
+    answers = {run_id: LoadAnswer.of(value) for (run_id, _, _), value in found.items()}
+    return {run_id: answer for run_id, answer in answers.items() if answer is not None}
 
-    def __init__(self, values: Mapping[str, str]) -> None:
-        self._values = values
 
-    def get(self, key: str) -> str:
-        """The text of a key that was read."""
-        return self._values[key]
+def _waited_for(**answers: Answer[Any]) -> list[str]:
+    """What has not been answered yet, of which nothing is known."""
+    return [name for name, answer in answers.items() if answer.waiting and answer.value is None]

@@ -10,12 +10,13 @@ path, and lists are made of what the user may see. Anonymous users are answered 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
 from anyio import CapacityLimiter, to_thread
@@ -24,9 +25,11 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.shared import now_ms
+from tidegate.core.audit.views.range_map import Frame
 from tidegate.core.errors import RequestError, TidegateError
-from tidegate.ui import BUNDLE, server
+from tidegate.ui import BUNDLE
 from tidegate.ui.reading import Source, shown
+from tidegate.ui.server import Found, file_errors
 
 T = TypeVar("T")
 
@@ -66,11 +69,20 @@ def _source(request: Request) -> Source:
 TheSource = Annotated[Source, Depends(_source)]
 
 
-def _pipeline(dag_id: str) -> Declared:
-    found = server.pipelines([dag_id]).get(dag_id)
+def _dag(dag_id: str, source: TheSource) -> Declared:
+    found = source.dags.find(dag_id)
     if found is None:
+        raise NotFound(f"{dag_id} is no DAG of Tidegate", fix="Open the page of a pipeline's own DAG")
+    return found.declared
+
+
+TheDag = Annotated[Declared, Depends(_dag)]
+
+
+def _pipeline(dag_id: str, declared: TheDag) -> Declared:
+    if declared.pipeline != dag_id:
         raise NotFound(f"{dag_id} is no pipeline of Tidegate", fix="Open the page of a pipeline's own DAG")
-    return found[0]
+    return declared
 
 
 ThePipeline = Annotated[Declared, Depends(_pipeline)]
@@ -79,9 +91,23 @@ ThePipeline = Annotated[Declared, Depends(_pipeline)]
 @router.get("/api/pipelines")
 def pipelines(user: GetUserDep, source: TheSource) -> dict[str, Any]:
     """All pipelines whose runs the user may see, those that need attention first."""
-    may_see = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
-    found = server.pipelines(sorted(may_see))
-    return _now(pipelines=source.overviews({dag_id: each for dag_id, each in found.items() if _may_see_runs(user, dag_id)}))
+    known, may_see = source.dags.pipelines(), get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+    found = {dag_id: each for dag_id, each in known.items() if dag_id in may_see and _may_see_runs(user, dag_id)}
+    errors = _shown_errors(user, found, known)
+    of = {dag_id: each for dag_id, each in found.items() if each.current or dag_id in errors}
+    return _now(pipelines=source.overviews(of, errors))
+
+
+def _shown_errors(user: BaseUser, found: Mapping[str, Found], known: Mapping[str, Found]) -> dict[str, str]:
+    """Why files of pipelines cannot be read, by pipeline.
+
+    Who may see import errors sees the text, of pipelines that the user may see, and of files that never were a pipeline.
+    Others learn which of their pipelines has one.
+    """
+    errors = file_errors()
+    if get_auth_manager().is_authorized_view(access_view=AccessView.IMPORT_ERRORS, user=user):
+        return {name: why for name, why in errors.items() if name in found or name not in known}
+    return dict.fromkeys(errors.keys() & found.keys(), "Its file cannot be read. Who may see import errors sees why.")
 
 
 @router.get("/api/dags/{dag_id}/lag", dependencies=[MayRead])
@@ -90,40 +116,51 @@ async def lag(request: Request, of: ThePipeline, source: TheSource) -> dict[str,
     return await _apart(request, of, lambda: source.lag(of))
 
 
+def _frame(
+    columns: Annotated[int, Query(ge=1, le=2000)] = 300,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    skip: Annotated[int, Query(ge=0)] = 0,
+) -> Frame:
+    return Frame(columns, slice(skip, skip + limit))
+
+
 @router.get("/api/dags/{dag_id}/map", dependencies=[MayRead])
 async def ranges(
     request: Request,
     of: ThePipeline,
     source: TheSource,
+    frame: Annotated[Frame, Depends(_frame)],
     batches: Annotated[int, Query(ge=1, le=1000)] = 200,
     before: Annotated[int | None, Query(ge=0)] = None,
-    columns: Annotated[int, Query(ge=1, le=2000)] = 300,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    skip: Annotated[int, Query(ge=0)] = 0,
+    axis: Literal["offset", "time"] = "offset",
 ) -> dict[str, Any]:
     """The range map of the newest batches, or of those before one, and of some partitions."""
-    view = await _apart(
-        request, of, lambda: source.range_map(of, batches=batches, before=before, columns=columns, limit=limit, skip=skip)
-    )
+    view = await _apart(request, of, lambda: source.range_map(of, frame, batches=batches, before=before, axis=axis))
     return _now(**view)
 
 
 @router.get("/api/dags/{dag_id}/batches/{seq}", dependencies=[MayRead])
 async def batch(request: Request, of: ThePipeline, source: TheSource, seq: int) -> dict[str, Any]:
     """One batch in full; null where nothing is saved of it."""
-    return _now(**await _apart(request, of, lambda: source.batch(of, seq=seq)))
+    return _now(**await _apart(request, of, lambda: source.batch(of, seq)))
 
 
 @router.get("/api/dags/{dag_id}/runs/{run_id:path}", dependencies=[MayRead])
-async def run(request: Request, of: ThePipeline, source: TheSource, run_id: str) -> dict[str, Any]:
-    """The batch of a DAG run; null where it has saved none."""
-    return _now(**await _apart(request, of, lambda: source.batch(of, run_id=run_id)))
+async def run(request: Request, dag_id: str, of: TheDag, source: TheSource, run_id: str) -> dict[str, Any]:
+    """What a DAG run read: its batch, its replay, or why there is neither."""
+    return _now(**await _apart(request, of, lambda: source.run(dag_id, of, run_id)))
 
 
-@router.get("/api/dags/{dag_id}/trend", dependencies=[MayRead])
-def trend(of: ThePipeline, source: TheSource) -> dict[str, Any]:
-    """What the last batches took, the oldest first."""
-    return _now(batches=source.trend(of))
+@router.get("/api/dags/{dag_id}/history", dependencies=[MayRead])
+async def history(
+    request: Request,
+    of: ThePipeline,
+    source: TheSource,
+    hours: Annotated[int, Query(ge=1, le=720)] = 24,
+    buckets: Annotated[int, Query(ge=1, le=300)] = 120,
+) -> dict[str, Any]:
+    """What batches read and took over time, and what is to be expected."""
+    return _now(**await _apart(request, of, lambda: source.history(of, hours=hours, buckets=buckets)))
 
 
 @router.get("/bundle/tidegate.js")
@@ -144,7 +181,7 @@ async def _apart(request: Request, of: Declared, ask: Callable[[], T]) -> T:
     return await to_thread.run_sync(ask, limiter=request.app.state.apart[of.connection])
 
 
-def _may_see_runs(user: Any, dag_id: str) -> bool:
+def _may_see_runs(user: BaseUser, dag_id: str) -> bool:
     return get_auth_manager().is_authorized_dag(
         method="GET", access_entity=DagAccessEntity.RUN, details=DagDetails(id=dag_id), user=user
     )
@@ -159,4 +196,4 @@ def _refuse(_request: Request, error: Exception) -> Response:
     assert isinstance(error, TidegateError)  # noqa: S101 - the type that the handler is registered for
     kinds = ((NotFound, HTTPStatus.NOT_FOUND), (RequestError, HTTPStatus.BAD_REQUEST))
     status = next((status for kind, status in kinds if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
-    return JSONResponse(shown(error), HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else status)
+    return JSONResponse(shown(error), int(HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else status))

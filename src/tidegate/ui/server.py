@@ -1,4 +1,4 @@
-"""What routes read inside Airflow's API server: DAGs of pipelines, their runs, saved state, brokers and tables.
+"""What routes read inside Airflow's API server of DAGs and brokers.
 
 Every question opens a short session of Airflow's database of its own. All of them block, so routes call them in threads.
 """
@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
 from threading import Lock
 from typing import Any, TypeVar
 
 from airflow.models.connection import Connection
 from airflow.models.dag import DagModel, DagTag
-from airflow.models.dagrun import DagRun
+from airflow.models.dag_version import DagVersion
+from airflow.models.errors import ParseImportError
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
-from sqlalchemy import select
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.declared import MARK, Declared
@@ -30,22 +34,60 @@ REFUSED_S = 1.0
 """Refused connections: a page is shown without the log rather than late."""
 AWAY_S = 10.0
 """How long brokers that did not answer are not asked again."""
-RUNS = 30
-"""Newest runs of a DAG that are read, to find why it stopped."""
+FOLDER = "pipelines"
+"""Of the files of pipelines."""
+RAISED = "ConfigError: "
+"""What a traceback says before the message of an error in such a file."""
 
 
-def pipelines(dag_ids: Sequence[str]) -> dict[str, tuple[Declared, bool]]:
-    """Those of these DAGs that are pipelines', by id, each with whether it is paused."""
-    tagged = select(DagModel.dag_id, DagModel.is_paused).join(DagTag, DagTag.dag_id == DagModel.dag_id)
-    tagged = tagged.where(DagTag.name == MARK, DagModel.is_stale.is_(False), DagModel.dag_id.in_(dag_ids))
-    found = {}
-    with create_session(scoped=False) as session:
-        paused = {row.dag_id: row.is_paused for row in session.execute(tagged)}
-        for serialized in SerializedDagModel.get_latest_serialized_dags(dag_ids=list(paused), session=session):
-            declared = Declared.in_doc(_plan_doc(serialized.data))
-            if declared is not None and declared.pipeline == serialized.dag_id:
-                found[serialized.dag_id] = declared, bool(paused[serialized.dag_id])
-    return found
+@dataclass(frozen=True)
+class Found:
+    """A DAG of ours: what it declares, whether it is paused, and whether Airflow still finds it in its file."""
+
+    declared: Declared
+    paused: bool
+    current: bool = True
+
+
+class Dags:
+    """The DAGs of ours. A serialized DAG is decoded once, and again when it has changed."""
+
+    def __init__(self) -> None:
+        self._declared: dict[str, tuple[str, Declared | None]] = {}
+
+    def pipelines(self) -> dict[str, Found]:
+        """The DAGs of all pipelines, by id; also those that Airflow does not find any more."""
+        return {dag_id: found for dag_id, found in self._find().items() if found.declared.pipeline == dag_id}
+
+    def find(self, dag_id: str) -> Found | None:
+        """One DAG of ours, of a pipeline's schedule, its replays or its maintenance; None where it is not ours."""
+        return self._find(dag_id).get(dag_id)
+
+    def _find(self, dag_id: str | None = None) -> dict[str, Found]:
+        tagged = select(DagModel.dag_id, DagModel.is_paused, DagModel.is_stale)
+        tagged = tagged.join(DagTag, DagTag.dag_id == DagModel.dag_id).where(DagTag.name == MARK)
+        if dag_id is not None:
+            tagged = tagged.where(DagModel.dag_id == dag_id)
+        with create_session(scoped=False) as session:
+            rows = {row.dag_id: row for row in session.execute(tagged)}
+            declared = self._declared_by(list(rows), session)
+        return {each: Found(said, bool(rows[each].is_paused), not rows[each].is_stale) for each, said in declared.items()}
+
+    def _declared_by(self, dag_ids: Sequence[str], session: Session) -> dict[str, Declared]:
+        newest = select(DagVersion.dag_id, func.max(DagVersion.version_number).label("number"))
+        newest = newest.join(SerializedDagModel, SerializedDagModel.dag_version_id == DagVersion.id)
+        of = newest.where(DagVersion.dag_id.in_(dag_ids)).group_by(DagVersion.dag_id).subquery()
+        hashes = select(SerializedDagModel.dag_id, SerializedDagModel.dag_hash)
+        hashes = hashes.join(DagVersion, SerializedDagModel.dag_version_id == DagVersion.id)
+        hashes = hashes.join(of, (DagVersion.dag_id == of.c.dag_id) & (DagVersion.version_number == of.c.number))
+        found = {row.dag_id: row.dag_hash for row in session.execute(hashes)}
+        changed = [each for each, known in found.items() if self._declared.get(each, ("", None))[0] != known]
+        if changed:
+            for serialized in SerializedDagModel.get_latest_serialized_dags(dag_ids=changed, session=session):
+                said = Declared.in_doc(_plan_doc(serialized.data))
+                self._declared[serialized.dag_id] = found[serialized.dag_id], said
+        declared = {each: self._declared[each][1] for each in found if each in self._declared}
+        return {each: said for each, said in declared.items() if said is not None}
 
 
 def _plan_doc(data: Mapping[str, Any] | None) -> str | None:
@@ -54,23 +96,16 @@ def _plan_doc(data: Mapping[str, Any] | None) -> str | None:
     return next((task.get("doc_json") for task in tasks if task.get("task_id") == "plan"), None)
 
 
-def runs(dag_id: str, run_ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The newest runs of a DAG as Airflow's REST API lists them, the oldest first, with `since_ms`; or those of these ids."""
-    newest = select(DagRun).where(DagRun.dag_id == dag_id).order_by(DagRun.run_after.desc(), DagRun.id.desc()).limit(RUNS)
-    if run_ids is not None:
-        newest = newest.where(DagRun.run_id.in_(run_ids))
+def file_errors() -> dict[str, str]:
+    """Why files of pipelines cannot be read, by pipeline, as Airflow's import errors say."""
     with create_session(scoped=False) as session:
-        return [
-            {
-                "dag_run_id": run.run_id,
-                "state": str(run.state),
-                "note": run.note,
-                "run_type": str(run.run_type),
-                "triggering_user_name": run.triggering_user_name,
-                "since_ms": int((run.start_date or run.queued_at or run.run_after).timestamp() * 1000),
-            }
-            for run in session.scalars(newest)
-        ][::-1]
+        rows = session.execute(select(ParseImportError.filename, ParseImportError.stacktrace)).all()
+    files = ((PurePosixPath(row.filename or ""), row.stacktrace or "") for row in rows)
+    return {
+        file.stem: why.rpartition(RAISED)[2].strip()
+        for file, why in files
+        if file.parent.name == FOLDER and file.suffix in (".yaml", ".yml")
+    }
 
 
 class Kafka:

@@ -55,7 +55,7 @@ class CommitOperator(Patient):
             raise RequestError("this run has no plan to commit", fix="Clear the run's plan task")
         events = AssetEvents(context, self.outlets, self.pipeline.sink.table)
         if "replay" in plan:
-            _, event, verdict = verified(self.pipeline, plan["key"], self.patience(), self.log)
+            _, event, verdict = verified(self.pipeline, plan["key"], self.patience(context), self.log)
             events.replayed(event)
             return verdict
         answer = context["ti"].xcom_pull(task_ids="load")
@@ -63,7 +63,7 @@ class CommitOperator(Patient):
         result = timing = None
         if answer:
             planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
-            result = self.patience().through(lambda: whole(answer, planned, self._receipt_at))
+            result = self.patience(context).through(lambda: whole(answer, planned, self._receipt_at))
             disturbed = plan.get("disturbed") or answer.get("disturbed") or self.disturbed(context)
             timing = None if disturbed else timing_of(planned, result, context, plan.get("started_ms"))
         saved, cursor, moved = commit_batch(

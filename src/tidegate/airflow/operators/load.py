@@ -94,7 +94,7 @@ class SparkLoad(SparkTask):
         Raises:
             TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.core.errors`.
         """
-        patience = self.patience()
+        patience = self.patience(context)
         if job.redo:  # perhaps long after it was planned
             brokers = brokers_of(self.pipeline, "load", self.log)
             patience.through(lambda: check_topics(self.pipeline, job.topic_ids, job.ranges, brokers, since="this was planned"))

@@ -35,7 +35,7 @@ class PlanMaintenanceOperator(Patient):
             SinkUnavailable: the catalog does not answer.
         """
         table, ti = self.pipeline.sink.table, context["ti"]
-        history = self.patience().through(lambda: IcebergReader().history(table))
+        history = self.patience(context).through(lambda: IcebergReader().history(table))
         if not history.exists:
             line = f"There is nothing to maintain: table {table} does not exist yet."
         else:
@@ -75,7 +75,7 @@ class MaintainOperator(SparkTask):
             now_ms=now_ms(),
             maintenance=self.pipeline.maintenance or Maintenance(),
         )
-        done = self.through_spark(lambda runner: runner.maintain(job), context, self.patience())
+        done = self.through_spark(lambda runner: runner.maintain(job), context, self.patience(context))
         line = f"{self.step}: done; what it counted is in the driver's log" if done is None else str(done)
         (self.log.warning if done is not None and done.warning else self.log.info)("%s", line)
         context["ti"].xcom_push(key=notes.XCOM_KEY, value=line)

@@ -74,11 +74,11 @@ class PlanOperator(Patient):
         run, run_id = context["dag_run"], context["run_id"]
         if run.run_type == BACKFILL:
             interval, scheduled = _interval(self.pipeline, run)
-            return self.patience().through(
+            return self.patience(context).through(
                 lambda: plan_backfill(self.pipeline, run_id, interval, scheduled=scheduled, now_ms=now_ms(), **ports)
             )
         request = replace(_request(context["params"]), ran_at_ms=_ran_at_ms(run))
-        return self.patience().through(lambda: plan_batch(self.pipeline, run_id, request, now_ms=now_ms(), **ports))
+        return self.patience(context).through(lambda: plan_batch(self.pipeline, run_id, request, now_ms=now_ms(), **ports))
 
     def _log_plan(self, planned: Planned) -> list[str]:
         """Log what this run reads and why; returns the same lines."""

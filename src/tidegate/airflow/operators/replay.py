@@ -28,6 +28,8 @@ from tidegate.core.state.ledger import Ledger
 POLL_S = 1.0
 REPLAY = "replay"
 """The XCom that names the saved replay; what the plan returns is the list of chunks that `load` is mapped over."""
+DRY_RUN, REPORT = "dry_run", "report"
+"""The XComs of what a replay would do, and of what one that is planned does."""
 
 
 class PlanReplayOperator(Patient):
@@ -50,13 +52,15 @@ class PlanReplayOperator(Patient):
         dry = bool(params.get("dry_run"))
         request = ReplayRequest.from_params(params)
         ports, run_id = ports_of(self.pipeline, self.log), context["run_id"]
-        planned = self.patience().through(
+        planned = self.patience(context).through(
             lambda: plan_replay(self.pipeline, run_id, request, save=not dry, now_ms=now_ms(), **ports)
         )
         lines = log_replay(planned, self.log)
         if dry:
             lines.insert(0, "Dry run: nothing was changed.")
-            context["ti"].xcom_push(key="dry_run", value=_in_short(planned.report) if planned.report else {})
+        if planned.report is not None:
+            report = {"table": planned.saved.table, "transform": planned.saved.transform, **_in_short(planned.report)}
+            context["ti"].xcom_push(key=DRY_RUN if dry else REPORT, value=report)
         context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(lines))
         if dry:
             raise AirflowSkipException("dry run: nothing was changed")
@@ -141,7 +145,7 @@ class VerifyReplayOperator(Patient):
         plan = context["ti"].xcom_pull(task_ids="plan", key=REPLAY)
         if not plan:
             raise RequestError("this run has no replay to verify", fix="See the log of its plan task")
-        saved, event, verdict = verified(self.pipeline, plan["key"], self.patience(), self.log)
+        saved, event, verdict = verified(self.pipeline, plan["key"], self.patience(context), self.log)
         if saved.table == self.pipeline.sink.table:  # a trial's table is nobody's asset
             AssetEvents(context, self.outlets, saved.table).replayed(event)
         return verdict

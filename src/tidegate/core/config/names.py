@@ -33,6 +33,8 @@ COMMITS_TABLE = "_commits"
 """The suffix of the table that keeps the commits of a table when their snapshots expire."""
 CATCH_UP_RUN = "catch_up__"
 """The prefix of the ids of runs that another run has started, since it left records behind."""
+BACKFILL_RUN = "backfill__"
+"""The prefix of the ids that Airflow gives to the runs of a date backfill."""
 
 # Airflow masks the value of a Variable whose key contains one of these (its `DEFAULT_SENSITIVE_FIELDS`, without those that
 # contain another), and a pipeline's name is part of its keys.

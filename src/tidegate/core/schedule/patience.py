@@ -42,6 +42,7 @@ class Patience:
         clock: seconds that never go back.
         sleep: waits for so many seconds; what it raises ends the waiting.
         spread: jitter, from 0 to 1: tasks that wait for one server must not come back at the same instant.
+        show: takes what is waited for, and None when nothing is any more.
     """
 
     for_s: float
@@ -49,6 +50,7 @@ class Patience:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     spread: Callable[[], float] = random.random
+    show: Callable[[str | None], None] = lambda _: None
     _deadline: float | None = field(default=None, init=False)
     _away: TidegateError | None = field(default=None, init=False)
     _since: float = field(default=0.0, init=False)
@@ -75,6 +77,7 @@ class Patience:
         """Servers of these kinds answer: to be called by a step as soon as it knows."""
         if isinstance(self._away, kinds):
             self.tell(f"It answers again after {self.clock() - self._since:.0f} s; going on")
+            self.show(None)
             self._away = None
 
     def _may_wait(self, error: TidegateError) -> bool:
@@ -86,6 +89,7 @@ class Patience:
         if type(self._away) is not type(error):
             left = f"{self._deadline - now:.0f} s"
             self.tell(f"{type(error).__name__}: {error}. Waiting for it, up to {left}; this does not count as a failed try")
+            self.show(f"{type(error).__name__}: {error.message}")
             self._away, self._since, self._pause = error, now, FIRST_S
         return True
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -52,7 +52,11 @@ def is_of_run(key: str, run_id: str) -> bool:
 
     Only the digest is compared: keys stay, while the words that the readable part leaves out may change.
     """
-    return re.split(r"[.-]", key)[-1] == _digest(run_id)
+    return _digest_in(key) == _digest(run_id)
+
+
+def _digest_in(key: str) -> str:
+    return re.split(r"[.-]", key)[-1]
 
 
 def _digest(run_id: str) -> str:
@@ -121,6 +125,12 @@ class Listing:
     def of_run(self, run_id: str) -> RangeKey | None:
         """The saved range of a DAG run."""
         return next((r for r in self.ranges if is_of_run(r.run, run_id)), None)
+
+    def of_runs(self, run_ids: Iterable[str]) -> dict[str, RangeKey]:
+        """The saved ranges of some DAG runs, by run id."""
+        digests = {_digest(run_id): run_id for run_id in run_ids}
+        found = ((digests.get(_digest_in(r.run)), r) for r in self.ranges)
+        return {run_id: r for run_id, r in found if run_id is not None}
 
     def replay_of_run(self, run_id: str) -> ReplayKey | None:
         """The saved replay of a DAG run: the first, where two tries of its plan raced."""

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.core.audit.views.load_answer import LoadAnswer
+from tidegate.core.config.names import BACKFILL_RUN, REPLAY_DAG
 from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.algebra import common
+from tidegate.core.offsets.ranges import OffsetRange, total_count
 from tidegate.core.rates import BatchTiming
 from tidegate.core.schedule.lifecycle import State, state_of
 from tidegate.core.state.cursor import Cursor
@@ -23,6 +27,8 @@ class BatchView:
         loads: the receipts of its loads, the oldest first.
         timing: what it took; None where that is not known any more.
         who: who or what triggered its run; None where that is not known.
+        replays: the receipts of later loads of its offsets that no schedule made, the oldest first.
+        answer: what its newest load handed on; None where that is not known any more.
     """
 
     saved: SavedRange
@@ -30,6 +36,32 @@ class BatchView:
     loads: tuple[Receipt, ...] = ()
     timing: BatchTiming | None = None
     who: str | None = None
+    replays: tuple[Receipt, ...] = ()
+    answer: LoadAnswer | None = None
+
+    def explained(self) -> list[str]:
+        """What was adopted, replaced or loaded again, and why, in sentences."""
+        saved, told = self.saved, []
+        if saved.adopted_from is not None:
+            told.append(f"Run {saved.adopted_from} saved the range and did not commit it. Run {saved.run_id} adopted it.")
+        if len(self.loads) > 1:
+            told.append(f"It was loaded {len(self.loads)} times. Each load replaced the rows of the one before.")
+        if self.loads and self.loads[-1].kept:
+            kept = f"{self.loads[-1].kept:,}"
+            told.append(f"{kept} older rows of the same data files were written again, unchanged, by the newest load.")
+        if self.answer is not None and self.answer.landed_before:
+            told.append("An earlier try of the load had written the rows. The last try found its receipt, and wrote nothing.")
+        if saved.jumped:
+            lost = total_count(saved.skipped)
+            told.append(f"{lost:,} offsets before it were deleted by retention, and skipped, as somebody accepted.")
+        recreated = sorted({d.topic_partition.topic for d in saved.decisions if d.from_reason == "recreated"})
+        told += [f"Topic {topic} had been deleted and created again. It is read from its beginning." for topic in recreated]
+        told += [
+            f"{total_count(common(r.load.ranges, saved.ranges)):,} of its offsets were loaded again by run {r.load.run_id}, "
+            f"by {r.load.transform}."
+            for r in self.replays
+        ]
+        return told
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -48,10 +80,7 @@ class BatchView:
             "rate": None if saved.rate is None else saved.rate.to_json(),
             "partitions": [
                 {
-                    "topic": r.topic,
-                    "partition": r.partition,
-                    "from": r.from_offset,
-                    "until": r.until_offset,
+                    **bounds(r),
                     "from_reason": reason.from_reason if (reason := reasons.get(r.topic_partition)) else None,
                     "until_reason": reason.until_reason if reason else None,
                 }
@@ -71,18 +100,52 @@ class BatchView:
                 for load in self.loads
             ],
             "timing": None if self.timing is None else self.timing.to_json(),
+            "load": None if self.answer is None else self.answer.to_json(),
+            "replays": [
+                {
+                    "run_id": replay.load.run_id,
+                    "dag_id": replay_dag_of(replay),
+                    "chunk": replay.load.seq,
+                    "rows": replay.rows,
+                    "committed_at_ms": replay.committed_at_ms,
+                    "transform": replay.load.transform,
+                    "snapshot": str(replay.snapshot),
+                    "partitions": [bounds(r) for r in common(replay.load.ranges, saved.ranges)],
+                }
+                for replay in self.replays
+            ],
+            "explained": self.explained(),
         }
 
 
-def batch_view(saved: SavedRange, cursor: Cursor, receipts: Sequence[Receipt], who: str | None = None) -> BatchView:
+def bounds(r: OffsetRange) -> dict[str, Any]:
+    """A range, JSON-ready."""
+    return {"topic": r.topic, "partition": r.partition, "from": r.from_offset, "until": r.until_offset}
+
+
+def replay_dag_of(receipt: Receipt) -> str:
+    """The id of the DAG whose run replayed: a date backfill is a run of the pipeline's own DAG."""
+    load = receipt.load
+    return load.pipeline if load.run_id.startswith(BACKFILL_RUN) else f"{load.pipeline}{REPLAY_DAG}"
+
+
+def batch_view(
+    saved: SavedRange,
+    cursor: Cursor,
+    receipts: Sequence[Receipt],
+    who: str | None = None,
+    answer: LoadAnswer | None = None,
+) -> BatchView:
     """A batch by its saved range.
 
     Args:
         saved: the range.
         cursor: how far the pipeline has come.
-        receipts: those of the pipeline, the oldest commit first; replays are left out.
+        receipts: those of the pipeline, the oldest commit first.
         who: who or what triggered its run.
+        answer: what its newest load handed on.
     """
+    replays = (r for r in receipts if r.load.replay is not None)
     loads = tuple(r for r in receipts if r.load.replay is None and r.load.seq == saved.seq)
     return BatchView(
         saved,
@@ -90,4 +153,12 @@ def batch_view(saved: SavedRange, cursor: Cursor, receipts: Sequence[Receipt], w
         loads,
         cursor.timing if saved.seq == cursor.seq else None,
         who,
+        tuple(r for r in replays if _same_topics(r, saved) and common(r.load.ranges, saved.ranges)),
+        answer,
     )
+
+
+def _same_topics(receipt: Receipt, saved: SavedRange) -> bool:
+    """Whether no topic was deleted and created again between the two."""
+    ids = receipt.load.topic_ids
+    return all(ids.get(topic, known) == known for topic, known in saved.topic_ids.items())

@@ -26,8 +26,9 @@ class Entry:
     """One batch, or one chunk of the replay that `replay` names.
 
     `run_id` is the run that loaded it, else the one that planned it last; `rows` and `transform` are those of its newest load,
-    `loads` is how many loads of it the table has a receipt of; `seconds` is the time from its plan to the commit of its first
-    load; `who` triggered the run, or the kind of the run. None: it is no longer known.
+    `loads` is how many loads of it the table has a receipt of; `planned_at_ms` is when it was planned (epoch ms), `seconds` the
+    time from there to the commit of its first load; `recreated` are the topics that it is the first to read anew, since they
+    were deleted and created again; `who` triggered the run, or the kind of the run. None: it is no longer known.
     """
 
     seq: int
@@ -43,6 +44,8 @@ class Entry:
     adopted_from: str | None = None
     why: tuple[str, ...] = ()
     who: str | None = None
+    planned_at_ms: int | None = None
+    recreated: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -60,6 +63,7 @@ class Entry:
             "adopted_from": self.adopted_from,
             "why": list(self.why),
             "who": self.who,
+            "planned_at_ms": self.planned_at_ms,
         }
 
 
@@ -162,6 +166,8 @@ def _batch(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], curs
         adopted_from=plan.adopted_from,
         why=tuple(sorted({f"{d.from_reason} to {d.until_reason}" for d in plan.decisions})),
         who=who.get(plan.run_id),
+        planned_at_ms=plan.planned_at_ms,
+        recreated=frozenset(d.topic_partition.topic for d in plan.decisions if d.from_reason == "recreated"),
     )
 
 
@@ -188,9 +194,17 @@ def versions(receipts: Sequence[Receipt]) -> dict[str, tuple[OffsetRange, ...]]:
         receipts: oldest commit first, replays too.
     """
     by_version: dict[str, list[OffsetRange]] = {}
-    for receipt, ranges in live(receipts):
-        by_version.setdefault(receipt.load.transform, []).extend(ranges)
+    for (version, _), ranges in loaded_last(receipts).items():
+        by_version.setdefault(version, []).extend(ranges)
     return {version: merged(ranges) for version, ranges in by_version.items()}
+
+
+def loaded_last(receipts: Sequence[Receipt]) -> dict[tuple[str, bool], tuple[OffsetRange, ...]]:
+    """As `versions`, by version and by whether a replay loaded them."""
+    found: dict[tuple[str, bool], list[OffsetRange]] = {}
+    for receipt, ranges in live(receipts):
+        found.setdefault((receipt.load.transform, receipt.load.replay is not None), []).extend(ranges)
+    return {by: merged(ranges) for by, ranges in found.items()}
 
 
 def started_by(run: Mapping[str, Any]) -> str:

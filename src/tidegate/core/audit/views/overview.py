@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tidegate.core.audit.views.lag import TotalLag
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.offsets.ranges import total_count
 from tidegate.core.rates import BatchTiming
@@ -13,10 +16,13 @@ from tidegate.core.schedule.run_notes import failed_runs, since_success
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 
-Trouble = Literal["unreadable", "stopped", "late", "paused"]
-"""Saved state cannot be read; the newest run that ended has failed; the last batch took longer than the interval; its DAG is
-paused."""
-WORST_FIRST: tuple[Trouble | None, ...] = ("unreadable", "stopped", "late", None, "paused")
+Trouble = Literal["unreadable", "file", "stopped", "losing", "late", "paused"]
+"""Saved state cannot be read; its file cannot be read; the newest run that ended has failed; retention deletes unread records
+soon; the last batch took longer than the interval; its DAG is paused."""
+WORST_FIRST: tuple[Trouble | None, ...] = ("unreadable", "file", "stopped", "losing", "late", None, "paused")
+SOON_S = 3600.0
+"""Time left until retention deletes unread records that is too short, where two intervals are not longer."""
+COMMAND = re.compile(r"`((?:tidegate|airflow) [^`]+)`")
 ACTIVE = ("running", "queued")
 
 
@@ -49,11 +55,15 @@ class Overview:
         failure: the id of the run that failed since the last success, the newest, and why; None where none has.
         run: of the active run: its id, its state and since when (epoch ms).
         faults: saved state that cannot be read, one message each.
+        lag: how far behind it is, and when that was measured (epoch ms); None where it is not known.
+        lags: how many records were behind when each of its last batches was planned, the oldest first.
+        waiting: what its active run waits for; None where it waits for nothing.
+        file_error: why its file cannot be read; None where it can.
     """
 
     pipeline: str
-    table: str
-    paused: bool
+    table: str = ""
+    paused: bool = False
     seq: int = 0
     timing: BatchTiming | None = None
     records_per_s: float | None = None
@@ -62,18 +72,40 @@ class Overview:
     failure: tuple[str, str] | None = None
     run: tuple[str, str, int] | None = None
     faults: tuple[str, ...] = ()
+    lag: tuple[TotalLag, int] | None = None
+    lags: tuple[int, ...] = ()
+    waiting: str | None = None
+    file_error: str | None = None
 
     @property
     def trouble(self) -> Trouble | None:
         """What needs attention most; None where nothing does."""
         if self.faults:
             return "unreadable"
+        if self.file_error is not None:
+            return "file"
         if self.failure is not None:
             return "stopped"
+        if self.losing:
+            return "losing"
         if self.paused:
             return "paused"
         late = self.timing is not None and self.interval_s is not None and self.timing.run_ms > self.interval_s * 1000
         return "late" if late else None
+
+    @property
+    def losing(self) -> bool:
+        """Whether retention deletes records soon that are not read yet."""
+        left = None if self.lag is None else self.lag[0].retention_left_s
+        return left is not None and left < max(SOON_S, 2 * (self.interval_s or 0))
+
+    @property
+    def command(self) -> str | None:
+        """What to run after a failure: what the fix names, or another run; None where nothing has failed."""
+        if self.failure is None:
+            return None
+        named = COMMAND.search(self.failure[1])
+        return f"airflow dags trigger {shlex.quote(self.pipeline)}" if named is None else named[1]
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -87,10 +119,16 @@ class Overview:
             "records_per_s": self.records_per_s,
             "interval_s": self.interval_s,
             "pending": None if self.pending is None else self.pending.to_json(),
-            "failure": None if self.failure is None else dict(zip(("run_id", "why"), self.failure, strict=True)),
+            "failure": None
+            if self.failure is None
+            else {"run_id": self.failure[0], "why": self.failure[1], "command": self.command},
             "run": None if self.run is None else dict(zip(("run_id", "state", "since_ms"), self.run, strict=True)),
             "trouble": self.trouble,
             "faults": list(self.faults),
+            "lag": None if self.lag is None else {**self.lag[0].to_json(), "at_ms": self.lag[1]},
+            "lag_points": list(self.lags),
+            "waiting": self.waiting,
+            "file_error": self.file_error,
         }
 
 

@@ -1,8 +1,9 @@
 """The range map: of each partition, what became of its offsets, in as many blocks as a page can show.
 
-Blocks of a partition lie side by side, and each is one batch where there is room. Where there is none, neighbours become one
-block that says how many they are and shows the state that needs the most attention (`WORST_FIRST`). So a map has at most
-`2 * columns + 1` blocks a partition, however many batches there are.
+Its axis is the offsets, or the time from when a batch was planned until it was loaded. Blocks of a partition lie side by
+side, and each is one batch where there is room. Where there is none, neighbours become one block that says how many they are
+and shows the state that needs the most attention (`WORST_FIRST`). So a map has at most `2 * columns + 1` blocks a partition,
+however many batches there are.
 
 A topic that was deleted and created again begins anew: older offsets of the same numbers belong to the former topic, and are
 left out.
@@ -24,6 +25,13 @@ Kind = Literal["planned", "loaded", "lost", "absent", "pending", "committed"]
 """What became of offsets: a saved range that is not loaded yet, loaded and not committed, deleted by retention before they were
 read, missing in the table as somebody accepted, not read yet, committed."""
 
+Mark = Literal["errors", "cold", "recreated", "replayed"]
+"""What else is worth seeing: rows that are broken records, a Spark that had just started, a topic that was deleted and created
+again, a replay that loaded it last."""
+
+Version = tuple[str, bool]
+"""Of a transform, and whether a replay loaded by it."""
+
 WORST_FIRST: tuple[Kind, ...] = ("planned", "loaded", "lost", "absent", "pending", "committed")
 """What a block shows that stands for several of them."""
 _RANK = {kind: rank for rank, kind in enumerate(WORST_FIRST)}
@@ -31,11 +39,12 @@ _RANK = {kind: rank for rank, kind in enumerate(WORST_FIRST)}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Neighbouring offsets `[from_offset, until_offset)` of a partition.
+    """Neighbouring offsets `[from_offset, until_offset)` of a partition, or times (epoch ms) where that is the map's axis.
 
     `batches` is how many batches begin in it, `first_seq` and `last_seq` the first and last that it has offsets of; 0 and None
     of offsets that belong to no batch. `transform` is the version that loaded them last, by a replay or by the schedule; None
-    where there is none, or more than one.
+    where there is none, or more than one. `offsets` is how many there are. `rows` and `seconds` are those of the batches as a
+    whole, all partitions together; 0 where they are not known.
     """
 
     from_offset: int
@@ -45,6 +54,10 @@ class Block:
     last_seq: int | None = None
     batches: int = 0
     transform: str | None = None
+    marks: frozenset[Mark] = frozenset()
+    offsets: int = 0
+    rows: int = 0
+    seconds: float = 0.0
 
     def joined(self, other: Block) -> Block:
         """This block and a later one as one."""
@@ -57,6 +70,10 @@ class Block:
             max(seqs, default=None),
             self.batches + other.batches,
             self.transform if self.transform == other.transform else None,
+            self.marks | other.marks,
+            self.offsets + other.offsets,
+            self.rows + other.rows,
+            self.seconds + other.seconds,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -68,6 +85,9 @@ class Block:
             "seqs": None if self.first_seq is None else [self.first_seq, self.last_seq],
             "batches": self.batches,
             "transform": self.transform,
+            "marks": sorted(self.marks),
+            "records": self.offsets,
+            "rows_per_s": round(self.rows / self.seconds, 1) if self.seconds else None,
         }
 
 
@@ -103,15 +123,38 @@ class PartitionRow:
 
 @dataclass(frozen=True)
 class RangeMap:
-    """Some partitions of a pipeline: `rows` of `partitions`, those that are the furthest behind first."""
+    """Some partitions of a pipeline: `rows` of `partitions`, those that are the furthest behind first.
+
+    `span` is from when until when (epoch ms) batches were planned and committed; None where the axis is the offsets.
+    """
 
     pipeline: str
     rows: tuple[PartitionRow, ...]
     partitions: int
+    span: tuple[int, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {"pipeline": self.pipeline, "partitions": self.partitions, "rows": [row.to_json() for row in self.rows]}
+        return {
+            "pipeline": self.pipeline,
+            "partitions": self.partitions,
+            "axis": "offset" if self.span is None else "time",
+            **({} if self.span is None else {"from_ms": self.span[0], "until_ms": self.span[1]}),
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a map has room for.
+
+    Attributes:
+        columns: the smallest offsets, or times, that are worth a block of their own are this part of a partition's row.
+        page: which of the partitions, those that are the furthest behind first.
+    """
+
+    columns: int
+    page: slice
 
 
 def range_map(
@@ -119,38 +162,96 @@ def range_map(
     batches: Iterable[Entry],
     cursor: Cursor,
     watermarks: Watermarks | None,
+    frame: Frame,
     *,
-    columns: int,
-    page: slice,
     lost: Iterable[OffsetRange] = (),
-    versions: Mapping[str, Iterable[OffsetRange]] | None = None,
+    versions: Mapping[Version, Iterable[OffsetRange]] | None = None,
+    marks: Mapping[int, frozenset[Mark]] | None = None,
 ) -> RangeMap:
-    """The map of a page of partitions.
+    """The map of a page of partitions, by offsets.
 
     Args:
         pipeline: its name.
         batches: what it has run, the oldest first; replays are left out.
         cursor: how far it has come.
         watermarks: what Kafka holds; None where it is not known now.
-        columns: the smallest offsets that are worth a block of their own are this part of a partition's row.
-        page: which of the partitions, those that are the furthest behind first.
+        frame: what it has room for.
         lost: offsets that retention took before they were read, as somebody accepted.
-        versions: the offsets that each version of a transform has loaded last, replays included.
+        versions: the offsets that each version of a transform has loaded last, as `loaded_last` finds them.
+        marks: of batches, by number.
     """
-    ends = {} if watermarks is None else watermarks.latest
-    starts = {} if watermarks is None else watermarks.earliest
-    known = sorted({*cursor.offsets, *ends}, key=lambda tp: (-_behind(cursor.offsets.get(tp), ends.get(tp)), tp))
-    shown = known[page]
-    pieces = _pieces(batches, frozenset(shown))
+    known = _partitions(cursor, watermarks)
+    rows = [_row(tp, cursor, watermarks) for tp in known[frame.page]]
+    pieces = _pieces(batches, frozenset(row.topic_partition for row in rows), marks or {})
     of_lost, of_absent = by_partition(lost), by_partition(cursor.absent)
     of_versions = {version: by_partition(ranges) for version, ranges in (versions or {}).items()}
-    rows = []
-    for tp in shown:
-        row = PartitionRow(tp, (), cursor.offsets.get(tp), starts.get(tp), ends.get(tp))
+    drawn = []
+    for row in rows:
+        tp = row.topic_partition
         by_version = {version: ranges[tp] for version, ranges in of_versions.items() if tp in ranges}
         blocks = _row_blocks(row, pieces.get(tp, []), of_lost.get(tp, ()), of_absent.get(tp, ()), by_version)
-        rows.append(replace(row, blocks=level_of_detail(blocks, columns)))
-    return RangeMap(pipeline, tuple(rows), len(known))
+        drawn.append(replace(row, blocks=level_of_detail(blocks, frame.columns)))
+    return RangeMap(pipeline, tuple(drawn), len(known))
+
+
+def time_map(
+    pipeline: str,
+    batches: Iterable[Entry],
+    cursor: Cursor,
+    watermarks: Watermarks | None,
+    frame: Frame,
+    *,
+    now_ms: int,
+    marks: Mapping[int, frozenset[Mark]] | None = None,
+) -> RangeMap:
+    """The map of a page of partitions, by time. A batch begins when it was planned, and ends when it was loaded first.
+
+    One that is not loaded yet ends now. One whose plan is not known any more begins where it ends. Arguments are those of
+    `range_map`; `now_ms` is the time, epoch ms.
+    """
+    known = _partitions(cursor, watermarks)
+    rows = [_row(tp, cursor, watermarks) for tp in known[frame.page]]
+    spans: dict[TopicPartition, list[Block]] = {row.topic_partition: [] for row in rows}
+    begin, end = now_ms, 0
+    for entry in batches:
+        if entry.replay is not None:
+            continue
+        start, stop = _times(entry, now_ms)
+        begin, end = min(begin, start), max(end, stop)
+        for r in entry.ranges:
+            if r.count and r.topic_partition in spans:
+                spans[r.topic_partition].append(_block(entry, r, start, stop, (marks or {}).get(entry.seq, frozenset())))
+    drawn = [replace(row, blocks=level_of_detail(_in_order(spans[row.topic_partition]), frame.columns)) for row in rows]
+    return RangeMap(pipeline, tuple(drawn), len(known), (begin, max(begin, end)))
+
+
+def _partitions(cursor: Cursor, watermarks: Watermarks | None) -> list[TopicPartition]:
+    ends = {} if watermarks is None else watermarks.latest
+    return sorted({*cursor.offsets, *ends}, key=lambda tp: (-_behind(cursor.offsets.get(tp), ends.get(tp)), tp))
+
+
+def _row(tp: TopicPartition, cursor: Cursor, watermarks: Watermarks | None) -> PartitionRow:
+    if watermarks is None:
+        return PartitionRow(tp, (), cursor.offsets.get(tp))
+    return PartitionRow(tp, (), cursor.offsets.get(tp), watermarks.earliest.get(tp), watermarks.latest.get(tp))
+
+
+def _times(entry: Entry, now_ms: int) -> tuple[int, int]:
+    """When a batch begins and ends, at least a millisecond apart."""
+    loaded = entry.committed_at_ms
+    start = entry.planned_at_ms if entry.planned_at_ms is not None else loaded if loaded is not None else now_ms
+    if entry.seconds is not None:
+        return start, max(start + 1, start + round(entry.seconds * 1000))
+    return start, max(start + 1, now_ms if entry.state == "planned" else start)
+
+
+def _in_order(blocks: Iterable[Block]) -> list[Block]:
+    """Blocks of which none begins before the one before it has ended; clocks differ, and runs may have been cleared."""
+    ordered: list[Block] = []
+    for block in sorted(blocks, key=lambda block: (block.from_offset, block.first_seq)):
+        begin = max(block.from_offset, ordered[-1].until_offset if ordered else block.from_offset)
+        ordered.append(replace(block, from_offset=begin, until_offset=max(begin + 1, block.until_offset)))
+    return ordered
 
 
 def level_of_detail(blocks: Sequence[Block], columns: int) -> tuple[Block, ...]:
@@ -177,21 +278,31 @@ def _behind(next_offset: int | None, end: int | None) -> int:
     return 0 if end is None else end - (next_offset or 0)
 
 
-def _pieces(batches: Iterable[Entry], shown: frozenset[TopicPartition]) -> dict[TopicPartition, list[Block]]:
+def _pieces(
+    batches: Iterable[Entry], shown: frozenset[TopicPartition], marks: Mapping[int, frozenset[Mark]]
+) -> dict[TopicPartition, list[Block]]:
     """A block for each batch of each partition; of a topic that was created again, only those of the newest one."""
     pieces: dict[TopicPartition, list[Block]] = {}
     for entry in batches:
         if entry.replay is not None:
             continue
-        kind: Kind = "committed" if entry.state == "committed" else "loaded" if entry.state == "loaded" else "planned"
+        of_batch = marks.get(entry.seq, frozenset())
         for r in entry.ranges:
             if not r.count or r.topic_partition not in shown:
                 continue
             of_partition = pieces.setdefault(r.topic_partition, [])
             while of_partition and of_partition[-1].until_offset > r.from_offset:
                 of_partition.pop()  # of the former topic, or of a batch that was planned anew
-            of_partition.append(Block(r.from_offset, r.until_offset, kind, entry.seq, entry.seq, 1))
+            of_partition.append(_block(entry, r, r.from_offset, r.until_offset, of_batch))
     return pieces
+
+
+def _block(entry: Entry, r: OffsetRange, start: int, stop: int, marks: frozenset[Mark]) -> Block:
+    """A batch's block of one partition, before it is known which version loaded it last."""
+    kind: Kind = "committed" if entry.state == "committed" else "loaded" if entry.state == "loaded" else "planned"
+    marks = marks | {"recreated"} if r.topic in entry.recreated else marks
+    rows, seconds = (entry.rows or 0, entry.seconds) if entry.seconds else (0, 0.0)
+    return Block(start, stop, kind, entry.seq, entry.seq, 1, entry.transform, marks, r.count, rows, seconds)
 
 
 def _row_blocks(
@@ -199,7 +310,7 @@ def _row_blocks(
     batches: Sequence[Block],
     lost: Sequence[OffsetRange],
     absent: Sequence[OffsetRange],
-    versions: Mapping[str, Sequence[OffsetRange]],
+    versions: Mapping[Version, Sequence[OffsetRange]],
 ) -> list[Block]:
     """What fills a row: the batches, and lost, absent and pending offsets, none of them twice."""
     tp = row.topic_partition
@@ -207,29 +318,39 @@ def _row_blocks(
     batches = [b for b in batches if b.kind != "committed" or b.from_offset < (row.next_offset or 0)]
     taken = [OffsetRange(tp.topic, tp.partition, b.from_offset, b.until_offset) for b in batches]
     blocks = [part for batch, own in zip(batches, taken, strict=True) for part in _parts(batch, own, absent, versions)]
-    blocks += [Block(r.from_offset, r.until_offset, "lost") for r in without(lost, taken)]
+    blocks += [Block(r.from_offset, r.until_offset, "lost", offsets=r.count) for r in without(lost, taken)]
     begin = max(row.next_offset or 0, row.log_start or 0)
     if row.log_end is not None and row.log_end > begin:
         waiting = [OffsetRange(tp.topic, tp.partition, begin, row.log_end)]
-        blocks += [Block(r.from_offset, r.until_offset, "pending") for r in without(waiting, [*taken, *lost])]
+        unread = without(waiting, [*taken, *lost])
+        blocks += [Block(r.from_offset, r.until_offset, "pending", offsets=r.count) for r in unread]
     return sorted(blocks, key=lambda block: block.from_offset)
 
 
 def _parts(
-    batch: Block, own: OffsetRange, absent: Sequence[OffsetRange], versions: Mapping[str, Sequence[OffsetRange]]
+    batch: Block, own: OffsetRange, absent: Sequence[OffsetRange], versions: Mapping[Version, Sequence[OffsetRange]]
 ) -> list[Block]:
     """A batch in as many blocks as it has kinds and versions, in order; it begins in the first."""
-    missing = common([own], absent) if batch.kind == "committed" else ()
-    held = without([own], missing)
-    parts: list[tuple[OffsetRange, Kind, str | None]] = [(r, "absent", None) for r in missing]
+    missing = common([own], absent) if batch.kind == "committed" and absent else ()
+    held = without([own], missing) if missing else (own,)
+    parts: list[tuple[OffsetRange, Kind, Version | None]] = [(r, "absent", None) for r in missing]
     for version, ranges in versions.items():
-        parts += [(r, batch.kind, version) for r in common(held, ranges)]
-        held = without(held, ranges)
+        found = common(held, ranges)
+        parts += [(r, batch.kind, version) for r in found]
+        held = without(held, found) if found else held
+        if not held:
+            break
     parts += [(r, batch.kind, None) for r in held]
-    ordered = sorted(parts, key=lambda part: part[0])
     return [
         replace(
-            batch, from_offset=r.from_offset, until_offset=r.until_offset, kind=kind, transform=version, batches=int(n == 0)
+            batch,
+            from_offset=r.from_offset,
+            until_offset=r.until_offset,
+            kind=kind,
+            transform=None if version is None else version[0],
+            marks=batch.marks | {"replayed"} if version is not None and version[1] else batch.marks,
+            offsets=r.count,
+            batches=int(n == 0),
         )
-        for n, (r, kind, version) in enumerate(ordered)
+        for n, (r, kind, version) in enumerate(sorted(parts, key=lambda part: part[0]))
     ]

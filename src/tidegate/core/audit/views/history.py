@@ -1,0 +1,206 @@
+"""What a pipeline's batches read and took over time, how far behind each found it, and what its policy allows next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidegate.core.errors import ConfigError, RequestError
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import total_count
+from tidegate.core.rates.advice import advise, drain_time
+from tidegate.core.rates.control import RateControl
+from tidegate.core.rates.fit import RECENT_BATCHES, fit_cost
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.saved_range import SavedRange
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is kept of a saved range: a range never changes, and one of thousands of partitions is large.
+
+    `lag` is how many offsets waited when it was planned (epoch ms), those of the batch included; `bound` is the most that the
+    rate policy allowed, None where it did not bound the batch.
+    """
+
+    seq: int
+    planned_at_ms: int
+    offsets: int
+    lag: int
+    bound: int | None
+
+    @staticmethod
+    def of(saved: SavedRange) -> Planned:
+        """What is kept of a saved range."""
+        offsets = total_count(saved.ranges)
+        bound = saved.rate.records if saved.rate is not None and saved.rate.applied else None
+        return Planned(saved.seq, saved.planned_at_ms, offsets, offsets + saved.remaining, bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One batch, or several that were planned one after the other (`batches` of them, the last one is `seq`).
+
+    `at_ms` is when it was planned (epoch ms). Of several batches, `lag`, `bound`, `run_s` and `load_s` are the greatest, and
+    `records` and `rows` the sums. None: not known.
+    """
+
+    at_ms: int
+    seq: int
+    batches: int
+    lag: int | None
+    records: int
+    bound: int | None = None
+    run_s: float | None = None
+    load_s: float | None = None
+    rows: int | None = None
+
+    def joined(self, later: Point) -> Point:
+        """This point and a later one as one."""
+        return Point(
+            later.at_ms,
+            later.seq,
+            self.batches + later.batches,
+            _most(self.lag, later.lag),
+            self.records + later.records,
+            _most(self.bound, later.bound),
+            _most(self.run_s, later.run_s),
+            _most(self.load_s, later.load_s),
+            None if self.rows is None or later.rows is None else self.rows + later.rows,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def points(planned: Iterable[Planned], receipts: Iterable[Receipt], cursor: Cursor) -> list[Point]:
+    """A point for each batch, in order: by its saved range, and by its receipt where the range is not kept any more.
+
+    Args:
+        planned: what is known of saved ranges, in any order.
+        receipts: of the pipeline, the oldest commit first; replays are left out.
+        cursor: how far it has come, with the timings of the last batches.
+    """
+    found = {each.seq: Point(each.planned_at_ms, each.seq, 1, each.lag, each.offsets, each.bound) for each in planned}
+    for receipt in receipts:
+        seq, at_ms = receipt.load.seq, receipt.committed_at_ms
+        if receipt.load.replay is not None:
+            continue
+        plan = found.get(seq)
+        if plan is None or plan.lag is None:
+            found[seq] = Point(at_ms, seq, 1, None, total_count(receipt.load.ranges), rows=receipt.rows)
+        else:
+            took_s = max(0, at_ms - plan.at_ms) / 1000 if plan.run_s is None else plan.run_s
+            found[seq] = replace(plan, rows=receipt.rows, run_s=took_s)
+    _add_timings(found, cursor)
+    return [point for _, point in sorted(found.items())]
+
+
+def _add_timings(found: dict[int, Point], cursor: Cursor) -> None:
+    """The timings know no batch, but when it ended; the last one belongs to the cursor's batch where there is one."""
+    starts = sorted((point.at_ms, seq) for seq, point in found.items() if seq <= cursor.seq)
+    at = 0
+    for timing in cursor.timings:
+        while at < len(starts) and starts[at][0] <= timing.ended_at_ms:
+            at += 1
+        if at:
+            seq = starts[at - 1][1]
+            found[seq] = replace(found[seq], run_s=timing.run_ms / 1000, load_s=timing.load_ms / 1000)
+
+
+def sampled(batches: Sequence[Point], *, from_ms: int, until_ms: int, buckets: int) -> list[Point]:
+    """The batches of a span of time in at most `buckets` points, in order; each batch is in one of them.
+
+    Args:
+        batches: in the order of their plans.
+        from_ms: the first time (epoch ms).
+        until_ms: the end of the span (exclusive), later than `from_ms`.
+        buckets: at least 1.
+    """
+    found: dict[int, Point] = {}
+    for point in batches:
+        if from_ms <= point.at_ms < until_ms:
+            bucket = (point.at_ms - from_ms) * buckets // (until_ms - from_ms)
+            known = found.get(bucket)
+            found[bucket] = point if known is None else known.joined(point)
+    return [point for _, point in sorted(found.items())]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is to be expected, as far as it is known.
+
+    Attributes:
+        next_bound: the most records that the rate policy allows the next batch.
+        interval_s: seconds between two runs.
+        arrival_per_s: records/s that arrive.
+        drain_s: seconds until what waits is loaded; None also where it grows.
+        verdict: whether the pipeline keeps up, in a sentence.
+    """
+
+    next_bound: int | None = None
+    interval_s: float | None = None
+    arrival_per_s: float | None = None
+    drain_s: float | None = None
+    verdict: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return dict(vars(self))
+
+
+def forecast(cursor: Cursor, batches: Sequence[Point], *, interval_s: float | None, lag: int | None) -> Forecast:
+    """What is to be expected of the next batches.
+
+    Args:
+        cursor: how far the pipeline has come, with what its policy has learned and what its last batches took.
+        batches: in order; the last of them show what arrives.
+        interval_s: seconds between two runs; None where they start when there is something to read.
+        lag: records that wait now; None where that is not known.
+    """
+    bound, arrival = _next_bound(cursor), _arrival(batches[-RECENT_BATCHES:])
+    known = Forecast(bound, interval_s, arrival)
+    try:
+        fit = fit_cost(cursor.timings[-RECENT_BATCHES:])
+    except RequestError:  # none of them had records
+        return known
+    if interval_s is None or arrival is None:
+        return known
+    advice = advise(fit.a, fit.b, interval_s=interval_s, arrival_rate=arrival, backlog=lag or 0)
+    if lag is None:
+        return replace(known, verdict=advice.verdict)
+    most = max(1, advice.full_batch if bound is None else bound)
+    drain = drain_time(fit.a, fit.b, backlog=lag, batch=most, arrival_rate=arrival, interval_s=interval_s)
+    return replace(known, verdict=advice.verdict, drain_s=drain)
+
+
+def _next_bound(cursor: Cursor) -> int | None:
+    """What the policy allows the next batch, by the settings that its state was learned under."""
+    stated = cursor.rate_state.get("settings")
+    if not isinstance(stated, Mapping):
+        return None
+    settings = {name: value for name, value in stated.items() if name != "interval_s"}
+    try:
+        bound = RateControl(settings, stated["interval_s"]).bound(cursor.rate_state)
+    except (ConfigError, LookupError, TypeError):  # of another version
+        return None
+    return None if bound is None else bound.records
+
+
+def _arrival(batches: Sequence[Point]) -> float | None:
+    """Records/s that arrived between the plans of the first and the last batch; None where that is not known."""
+    known = [point for point in batches if point.lag is not None]
+    if len(known) < 2:  # a span has two ends
+        return None
+    first, last = known[0], known[-1]
+    passed_s = (last.at_ms - first.at_ms) / 1000
+    if passed_s <= 0:
+        return None
+    read = sum(point.records for point in known[:-1])
+    return max(0.0, ((last.lag or 0) - (first.lag or 0) + read) / passed_s)
+
+
+def _most(one: float | None, other: float | None) -> Any:
+    return max((each for each in (one, other) if each is not None), default=None)

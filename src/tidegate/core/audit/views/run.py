@@ -1,0 +1,130 @@
+"""One DAG run in full: the batch that it saved, the replay that it is, or why it is neither."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tidegate.core.audit.views.batch import BatchView
+from tidegate.core.counts import is_whole
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import total_count
+from tidegate.core.replay.chunks import SavedReplay
+
+Kind = Literal["batch", "nothing", "failed", "planning", "replay", "other"]
+"""A batch is saved; there was nothing to read; it failed without having saved one; it has not planned yet; it replays, or would
+have; it does something else, or Airflow does not know it."""
+
+
+@dataclass(frozen=True)
+class ReplayView:
+    """A run that replays, or a dry run.
+
+    Attributes:
+        run: as Airflow has it: `dag_run_id`, `state`, `note`.
+        pipeline: whose.
+        saved: what it replays; None where nothing is saved, as of a dry run.
+        landed: the receipts of its chunks, the oldest first.
+        report: what it does, or would do, as its plan handed on (`tidegate.core.replay.report`); None where it did not.
+        verdict: what it found in the end; None where it did not come to that.
+    """
+
+    run: Mapping[str, Any]
+    pipeline: str
+    saved: SavedReplay | None = None
+    landed: tuple[Receipt, ...] = ()
+    report: Mapping[str, Any] | None = None
+    verdict: Mapping[str, Any] | None = None
+    dry_run: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        saved, report = self.saved, self.report or {}
+        total = report.get("total")
+        return {
+            "run_id": self.run["dag_run_id"],
+            "pipeline": self.pipeline,
+            "state": self.run["state"],
+            "note": self.run["note"],
+            "dry_run": self.dry_run,
+            "table": report.get("table") if saved is None else saved.table,
+            "transform": report.get("transform") if saved is None else saved.transform,
+            "offsets": total_count(saved.selection) if saved is not None else total if is_whole(total) else None,
+            "request": {} if saved is None else dict(saved.request),
+            "chunks": [] if saved is None else self._chunks(saved),
+            "replaces": _listed(report, "replaces"),
+            "lost": _listed(report, "lost"),
+            "seconds": report.get("seconds"),
+            "verdict": None if self.verdict is None else dict(self.verdict),
+        }
+
+    def _chunks(self, saved: SavedReplay) -> list[dict[str, Any]]:
+        newest = {receipt.load.seq: receipt for receipt in self.landed}
+        return [
+            {
+                "chunk": number,
+                "offsets": total_count(chunk),
+                "landed": (receipt := newest.get(number)) is not None,
+                "rows": None if receipt is None else receipt.rows,
+                "committed_at_ms": None if receipt is None else receipt.committed_at_ms,
+            }
+            for number, chunk in enumerate(saved.chunks)
+        ]
+
+
+def replay_view(
+    run: Mapping[str, Any],
+    pipeline: str,
+    saved: SavedReplay | None,
+    receipts: Sequence[Receipt],
+    *,
+    report: Mapping[str, Any] | None,
+    dry_run: bool,
+    verdict: Mapping[str, Any] | None,
+) -> ReplayView:
+    """A run that replays, by what is saved of it and by the receipts of its table, the oldest commit first."""
+    landed = () if saved is None else tuple(r for r in receipts if r.load.replay == saved.replay)
+    return ReplayView(run, pipeline, saved, landed, report, verdict, dry_run)
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One DAG run: exactly one of batch, replay and reason is there, by its kind; none where Airflow does not know it."""
+
+    kind: Kind
+    batch: BatchView | None = None
+    replay: ReplayView | None = None
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "kind": self.kind,
+            "batch": None if self.batch is None else self.batch.to_json(),
+            "replay": None if self.replay is None else self.replay.to_json(),
+            "reason": self.reason,
+        }
+
+
+def without_a_batch(run: Mapping[str, Any] | None, plan_state: str | None) -> RunView:
+    """A run of the schedule that has saved nothing.
+
+    Args:
+        run: as Airflow has it; None where it does not know it.
+        plan_state: of its plan task.
+    """
+    if run is None:
+        return RunView("other", reason="Airflow does not know this run.")
+    if plan_state == "skipped":
+        return RunView("nothing", reason=run["note"] or "There was nothing to read.")
+    if run["state"] == "failed":
+        return RunView("failed", reason=run["note"] or "It failed before it had saved a range; see the log of its plan task.")
+    if run["state"] in ("queued", "running"):
+        return RunView("planning", reason="It has not saved a range yet.")
+    return RunView("other", reason="It has saved no range, or the range has been removed since.")
+
+
+def _listed(report: Mapping[str, Any], name: str) -> list[Any]:
+    value = report.get(name)
+    return list(value) if isinstance(value, list) else []

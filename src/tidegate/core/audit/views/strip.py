@@ -1,0 +1,62 @@
+"""The last runs of a pipeline side by side: those that loaded, those that found nothing, those that failed, and replays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["loaded", "nothing", "failed", "running", "queued", "replay"]
+WITHOUT_SUCCESS: dict[str, Kind] = {"failed": "failed", "running": "running", "queued": "queued"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunMark:
+    """One run. `seq` and `records` are those of the batch that it saved, None where it saved none; `at_ms` is epoch ms."""
+
+    run_id: str
+    dag_id: str
+    kind: Kind
+    at_ms: int
+    seq: int | None = None
+    records: int | None = None
+    note: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def run_marks(
+    runs: Iterable[Mapping[str, Any]],
+    replays: Iterable[Mapping[str, Any]],
+    batches: Mapping[str, tuple[int, int | None]],
+    *,
+    pipeline: str,
+    replay_dag: str,
+    most: int,
+) -> list[RunMark]:
+    """The newest runs of both DAGs, the oldest first.
+
+    Args:
+        runs: of the schedule, as Airflow's REST API lists them, with `since_ms`.
+        replays: of the DAG that replays, likewise.
+        batches: number and records of the batch that each run saved, by run id; records are None where they are not known.
+        pipeline: the id of the schedule's DAG.
+        replay_dag: the id of the DAG that replays.
+        most: how many runs.
+    """
+    marks = [_mark(run, pipeline, batches.get(str(run["dag_run_id"])), replays=False) for run in runs]
+    marks += [_mark(run, replay_dag, None, replays=True) for run in replays]
+    return sorted(marks, key=lambda mark: mark.at_ms)[-most:]
+
+
+def _mark(run: Mapping[str, Any], dag_id: str, batch: tuple[int, int | None] | None, *, replays: bool) -> RunMark:
+    state = str(run["state"])
+    kind: Kind = "nothing" if batch is None else "loaded"
+    if state in WITHOUT_SUCCESS:
+        kind = WITHOUT_SUCCESS[state]
+    elif replays or run["run_type"] == "backfill":
+        kind = "replay"
+    seq, records = (None, None) if batch is None else batch
+    return RunMark(str(run["dag_run_id"]), dag_id, kind, int(run["since_ms"]), seq, records, run["note"])

@@ -1,0 +1,66 @@
+"""What is kept of saved ranges in the API server. They never change, and those of thousands of partitions decode slowly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from threading import Lock
+
+from tidegate.airflow.database_store import DatabaseStore, Held
+from tidegate.core.audit.views.history import Planned
+from tidegate.core.errors import StateCorrupt
+from tidegate.core.state.ledger import Ledger, Listing
+
+STEP = 50
+"""Ranges that are read at once."""
+BUDGET_S = 0.3
+"""How long one request reads what is not known yet. The rest comes with the next one."""
+
+
+class Plans:
+    """The saved ranges of each pipeline in short, decoded once."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: dict[str, dict[str, Planned | None]] = {}
+
+    def of(self, pipeline: str, listing: Listing, *, most: int | None = None, from_ms: int = 0) -> tuple[list[Planned], bool]:
+        """Saved ranges of a pipeline, the newest batch first, and whether these are all that were asked for.
+
+        One that cannot be read is left out. Ranges that are gone are forgotten.
+
+        Args:
+            pipeline: whose.
+            listing: of its keys.
+            most: how many batches.
+            from_ms: the first time that a plan is asked for of (epoch ms); plans come in the order of their batches.
+        """
+        keys = [key.key for key in reversed(listing.ranges)]
+        with self._lock:
+            held = self._known.get(pipeline, {})
+            known = self._known[pipeline] = {key: held[key] for key in keys if key in held}
+        until = time.monotonic() + BUDGET_S
+        found: list[Planned] = []
+        for at in range(0, len(keys[:most]), STEP):
+            page = keys[:most][at : at + STEP]
+            missing = [key for key in page if key not in known]
+            if missing and time.monotonic() > until:
+                return found, False
+            known.update(_read(pipeline, missing))
+            found += [plan for key in page if (plan := known.get(key)) is not None]
+            if found and found[-1].planned_at_ms < from_ms:
+                break
+        return found, True
+
+
+def _read(pipeline: str, keys: Sequence[str]) -> dict[str, Planned | None]:
+    ledger = Ledger(Held(DatabaseStore().values(keys)), pipeline)
+    read: dict[str, Planned | None] = {}
+    for key in keys:
+        try:
+            read[key] = Planned.of(ledger.saved_range(key))
+        except StateCorrupt:
+            read[key] = None
+        except KeyError:
+            continue  # it was deleted meanwhile
+    return read
