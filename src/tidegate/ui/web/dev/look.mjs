@@ -1,0 +1,78 @@
+// Opens every page at both widths, in both themes: saves pictures, and fails for serious findings of axe and errors of the console.
+import { mkdir } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+
+import { chromium } from "playwright-core";
+
+import { BASE, start } from "./server.mjs";
+
+const OUT = process.env.OUT ?? fileURLToPath(new URL("node_modules/.pictures", import.meta.url));
+const AXE = fileURLToPath(new URL("../node_modules/axe-core/axe.min.js", import.meta.url));
+const only = process.argv[2];
+const dag = (name) => encodeURIComponent(name);
+const RUN = dag("scheduled__2026-11-23T17:00:00+00:00");
+const row = (page, n = 1) => page.getByRole("slider").nth(n);
+async function drag(page) {
+  const box = await row(page).boundingBox();
+  await page.mouse.move(box.x + box.width * 0.3, box.y + 8);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.5, box.y + 8, { steps: 4 });
+}
+const SHOTS = [
+  ["nav", "plugin/tidegate"],
+  ["map", "dags/flights/plugin/ranges"],
+  ["many", "dags/many/plugin/ranges"],
+  ["away", "dags/away/plugin/ranges"],
+  ["empty", "dags/empty/plugin/ranges"],
+  ["forbidden", "dags/forbidden/plugin/ranges"],
+  ["none", "dags/none/plugin/ranges"],
+  ["drag", "dags/flights/plugin/ranges", drag],
+  ["batch", "dags/flights/plugin/ranges", async (page) => { await row(page, 0).focus(); await page.keyboard.press("Home"); await page.keyboard.press("ArrowRight"); await page.keyboard.press("Enter"); await page.getByText("Batch 4,796 is").waitFor(); }],
+  ["replay", "dags/flights/plugin/ranges", async (page) => {
+    await drag(page);
+    await page.mouse.up();
+    const form = page.getByRole("region", { name: "Replay", exact: true });
+    await form.getByRole("button", { name: "Dry run" }).click();
+    await form.getByText("Would read").waitFor();
+    await form.getByRole("button", { name: "Replay" }).click();
+    await form.getByText(/^Read /).waitFor();
+  }],
+  ["run", `dags/flights/runs/${RUN}/plugin/range`],
+  ["nothing", "dags/flights/runs/nothing/plugin/range"],
+];
+
+const server = await start(0);
+const origin = `http://127.0.0.1:${server.address().port}`;
+await mkdir(OUT, { recursive: true });
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+let wrong = 0;
+const say = (...words) => { wrong += 1; console.log(...words); };
+for (const theme of ["light", "dark"])
+  for (const width of [1280, 390])
+    for (const [name, path, act] of SHOTS) {
+      const shot = `${name}-${width}-${theme}`;
+      if (only !== undefined && !shot.includes(only)) continue;
+      const context = await browser.newContext({ viewport: { width, height: 900 } });
+      await context.addInitScript((value) => { localStorage.theme = value; }, theme);
+      const page = await context.newPage();
+      page.on("pageerror", (error) => say(shot, "page error", error.message));
+      page.on("console", (said) => { if (said.type() === "error" && !said.text().includes("Failed to load resource")) say(shot, said.text()); });
+      page.on("request", (request) => { if (!request.url().startsWith(origin + BASE) && !request.url().endsWith("favicon.ico")) say(shot, "asks outside of the base path", request.url()); });
+      await page.goto(origin + BASE + path);
+      await page.locator(".tidegate").waitFor();
+      await page.waitForLoadState("networkidle");
+      await act?.(page);
+      await page.screenshot({ path: `${OUT}/${shot}.png`, fullPage: true });
+      const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      if (over > 0) say(shot, "is wider than the screen by", over);
+      if (await page.evaluate(() => globalThis.hacked)) say(shot, "ran what a name holds");
+      await page.addScriptTag({ path: AXE });
+      for (const each of await page.evaluate(async () => (await axe.run(".tidegate")).violations))
+        if (["serious", "critical"].includes(each.impact)) say(shot, each.id, each.nodes.map((node) => node.html.slice(0, 200)).slice(0, 3));
+        else console.log(shot, "minor:", each.id, each.nodes.length);
+      await context.close();
+    }
+await browser.close();
+server.close();
+console.log(wrong === 0 ? "nothing wrong" : `${wrong} wrong`);
+process.exitCode = wrong === 0 ? 0 : 1;
