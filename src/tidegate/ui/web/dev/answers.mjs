@@ -80,6 +80,11 @@ function batch(dag, seq) {
   };
 }
 
+function tasks() {
+  const at = (s) => new Date(NOW() - 70_000 + s * 1000).toISOString();
+  return [["plan", 0, 2.1], ["load", 3.4, 18.4], ["commit", 20, 21.2], ["catch_up", 22, 22.4]].map(([task_id, from, until]) => ({ task_id, start_date: at(from), end_date: at(until) }));
+}
+
 const runs = new Map();
 const asRun = ({ id, conf, at }) => {
   const age = NOW() - at;
@@ -90,7 +95,7 @@ const asRun = ({ id, conf, at }) => {
 function airflow(method, path, body) {
   const [, , , dag, , run] = path.split("/").map(decodeURIComponent);
   if (dag.startsWith("forbidden")) return [403, { detail: "Forbidden" }];
-  if (path.endsWith("/taskInstances")) return [200, { task_instances: [] }];
+  if (path.endsWith("/taskInstances")) return [200, { task_instances: tasks() }];
   if (method !== "POST") return runs.has(run) ? [200, asRun(runs.get(run))] : [404, { detail: "no such run" }];
   const made = { id: `manual__${NOW()}`, conf: JSON.parse(body).conf, at: NOW() };
   runs.set(made.id, made);

@@ -1,37 +1,43 @@
 import { useState } from "react";
 
-import { type Run, RequestFailed, address, part, runOf, trigger } from "./api";
+import { type Row, type Run, RequestFailed, runOf, runPage, trigger } from "./api";
 import { count } from "./format";
-import type { Span } from "./geometry";
+import { type Span, replayable } from "./geometry";
 import { Refused } from "./Page";
+import { Panel } from "./Panel";
 import { useAnswer } from "./useAnswer";
 
-interface Chosen extends Span {
+export interface Chosen extends Span {
   topic: string;
   partition: number;
 }
 
-/** A replay of one range: a dry run says what it would do, and then it can be started. */
-export function Replay({ dagId, of, onClose }: { dagId: string; of: Chosen; onClose: () => void }) {
-  const [from, setFrom] = useState(of.from);
-  const [until, setUntil] = useState(of.until);
-  const [tried, setTried] = useState<{ range: string; run: Run }>();
+const ENDED = ["success", "failed"];
+const nameOf = (of: { topic: string; partition: number }): string => `${of.topic}-${of.partition}`;
+
+/** A replay of one range: a dry run says what it would do, and once it has, the replay can be started. */
+export function Replay({ dagId, of, rows, onClose }: { dagId: string; of: Chosen; rows: Row[]; onClose: () => void }) {
+  const [{ topic, partition, from, until }, setRange] = useState(of);
+  const [tried, setTried] = useState<{ range: string; run: Run; succeeded: boolean }>();
   const [started, setStarted] = useState<Run>();
   const [refused, setRefused] = useState<RequestFailed>();
   const [busy, setBusy] = useState(false);
-  const range = `${from}-${until}`;
+  const range = `${topic} ${partition} ${from} ${until}`;
   const valid = Number.isSafeInteger(from) && Number.isSafeInteger(until) && from >= 0 && from < until;
+  const row = rows.find((each) => nameOf(each) === nameOf({ topic, partition }));
+  const held = row === undefined ? undefined : replayable(row);
+  const beyond = valid && held !== undefined && (until > held.until || from < (row?.log_start ?? 0));
+  const replayDag = `${dagId}__replay`;
 
   const ask = async (dry: boolean) => {
     setBusy(true);
     setRefused(undefined);
     try {
-      const run = await trigger(`${dagId}__replay`, {
-        offsets: { [of.topic]: { [of.partition]: [from, until] } },
-        ...(dry ? { dry_run: true } : {}),
-      });
-      if (dry) setTried({ range, run });
-      else setStarted(run);
+      const run = await trigger(replayDag, { offsets: { [topic]: { [partition]: [from, until] } }, ...(dry ? { dry_run: true } : {}) });
+      if (dry) {
+        setTried({ range, run, succeeded: false });
+        setStarted(undefined);
+      } else setStarted(run);
     } catch (error) {
       setRefused(error instanceof RequestFailed ? error : new RequestFailed(String(error)));
     }
@@ -39,47 +45,96 @@ export function Replay({ dagId, of, onClose }: { dagId: string; of: Chosen; onCl
   };
 
   return (
-    <section className="panel" aria-label="Replay">
-      <h2>
-        Replay {of.topic}-{of.partition}
-      </h2>
-      <div className="bar">
+    <Panel name="Replay" onClose={onClose}>
+      <h2>Replay a range</h2>
+      <div className="fields">
+        <label>
+          Partition
+          <select
+            value={nameOf({ topic, partition })}
+            onChange={(event) => {
+              const other = rows.find((each) => nameOf(each) === event.target.value);
+              if (other === undefined) return;
+              setRange({ topic: other.topic, partition: other.partition, ...(replayable(other) ?? { from: 0, until: 0 }) });
+            }}
+          >
+            {row === undefined && <option>{nameOf({ topic, partition })}</option>}
+            {rows.map((each) => (
+              <option key={nameOf(each)}>{nameOf(each)}</option>
+            ))}
+          </select>
+        </label>
         <label>
           From
-          <input type="number" min={0} value={from} onChange={(event) => { setFrom(event.target.valueAsNumber); }} />
+          <input type="number" min={0} value={shown(from)} onChange={(event) => { setRange({ topic, partition, from: event.target.valueAsNumber, until }); }} />
         </label>
         <label>
           Until (exclusive)
-          <input type="number" min={1} value={until} onChange={(event) => { setUntil(event.target.valueAsNumber); }} />
+          <input type="number" min={1} value={shown(until)} onChange={(event) => { setRange({ topic, partition, from, until: event.target.valueAsNumber }); }} />
         </label>
-        <span className="muted">{valid ? `${count(until - from)} offsets` : "no range"}</span>
       </div>
+      <p className="muted">
+        {valid ? `${count(until - from)} offsets.` : "No range: the end has to be after the start."}
+        {held !== undefined && ` ${count(held.from)} to ${count(held.until)} can be replayed of what is shown.`}
+      </p>
+      {beyond && <div className="note warn">Beyond the cursor, or no longer in the log: the dry run says what becomes of that.</div>}
       <div className="bar">
         <button type="button" className="main" disabled={!valid || busy} onClick={() => void ask(true)}>
           Dry run
         </button>
-        <button type="button" disabled={!valid || busy || tried?.range !== range || started !== undefined} onClick={() => void ask(false)}>
+        <button
+          type="button"
+          className={tried?.succeeded === true ? "main" : ""}
+          disabled={!valid || busy || tried?.range !== range || !tried.succeeded || started !== undefined}
+          onClick={() => void ask(false)}
+        >
           Replay
         </button>
         <button type="button" onClick={onClose}>
           Close
         </button>
       </div>
-      <p className="muted">Rows of exactly these offsets are replaced by what the transform makes of the same records now. The cursor does not move.</p>
+      <p className="muted">
+        The rows of exactly these offsets are replaced by what the transform makes of the same records now. The cursor does not move. A
+        dry run has to succeed first.
+      </p>
       <Refused error={refused} />
-      {tried !== undefined && <Progress what="Dry run" dagId={`${dagId}__replay`} run={tried.run} />}
-      {started !== undefined && <Progress what="Replay" dagId={`${dagId}__replay`} run={started} />}
-    </section>
+      {tried !== undefined && (
+        <Progress
+          key={tried.run.dag_run_id}
+          what="Dry run"
+          dagId={replayDag}
+          run={tried.run}
+          onSuccess={() => { setTried({ ...tried, succeeded: true }); }}
+        />
+      )}
+      {started !== undefined && <Progress key={started.dag_run_id} what="Replay" dagId={replayDag} run={started} />}
+    </Panel>
   );
 }
 
-function Progress({ what, dagId, run }: { what: string; dagId: string; run: Run }) {
-  const asked = useAnswer(() => runOf(dagId, run.dag_run_id), run.dag_run_id, 2);
+const shown = (offset: number): number | "" => (Number.isNaN(offset) ? "" : offset);
+
+function Progress({ what, dagId, run, onSuccess }: { what: string; dagId: string; run: Run; onSuccess?: () => void }) {
+  const [ended, setEnded] = useState(false);
+  const asked = useAnswer(
+    async (signal) => {
+      const now = await runOf(dagId, run.dag_run_id, signal);
+      if (ENDED.includes(now.state) && !signal.aborted) {
+        setEnded(true);
+        if (now.state === "success") onSuccess?.();
+      }
+      return now;
+    },
+    run.dag_run_id,
+    ended ? null : 2,
+  );
   const now = asked.answer ?? run;
   return (
-    <div className="note" role="status">
-      {what}: <b>{now.state}</b> <a href={address(`dags/${part(dagId)}/runs/${part(run.dag_run_id)}`)}>{run.dag_run_id}</a>
+    <div className={`note ${now.state === "failed" ? "bad" : ""}`} role="status">
+      {what}: <b>{now.state}</b> <a href={runPage(dagId, run.dag_run_id)}>{run.dag_run_id}</a>
       {now.note !== null && <div style={{ whiteSpace: "pre-wrap" }}>{now.note}</div>}
+      {now.state === "queued" && <div className="muted">If it stays queued: {dagId} may be paused, or wait for a free slot.</div>}
       <Refused error={asked.error} />
     </div>
   );

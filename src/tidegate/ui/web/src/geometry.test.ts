@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { Row } from "./api";
-import { blockAt, dragged, offsetAt, shareOf, spanOf } from "./geometry";
+import { blockAt, boxOf, dragged, indexAt, offsetAt, replayable, shareOf, spanOf } from "./geometry";
 
 const block = (from: number, until: number) => ({
   from,
@@ -38,6 +38,31 @@ describe("a row", () => {
     expect(blockAt(0.1, row)?.from).toBe(100);
     expect(blockAt(0.5, row)?.from).toBe(200);
     expect(blockAt(0.9, row)).toBeUndefined();
+  });
+});
+
+describe("a block", () => {
+  it("is found by an offset, and one beside it where none holds the offset", () => {
+    const found = [0, 100, 199, 200, 250, 300, 900].map((offset) => indexAt(offset, row.blocks));
+    expect(found).toEqual([0, 0, 0, 1, 1, 1, 1]);
+    expect(indexAt(5, [])).toBe(-1);
+  });
+
+  it("is at least a pixel wide, and apart from its neighbour where there is room", () => {
+    const span = spanOf(row);
+    expect(boxOf(block(100, 200), span, 300)).toEqual({ x: 0, width: 99 });
+    expect(boxOf(block(100, 101), span, 300)).toEqual({ x: 0, width: 1 });
+    expect(boxOf(block(100, 101), span, 900).width).toBe(3);
+  });
+});
+
+describe("what can be replayed", () => {
+  it("is in the log and before the cursor", () => {
+    expect(replayable(row)).toEqual({ from: 120, until: 300 });
+    expect(replayable({ ...row, log_start: null })).toEqual({ from: 100, until: 300 });
+    expect(replayable({ ...row, blocks: [] })).toEqual({ from: 120, until: 300 });
+    expect(replayable({ ...row, log_start: 300 })).toBeUndefined();
+    expect(replayable({ ...row, next_offset: null })).toBeUndefined();
   });
 });
 

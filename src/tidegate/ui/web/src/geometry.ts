@@ -30,6 +30,26 @@ export function blockAt(share: number, row: Row): Block | undefined {
   return row.blocks.find((block) => block.from <= at && at < block.until);
 }
 
+/** The index of the block that holds an offset, or else of the last one before it; the first of those after it; -1 of none. */
+export function indexAt(offset: number, blocks: Block[]): number {
+  const after = blocks.findIndex((block) => block.from > offset);
+  return after < 0 ? blocks.length - 1 : Math.max(0, after - 1);
+}
+
+/** Where a block is in a row of `width` pixels: visible however small it is, and apart from its neighbour where there is room. */
+export function boxOf(block: Block, span: Span, width: number): { x: number; width: number } {
+  const x = width * shareOf(block.from, span);
+  const wide = width * shareOf(block.until, span) - x;
+  return { x, width: Math.max(1, wide > 3 ? wide - 1 : wide) };
+}
+
+/** The offsets of a row that can be replayed: the log holds them, and the cursor has passed them. */
+export function replayable(row: Row): Span | undefined {
+  const from = Math.max(row.log_start ?? 0, row.blocks[0]?.from ?? row.log_start ?? 0);
+  const until = row.next_offset ?? 0;
+  return from < until ? { from, until } : undefined;
+}
+
 /** The offsets between two shares of the width that were read already, whichever comes first; undefined where there are none. */
 export function dragged(one: number, other: number, row: Row): Span | undefined {
   const span = spanOf(row);
