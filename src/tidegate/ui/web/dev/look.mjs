@@ -18,6 +18,62 @@ async function drag(page) {
   await page.mouse.down();
   await page.mouse.move(box.x + box.width * 0.5, box.y + 8, { steps: 4 });
 }
+async function replay(page) {
+  const asked = [];
+  page.on("request", (request) => { if (request.method() === "POST") asked.push(request.postDataJSON()); });
+  await drag(page);
+  await page.mouse.up();
+  const form = page.getByRole("region", { name: "Replay", exact: true });
+  const [from, until] = await Promise.all(["From", "Until (exclusive)"].map(async (name) => Number(await form.getByLabel(name).inputValue())));
+  if (!(await form.getByRole("button", { name: "Replay" }).isDisabled())) throw new Error("a replay without a dry run");
+  await form.getByRole("button", { name: "Dry run" }).click();
+  await form.getByText("Would read").waitFor();
+  await form.getByRole("button", { name: "Replay" }).click();
+  await form.getByText(/^Read /).waitFor();
+  const offsets = { flights: { 1: [from, until] } };
+  const expected = [{ logical_date: null, conf: { offsets, dry_run: true } }, { logical_date: null, conf: { offsets } }];
+  if (JSON.stringify(asked) !== JSON.stringify(expected)) throw new Error(`asked for ${JSON.stringify(asked)}`);
+}
+async function byKeyboard(page) {
+  await page.getByRole("button", { name: "Replay a range" }).press("Enter");
+  const form = page.getByRole("region", { name: "Replay", exact: true });
+  await form.getByLabel("Partition").selectOption("flights-2");
+  await form.getByLabel("From").fill("1490000");
+  await form.getByLabel("Until (exclusive)").fill("99999999");
+}
+async function closed(page) {
+  await row(page, 0).focus();
+  await page.keyboard.press("Enter");
+  await page.getByText("Batch 4,980 is").waitFor();
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Home");
+  const at = await page.evaluate(() => document.activeElement.getAttribute("aria-label"));
+  if (at !== "Offsets of flights-1") throw new Error(`the focus is at ${at}`);
+}
+async function turned(page) {
+  const bar = page.locator(".bar").first();
+  await bar.getByRole("button", { name: "Older" }).click();
+  await bar.getByText("Batches 4,581 to 4,780").waitFor();
+  await bar.getByRole("button", { name: "Older" }).click();
+  await bar.getByText("Batches 4,381 to 4,580").waitFor();
+  await bar.getByRole("button", { name: "Newer" }).click();
+  await bar.getByText("Batches 4,581 to 4,780").waitFor();
+}
+/** The server is gone: what was shown stays, with its age. */
+async function gone(page) {
+  await page.route("**/tidegate/api/**", (route) => route.abort());
+  await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+  await page.getByText(/does not answer.* \(shown as of/).first().waitFor();
+}
+/** The loader's traps: the script is run for each entry, and again. */
+async function again(page) {
+  const found = await page.evaluate(async () => {
+    for (const query of ["nav", "dag", "run", "nav&again"]) await import(new URL(`tidegate/bundle/tidegate.js?app=${query}`, document.baseURI).href);
+    return [["Tidegate", "Tidegate ranges", "Tidegate run"].map((name) => typeof globalThis[name]), document.querySelectorAll("#tidegate-style").length];
+  });
+  if (JSON.stringify(found) !== '[["function","function","function"],1]') throw new Error(JSON.stringify(found));
+}
 const SHOTS = [
   ["nav", "plugin/tidegate"],
   ["map", "dags/flights/plugin/ranges"],
@@ -28,15 +84,13 @@ const SHOTS = [
   ["none", "dags/none/plugin/ranges"],
   ["drag", "dags/flights/plugin/ranges", drag],
   ["batch", "dags/flights/plugin/ranges", async (page) => { await row(page, 0).focus(); await page.keyboard.press("Home"); await page.keyboard.press("ArrowRight"); await page.keyboard.press("Enter"); await page.getByText("Batch 4,796 is").waitFor(); }],
-  ["replay", "dags/flights/plugin/ranges", async (page) => {
-    await drag(page);
-    await page.mouse.up();
-    const form = page.getByRole("region", { name: "Replay", exact: true });
-    await form.getByRole("button", { name: "Dry run" }).click();
-    await form.getByText("Would read").waitFor();
-    await form.getByRole("button", { name: "Replay" }).click();
-    await form.getByText(/^Read /).waitFor();
-  }],
+  ["replay", "dags/flights/plugin/ranges", replay],
+  ["keys", "dags/flights/plugin/ranges", byKeyboard],
+  ["closed", "dags/flights/plugin/ranges", closed],
+  ["turned", "dags/flights/plugin/ranges", turned],
+  ["gone", "dags/flights/plugin/ranges", gone],
+  ["lost", "plugin/tidegate", gone],
+  ["again", "plugin/tidegate", again],
   ["run", `dags/flights/runs/${RUN}/plugin/range`],
   ["nothing", "dags/flights/runs/nothing/plugin/range"],
 ];
@@ -61,7 +115,7 @@ for (const theme of ["light", "dark"])
       await page.goto(origin + BASE + path);
       await page.locator(".tidegate").waitFor();
       await page.waitForLoadState("networkidle");
-      await act?.(page);
+      await act?.(page).catch((error) => say(shot, error.message));
       await page.screenshot({ path: `${OUT}/${shot}.png`, fullPage: true });
       const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       if (over > 0) say(shot, "is wider than the screen by", over);

@@ -2,7 +2,7 @@ import { type KeyboardEvent, type PointerEvent, memo, useMemo, useState } from "
 
 import type { Block, Row } from "./api";
 import { count } from "./format";
-import { type Span, blockAt, boxOf, dragged, indexAt, offsetAt, shareOf, spanOf } from "./geometry";
+import { type Span, blockAt, boxOf, dragged, firstChosen, held, indexAt, offsetAt, shareOf, spanOf } from "./geometry";
 import { KINDS, committedFill } from "./kinds";
 import { token } from "./style";
 import { useWidth } from "./useWidth";
@@ -14,6 +14,8 @@ const HEIGHT = 24;
 interface Props {
   row: Row;
   transforms: string[];
+  /** The range that is about to be replayed. */
+  marked: Span | undefined;
   onBlock: (block: Block) => void;
   onRange: (row: Row, span: Span) => void;
 }
@@ -26,14 +28,14 @@ interface Drag {
 }
 
 /** One partition. A click or Enter opens a block; dragging over a part, or R on a block, asks for its replay. */
-export const MapRow = memo(function MapRow({ row: newest, transforms, onBlock, onRange }: Props) {
+export const MapRow = memo(function MapRow({ row: newest, transforms, marked, onBlock, onRange }: Props) {
   const [element, width] = useWidth<SVGSVGElement>(800);
   const [at, setAt] = useState<number>();
   const [drag, setDrag] = useState<Drag>();
   const [over, setOver] = useState<number>();
   const row = drag?.row ?? newest;
   const span = spanOf(row);
-  const index = at === undefined ? row.blocks.length - 1 : indexAt(at, row.blocks);
+  const index = at === undefined ? firstChosen(row.blocks) : indexAt(at, row.blocks);
   const chosen = row.blocks[index];
   const name = `${row.topic}-${row.partition}`;
 
@@ -64,7 +66,8 @@ export const MapRow = memo(function MapRow({ row: newest, transforms, onBlock, o
     else if (event.key === "Escape" && drag !== undefined) setDrag(undefined);
     else if (event.key === "Enter" && chosen !== undefined) onBlock(chosen);
     else if (event.key.toLowerCase() === "r" && !event.ctrlKey && !event.metaKey && chosen !== undefined) {
-      onRange(row, { from: chosen.from, until: chosen.until });
+      const range = held(chosen, row);
+      if (range !== undefined) onRange(row, range);
     } else return;
     event.preventDefault();
   };
@@ -128,14 +131,9 @@ export const MapRow = memo(function MapRow({ row: newest, transforms, onBlock, o
         {chosen !== undefined && (
           <rect className="chosen" {...boxOf(chosen, span, width)} y={1} height={HEIGHT - 2} fill="none" stroke={token("fg")} strokeWidth="2" />
         )}
-        {drag !== undefined && (
-          <rect
-            x={width * Math.min(drag.start, drag.end)}
-            width={width * Math.abs(drag.end - drag.start)}
-            height={HEIGHT}
-            fill={token("fg")}
-            opacity="0.35"
-          />
+        {drag !== undefined && <Shade from={Math.min(drag.start, drag.end)} until={Math.max(drag.start, drag.end)} width={width} />}
+        {drag === undefined && marked !== undefined && marked.from < marked.until && (
+          <Shade from={shareOf(marked.from, span)} until={shareOf(marked.until, span)} width={width} />
         )}
       </svg>
       <span className="number muted">
@@ -150,6 +148,20 @@ export const MapRow = memo(function MapRow({ row: newest, transforms, onBlock, o
   );
 });
 
+/** A part of a row, between two shares of its width. */
+const Shade = ({ from, until, width }: Span & { width: number }) => (
+  <rect
+    x={width * from}
+    width={Math.max(1, width * (until - from))}
+    y={1}
+    height={HEIGHT - 2}
+    fill={token("fg")}
+    fillOpacity="0.3"
+    stroke={token("fg")}
+    strokeWidth="2"
+  />
+);
+
 /** What the pointer is over or drags over; of a row with the focus, the block that keys have reached. */
 function Pointed({ row, drag, over, chosen, width }: { row: Row; drag: Drag | undefined; over: number | undefined; chosen: Block | undefined; width: number }) {
   if (drag !== undefined && Math.abs(drag.end - drag.start) * width >= CLICK) {
@@ -158,7 +170,7 @@ function Pointed({ row, drag, over, chosen, width }: { row: Row; drag: Drag | un
       <b>
         {range === undefined
           ? "nothing to replay here: it is not read yet, or the log no longer holds it"
-          : `replay ${count(range.from)} to ${count(range.until)}, the end exclusive: ${count(range.until - range.from)} offsets`}
+          : `replay ${count(range.from)} to ${count(range.until)} (exclusive): ${count(range.until - range.from)} offsets`}
       </b>
     );
   }

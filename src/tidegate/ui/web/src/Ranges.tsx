@@ -27,6 +27,8 @@ function RangesOf({ dagId }: { dagId: string }) {
   const [skip, setSkip] = useState(0);
   const [seq, setSeq] = useState<number>();
   const [replay, setReplay] = useState<Chosen>();
+  /** The range in the form, which may be edited there. */
+  const [marked, setMarked] = useState<Chosen>();
   const [kept, setKept] = useState<RangeMap>();
   const before = turned[turned.length - 1];
   const query = new URLSearchParams({ columns: String(COLUMNS), limit: String(PARTITIONS), skip: String(skip) });
@@ -46,7 +48,9 @@ function RangesOf({ dagId }: { dagId: string }) {
     if (block.seqs !== null) setSeq(block.seqs[1]);
   }, []);
   const choose = useCallback((row: Row, span: Span) => {
-    setReplay({ topic: row.topic, partition: row.partition, ...span });
+    const chosen = { topic: row.topic, partition: row.partition, ...span };
+    setReplay(chosen);
+    setMarked(chosen);
   }, []);
 
   return (
@@ -96,7 +100,14 @@ function RangesOf({ dagId }: { dagId: string }) {
               )}
               {rows.length > 0 && <Legend transforms={map.transforms} />}
               {rows.map((row) => (
-                <MapRow key={`${row.topic}-${row.partition}`} row={row} transforms={map.transforms} onBlock={open} onRange={choose} />
+                <MapRow
+                  key={`${row.topic}-${row.partition}`}
+                  row={row}
+                  transforms={map.transforms}
+                  marked={marked?.topic === row.topic && marked.partition === row.partition ? marked : undefined}
+                  onBlock={open}
+                  onRange={choose}
+                />
               ))}
               {rows.length === 0 && <p>Nothing is read yet: the first run saves a first range.</p>}
               {rows.length > 0 && (
@@ -106,7 +117,6 @@ function RangesOf({ dagId }: { dagId: string }) {
               )}
             </div>
           )}
-          <Trend dagId={dagId} />
         </div>
         <aside aria-label="Details">
           {replay !== undefined && (
@@ -115,11 +125,13 @@ function RangesOf({ dagId }: { dagId: string }) {
               dagId={dagId}
               of={replay}
               rows={rows}
-              onClose={() => { setReplay(undefined); }}
+              onEdit={setMarked}
+              onClose={() => { setReplay(undefined); setMarked(undefined); }}
             />
           )}
           {seq !== undefined && <BatchPanel key={seq} dagId={dagId} seq={seq} onClose={() => { setSeq(undefined); }} />}
         </aside>
+        <Trend dagId={dagId} />
       </div>
     </Page>
   );

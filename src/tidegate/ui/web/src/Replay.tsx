@@ -15,9 +15,23 @@ export interface Chosen extends Span {
 const ENDED = ["success", "failed"];
 const nameOf = (of: { topic: string; partition: number }): string => `${of.topic}-${of.partition}`;
 
+interface Props {
+  dagId: string;
+  /** The range that the form is filled with. */
+  of: Chosen;
+  /** The partitions that can be chosen instead. */
+  rows: Row[];
+  onEdit: (chosen: Chosen) => void;
+  onClose: () => void;
+}
+
 /** A replay of one range: a dry run says what it would do, and once it has, the replay can be started. */
-export function Replay({ dagId, of, rows, onClose }: { dagId: string; of: Chosen; rows: Row[]; onClose: () => void }) {
-  const [{ topic, partition, from, until }, setRange] = useState(of);
+export function Replay({ dagId, of, rows, onEdit, onClose }: Props) {
+  const [{ topic, partition, from, until }, setChosen] = useState(of);
+  const setRange = (chosen: Chosen) => {
+    setChosen(chosen);
+    onEdit(chosen);
+  };
   const [tried, setTried] = useState<{ range: string; run: Run; succeeded: boolean }>();
   const [started, setStarted] = useState<Run>();
   const [refused, setRefused] = useState<RequestFailed>();

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { Row } from "./api";
-import { blockAt, boxOf, dragged, indexAt, offsetAt, replayable, shareOf, spanOf } from "./geometry";
+import { blockAt, boxOf, dragged, firstChosen, held, indexAt, offsetAt, replayable, shareOf, spanOf } from "./geometry";
 
 const block = (from: number, until: number) => ({
   from,
@@ -46,6 +46,20 @@ describe("a block", () => {
     const found = [0, 100, 199, 200, 250, 300, 900].map((offset) => indexAt(offset, row.blocks));
     expect(found).toEqual([0, 0, 0, 1, 1, 1, 1]);
     expect(indexAt(5, [])).toBe(-1);
+  });
+
+  it("is at first the newest one of a batch", () => {
+    const batch = { ...block(0, 100), seqs: [1, 1] as [number, number] };
+    expect(firstChosen([batch, batch, block(200, 300)])).toBe(1);
+    expect(firstChosen([block(0, 100), block(100, 200)])).toBe(1);
+    expect(firstChosen([])).toBe(-1);
+  });
+
+  it("can be replayed as far as the log holds it and the cursor has passed it", () => {
+    expect(held(block(100, 200), row)).toEqual({ from: 120, until: 200 });
+    expect(held(block(250, 400), row)).toEqual({ from: 250, until: 300 });
+    expect(held(block(300, 400), row)).toBeUndefined();
+    expect(held(block(100, 120), row)).toBeUndefined();
   });
 
   it("is at least a pixel wide, and apart from its neighbour where there is room", () => {

@@ -43,17 +43,25 @@ export function boxOf(block: Block, span: Span, width: number): { x: number; wid
   return { x, width: Math.max(1, wide > 3 ? wide - 1 : wide) };
 }
 
-/** The offsets of a row that can be replayed: the log holds them, and the cursor has passed them. */
-export function replayable(row: Row): Span | undefined {
-  const from = Math.max(row.log_start ?? 0, row.blocks[0]?.from ?? row.log_start ?? 0);
-  const until = row.next_offset ?? 0;
+/** The offsets of a row that can be replayed. */
+export const replayable = (row: Row): Span | undefined =>
+  held({ from: row.blocks[0]?.from ?? row.log_start ?? 0, until: row.next_offset ?? 0 }, row);
+
+/** The block that keys begin at: the newest one of a batch, or else the last. */
+export function firstChosen(blocks: Block[]): number {
+  const newest = blocks.findLastIndex((block) => block.seqs !== null);
+  return newest < 0 ? blocks.length - 1 : newest;
+}
+
+/** The part of some offsets that the log holds, and that the cursor has passed; undefined where there is none. */
+export function held(span: Span, row: Row): Span | undefined {
+  const from = Math.max(span.from, row.log_start ?? 0);
+  const until = Math.min(span.until, row.next_offset ?? 0);
   return from < until ? { from, until } : undefined;
 }
 
-/** The offsets between two shares of the width that were read already, whichever comes first; undefined where there are none. */
+/** The offsets between two shares of the width that can be replayed, whichever comes first; undefined where there are none. */
 export function dragged(one: number, other: number, row: Row): Span | undefined {
   const span = spanOf(row);
-  const from = Math.max(offsetAt(Math.min(one, other), span), row.log_start ?? 0);
-  const until = Math.min(offsetAt(Math.max(one, other), span), row.next_offset ?? 0);
-  return from < until ? { from, until } : undefined;
+  return held({ from: offsetAt(Math.min(one, other), span), until: offsetAt(Math.max(one, other), span) }, row);
 }

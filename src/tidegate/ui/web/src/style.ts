@@ -28,8 +28,9 @@ const STYLE = `
 .tidegate .row { display: grid; grid-template-columns: minmax(7rem, 14rem) 1fr minmax(6rem, 9rem); gap: .75rem; align-items: center; margin: .25rem 0; }
 .tidegate .row > :first-child { overflow-wrap: anywhere; }
 .tidegate .axis { grid-column: 2; display: flex; justify-content: space-between; gap: .75rem; font-size: .75rem; font-variant-numeric: tabular-nums; min-height: 1.2rem; margin-top: -.5rem; }
-.tidegate .axis .focused { visibility: hidden; }
-.tidegate .row svg:focus-visible ~ .axis .focused { visibility: visible; }
+.tidegate .axis > :nth-child(2) { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.tidegate .axis .focused { display: none; }
+.tidegate .row svg:focus-visible ~ .axis .focused { display: inline; }
 .tidegate .row .chosen { visibility: hidden; pointer-events: none; }
 .tidegate .row svg:focus-visible .chosen { visibility: visible; }
 .tidegate .row svg { width: 100%; height: 1.5rem; display: block; touch-action: pan-y; cursor: crosshair; background: ${token("bg-muted")}; }
@@ -41,6 +42,7 @@ const STYLE = `
 .tidegate label { display: grid; grid-template-columns: 9rem minmax(0, 1fr); gap: .5rem; align-items: center; }
 .tidegate .panel > h2:first-child { margin-top: 0; }
 .tidegate .panel { overflow-wrap: anywhere; }
+.tidegate .panel > button { margin-top: .5rem; }
 .tidegate .panel:focus { outline: none; }
 .tidegate ul:not(.legend) { padding-left: 1.25rem; list-style: disc; }
 .tidegate p { margin: .5rem 0; }
@@ -56,13 +58,16 @@ const STYLE = `
 .tidegate .phases { display: flex; height: 1.25rem; border-radius: .25rem; overflow: hidden; max-width: 40rem; }
 @container (min-width: 60rem) {
   .tidegate .split { display: grid; grid-template-columns: minmax(0, 1fr) 25rem; gap: 1.5rem; align-items: start; }
-  .tidegate .split > aside { position: sticky; top: .5rem; max-height: calc(100vh - 1rem); overflow-y: auto; }
+  .tidegate .split { grid-template-rows: auto 1fr; }
+  .tidegate .split > :first-child, .tidegate .split > :last-child { grid-column: 1; }
+  .tidegate .split > aside { grid-column: 2; grid-row: 1 / 3; position: sticky; top: .5rem; max-height: calc(100vh - 1rem); overflow-y: auto; }
   .tidegate .split .row { grid-template-columns: minmax(5rem, 9rem) 1fr 6rem; }
 }
 @container (max-width: 45rem) {
   .tidegate .row { grid-template-columns: 1fr auto; gap: .1rem .75rem; margin: .6rem 0; }
   .tidegate .row > svg, .tidegate .row > .axis { grid-column: 1 / -1; margin-top: 0; }
   .tidegate .row > svg { grid-row: 2; }
+  .tidegate .axis > :nth-child(2) { white-space: normal; }
   .tidegate .pipelines, .tidegate .pipelines tbody { display: block; }
   .tidegate .pipelines thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
   .tidegate .pipelines tr { display: grid; grid-template-columns: 1fr 1fr 1fr; gap: .5rem .75rem; padding: .75rem 0; border-bottom: 1px solid ${token("border")}; }
