@@ -2,7 +2,7 @@ import { type KeyboardEvent, type PointerEvent, memo, useMemo, useState } from "
 
 import type { Block, Row } from "./api";
 import { count } from "./format";
-import { type Span, blockAt, boxOf, dragged, firstChosen, held, indexAt, offsetAt, shareOf, spanOf } from "./geometry";
+import { type Span, blockAt, boxOf, dragged, firstChosen, held, indexAt, offsetAt, pathsOf, shareOf, spanOf } from "./geometry";
 import { KINDS, committedFill } from "./kinds";
 import { token } from "./style";
 import { useWidth } from "./useWidth";
@@ -29,7 +29,7 @@ interface Drag {
 
 /** One partition. A click or Enter opens a block; dragging over a part, or R on a block, asks for its replay. */
 export const MapRow = memo(function MapRow({ row: newest, transforms, marked, onBlock, onRange }: Props) {
-  const [element, width] = useWidth<SVGSVGElement>(800);
+  const [element, width] = useWidth<SVGSVGElement>();
   const [at, setAt] = useState<number>();
   const [drag, setDrag] = useState<Drag>();
   const [over, setOver] = useState<number>();
@@ -74,21 +74,11 @@ export const MapRow = memo(function MapRow({ row: newest, transforms, marked, on
 
   const { blocks, next_offset, log_start, log_end } = row;
   const { from, until } = span;
-  const drawn = useMemo(
-    () =>
-      blocks.map((block) => (
-        <rect
-          key={block.from}
-          {...boxOf(block, { from, until }, width)}
-          y={2}
-          height={HEIGHT - 4}
-          fill={block.kind === "committed" ? committedFill(block.transform, transforms) : KINDS[block.kind].fill}
-        >
-          <title>{said(block)}</title>
-        </rect>
-      )),
-    [blocks, from, until, width, transforms],
-  );
+  const drawn = useMemo(() => {
+    if (width === 0) return null;
+    const fillOf = ({ kind, transform }: Block) => (kind === "committed" ? committedFill(transform, transforms) : KINDS[kind].fill);
+    return [...pathsOf(blocks, { from, until }, width, HEIGHT, fillOf)].map(([fill, path]) => <path key={fill} d={path} fill={fill} />);
+  }, [blocks, from, until, width, transforms]);
   const cursor = next_offset === null ? undefined : width * shareOf(next_offset, span);
   const end = log_end === null ? undefined : width * shareOf(log_end, span);
 
@@ -101,6 +91,7 @@ export const MapRow = memo(function MapRow({ row: newest, transforms, marked, on
         preserveAspectRatio="none"
         role="slider"
         tabIndex={0}
+        data-blocks={blocks.length}
         aria-label={`Offsets of ${name}`}
         aria-valuemin={span.from}
         aria-valuemax={span.until}

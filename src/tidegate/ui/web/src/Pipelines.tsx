@@ -19,6 +19,7 @@ const COLUMNS = ["Pipeline", "State", "Lag", "Retention left", "Last batch", "Ru
 export function Pipelines() {
   const asked = useAnswer((signal) => view<{ pipelines: Pipeline[] }>("pipelines", signal), "", 10);
   const pipelines = asked.answer?.pipelines;
+  const now = useNow();
   return (
     <Page title="Tidegate">
       <Asking asked={asked} />
@@ -38,7 +39,7 @@ export function Pipelines() {
             </thead>
             <tbody role="rowgroup">
               {pipelines.map((each) => (
-                <PipelineRow key={each.pipeline} of={each} />
+                <PipelineRow key={each.pipeline} of={each} now={now} told={asked.error?.message} />
               ))}
             </tbody>
           </table>
@@ -48,8 +49,8 @@ export function Pipelines() {
   );
 }
 
-function PipelineRow({ of }: { of: Pipeline }) {
-  const now = useNow();
+/** One pipeline; `told` is what the page says already of why nothing is new. */
+function PipelineRow({ of, now, told }: { of: Pipeline; now: number; told: string | undefined }) {
   const dagId = of.dag_id ?? of.pipeline;
   const lag = useAnswer((signal) => view<Lag>(`dags/${part(dagId)}/lag`, signal), dagId, 10);
   const known = lag.answer?.lag ?? undefined;
@@ -63,7 +64,7 @@ function PipelineRow({ of }: { of: Pipeline }) {
         <div className="muted">{of.table}</div>
       </th>
       <td role="cell" data-name={COLUMNS[1]} className="said">
-        <State of={of} dagId={dagId} />
+        <State of={of} dagId={dagId} now={now} />
         <Faults faults={of.faults} />
         {of.failure !== null && (
           <div className="note bad">
@@ -75,7 +76,7 @@ function PipelineRow({ of }: { of: Pipeline }) {
             batch {count(of.pending.seq)} is saved: {count(of.pending.offsets)} offsets
           </div>
         )}
-        {away && <div className="note warn">lag: {saidOf(away)}</div>}
+        {away && away.message !== told && <div className="note warn">lag: {saidOf(away)}</div>}
         {known !== undefined && known.maintenance !== null && <div className="note warn">{known.maintenance}</div>}
       </td>
       <td role="cell" data-name={COLUMNS[2]} className="number">
@@ -117,8 +118,7 @@ function Meter({ part: taken }: { part: number }) {
   );
 }
 
-function State({ of, dagId }: { of: Pipeline; dagId: string }) {
-  const now = useNow();
+function State({ of, dagId, now }: { of: Pipeline; dagId: string; now: number }) {
   const [kind, said] = of.trouble === null ? ["", of.seq === 0 ? "no batch yet" : "ok"] : TROUBLE[of.trouble];
   return (
     <>

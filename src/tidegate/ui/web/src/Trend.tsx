@@ -14,7 +14,8 @@ export function Trend({ dagId }: { dagId: string }) {
   const batches = asked.answer?.batches ?? [];
   const first = batches[0];
   const last = batches[batches.length - 1];
-  if (first === undefined || last === undefined || batches.length < 2) return asked.error ? <Asking asked={asked} /> : null;
+  // who may not see it is told by the map above
+  if (first === undefined || last === undefined || batches.length < 2) return null;
   return (
     <section aria-label="The last batches">
       <h2>The last {batches.length} batches</h2>
@@ -47,7 +48,7 @@ interface ChartOf {
 }
 
 function Chart({ name, parts, marks = [], colors, show, legend }: ChartOf) {
-  const [element, width] = useWidth<SVGSVGElement>(400);
+  const [element, width] = useWidth<SVGSVGElement>();
   const sums = parts.map((each) => each.reduce((sum, value) => sum + value, 0));
   const most = Math.max(1e-9, ...sums, ...marks.map((mark) => mark ?? 0));
   const step = width / parts.length;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { Row } from "./api";
-import { blockAt, boxOf, dragged, firstChosen, held, indexAt, offsetAt, replayable, shareOf, spanOf } from "./geometry";
+import { blockAt, boxOf, dragged, firstChosen, held, indexAt, offsetAt, pathsOf, replayable, shareOf, spanOf } from "./geometry";
 
 const block = (from: number, until: number) => ({
   from,
@@ -46,6 +46,15 @@ describe("a block", () => {
     const found = [0, 100, 199, 200, 250, 300, 900].map((offset) => indexAt(offset, row.blocks));
     expect(found).toEqual([0, 0, 0, 1, 1, 1, 1]);
     expect(indexAt(5, [])).toBe(-1);
+  });
+
+  it("is drawn with those that look the same", () => {
+    const blocks = [block(100, 200), { ...block(200, 300), kind: "lost" as const }, block(300, 400)];
+    const paths = pathsOf(blocks, spanOf(row), 300, 24, (each) => each.kind);
+    expect([...paths]).toEqual([
+      ["committed", "M0,2h99v20h-99zM200,2h99v20h-99z"],
+      ["lost", "M100,2h99v20h-99z"],
+    ]);
   });
 
   it("is at first the newest one of a batch", () => {

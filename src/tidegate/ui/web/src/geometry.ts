@@ -47,6 +47,18 @@ export function boxOf(block: Block, span: Span, width: number): { x: number; wid
 export const replayable = (row: Row): Span | undefined =>
   held({ from: row.blocks[0]?.from ?? row.log_start ?? 0, until: row.next_offset ?? 0 }, row);
 
+/** One SVG path for all blocks that look the same: thousands of elements of their own would be slow. */
+export function pathsOf<L>(blocks: Block[], span: Span, width: number, height: number, lookOf: (block: Block) => L): Map<L, string> {
+  const paths = new Map<L, string>();
+  const round = (value: number) => Number(value.toFixed(2));
+  for (const block of blocks) {
+    const look = lookOf(block);
+    const { x, width: wide } = boxOf(block, span, width);
+    paths.set(look, `${paths.get(look) ?? ""}M${round(x)},2h${round(wide)}v${height - 4}h${-round(wide)}z`);
+  }
+  return paths;
+}
+
 /** The block that keys begin at: the newest one of a batch, or else the last. */
 export function firstChosen(blocks: Block[]): number {
   const newest = blocks.findLastIndex((block) => block.seqs !== null);
