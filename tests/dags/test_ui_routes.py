@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from starlette.routing import Mount
 
 from tidegate.airflow.dag_factory import pipeline_dag, replay_dag
 from tidegate.airflow.database_store import DatabaseStore
+from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, SinkUnavailable
 from tidegate.core.load.receipt import LoadId, Receipt
@@ -102,10 +105,11 @@ class World:
     def retention_ms(self, _topics: Any) -> dict[str, int]:
         return {}
 
-    def history(self, _table: str, _pipeline: str) -> list[Receipt]:
+    def history(self, _table: str) -> TableHistory:
         if isinstance(self.receipts, Exception):
             raise self.receipts
-        return self.receipts
+        loads = (TableCommit(r.snapshot, r.committed_at_ms, r.load.to_properties(), r.rows) for r in self.receipts[::-1])
+        return TableHistory(tuple(loads))
 
 
 @pytest.fixture(scope="module")
@@ -151,33 +155,38 @@ def add_run(dag_id: str, run_id: str, state: str, note: str | None = None) -> No
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(server.Kafka, "ask", lambda _self, _connection, question: question(made))
-    monkeypatch.setattr(IcebergReader, "receipts", made.history)
+    monkeypatch.setattr(IcebergReader, "history", made.history)
     return made
 
 
+@pytest.fixture(scope="module")
+def app() -> Iterator[TestClient]:
+    """Airflow's own app, whose auth manager is ours."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", f"{__name__}.AuthManager")
+        patch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "for the tests of this module alone, 64 bytes or more: 0123456789abcdef")
+        purge_cached_app()
+        with TestClient(create_app(apps="core"), raise_server_exceptions=False) as client:
+            yield client
+        purge_cached_app()
+
+
 @pytest.fixture
-def ask(database: None, world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Response]]:
-    """Ask for a path as a user of some name and role."""
-    monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", f"{__name__}.AuthManager")
-    monkeypatch.setenv(
-        "AIRFLOW__API_AUTH__JWT_SECRET", "for the tests of this module alone, 64 bytes or more: 0123456789abcdef"
-    )
-    purge_cached_app()
-    app = create_app(apps="core")
-    (mounted,) = [route.app for route in app.routes if isinstance(route, Mount) and route.path == PREFIX]
-    mounted.state.source = reading.Source()  # type: ignore[attr-defined] # Airflow keeps the apps of plugins, and so what they were answered in other tests
-    with TestClient(app, raise_server_exceptions=False) as client:
+def ask(database: None, world: World, app: TestClient) -> Callable[..., Response]:
+    """Ask for a path as a user of some name and role; nothing is known from earlier tests."""
+    routed: Any = app.app
+    (mounted,) = [route.app for route in routed.routes if isinstance(route, Mount) and route.path == PREFIX]
+    mounted.state.source = reading.Source()  # type: ignore[attr-defined]
 
-        def asked(path: str, user: str = "admin", role: str | None = "ADMIN") -> Response:
-            headers = {}
-            if role is not None:
-                token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=user, role=role))
-                headers["Authorization"] = f"Bearer {token}"
-            answer: Response = client.get(f"/tidegate/{path}", headers=headers)
-            return answer
+    def asked(path: str, user: str = "admin", role: str | None = "ADMIN") -> Response:
+        headers = {}
+        if role is not None:
+            token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=user, role=role))
+            headers["Authorization"] = f"Bearer {token}"
+        answer: Response = app.get(f"/tidegate/{path}", headers=headers)
+        return answer
 
-        yield asked
-    purge_cached_app()
+    return asked
 
 
 @pytest.fixture
@@ -272,6 +281,27 @@ def test_brokers_are_asked_once_for_all_who_look(ask: Callable[..., Response], w
     for _ in range(3):
         assert ask("api/dags/orders/lag").json()["lag"]["total"]["records_behind"] == 25
     assert world.asked == 1
+
+
+def test_a_broker_that_hangs_keeps_no_other_route_waiting(
+    ask: Callable[..., Response], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many ask for it."""
+    answers = Event()
+
+    def hang(*_asked: object) -> None:
+        answers.wait(30)
+        raise BrokerUnavailable("no broker answers")
+
+    monkeypatch.setattr(server.Kafka, "ask", hang)
+    with ThreadPoolExecutor(60) as pool:
+        waiting = [pool.submit(ask, "api/dags/orders/lag") for _ in range(60)]
+        try:
+            assert ask("api/dags/orders/trend").status_code == 200
+            assert not any(each.done() for each in waiting)
+        finally:
+            answers.set()
+        assert {each.result().json()["error"]["message"] for each in waiting} == {"no broker answers"}
 
 
 def test_a_run_with_an_odd_id_has_its_batch(ask: Callable[..., Response]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from tests.e2e.project import REPO, Project
 from tests.e2e.runs import Runs
@@ -172,6 +172,33 @@ def test_a_drag_replays_exactly_what_was_dragged_over(
     assert [(r.partition, r.from_offset, r.until_offset) for r in replayed.load.ranges if r.count] == [(1, start, end)]
     marks = AdminBrokers(kafka).watermarks([NAME])
     assert judge(read_offsets(kafka, marks), read_origins(TABLE)).holds
+
+
+def test_what_an_older_version_has_loaded_is_replayed_by_a_click(page: Page, loaded: dict[str, Any]) -> None:
+    """The form asks Airflow for all rows of that version, a dry run first."""
+    asked: list[Any] = []
+
+    def two_versions(route: Route) -> None:
+        view = route.fetch().json()
+        view["transforms"] = ["m:f@1.0", "m:f@1.1"]
+        for row in view["rows"]:
+            for block in row["blocks"]:
+                block["transform"] = f"m:f@1.{block['seqs'][0] - 1}"
+        route.fulfill(json=view)
+
+    def queued(route: Route) -> None:
+        if route.request.method == "POST":
+            asked.append(route.request.post_data_json)
+        route.fulfill(json={"dag_run_id": "r", "state": "queued", "note": None})
+
+    page.route("**/map?*", two_versions)
+    page.route("**/dagRuns**", queued)
+    page.goto(f"/dags/{NAME}/plugin/ranges")
+    page.get_by_role("button", name="Replay what m:f@1.0 has loaded").click()
+    form = page.get_by_role("region", name="Replay", exact=True)
+    form.get_by_role("button", name="Dry run").click()
+    expect(form.get_by_role("status")).to_contain_text("Dry run: queued")
+    assert [each["conf"] for each in asked] == [{"versions": "=1.0", "dry_run": True}]
 
 
 def test_a_request_that_airflow_refuses_is_told(page: Page, loaded: dict[str, Any]) -> None:

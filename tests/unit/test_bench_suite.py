@@ -237,11 +237,14 @@ def test_a_command_that_is_terminated_stops_its_servers(monkeypatch: pytest.Monk
         signal.raise_signal(number)
         return {}
 
-    before = signal.getsignal(number)
     monkeypatch.setattr("tidegate.bench.catalog.COMPARISONS", [replace(RACE, measure=terminated)])
-    assert CliRunner().invoke(app, ["bench", "race", "--records", "1000"]).exit_code == 128 + number
-    assert ended
-    assert signal.getsignal(number) is before
+    before = signal.signal(number, signal.SIG_DFL)  # the tests themselves may run under nohup
+    try:
+        assert CliRunner().invoke(app, ["bench", "race", "--records", "1000"]).exit_code == 128 + number
+        assert ended
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_command_under_nohup_outlives_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tidegate.cli import app
 from tidegate.cli.init import EXAMPLE, FILES, PIPELINE, write_example
-from tidegate.core.errors import RequestError
+from tidegate.core.errors import PlatformError, RequestError
 from tidegate.pipelines import load_pipeline
 
 REPO = Path(__file__).parents[2]
@@ -195,3 +195,12 @@ def test_the_readme_has_the_same_first_pipeline(tmp_path: Path) -> None:
     assert load_pipeline(tmp_path / "orders.yaml") == load_pipeline(EXAMPLE / PIPELINE)
     returned = re.findall(r"return .*", blocks["python"])
     assert returned == re.findall(r"return .*", (EXAMPLE / "spark_jobs/transforms/orders.py").read_text())
+
+
+def test_the_embedded_airflow_is_not_started_where_it_would_find_no_dags(tmp_path: Path) -> None:
+    """It reads a project's folder `dags`; `init` writes into a DAG folder."""
+    CliRunner().invoke(app, ["init", str(tmp_path)])
+    ended = CliRunner().invoke(app, ["up", "--project", str(tmp_path)])
+    assert isinstance(ended.exception, PlatformError)
+    assert "is a DAG folder" in str(ended.exception)
+    assert not (tmp_path / ".tidegate").exists()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from tidegate.airflow import metrics
 from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def save_failure(context: Context) -> None:
         context["ti"].xcom_push(key=XCOM_KEY, value=redact(described(error)))
     except Exception:
         log.exception("this failure is not in the note of its run")
+    pipeline = getattr(context.get("task"), "pipeline", None)
+    if pipeline is not None and context["dag"].dag_id == pipeline.name:  # not of its replays, nor of maintenance
+        metrics.failed(pipeline.name)
 
 
 def described(error: object) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from tidegate.cli.shared import (
     show_progress,
     show_report,
 )
+from tidegate.core.errors import PlatformError
+from tidegate.pipelines import pipelines_of
 
 if TYPE_CHECKING:
     from tidegate.core.audit.oracle import Verdict
@@ -62,6 +64,12 @@ def up(
     warm_up: Annotated[bool, typer.Option(help="let Spark do some small loads, so that the first run is not slow")] = True,
 ) -> None:
     """Start the embedded platform: Kafka, Spark Connect and Airflow. Servers that run already are left alone."""
+    root = project.resolve()
+    if pipelines_of(root).parent == root:
+        raise PlatformError(
+            f"{root} is a DAG folder, and the embedded Airflow reads the folder dags of a project",
+            fix="Rename it to dags, and run `tidegate up` in the folder above",
+        )
     ports = {"kafka": kafka_port, "spark": spark_port, "airflow": airflow_port}
     platform = open_platform(project, {name: port for name, port in ports.items() if port is not None})
     with show_report() as report:

@@ -29,7 +29,7 @@ from tidegate.ui.answers import Answer, Answers, now_ms
 
 LOG_S, LAG_S, TABLE_S = 3.0, 5.0, 15.0
 """Seconds that answers are kept: the log's ends, the lag with its ages, the table's commits, whose metadata may be large."""
-MOST_RANGES = 50_000
+MOST_RANGES = 20_000
 """Of one map: batches of thousands of partitions are shown a few at a time."""
 
 
@@ -148,7 +148,8 @@ class Source:
         return self._logs.get((of.pipeline, *topics), lambda: self._kafka.ask(of.connection, ask))
 
     def _receipts_of(self, of: Declared) -> Answer[list[Receipt]]:
-        return self._receipts.get((of.table, of.pipeline), lambda: self._table.receipts(of.table, of.pipeline))
+        # not those of expired snapshots: the table that keeps them may be large, and pages ask again and again
+        return self._receipts.get((of.table, of.pipeline), lambda: self._table.history(of.table).receipts(of.pipeline))
 
     def _saved(self, pipeline: str, listing: Listing, chosen: set[int], faults: list[str]) -> list[SavedRange]:
         """The saved ranges of some batches, by few questions; those that cannot be read become faults."""

@@ -1,17 +1,22 @@
 """The routes of the pages: JSON views, the same that the CLI prints, and the bundle. They only read.
 
+Brokers and catalogs may take seconds to answer. Routes that ask them wait in a few threads of their own: those of the API
+server stay free for Airflow's routes.
+
 Airflow mounts the app without any authentication of its own. So each route asks Airflow's auth manager: by the DAG id in its
 path, and lists are made of what the user may see. Anonymous users are answered nothing, also for paths that do not exist.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 
@@ -20,6 +25,11 @@ from tidegate.core.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
 from tidegate.ui.answers import now_ms
 from tidegate.ui.reading import Source, shown
+
+T = TypeVar("T")
+
+APART = CapacityLimiter(8)
+"""Threads in which brokers and catalogs are waited for."""
 
 router = APIRouter()
 MayRead = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
@@ -72,13 +82,13 @@ def pipelines(user: GetUserDep, source: TheSource) -> dict[str, Any]:
 
 
 @router.get("/api/dags/{dag_id}/lag", dependencies=[MayRead])
-def lag(of: ThePipeline, source: TheSource) -> dict[str, Any]:
+async def lag(of: ThePipeline, source: TheSource) -> dict[str, Any]:
     """As `tidegate lag --json`, with the age of the answer, and why there is no newer one."""
-    return source.lag(of)
+    return await _apart(lambda: source.lag(of))
 
 
 @router.get("/api/dags/{dag_id}/map", dependencies=[MayRead])
-def ranges(
+async def ranges(
     of: ThePipeline,
     source: TheSource,
     batches: Annotated[int, Query(ge=1, le=1000)] = 200,
@@ -88,19 +98,20 @@ def ranges(
     skip: Annotated[int, Query(ge=0)] = 0,
 ) -> dict[str, Any]:
     """The range map of the newest batches, or of those before one, and of some partitions."""
-    return _now(**source.range_map(of, batches=batches, before=before, columns=columns, limit=limit, skip=skip))
+    view = await _apart(lambda: source.range_map(of, batches=batches, before=before, columns=columns, limit=limit, skip=skip))
+    return _now(**view)
 
 
 @router.get("/api/dags/{dag_id}/batches/{seq}", dependencies=[MayRead])
-def batch(of: ThePipeline, source: TheSource, seq: int) -> dict[str, Any]:
+async def batch(of: ThePipeline, source: TheSource, seq: int) -> dict[str, Any]:
     """One batch in full; null where nothing is saved of it."""
-    return _now(**source.batch(of, seq=seq))
+    return _now(**await _apart(lambda: source.batch(of, seq=seq)))
 
 
 @router.get("/api/dags/{dag_id}/runs/{run_id:path}", dependencies=[MayRead])
-def run(of: ThePipeline, source: TheSource, run_id: str) -> dict[str, Any]:
+async def run(of: ThePipeline, source: TheSource, run_id: str) -> dict[str, Any]:
     """The batch of a DAG run; null where it has saved none."""
-    return _now(**source.batch(of, run_id=run_id))
+    return _now(**await _apart(lambda: source.batch(of, run_id=run_id)))
 
 
 @router.get("/api/dags/{dag_id}/trend", dependencies=[MayRead])
@@ -121,6 +132,10 @@ def bundle() -> Response:
 def other(_path: str) -> Response:
     """Everything else, so that anonymous users do not learn which paths there are."""
     raise NotFound("there is no such page", fix="Follow a link of Airflow's UI")
+
+
+async def _apart(ask: Callable[[], T]) -> T:
+    return await to_thread.run_sync(ask, limiter=APART)
 
 
 def _may_see_runs(user: Any, dag_id: str) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from airflow.sdk import Asset, Context
 
+from tidegate.airflow import metrics
 from tidegate.airflow.events import AssetEvents
 from tidegate.airflow.operators.replay import verified
 from tidegate.airflow.operators.shared import kafka_settings, now_ms
@@ -73,6 +75,14 @@ class CommitOperator(Patient):
             timing=timing,
         )
         self.log.info("batch %d of %s: %s", saved.seq, saved.pipeline, "committed" if moved else "was committed before")
+        if moved:
+            metrics.committed(
+                saved,
+                rows=result.receipt.rows if result else None,
+                seconds=result.seconds if result else None,
+                timing=timing,
+                interval_s=self.pipeline.fixed_interval_s,
+            )
         self._show_in_group(cursor)
         events.committed(
             Committed(
@@ -88,8 +98,13 @@ class CommitOperator(Patient):
         return {"seq": saved.seq, "moved": moved}
 
     def _receipt_at(self, snapshot: int) -> Receipt | None:
-        receipts = IcebergReader().receipts(self.pipeline.sink.table, self.pipeline.name)
-        return next((receipt for receipt in receipts if receipt.snapshot == snapshot), None)
+        reader, table, name = IcebergReader(), self.pipeline.sink.table, self.pipeline.name
+        # those of expired snapshots, of a run that was cleared after weeks, are in a table that may be large
+        for receipts in (reader.history(table).receipts, partial(reader.receipts, table)):
+            found = next((receipt for receipt in receipts(name) if receipt.snapshot == snapshot), None)
+            if found is not None:
+                return found
+        return None
 
     def _show_in_group(self, cursor: Cursor) -> None:
         """Commit the consumer group's offsets for the sake of lag tools; the cursor is the truth, so a failure is a warning."""

@@ -14,7 +14,7 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tidegate.airflow import notes
+from tidegate.airflow import metrics, notes
 from tidegate.airflow.operators.replay import log_replay, replay_answer
 from tidegate.airflow.operators.shared import as_note, now_ms, ports_of
 from tidegate.airflow.retries import Patient
@@ -49,6 +49,7 @@ class PlanOperator(Patient):
         planned = self._plan(context)
         if isinstance(planned, Skip):
             context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Nothing to read: {planned.reason}.")
+            metrics.skipped(self.pipeline.name)
             raise AirflowSkipException(planned.reason)
         if isinstance(planned, PlannedReplay):
             context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(log_replay(planned, self.log)))

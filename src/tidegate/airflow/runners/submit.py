@@ -108,7 +108,8 @@ class SubmitRunner:
 
     def _by_receipt(self, job: LoadJob, seconds: float) -> LoadResult | None:
         self._log.info("the driver ended well, and its answer is not here: looking for its receipt in %s", job.table)
-        receipts = self._patience.through(lambda: self._sink.receipts(job.table, job.pipeline))
+        # in the table's own snapshots: the driver has just found it there, or written it
+        receipts = self._patience.through(lambda: self._sink.history(job.table).receipts(job.pipeline))
         return answer_by_receipt(job, receipts, {"submit": round(seconds, 4)})
 
 

@@ -34,7 +34,7 @@ function lag(dag) {
   return { at_ms: NOW() - (dag === "away" ? 185_000 : 1500), lag: { total, partitions, maintenance }, error: dag === "away" ? AWAY : null };
 }
 
-const TRANSFORMS = ["0c44b1d09a7e", "3f9a0c12b7de"];
+const TRANSFORMS = ["flights:clean@0c44b1d09a7e", "flights:clean@3f9a0c12b7de"];
 function map(dag, query) {
   const total = { many: 1000, empty: 0 }[dag] ?? 4;
   const [limit, skip] = [Number(query.get("limit") ?? 50), Number(query.get("skip") ?? 0)];

@@ -27,7 +27,7 @@ async function replay(page) {
   const [from, until] = await Promise.all(["From", "Until (exclusive)"].map(async (name) => Number(await form.getByLabel(name).inputValue())));
   if (!(await form.getByRole("button", { name: "Replay" }).isDisabled())) throw new Error("a replay without a dry run");
   await form.getByRole("button", { name: "Dry run" }).click();
-  await form.getByText("Would read").waitFor();
+  await form.getByText(/Would/).waitFor();
   await form.getByRole("button", { name: "Replay" }).click();
   await form.getByText(/^Read /).waitFor();
   const offsets = { flights: { 1: [from, until] } };
@@ -40,6 +40,13 @@ async function byKeyboard(page) {
   await form.getByLabel("Partition").selectOption("flights-2");
   await form.getByLabel("From").fill("1490000");
   await form.getByLabel("Until (exclusive)").fill("99999999");
+}
+async function older(page) {
+  const asked = page.waitForRequest((request) => request.method() === "POST");
+  await page.getByRole("button", { name: "Replay what flights:clean@0c44b1d09a7e has loaded" }).click();
+  await page.getByRole("region", { name: "Replay", exact: true }).getByRole("button", { name: "Dry run" }).click();
+  const { conf } = (await asked).postDataJSON();
+  if (JSON.stringify(conf) !== '{"versions":"=0c44b1d09a7e","dry_run":true}') throw new Error(JSON.stringify(conf));
 }
 async function closed(page) {
   await row(page, 0).focus();
@@ -86,6 +93,7 @@ const SHOTS = [
   ["batch", "dags/flights/plugin/ranges", async (page) => { await row(page, 0).focus(); await page.keyboard.press("Home"); await page.keyboard.press("ArrowRight"); await page.keyboard.press("Enter"); await page.getByText("Batch 4,796 is").waitFor(); }],
   ["replay", "dags/flights/plugin/ranges", replay],
   ["keys", "dags/flights/plugin/ranges", byKeyboard],
+  ["older", "dags/flights/plugin/ranges", older],
   ["closed", "dags/flights/plugin/ranges", closed],
   ["turned", "dags/flights/plugin/ranges", turned],
   ["gone", "dags/flights/plugin/ranges", gone],

@@ -3,7 +3,7 @@ import { useCallback, useEffect, useState } from "react";
 import { type BatchAnswer, type Block, type RangeMap, type Row, part, view } from "./api";
 import { BatchDetails } from "./BatchDetails";
 import { count } from "./format";
-import { type Span, replayable } from "./geometry";
+import { type Span, newestOf, replayable } from "./geometry";
 import { Legend, Patterns } from "./kinds";
 import { MapRow } from "./MapRow";
 import { Asking, Faults, Page, Refused } from "./Page";
@@ -27,7 +27,7 @@ function RangesOf({ dagId }: { dagId: string }) {
   const [skip, setSkip] = useState(0);
   const [seq, setSeq] = useState<number>();
   const [replay, setReplay] = useState<Chosen>();
-  /** The range in the form, which may be edited there. */
+  /** What is in the form, which may be edited there. */
   const [marked, setMarked] = useState<Chosen>();
   const [kept, setKept] = useState<RangeMap>();
   const before = turned[turned.length - 1];
@@ -52,6 +52,7 @@ function RangesOf({ dagId }: { dagId: string }) {
     setReplay(chosen);
     setMarked(chosen);
   }, []);
+  const of = marked === undefined || "transform" in marked ? undefined : marked;
 
   return (
     <Page title="Ranges">
@@ -99,12 +100,19 @@ function RangesOf({ dagId }: { dagId: string }) {
                 </div>
               )}
               {rows.length > 0 && <Legend transforms={map.transforms} />}
+              <OlderVersions
+                map={map}
+                onChoose={(transform) => {
+                  setReplay({ transform });
+                  setMarked(undefined);
+                }}
+              />
               {rows.map((row) => (
                 <MapRow
                   key={`${row.topic}-${row.partition}`}
                   row={row}
                   transforms={map.transforms}
-                  marked={marked?.topic === row.topic && marked.partition === row.partition ? marked : undefined}
+                  marked={of?.topic === row.topic && of.partition === row.partition ? of : undefined}
                   onBlock={open}
                   onRange={choose}
                 />
@@ -121,7 +129,7 @@ function RangesOf({ dagId }: { dagId: string }) {
         <aside aria-label="Details">
           {replay !== undefined && (
             <Replay
-              key={`${replay.topic}-${replay.partition}-${replay.from}-${replay.until}`}
+              key={JSON.stringify(replay)}
               dagId={dagId}
               of={replay}
               rows={rows}
@@ -134,6 +142,21 @@ function RangesOf({ dagId }: { dagId: string }) {
         <Trend dagId={dagId} />
       </div>
     </Page>
+  );
+}
+
+function OlderVersions({ map, onChoose }: { map: RangeMap; onChoose: (transform: string) => void }) {
+  const newest = newestOf(map.rows);
+  const older = map.transforms.filter((each) => each !== newest);
+  if (newest === undefined || older.length === 0) return null;
+  return (
+    <div className="bar">
+      {older.map((each) => (
+        <button key={each} type="button" onClick={() => { onChoose(each); }}>
+          Replay what {each} has loaded
+        </button>
+      ))}
+    </div>
   );
 }
 

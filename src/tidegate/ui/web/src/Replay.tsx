@@ -2,22 +2,25 @@ import { useState } from "react";
 
 import { type Row, type Run, RequestFailed, runOf, runPage, trigger } from "./api";
 import { count } from "./format";
-import { type Span, replayable } from "./geometry";
+import { type Span, replayable, versionOf } from "./geometry";
 import { Refused } from "./Page";
 import { Panel } from "./Panel";
 import { useAnswer } from "./useAnswer";
 
-export interface Chosen extends Span {
+export interface ChosenRange extends Span {
   topic: string;
   partition: number;
 }
+
+/** What is to be replayed: offsets of a partition, or all that a version of the transform has loaded. */
+export type Chosen = ChosenRange | { transform: string };
 
 const ENDED = ["success", "failed"];
 const nameOf = (of: { topic: string; partition: number }): string => `${of.topic}-${of.partition}`;
 
 interface Props {
   dagId: string;
-  /** The range that the form is filled with. */
+  /** What the form is filled with. */
   of: Chosen;
   /** The partitions that can be chosen instead. */
   rows: Row[];
@@ -25,31 +28,24 @@ interface Props {
   onClose: () => void;
 }
 
-/** A replay of one range: a dry run says what it would do, and once it has, the replay can be started. */
+/** A replay: a dry run says what it would do, and once it has succeeded, the replay can be started. */
 export function Replay({ dagId, of, rows, onEdit, onClose }: Props) {
-  const [{ topic, partition, from, until }, setChosen] = useState(of);
-  const setRange = (chosen: Chosen) => {
-    setChosen(chosen);
-    onEdit(chosen);
-  };
-  const [tried, setTried] = useState<{ range: string; run: Run; succeeded: boolean }>();
+  const [chosen, setChosen] = useState(of);
+  const [tried, setTried] = useState<{ what: string; run: Run; succeeded: boolean }>();
   const [started, setStarted] = useState<Run>();
   const [refused, setRefused] = useState<RequestFailed>();
   const [busy, setBusy] = useState(false);
-  const range = `${topic} ${partition} ${from} ${until}`;
-  const valid = Number.isSafeInteger(from) && Number.isSafeInteger(until) && from >= 0 && from < until;
-  const row = rows.find((each) => nameOf(each) === nameOf({ topic, partition }));
-  const held = row === undefined ? undefined : replayable(row);
-  const beyond = valid && held !== undefined && (until > held.until || from < (row?.log_start ?? 0));
+  const what = JSON.stringify(chosen);
+  const valid = "transform" in chosen || isRange(chosen);
   const replayDag = `${dagId}__replay`;
 
   const ask = async (dry: boolean) => {
     setBusy(true);
     setRefused(undefined);
     try {
-      const run = await trigger(replayDag, { offsets: { [topic]: { [partition]: [from, until] } }, ...(dry ? { dry_run: true } : {}) });
+      const run = await trigger(replayDag, { ...conf(chosen), ...(dry ? { dry_run: true } : {}) });
       if (dry) {
-        setTried({ range, run, succeeded: false });
+        setTried({ what, run, succeeded: false });
         setStarted(undefined);
       } else setStarted(run);
     } catch (error) {
@@ -60,38 +56,17 @@ export function Replay({ dagId, of, rows, onEdit, onClose }: Props) {
 
   return (
     <Panel name="Replay" onClose={onClose}>
-      <h2>Replay a range</h2>
-      <div className="fields">
-        <label>
-          Partition
-          <select
-            value={nameOf({ topic, partition })}
-            onChange={(event) => {
-              const other = rows.find((each) => nameOf(each) === event.target.value);
-              if (other === undefined) return;
-              setRange({ topic: other.topic, partition: other.partition, ...(replayable(other) ?? { from: 0, until: 0 }) });
-            }}
-          >
-            {row === undefined && <option>{nameOf({ topic, partition })}</option>}
-            {rows.map((each) => (
-              <option key={nameOf(each)}>{nameOf(each)}</option>
-            ))}
-          </select>
-        </label>
-        <label>
-          From
-          <input type="number" min={0} value={shown(from)} onChange={(event) => { setRange({ topic, partition, from: event.target.valueAsNumber, until }); }} />
-        </label>
-        <label>
-          Until (exclusive)
-          <input type="number" min={1} value={shown(until)} onChange={(event) => { setRange({ topic, partition, from, until: event.target.valueAsNumber }); }} />
-        </label>
-      </div>
-      <p className="muted">
-        {valid ? `${count(until - from)} offsets.` : "No range: the end has to be after the start."}
-        {held !== undefined && ` ${count(held.from)} to ${count(held.until)} can be replayed of what is shown.`}
-      </p>
-      {beyond && <div className="note warn">Beyond the cursor, or no longer in the log: the dry run says what becomes of that.</div>}
+      <h2>{"transform" in chosen ? `Replay what ${chosen.transform} has loaded` : "Replay a range"}</h2>
+      {!("transform" in chosen) && (
+        <RangeFields
+          of={chosen}
+          rows={rows}
+          onEdit={(edited) => {
+            setChosen(edited);
+            onEdit(edited);
+          }}
+        />
+      )}
       <div className="bar">
         <button type="button" className="main" disabled={!valid || busy} onClick={() => void ask(true)}>
           Dry run
@@ -99,7 +74,7 @@ export function Replay({ dagId, of, rows, onEdit, onClose }: Props) {
         <button
           type="button"
           className={tried?.succeeded === true ? "main" : ""}
-          disabled={!valid || busy || tried?.range !== range || !tried.succeeded || started !== undefined}
+          disabled={!valid || busy || tried?.what !== what || !tried.succeeded || started !== undefined}
           onClick={() => void ask(false)}
         >
           Replay
@@ -109,8 +84,8 @@ export function Replay({ dagId, of, rows, onEdit, onClose }: Props) {
         </button>
       </div>
       <p className="muted">
-        The rows of exactly these offsets are replaced by what the transform makes of the same records now. The cursor does not move. A
-        dry run has to succeed first.
+        The rows of these offsets, and no others, are replaced by what the transform makes of the same records now. The cursor does not
+        move. A dry run has to succeed first.
       </p>
       <Refused error={refused} />
       {tried !== undefined && (
@@ -124,6 +99,55 @@ export function Replay({ dagId, of, rows, onEdit, onClose }: Props) {
       )}
       {started !== undefined && <Progress key={started.dag_run_id} what="Replay" dagId={replayDag} run={started} />}
     </Panel>
+  );
+}
+
+const isRange = ({ from, until }: Span): boolean => Number.isSafeInteger(from) && Number.isSafeInteger(until) && from >= 0 && from < until;
+
+/** The parameters of the replay's DAG. */
+const conf = (chosen: Chosen): object =>
+  "transform" in chosen
+    ? { versions: `=${versionOf(chosen.transform)}` }
+    : { offsets: { [chosen.topic]: { [chosen.partition]: [chosen.from, chosen.until] } } };
+
+function RangeFields({ of, rows, onEdit }: { of: ChosenRange; rows: Row[]; onEdit: (edited: ChosenRange) => void }) {
+  const row = rows.find((each) => nameOf(each) === nameOf(of));
+  const held = row === undefined ? undefined : replayable(row);
+  const beyond = isRange(of) && held !== undefined && (of.until > held.until || of.from < (row?.log_start ?? 0));
+  return (
+    <>
+      <div className="fields">
+        <label>
+          Partition
+          <select
+            value={nameOf(of)}
+            onChange={(event) => {
+              const other = rows.find((each) => nameOf(each) === event.target.value);
+              if (other === undefined) return;
+              onEdit({ topic: other.topic, partition: other.partition, ...(replayable(other) ?? { from: 0, until: 0 }) });
+            }}
+          >
+            {row === undefined && <option>{nameOf(of)}</option>}
+            {rows.map((each) => (
+              <option key={nameOf(each)}>{nameOf(each)}</option>
+            ))}
+          </select>
+        </label>
+        <label>
+          From
+          <input type="number" min={0} value={shown(of.from)} onChange={(event) => { onEdit({ ...of, from: event.target.valueAsNumber }); }} />
+        </label>
+        <label>
+          Until (exclusive)
+          <input type="number" min={1} value={shown(of.until)} onChange={(event) => { onEdit({ ...of, until: event.target.valueAsNumber }); }} />
+        </label>
+      </div>
+      <p className="muted">
+        {isRange(of) ? `${count(of.until - of.from)} offsets.` : "No range: the end has to be after the start."}
+        {held !== undefined && ` ${count(held.from)} to ${count(held.until)} can be replayed of what is shown.`}
+      </p>
+      {beyond && <div className="note warn">Beyond the cursor, or no longer in the log: the dry run says what becomes of that.</div>}
+    </>
   );
 }
 

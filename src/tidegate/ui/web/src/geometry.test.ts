@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { Row } from "./api";
-import { blockAt, boxOf, dragged, firstChosen, held, indexAt, offsetAt, pathsOf, replayable, shareOf, spanOf } from "./geometry";
+import { blockAt, boxOf, dragged, firstChosen, held, indexAt, newestOf, offsetAt, pathsOf, replayable, shareOf, spanOf, versionOf } from "./geometry";
 
 const block = (from: number, until: number) => ({
   from,
@@ -98,5 +98,17 @@ describe("what is dragged over", () => {
   it("ends where the log or the cursor does", () => {
     expect(dragged(0, 1, row)).toEqual({ from: 120, until: 300 });
     expect(dragged(0.8, 1, row)).toBeUndefined();
+  });
+});
+
+describe("a version", () => {
+  it("is what follows the transform's name", () => {
+    expect(["m:f@1.4", "m:f@3f9a0c12b7de", "old"].map(versionOf)).toEqual(["1.4", "3f9a0c12b7de", "old"]);
+  });
+
+  it("is the newest that loaded the last batch", () => {
+    const of = (seq: number, transform: string | null) => ({ ...block(seq, seq + 1), seqs: [seq, seq] as [number, number], transform });
+    expect(newestOf([{ ...row, blocks: [of(1, "m:f@1"), of(3, null)] }, { ...row, blocks: [of(2, "m:f@2")] }])).toBe("m:f@2");
+    expect(newestOf([row])).toBeUndefined();
   });
 });

@@ -77,3 +77,13 @@ export function dragged(one: number, other: number, row: Row): Span | undefined 
   const span = spanOf(row);
   return held({ from: offsetAt(Math.min(one, other), span), until: offsetAt(Math.max(one, other), span) }, row);
 }
+
+/** The version in the name of a transform (`module:function@version`), as the parameter of a replay takes it. */
+export const versionOf = (transform: string): string => transform.slice(transform.lastIndexOf("@") + 1);
+
+/** The version that loaded the newest of these rows' batches; undefined where none has. */
+export function newestOf(rows: Row[]): string | undefined {
+  const loaded = rows.flatMap((row) => row.blocks).filter((block) => block.transform !== null && block.seqs !== null);
+  loaded.sort((one, other) => (other.seqs?.[1] ?? 0) - (one.seqs?.[1] ?? 0));
+  return loaded[0]?.transform ?? undefined;
+}

@@ -1,0 +1,77 @@
+"""Laws of the metrics of batches."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidegate.airflow import failures, metrics
+from tidegate.core.errors import BrokerUnavailable
+from tidegate.core.rates import BatchTiming
+from tidegate.core.state.saved_range import SavedRange
+
+SAVED = SavedRange("orders", 7, "r", (), (), {}, {}, 0, remaining=40)
+TIMING = BatchTiming(100, None, run_ms=4000, load_ms=1500, scheduling_delay_ms=20, ended_at_ms=0)
+TAGS = {"pipeline": "orders"}
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What was sent, by name; 1 of a counter."""
+    found: dict[str, Any] = {}
+
+    def gauge(name: str, value: float, *, tags: dict[str, str]) -> None:
+        assert tags == TAGS
+        found[name.removeprefix("tidegate.batch.")] = value
+
+    monkeypatch.setattr("airflow.sdk.observability.stats.gauge", gauge)
+    monkeypatch.setattr("airflow.sdk.observability.stats.incr", lambda name, *, tags: gauge(name, 1, tags=tags))
+    return found
+
+
+def test_a_batch_says_what_it_took(sent: dict[str, Any]) -> None:
+    """What is not known is not sent: this policy set no bound."""
+    metrics.committed(SAVED, rows=90, seconds={"write": 1.2}, timing=TIMING, interval_s=60)
+    assert sent == {
+        "seq.orders": 7,
+        "rows.orders": 90,
+        "remaining.orders": 40,
+        "interval_s.orders": 60,
+        "write_s.orders": 1.2,
+        "records.orders": 100,
+        "run_s.orders": 4.0,
+        "load_s.orders": 1.5,
+        "delay_s.orders": 0.02,
+        "committed.orders": 1,
+    }
+
+
+def test_a_batch_without_records_says_only_that_it_was_committed(sent: dict[str, Any]) -> None:
+    """It only fixes where new partitions start."""
+    metrics.committed(SAVED, rows=None, seconds=None, timing=None, interval_s=None)
+    assert sent == {"seq.orders": 7, "remaining.orders": 40, "committed.orders": 1}
+
+
+@pytest.mark.parametrize(("dag_id", "counted"), [("orders", {"failed.orders": 1}), ("orders__replay", {})])
+def test_a_failed_try_is_counted(sent: dict[str, Any], dag_id: str, counted: dict[str, int]) -> None:
+    """Of the schedule; replays and maintenance have runs of their own."""
+    task = SimpleNamespace(pipeline=SimpleNamespace(name="orders"))
+    ti = SimpleNamespace(xcom_push=lambda **_what: None)
+    context: Any = {"ti": ti, "task": task, "dag": SimpleNamespace(dag_id=dag_id), "exception": BrokerUnavailable("away")}
+    failures.save_failure(context)
+    assert sent == counted
+
+
+def test_metrics_that_cannot_be_sent_fail_nothing(
+    sent: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says so."""
+
+    def fail(*_what: Any, **_tags: Any) -> None:
+        raise OSError("no route")
+
+    monkeypatch.setattr("airflow.sdk.observability.stats.incr", fail)
+    metrics.skipped("orders")
+    assert "metrics of orders are not sent" in caplog.text
