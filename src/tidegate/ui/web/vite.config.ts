@@ -1,7 +1,14 @@
 import { defineConfig } from "vite";
 
-// One script without React: Airflow's UI has put its own React into these globals.
-const globals = { react: "React", "react/jsx-runtime": "ReactJSXRuntime" };
+// One script without libraries: Airflow's UI has put its own into these globals.
+const globals = {
+  react: "React",
+  "react-dom": "ReactDOM",
+  "react/jsx-runtime": "ReactJSXRuntime",
+  "react-router-dom": "ReactRouterDOM",
+  "@chakra-ui/react": "ChakraUI",
+  "@emotion/react": "EmotionReact",
+};
 
 export default defineConfig({
   define: { "process.env.NODE_ENV": '"production"' },

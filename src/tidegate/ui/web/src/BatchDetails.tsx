@@ -1,13 +1,15 @@
-import { type Batch, type BatchAnswer, address, part } from "./api";
+import { type Batch, type BatchAnswer, runPage, tasksOf } from "./api";
 import { count, duration, time } from "./format";
 import { Refused } from "./Page";
+import { phasesOf, phasesOfTiming, WAITING } from "./phases";
 import { token } from "./style";
+import { useAnswer } from "./useAnswer";
 
 /** One batch in full. */
 export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) {
   const batch = of.batch;
   if (batch === null) return <p>Nothing is saved of this batch.</p>;
-  const run = (id: string) => <a href={address(`dags/${part(dagId)}/runs/${part(id)}`)}>{id}</a>;
+  const run = (id: string) => <a href={runPage(dagId, id)}>{id}</a>;
   return (
     <>
       <Refused error={of.error} />
@@ -16,9 +18,9 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
         {batch.rows === null ? "" : `, ${count(batch.rows)} rows`}
         {batch.transform === null ? "" : ` by ${batch.transform}`}. Planned {time(batch.planned_at_ms)} by run {run(batch.run_id)}
         {batch.who === null ? "" : ` (${batch.who})`}
-        {batch.adopted_from === null ? "" : ", which adopted the range of another run"}.
+        {batch.adopted_from !== null && <>, which adopted the range of run {run(batch.adopted_from)}</>}.
       </p>
-      {batch.timing !== null && <Phases timing={batch.timing} />}
+      <Phases dagId={dagId} batch={batch} />
       {batch.rate !== null && (
         <p>
           Backpressure: {batch.rate.policy} allowed {count(batch.rate.records)} records (
@@ -28,6 +30,7 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
           ).
         </p>
       )}
+      <Limits limits={batch.limits} />
       <h2>Ranges</h2>
       <div className="wide" tabIndex={0} role="region" aria-label="Ranges">
         <table>
@@ -67,7 +70,8 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
           {batch.loads.map((load) => (
             <li key={load.snapshot}>
               {time(load.committed_at_ms)}: {count(load.rows)} rows{load.kept > 0 ? `, ${count(load.kept)} older rows written again` : ""}, snapshot{" "}
-              {load.snapshot}, run {run(load.run_id)}
+              {load.snapshot}, by {load.transform}, run {run(load.run_id)}
+              {load.replay === null ? "" : `, of the replay ${load.replay}`}
             </li>
           ))}
         </ul>
@@ -76,24 +80,46 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
   );
 }
 
-function Phases({ timing }: { timing: NonNullable<Batch["timing"]> }) {
-  const load = timing.load_ms;
-  const rest = Math.max(0, timing.run_ms - load);
-  const parts = [
-    ["load", load, token("blue-solid")],
-    ["plan, commit and Airflow", rest, token("border-emphasized")],
-  ] as const;
-  const said = parts.map(([name, ms]) => `${name} ${duration(ms / 1000)}`).join(", ");
+/** What bounded the batch when it was planned; limits that are not set are left out. */
+function Limits({ limits }: { limits: Record<string, unknown> }) {
+  const set = Object.entries(limits).filter(([, value]) => value !== null);
+  if (set.length === 0) return null;
+  return <p>Limits: {set.map(([name, value]) => `${name} ${typeof value === "number" ? count(value) : JSON.stringify(value)}`).join(", ")}.</p>;
+}
+
+const COLORS: Record<string, string> = { plan: "purple-solid", load: "blue-solid", commit: "teal-solid", [WAITING]: "border-emphasized" };
+
+/** The seconds of the run, by Airflow's tasks; where it does not tell them, by what the cursor holds of the last batch. */
+function Phases({ dagId, batch }: { dagId: string; batch: Batch }) {
+  const asked = useAnswer((signal) => tasksOf(dagId, batch.run_id, signal), `${dagId}/${batch.run_id}`, 10);
+  const tasks = phasesOf(asked.answer ?? [], asked.atMs);
+  const known = asked.answer !== undefined || asked.error !== undefined;
+  const phases = tasks.length > 0 ? tasks : known && batch.timing !== null ? phasesOfTiming(batch.timing) : [];
+  if (phases.length === 0) return null;
+  const looks = phases.map((phase) => ({ ...phase, color: token(COLORS[phase.name] ?? "gray-solid") }));
   return (
     <div>
-      <div className="phases" role="img" aria-label={said}>
-        {parts.map(([name, ms, color]) => (
-          <span key={name} style={{ flexGrow: ms, background: color }} />
+      <div className="phases" role="img" aria-label={phases.map(({ name, ms }) => `${name} ${duration(ms / 1000)}`).join(", ")}>
+        {looks.map(({ name, ms, color }) => (
+          <span key={name} style={{ flexGrow: Math.max(1, ms), background: color }} />
         ))}
       </div>
-      <p className="muted">
-        {said}; started {duration(timing.scheduling_delay_ms / 1000)} after it was due
-      </p>
+      <ul className="legend">
+        {looks.map(({ name, ms, color }) => (
+          <li key={name}>
+            <svg aria-hidden="true" viewBox="0 0 20 14">
+              <rect width="20" height="14" fill={color} />
+            </svg>
+            {name} {duration(ms / 1000)}
+          </li>
+        ))}
+      </ul>
+      {batch.timing !== null && (
+        <p className="muted">
+          {count(batch.timing.records)} records{batch.timing.bound === null ? "" : `, bound ${count(batch.timing.bound)}`}; started{" "}
+          {duration(batch.timing.scheduling_delay_ms / 1000)} after it was due
+        </p>
+      )}
     </div>
   );
 }

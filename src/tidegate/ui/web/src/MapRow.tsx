@@ -1,26 +1,42 @@
-import { type KeyboardEvent, type PointerEvent, memo, useState } from "react";
+import { type KeyboardEvent, type PointerEvent, memo, useMemo, useState } from "react";
 
 import type { Block, Row } from "./api";
 import { count } from "./format";
-import { type Span, blockAt, dragged, shareOf, spanOf } from "./geometry";
-import { KINDS, versionColor } from "./kinds";
+import { type Span, blockAt, boxOf, dragged, firstChosen, held, indexAt, offsetAt, pathsOf, shareOf, spanOf } from "./geometry";
+import { KINDS, committedFill } from "./kinds";
 import { token } from "./style";
+import { useWidth } from "./useWidth";
 
-const CLICK = 0.004;
+/** Pixels that a press may move and still is a click. */
+const CLICK = 4;
+const HEIGHT = 24;
 
 interface Props {
   row: Row;
   transforms: string[];
+  /** The range that is about to be replayed. */
+  marked: Span | undefined;
   onBlock: (block: Block) => void;
   onRange: (row: Row, span: Span) => void;
 }
 
+interface Drag {
+  /** The row as it was when the drag began: a refresh must not move offsets below the pointer. */
+  row: Row;
+  start: number;
+  end: number;
+}
+
 /** One partition. A click or Enter opens a block; dragging over a part, or R on a block, asks for its replay. */
-export const MapRow = memo(function MapRow({ row, transforms, onBlock, onRange }: Props) {
-  const [at, setAt] = useState(Math.max(0, row.blocks.length - 1));
-  const [drag, setDrag] = useState<[number, number]>();
+export const MapRow = memo(function MapRow({ row: newest, transforms, marked, onBlock, onRange }: Props) {
+  const [element, width] = useWidth<SVGSVGElement>();
+  const [at, setAt] = useState<number>();
+  const [drag, setDrag] = useState<Drag>();
+  const [over, setOver] = useState<number>();
+  const row = drag?.row ?? newest;
   const span = spanOf(row);
-  const chosen = row.blocks[Math.min(at, row.blocks.length - 1)];
+  const index = at === undefined ? firstChosen(row.blocks) : indexAt(at, row.blocks);
+  const chosen = row.blocks[index];
   const name = `${row.topic}-${row.partition}`;
 
   const share = (event: PointerEvent<SVGSVGElement>) => {
@@ -31,33 +47,51 @@ export const MapRow = memo(function MapRow({ row, transforms, onBlock, onRange }
     if (drag === undefined) return;
     setDrag(undefined);
     const end = share(event);
-    if (Math.abs(end - drag[0]) < CLICK) {
+    if (Math.abs(end - drag.start) * width < CLICK) {
       const block = blockAt(end, row);
-      if (block !== undefined) onBlock(block);
+      if (block === undefined) return;
+      setAt(block.from);
+      onBlock(block);
       return;
     }
-    const range = dragged(drag[0], end, row);
+    const range = dragged(drag.start, end, row);
     if (range !== undefined) onRange(row, range);
   };
-  const press = (event: KeyboardEvent) => {
+  const press = (event: KeyboardEvent<SVGSVGElement>) => {
     const last = row.blocks.length - 1;
-    const moves: Record<string, number> = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last };
+    const moves: Record<string, number> = { ArrowLeft: index - 1, ArrowRight: index + 1, PageUp: index - 10, PageDown: index + 10, Home: 0, End: last };
     const to = moves[event.key];
-    if (to !== undefined) setAt(Math.min(last, Math.max(0, to)));
+    if (to !== undefined) setAt(row.blocks[Math.min(last, Math.max(0, to))]?.from);
+    else if (event.key === "ArrowUp" || event.key === "ArrowDown") neighbour(event.currentTarget, event.key === "ArrowUp" ? -1 : 1)?.focus();
+    else if (event.key === "Escape" && drag !== undefined) setDrag(undefined);
     else if (event.key === "Enter" && chosen !== undefined) onBlock(chosen);
-    else if (event.key.toLowerCase() === "r" && chosen !== undefined) onRange(row, { from: chosen.from, until: chosen.until });
-    else return;
+    else if (event.key.toLowerCase() === "r" && !event.ctrlKey && !event.metaKey && chosen !== undefined) {
+      const range = held(chosen, row);
+      if (range !== undefined) onRange(row, range);
+    } else return;
     event.preventDefault();
   };
+
+  const { blocks, next_offset, log_start, log_end } = row;
+  const { from, until } = span;
+  const drawn = useMemo(() => {
+    if (width === 0) return null;
+    const fillOf = ({ kind, transform }: Block) => (kind === "committed" ? committedFill(transform, transforms) : KINDS[kind].fill);
+    return [...pathsOf(blocks, { from, until }, width, HEIGHT, fillOf)].map(([fill, path]) => <path key={fill} d={path} fill={fill} />);
+  }, [blocks, from, until, width, transforms]);
+  const cursor = next_offset === null ? undefined : width * shareOf(next_offset, span);
+  const end = log_end === null ? undefined : width * shareOf(log_end, span);
 
   return (
     <div className="row">
       <span>{name}</span>
       <svg
-        viewBox="0 0 1000 24"
+        ref={element}
+        viewBox={`0 0 ${width} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="slider"
         tabIndex={0}
+        data-blocks={blocks.length}
         aria-label={`Offsets of ${name}`}
         aria-valuemin={span.from}
         aria-valuemax={span.until}
@@ -65,45 +99,81 @@ export const MapRow = memo(function MapRow({ row, transforms, onBlock, onRange }
         aria-valuetext={chosen === undefined ? "nothing is known" : said(chosen)}
         onKeyDown={press}
         onPointerDown={(event) => {
+          if (event.button !== 0) return;
           event.currentTarget.setPointerCapture(event.pointerId);
-          setDrag([share(event), share(event)]);
+          setDrag({ row: newest, start: share(event), end: share(event) });
         }}
         onPointerMove={(event) => {
-          if (drag !== undefined) setDrag([drag[0], share(event)]);
+          setOver(share(event));
+          if (drag !== undefined) setDrag({ ...drag, end: share(event) });
         }}
         onPointerUp={release}
         onPointerCancel={() => { setDrag(undefined); }}
+        onPointerLeave={() => { setOver(undefined); }}
       >
-        {row.blocks.map((block) => {
-          const x = 1000 * shareOf(block.from, span);
-          const width = Math.max(1, 1000 * shareOf(block.until, span) - x - 0.5);
-          const fill = block.kind === "committed" ? versionColor(block.transform, transforms) : KINDS[block.kind].fill;
-          return (
-            <rect key={block.from} x={x} width={width} y={block === chosen ? 0 : 2} height={block === chosen ? 24 : 20} fill={fill}>
-              <title>{said(block)}</title>
-            </rect>
-          );
-        })}
-        {row.next_offset !== null && <rect x={1000 * shareOf(row.next_offset, span) - 1} width="2" height="24" fill={token("fg")} />}
-        {row.log_start !== null && row.log_start > span.from && (
-          <rect width={1000 * shareOf(row.log_start, span)} height="24" fill={token("bg")} opacity="0.6" />
+        {drawn}
+        {log_start !== null && log_start > span.from && (
+          <rect width={width * shareOf(log_start, span)} height={HEIGHT} fill={token("bg")} opacity="0.6" />
         )}
-        {drag !== undefined && (
-          <rect
-            x={1000 * Math.min(...drag)}
-            width={1000 * Math.abs(drag[1] - drag[0])}
-            height="24"
-            fill={token("blue-solid")}
-            opacity="0.4"
-          />
+        {end !== undefined && <path d={`M${end - 1},0 V${HEIGHT}`} stroke={token("fg")} strokeWidth="2" strokeDasharray="3 3" />}
+        {cursor !== undefined && (
+          <path d={`M${cursor - 5},0 H${cursor + 5} L${cursor + 1},6 V${HEIGHT} H${cursor - 1} V6 Z`} fill={token("fg")} />
+        )}
+        {chosen !== undefined && (
+          <rect className="chosen" {...boxOf(chosen, span, width)} y={1} height={HEIGHT - 2} fill="none" stroke={token("fg")} strokeWidth="2" />
+        )}
+        {drag !== undefined && <Shade from={Math.min(drag.start, drag.end)} until={Math.max(drag.start, drag.end)} width={width} />}
+        {drag === undefined && marked !== undefined && marked.from < marked.until && (
+          <Shade from={shareOf(marked.from, span)} until={shareOf(marked.until, span)} width={width} />
         )}
       </svg>
       <span className="number muted">
-        {row.log_end === null || row.next_offset === null ? "end not known" : `${count(Math.max(0, row.log_end - row.next_offset))} behind`}
+        {log_end === null || next_offset === null ? "end not known" : `${count(Math.max(0, log_end - next_offset))} behind`}
       </span>
+      <div className="axis muted">
+        <span>{count(span.from)}</span>
+        <Pointed row={row} drag={drag} over={over} chosen={chosen} width={width} />
+        <span>{count(span.until)}</span>
+      </div>
     </div>
   );
 });
+
+/** A part of a row, between two shares of its width. */
+const Shade = ({ from, until, width }: Span & { width: number }) => (
+  <rect
+    x={width * from}
+    width={Math.max(1, width * (until - from))}
+    y={1}
+    height={HEIGHT - 2}
+    fill={token("fg")}
+    fillOpacity="0.3"
+    stroke={token("fg")}
+    strokeWidth="2"
+  />
+);
+
+/** What the pointer is over or drags over; of a row with the focus, the block that keys have reached. */
+function Pointed({ row, drag, over, chosen, width }: { row: Row; drag: Drag | undefined; over: number | undefined; chosen: Block | undefined; width: number }) {
+  if (drag !== undefined && Math.abs(drag.end - drag.start) * width >= CLICK) {
+    const range = dragged(drag.start, drag.end, row);
+    return (
+      <b>
+        {range === undefined
+          ? "nothing to replay here: it is not read yet, or the log no longer holds it"
+          : `replay ${count(range.from)} to ${count(range.until)} (exclusive): ${count(range.until - range.from)} offsets`}
+      </b>
+    );
+  }
+  if (over === undefined) return <span className="focused">{chosen === undefined ? "" : said(chosen)}</span>;
+  const block = blockAt(over, row);
+  return <span>{block === undefined ? `offset ${count(offsetAt(over, spanOf(row)))}` : said(block)}</span>;
+}
+
+function neighbour(of: Element, step: number): SVGSVGElement | undefined {
+  const rows = [...(of.closest(".tidegate")?.querySelectorAll<SVGSVGElement>("svg[role=slider]") ?? [])];
+  return rows[rows.findIndex((each) => each === of) + step];
+}
 
 function said(block: Block): string {
   const seqs = block.seqs;

@@ -14,13 +14,15 @@ export function Page({ title, children }: { title: string; children: ReactNode }
   );
 }
 
+/** An error and what to do about it, as one text. */
+export const saidOf = ({ message, fix }: Refusal): string => (fix === "" ? message : `${message}. ${fix}`);
+
 /** Why something is not shown, or is not new. */
 export function Refused({ error, since }: { error: Refusal | undefined | null; since?: string }) {
   if (!error) return null;
   return (
     <div className="note bad" role="status">
-      {error.message}
-      {error.fix === "" ? "" : `. ${error.fix}`}
+      {saidOf(error)}
       {since === undefined ? "" : ` (shown as of ${since})`}
     </div>
   );

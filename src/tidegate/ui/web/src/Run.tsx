@@ -5,7 +5,7 @@ import { useAnswer } from "./useAnswer";
 
 /** The batch of one DAG run. */
 export function Run({ dagId = "", runId = "" }: { dagId?: string; runId?: string }) {
-  const asked = useAnswer(() => view<BatchAnswer>(`dags/${part(dagId)}/runs/${part(runId)}`), `${dagId}/${runId}`, 10);
+  const asked = useAnswer((signal) => view<BatchAnswer>(`dags/${part(dagId)}/runs/${part(runId)}`, signal), `${dagId}/${runId}`, 10);
   return (
     <Page title="Range">
       <Asking asked={asked} />

@@ -18,6 +18,8 @@ export interface Timing {
 
 export interface Pipeline {
   pipeline: string;
+  /** Where it is not told, the DAG has the pipeline's name. */
+  dag_id?: string;
   table: string;
   paused: boolean;
   seq: number;
@@ -34,6 +36,7 @@ export interface Pipeline {
 export interface Lag {
   lag: {
     total: { partitions: number; records_behind: number; seconds_behind: number | null; retention_left_s: number | null };
+    maintenance: string | null;
   } | null;
   error: Refusal | null;
   at_ms: number;
@@ -76,6 +79,7 @@ export interface Batch {
   rows: number | null;
   transform: string | null;
   adopted_from: string | null;
+  limits: Record<string, unknown>;
   rate: { policy: string; records: number; terms: Record<string, number> } | null;
   partitions: {
     topic: string;
@@ -85,8 +89,8 @@ export interface Batch {
     from_reason: string | null;
     until_reason: string | null;
   }[];
-  loads: { run_id: string; rows: number; kept: number; snapshot: string; committed_at_ms: number; transform: string }[];
-  timing: { records: number; run_ms: number; load_ms: number; scheduling_delay_ms: number } | null;
+  loads: { run_id: string; replay: string | null; rows: number; kept: number; snapshot: string; committed_at_ms: number; transform: string }[];
+  timing: { records: number; bound: number | null; run_ms: number; load_ms: number; scheduling_delay_ms: number } | null;
 }
 
 export interface BatchAnswer {
@@ -98,6 +102,12 @@ export interface Run {
   dag_run_id: string;
   state: string;
   note: string | null;
+}
+
+export interface Task {
+  task_id: string;
+  start_date: string | null;
+  end_date: string | null;
 }
 
 /** A request that was refused, with what to do about it as far as the server says. */
@@ -116,29 +126,35 @@ export const address = (path: string): string => new URL(path, document.baseURI)
 /** An id as a part of a path. */
 export const part = (id: string | number): string => encodeURIComponent(id);
 
-async function send<T>(path: string, init?: RequestInit): Promise<T> {
+const PATIENCE_MS = 30_000;
+
+async function send<T>(path: string, init: RequestInit = {}, signal?: AbortSignal): Promise<T> {
+  const limit = AbortSignal.timeout(PATIENCE_MS);
   let response: Response;
+  let body: unknown;
   try {
-    response = await fetch(address(path), { credentials: "same-origin", ...init });
+    response = await fetch(address(path), { credentials: "same-origin", ...init, signal: signal ? AbortSignal.any([signal, limit]) : limit });
+    body = await response.json().catch(() => null);
   } catch {
     throw new RequestFailed("Airflow's API server does not answer");
   }
-  const body: unknown = await response.json().catch(() => null);
-  if (!response.ok) throw refused(response.status, body);
+  if (!response.ok) throw refused(response.status, body, init.method === "POST");
   return body as T;
 }
 
-function refused(status: number, body: unknown): RequestFailed {
+/** What a refusal says, by the plugin's routes (message and fix) or by Airflow (detail). */
+export function refused(status: number, body: unknown, changes: boolean): RequestFailed {
   const said = (body ?? {}) as { message?: unknown; fix?: unknown; detail?: unknown };
   if (typeof said.message === "string") return new RequestFailed(said.message, typeof said.fix === "string" ? said.fix : "");
   if (status === 401) return new RequestFailed("Your session has ended", "Reload the page to log in");
+  if (status === 403 && changes) return new RequestFailed("You may not do this", "Ask for the right to trigger this DAG");
   if (status === 403) return new RequestFailed("You may not see this", "Ask for the right to read this DAG's runs");
   const detail = typeof said.detail === "string" ? said.detail : JSON.stringify(said.detail ?? "");
   return new RequestFailed(`Airflow's API server answers ${status}`, detail === '""' ? "" : detail);
 }
 
 /** One of the plugin's views. */
-export const view = <T>(path: string): Promise<T> => send<T>(`tidegate/api/${path}`);
+export const view = <T>(path: string, signal?: AbortSignal): Promise<T> => send<T>(`tidegate/api/${path}`, {}, signal);
 
 /** Trigger a run by Airflow's own API, which authorizes and audits it. */
 export const trigger = (dagId: string, conf: object): Promise<Run> =>
@@ -148,6 +164,14 @@ export const trigger = (dagId: string, conf: object): Promise<Run> =>
     body: JSON.stringify({ logical_date: null, conf }),
   });
 
+const runPath = (dagId: string, runId: string): string => `api/v2/dags/${part(dagId)}/dagRuns/${part(runId)}`;
+
 /** A run as Airflow has it now. */
-export const runOf = (dagId: string, runId: string): Promise<Run> =>
-  send<Run>(`api/v2/dags/${part(dagId)}/dagRuns/${part(runId)}`);
+export const runOf = (dagId: string, runId: string, signal?: AbortSignal): Promise<Run> => send<Run>(runPath(dagId, runId), {}, signal);
+
+/** The tasks of a run, with their times. */
+export const tasksOf = async (dagId: string, runId: string, signal?: AbortSignal): Promise<Task[]> =>
+  (await send<{ task_instances: Task[] }>(`${runPath(dagId, runId)}/taskInstances`, {}, signal)).task_instances;
+
+/** The page of a run in Airflow's UI. A plain link: the UI's router shows nothing after a plugin's own. */
+export const runPage = (dagId: string, runId: string): string => address(`dags/${part(dagId)}/runs/${part(runId)}`);

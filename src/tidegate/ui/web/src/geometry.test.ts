@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { Row } from "./api";
-import { blockAt, dragged, newestOf, offsetAt, shareOf, spanOf, versionOf } from "./geometry";
+import { blockAt, boxOf, dragged, firstChosen, held, indexAt, newestOf, offsetAt, pathsOf, replayable, shareOf, spanOf, versionOf } from "./geometry";
 
 const block = (from: number, until: number) => ({
   from,
@@ -38,6 +38,54 @@ describe("a row", () => {
     expect(blockAt(0.1, row)?.from).toBe(100);
     expect(blockAt(0.5, row)?.from).toBe(200);
     expect(blockAt(0.9, row)).toBeUndefined();
+  });
+});
+
+describe("a block", () => {
+  it("is found by an offset, and one beside it where none holds the offset", () => {
+    const found = [0, 100, 199, 200, 250, 300, 900].map((offset) => indexAt(offset, row.blocks));
+    expect(found).toEqual([0, 0, 0, 1, 1, 1, 1]);
+    expect(indexAt(5, [])).toBe(-1);
+  });
+
+  it("is drawn with those that look the same", () => {
+    const blocks = [block(100, 200), { ...block(200, 300), kind: "lost" as const }, block(300, 400)];
+    const paths = pathsOf(blocks, spanOf(row), 300, 24, (each) => each.kind);
+    expect([...paths]).toEqual([
+      ["committed", "M0,2h99v20h-99zM200,2h99v20h-99z"],
+      ["lost", "M100,2h99v20h-99z"],
+    ]);
+  });
+
+  it("is at first the newest one of a batch", () => {
+    const batch = { ...block(0, 100), seqs: [1, 1] as [number, number] };
+    expect(firstChosen([batch, batch, block(200, 300)])).toBe(1);
+    expect(firstChosen([block(0, 100), block(100, 200)])).toBe(1);
+    expect(firstChosen([])).toBe(-1);
+  });
+
+  it("can be replayed as far as the log holds it and the cursor has passed it", () => {
+    expect(held(block(100, 200), row)).toEqual({ from: 120, until: 200 });
+    expect(held(block(250, 400), row)).toEqual({ from: 250, until: 300 });
+    expect(held(block(300, 400), row)).toBeUndefined();
+    expect(held(block(100, 120), row)).toBeUndefined();
+  });
+
+  it("is at least a pixel wide, and apart from its neighbour where there is room", () => {
+    const span = spanOf(row);
+    expect(boxOf(block(100, 200), span, 300)).toEqual({ x: 0, width: 99 });
+    expect(boxOf(block(100, 101), span, 300)).toEqual({ x: 0, width: 1 });
+    expect(boxOf(block(100, 101), span, 900).width).toBe(3);
+  });
+});
+
+describe("what can be replayed", () => {
+  it("is in the log and before the cursor", () => {
+    expect(replayable(row)).toEqual({ from: 120, until: 300 });
+    expect(replayable({ ...row, log_start: null })).toEqual({ from: 100, until: 300 });
+    expect(replayable({ ...row, blocks: [] })).toEqual({ from: 120, until: 300 });
+    expect(replayable({ ...row, log_start: 300 })).toBeUndefined();
+    expect(replayable({ ...row, next_offset: null })).toBeUndefined();
   });
 });
 

@@ -30,12 +30,52 @@ export function blockAt(share: number, row: Row): Block | undefined {
   return row.blocks.find((block) => block.from <= at && at < block.until);
 }
 
-/** The offsets between two shares of the width that were read already, whichever comes first; undefined where there are none. */
+/** The index of the block that holds an offset, or else of the last one before it; the first of those after it; -1 of none. */
+export function indexAt(offset: number, blocks: Block[]): number {
+  const after = blocks.findIndex((block) => block.from > offset);
+  return after < 0 ? blocks.length - 1 : Math.max(0, after - 1);
+}
+
+/** Where a block is in a row of `width` pixels: visible however small it is, and apart from its neighbour where there is room. */
+export function boxOf(block: Block, span: Span, width: number): { x: number; width: number } {
+  const x = width * shareOf(block.from, span);
+  const wide = width * shareOf(block.until, span) - x;
+  return { x, width: Math.max(1, wide > 3 ? wide - 1 : wide) };
+}
+
+/** The offsets of a row that can be replayed. */
+export const replayable = (row: Row): Span | undefined =>
+  held({ from: row.blocks[0]?.from ?? row.log_start ?? 0, until: row.next_offset ?? 0 }, row);
+
+/** One SVG path for all blocks that look the same: thousands of elements of their own would be slow. */
+export function pathsOf<L>(blocks: Block[], span: Span, width: number, height: number, lookOf: (block: Block) => L): Map<L, string> {
+  const paths = new Map<L, string>();
+  const round = (value: number) => Number(value.toFixed(2));
+  for (const block of blocks) {
+    const look = lookOf(block);
+    const { x, width: wide } = boxOf(block, span, width);
+    paths.set(look, `${paths.get(look) ?? ""}M${round(x)},2h${round(wide)}v${height - 4}h${-round(wide)}z`);
+  }
+  return paths;
+}
+
+/** The block that keys begin at: the newest one of a batch, or else the last. */
+export function firstChosen(blocks: Block[]): number {
+  const newest = blocks.findLastIndex((block) => block.seqs !== null);
+  return newest < 0 ? blocks.length - 1 : newest;
+}
+
+/** The part of some offsets that the log holds, and that the cursor has passed; undefined where there is none. */
+export function held(span: Span, row: Row): Span | undefined {
+  const from = Math.max(span.from, row.log_start ?? 0);
+  const until = Math.min(span.until, row.next_offset ?? 0);
+  return from < until ? { from, until } : undefined;
+}
+
+/** The offsets between two shares of the width that can be replayed, whichever comes first; undefined where there are none. */
 export function dragged(one: number, other: number, row: Row): Span | undefined {
   const span = spanOf(row);
-  const from = Math.max(offsetAt(Math.min(one, other), span), row.log_start ?? 0);
-  const until = Math.min(offsetAt(Math.max(one, other), span), row.next_offset ?? 0);
-  return from < until ? { from, until } : undefined;
+  return held({ from: offsetAt(Math.min(one, other), span), until: offsetAt(Math.max(one, other), span) }, row);
 }
 
 /** The version in the name of a transform (`module:function@version`), as the parameter of a replay takes it. */

@@ -12,8 +12,12 @@ export interface Asked<T> {
   again: () => void;
 }
 
-/** An answer that is asked for again and again while the page is visible; the last one stays while the server is away. */
-export function useAnswer<T>(ask: () => Promise<T>, key: string, everyS: number): Asked<T> {
+/**
+ * An answer that is asked for again and again while the page is visible; the last one stays while the server is away. One
+ * request at a time: a slow server is not asked more because it is slow, and no old answer comes after a new one.
+ * With `everyS` null it is asked for once.
+ */
+export function useAnswer<T>(ask: (signal: AbortSignal) => Promise<T>, key: string, everyS: number | null): Asked<T> {
   const [state, setState] = useState<{ key: string; answer: T | undefined; atMs: number; error: RequestFailed | undefined }>({
     key,
     answer: undefined,
@@ -27,24 +31,27 @@ export function useAnswer<T>(ask: () => Promise<T>, key: string, everyS: number)
     setTurn((n) => n + 1);
   }, []);
   useEffect(() => {
-    let live = true;
+    const leaving = new AbortController();
+    let busy = false;
     const look = async () => {
-      if (document.visibilityState === "hidden") return;
+      if (busy || document.visibilityState === "hidden") return;
+      busy = true;
       try {
-        const answer = await asking.current();
-        if (live) setState({ key, answer, atMs: Date.now(), error: undefined });
+        const answer = await asking.current(leaving.signal);
+        if (!leaving.signal.aborted) setState({ key, answer, atMs: Date.now(), error: undefined });
       } catch (error) {
         const failed = error instanceof RequestFailed ? error : new RequestFailed(String(error));
         // what another key was answered is nothing to show here
-        if (live) setState((was) => (was.key === key ? { ...was, error: failed } : { key, answer: undefined, atMs: 0, error: failed }));
+        if (!leaving.signal.aborted) setState((was) => (was.key === key ? { ...was, error: failed } : { key, answer: undefined, atMs: 0, error: failed }));
       }
+      busy = false;
     };
     void look();
-    const timer = setInterval(() => void look(), everyS * 1000);
+    const timer = everyS === null ? undefined : setInterval(() => void look(), everyS * 1000);
     const seen = () => void look();
     document.addEventListener("visibilitychange", seen);
     return () => {
-      live = false;
+      leaving.abort();
       clearInterval(timer);
       document.removeEventListener("visibilitychange", seen);
     };
