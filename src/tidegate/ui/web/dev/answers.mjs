@@ -13,26 +13,22 @@ const last = (n, ended = NOW() - 40_000) => ({
 });
 const pipeline = (name, more = {}) => ({
   pipeline: name, table: `lake.web.${name.replace(/\W/g, "_")}`, paused: false, seq: 4980, last: last(3), records_per_s: 9411.2, interval_s: 60,
-  pending: null, failure: null, run: null, trouble: null, faults: [], ...more,
+  pending: null, failure: null, run: null, trouble: null, faults: [], lag_error: null, waiting: null, file_error: null,
+  lag: { at_ms: NOW() - 1500, partitions: 3, records_behind: 37_035, seconds_behind: 31.2, retention_left_s: 400_000 },
+  lag_points: Array.from({ length: 30 }, (_, n) => 30_000 + 9000 * Math.sin(n / 3)), ...more,
 });
 const PIPELINES = [
   pipeline("corrupt", { trouble: "unreadable", last: null, seq: 0, faults: ["saved range tidegate/corrupt/batch/41 cannot be read: it is no JSON. Restore it from a backup, or delete the key with `tidegate repair`"] }),
-  pipeline("clicks", { trouble: "stopped", pending: { seq: 4981, run_id: "scheduled__2026-11-23T17:00:00+00:00", offsets: 182_113 }, failure: { run_id: "scheduled__2026-11-23T17:00:00+00:00", why: "Retention has deleted 1,204 offsets of clicks-3 that were not read. Accept the loss with `tidegate replay --accept-loss`, or restore the topic" } }),
-  pipeline("away", { trouble: "late", last: { ...last(9), run_s: 95 } }),
+  pipeline("clicks", { trouble: "stopped", pending: { seq: 4981, run_id: "scheduled__2026-11-23T17:00:00+00:00", offsets: 182_113 }, failure: { run_id: "scheduled__2026-11-23T17:00:00+00:00", why: "Failed in plan: retention deleted 1,204 offsets of clicks-3 that were not read. Run `tidegate ledger accept clicks --lost`.", command: "tidegate ledger accept clicks --lost" } }),
+  pipeline("losing", { trouble: "losing", lag: { at_ms: NOW() - 900, partitions: 3, records_behind: 9_137_035, seconds_behind: 81_031.2, retention_left_s: 1800 }, run: { run_id: "manual__2", state: "running", since_ms: NOW() - 65_000 }, waiting: "load waits for a slot of the pool tidegate_lake_web_losing (4 of 4 taken)" }),
+  pipeline("torn", { trouble: "file", file_error: "pipelines/torn.yaml: line 3, column 9: not valid YAML: mapping values are not allowed here\npipelines/torn.yaml: <b>sink</b>: is required", lag: null, lag_points: [] }),
+  pipeline("away", { trouble: "late", last: { ...last(9), run_s: 95 }, lag: { at_ms: NOW() - 185_000, partitions: 3, records_behind: 37_035, seconds_behind: 31.2, retention_left_s: 400_000 }, lag_error: AWAY }),
   pipeline(HOSTILE, { run: { run_id: "manual__1", state: "running", since_ms: NOW() - 12_000 } }),
   pipeline("many"),
   pipeline("flights"),
   pipeline("forbidden", { interval_s: null, records_per_s: null }),
   pipeline("empty", { trouble: "paused", paused: true, seq: 0, last: null, records_per_s: null }),
 ];
-
-function lag(dag) {
-  if (dag === "empty") return { at_ms: NOW(), lag: null, error: null };
-  const partitions = [0, 1, 2].map((partition) => ({ topic: dag, partition, next_offset: 500_000, latest: 512_345, records_behind: 12_345, seconds_behind: 31.2, retention_left_s: 400_000 }));
-  const total = { partitions: 3, records_behind: 37_035, seconds_behind: 31.2, retention_left_s: dag === "clicks" ? 1800 : 400_000 };
-  const maintenance = dag === "flights" ? "9,120 files of under 1 MB: run tidegate maintain" : null;
-  return { at_ms: NOW() - (dag === "away" ? 185_000 : 1500), lag: { total, partitions, maintenance }, error: dag === "away" ? AWAY : null };
-}
 
 const TRANSFORMS = ["flights:clean@0c44b1d09a7e", "flights:clean@3f9a0c12b7de"];
 function map(dag, query) {
@@ -52,15 +48,25 @@ function map(dag, query) {
       const absent = partition === 1 && k === 9;
       const seq = first_seq + Math.floor((k * 200) / some);
       const kind = lost ? "lost" : absent ? "absent" : k === some - 1 && partition < 2 ? ["loaded", "planned"][partition] : "committed";
-      blocks.push({ from: at, until: at + size, kind, seqs: lost || absent ? null : [seq, Math.min(last_seq, seq + (some < 100 ? 7 : 0))], batches: some < 100 ? 8 : 1, transform: kind === "committed" ? (partition === 2 && k === 12 ? null : TRANSFORMS[k < some / 2 ? 0 : 1]) : null });
+      const marks = [...(partition === 0 && k % 9 === 4 ? ["errors"] : []), ...(k === 2 ? ["cold"] : []), ...(partition === 2 && k > 14 && k < 18 ? ["replayed"] : []), ...(partition === 3 && k === 5 ? ["recreated"] : [])];
+      blocks.push({ from: at, until: at + size, marks: lost || absent ? [] : marks, records: size, rows_per_s: kind === "committed" ? 4000 + ((k * 7919) % 6000) : null, kind, seqs: lost || absent ? null : [seq, Math.min(last_seq, seq + (some < 100 ? 7 : 0))], batches: some < 100 ? 8 : 1, transform: kind === "committed" ? (partition === 2 && k === 12 ? null : TRANSFORMS[k < some / 2 ? 0 : 1]) : null });
       at += size;
     }
     const open = blocks.at(-1).kind === "committed" ? at : blocks.at(-1).from;
-    if (dag !== "away" && partition !== 3) blocks.push({ from: at, until: at + 2400, kind: "pending", seqs: null, batches: 0, transform: null });
+    if (dag !== "away" && partition !== 3) blocks.push({ from: at, until: at + 2400, kind: "pending", seqs: null, batches: 0, transform: null, marks: [], records: 2400, rows_per_s: null });
     return { topic: dag, partition, next_offset: open, log_start: dag === "away" ? null : start + 2500, log_end: dag === "away" ? null : partition === 3 ? at : at + 2400, blocks };
   });
   const none = dag === "empty";
-  return { at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : TRANSFORMS, faults: [], error: dag === "away" ? AWAY : null, rows };
+  const timed = query.get("axis") === "time";
+  const [from_ms, until_ms] = [NOW() - 200 * 60_000, NOW()];
+  if (timed) for (const row of rows) { row.blocks = row.blocks.filter((block) => block.seqs !== null); row.blocks.forEach((block, k) => { block.from = Math.round(from_ms + (k * 200 * 60_000) / row.blocks.length); block.until = block.from + 25_000 + ((k * 7) % 5) * 60_000; }); }
+  const kinds = ["loaded", "loaded", "nothing", "loaded", "replay", "loaded", "failed", "loaded", "loaded", "nothing"];
+  const runs = none ? [] : Array.from({ length: 50 }, (_, n) => {
+    const kind = n === 49 ? "queued" : n === 48 ? "running" : kinds[n % 10];
+    const seq = kind === "loaded" || kind === "failed" ? last_seq - 50 + n : null;
+    return { run_id: `scheduled__2026-11-23T${String(10 + Math.floor(n / 10))}:${String(n % 60).padStart(2, "0")}:00+00:00`, dag_id: kind === "replay" ? `${dag}__replay` : dag, kind, at_ms: NOW() - (50 - n) * 60_000, seq, records: seq === null ? null : 180_000, note: null };
+  });
+  return { runs, waiting_for: [], axis: timed ? "time" : "offset", ...(timed ? { from_ms, until_ms } : {}), at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : TRANSFORMS, faults: [], error: dag === "away" ? AWAY : null, rows };
 }
 
 function batch(dag, seq) {
@@ -75,9 +81,41 @@ function batch(dag, seq) {
         { run_id, replay: null, rows: 181_990, kept: 0, snapshot: "8412374918237498123", committed_at_ms: NOW() - 50_000, transform: TRANSFORMS[0] },
         { run_id: "manual__2026-11-23T17:05:00+00:00", replay: null, rows: 181_990, kept: 12, snapshot: "8412374918237498124", committed_at_ms: NOW() - 40_000, transform: TRANSFORMS[1] },
       ],
+      load: { seconds: { receipt: 0.03, create: 0.01, write: 14.2, verify: 0.2 }, records: 182_113, rows: 181_990, repeats: null, errors: seq % 2 ? 0 : 41, spark_age_s: seq % 2 ? 86_400 : 42, landed_before: false },
+      replays: seq % 2 ? [] : [{ run_id: "manual__2026-11-23T18:00:00+00:00", dag_id: `${dag}__replay`, chunk: 0, rows: 4120, committed_at_ms: NOW() - 20_000, transform: TRANSFORMS[1], snapshot: "8412374918237498125", partitions: [{ topic: dag, partition: 2, from: 1_001_000, until: 1_005_120 }] }],
+      explained: seq % 2 ? [] : ["Run scheduled__2026-11-23T16:00:00+00:00 saved the range and did not commit it. Run scheduled__2026-11-23T17:00:00+00:00 adopted it.", "It was loaded 2 times. Each load replaced the rows of the one before."],
       timing: { records: 182_113, bound: 200_500, run_ms: 24_310, load_ms: 15_020, scheduling_delay_ms: 812, ended_at_ms: NOW() - 40_000 },
     },
   };
+}
+
+function run(dag, id) {
+  const answer = { at_ms: NOW(), kind: "batch", batch: null, replay: null, reason: null, error: null };
+  if (id === "nothing") return { ...answer, kind: "nothing", reason: "Nothing to read: no new records." };
+  if (id === "broken") return { ...answer, kind: "failed", reason: "Failed in plan: no broker of kafka_default answers. Start it. The cursor did not move. The next run adopts the saved range, or plans again." };
+  if (!dag.endsWith("__replay")) return { ...answer, ...batch(dag, 4980) };
+  const dry = id === "dry";
+  const chunks = dry ? [] : Array.from({ length: 7 }, (_, chunk) => ({ chunk, offsets: 100_000, landed: chunk < 5, rows: chunk < 5 ? 99_871 : null, committed_at_ms: chunk < 5 ? NOW() - 90_000 + chunk * 9000 : null }));
+  const replay = {
+    run_id: id, pipeline: "flights", state: dry ? "success" : "running", dry_run: dry, table: "lake.web.flights", transform: TRANSFORMS[1], offsets: 700_000,
+    note: dry ? "Dry run: nothing was changed.\nflights-0: 700,000 offsets\nin all 700,000 offsets, about 91,000,000 bytes, 7 chunks, about 96 s" : null,
+    request: { versions: "=0c44b1d09a7e", table: null, parallel: 2 }, chunks, lost: dry ? ["flights-1[1000000, 1000777)"] : [],
+    replaces: [{ load: "batch 4,801", offsets: 350_000, rows: 349_871, transform: TRANSFORMS[0] }, { load: "batch 4,802", offsets: 350_000, rows: 349_001, transform: TRANSFORMS[0] }],
+    verdict: dry ? null : null, seconds: 96,
+  };
+  return { ...answer, kind: "replay", replay };
+}
+
+function history(dag, query) {
+  const [hours, buckets] = [Number(query.get("hours")), Number(query.get("buckets"))];
+  const until_ms = NOW();
+  const from_ms = until_ms - hours * 3_600_000;
+  const points = dag === "empty" ? [] : Array.from({ length: buckets }, (_, n) => ({
+    at_ms: from_ms + ((n + 0.2) * (until_ms - from_ms)) / buckets, seq: 4980 - (buckets - n) * 3, batches: 3, lag: Math.round(40_000 + 30_000 * Math.sin(n / 9)), records: 180_000 + 1000 * (n % 37),
+    bound: n % 5 === 0 ? null : 200_000 + 500 * (n % 11), run_s: n < 20 ? null : 18 + (n % 13), load_s: n < 20 ? null : 11 + (n % 7), rows: 170_000,
+  }));
+  const forecast = { next_bound: 214_000, interval_s: 60, arrival_per_s: 3120.5, drain_s: 96, verdict: "the pipeline keeps up: 3,120 records/s arrive, and a run every 60 s loads at most 9,411 records/s; it would keep up with an interval of 12 s or longer" };
+  return { at_ms: until_ms, from_ms, until_ms, points, forecast, lag: 37_035, complete: hours < 700, faults: [], error: null };
 }
 
 function tasks() {
@@ -109,10 +147,9 @@ export function answer(method, path, query, body) {
   if (what === "pipelines") return [200, { at_ms: NOW(), pipelines: PIPELINES }];
   if (id === "forbidden") return [403, { detail: "Forbidden" }];
   if (id === "none") return [404, { message: "none is no pipeline of Tidegate", fix: "Open the page of a pipeline's own DAG" }];
-  if (view === "lag") return [200, lag(id)];
   if (view === "map") return [200, map(id, query)];
   if (view === "batches") return [200, batch(id, Number(rest[0]))];
-  if (view === "runs") return [200, batch(id, rest.join("/") === "nothing" ? 0 : 4980)];
-  if (view === "trend") return [200, { at_ms: NOW(), batches: id === "empty" ? [] : Array.from({ length: 60 }, (_, n) => last(n, NOW() - (60 - n) * 60_000)) }];
+  if (view === "runs") return [200, run(id, rest.join("/"))];
+  if (view === "history") return [200, history(id, query)];
   return [404, { message: "there is no such page", fix: "Follow a link of Airflow's UI" }];
 }

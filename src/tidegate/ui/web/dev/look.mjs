@@ -67,6 +67,19 @@ async function turned(page) {
   await bar.getByRole("button", { name: "Newer" }).click();
   await bar.getByText("Batches 4,581 to 4,780").waitFor();
 }
+/** Time as the axis: a click opens a batch, and nothing can be replayed. */
+async function timed(page) {
+  await row(page, 0).press("Home");
+  await row(page, 0).press("Enter");
+  await page.getByText(/^Batch 4,78/).first().waitFor();
+  if (await page.getByRole("region", { name: "Replay", exact: true }).count()) throw new Error("a replay of times");
+  if (!page.url().includes("axis=time&batch=") && !page.url().includes("batch=")) throw new Error(`the address is ${page.url()}`);
+}
+async function rates(page) {
+  await page.getByLabel("Colour").selectOption("rate");
+  await page.getByText(/rows\/s$/).first().waitFor();
+  if (!page.url().endsWith("?colour=rate")) throw new Error(`the address is ${page.url()}`);
+}
 /** The server is gone: what was shown stays, with its age. */
 async function gone(page) {
   await page.route("**/tidegate/api/**", (route) => route.abort());
@@ -101,6 +114,12 @@ const SHOTS = [
   ["again", "plugin/tidegate", again],
   ["run", `dags/flights/runs/${RUN}/plugin/range`],
   ["nothing", "dags/flights/runs/nothing/plugin/range"],
+  ["failed", "dags/flights/runs/broken/plugin/range"],
+  ["dry", "dags/flights__replay/runs/dry/plugin/range"],
+  ["chunks", "dags/flights__replay/runs/again/plugin/range"],
+  ["linked", "dags/flights/plugin/ranges?batch=4796", async (page) => { await page.getByText("Batch 4,796 is").waitFor(); }],
+  ["time", "dags/flights/plugin/ranges?axis=time", timed],
+  ["rate", "dags/flights/plugin/ranges", rates],
 ];
 
 const server = await start(0);

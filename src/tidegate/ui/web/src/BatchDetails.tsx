@@ -1,4 +1,4 @@
-import { type Batch, type BatchAnswer, runPage, tasksOf } from "./api";
+import { type Batch, type BatchAnswer, rangePage, runPage, taskPage, tasksOf } from "./api";
 import { count, duration, time } from "./format";
 import { Refused } from "./Page";
 import { phasesOf, phasesOfTiming, WAITING } from "./phases";
@@ -17,10 +17,17 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
         Batch {count(batch.seq)} is <b>{batch.state}</b>
         {batch.rows === null ? "" : `, ${count(batch.rows)} rows`}
         {batch.transform === null ? "" : ` by ${batch.transform}`}. Planned {time(batch.planned_at_ms)} by run {run(batch.run_id)}
-        {batch.who === null ? "" : ` (${batch.who})`}
-        {batch.adopted_from !== null && <>, which adopted the range of run {run(batch.adopted_from)}</>}.
+        {batch.who === null ? "" : ` (${batch.who})`}; <a href={taskPage(dagId, batch.run_id, "load")}>log of its load</a>.
       </p>
+      {batch.explained.length > 0 && (
+        <ul>
+          {batch.explained.map((each) => (
+            <li key={each}>{each}</li>
+          ))}
+        </ul>
+      )}
       <Phases dagId={dagId} batch={batch} />
+      <Load of={batch.load} />
       {batch.rate !== null && (
         <p>
           Backpressure: {batch.rate.policy} allowed {count(batch.rate.records)} records (
@@ -71,10 +78,22 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
             <li key={load.snapshot}>
               {time(load.committed_at_ms)}: {count(load.rows)} rows{load.kept > 0 ? `, ${count(load.kept)} older rows written again` : ""}, snapshot{" "}
               {load.snapshot}, by {load.transform}, run {run(load.run_id)}
-              {load.replay === null ? "" : `, of the replay ${load.replay}`}
             </li>
           ))}
         </ul>
+      )}
+      {batch.replays.length > 0 && (
+        <>
+          <h2>Replays</h2>
+          <ul>
+            {batch.replays.map((each) => (
+              <li key={`${each.dag_id} ${each.run_id} ${each.committed_at_ms}`}>
+                {time(each.committed_at_ms)}: {each.partitions.map((r) => `${r.topic}-${r.partition} ${count(r.from)} to ${count(r.until)}`).join(", ")} by{" "}
+                {each.transform}, run <a href={rangePage(each.dag_id, each.run_id)}>{each.run_id}</a>
+              </li>
+            ))}
+          </ul>
+        </>
       )}
     </>
   );
@@ -85,6 +104,19 @@ function Limits({ limits }: { limits: Record<string, unknown> }) {
   const set = Object.entries(limits).filter(([, value]) => value !== null);
   if (set.length === 0) return null;
   return <p>Limits: {set.map(([name, value]) => `${name} ${typeof value === "number" ? count(value) : JSON.stringify(value)}`).join(", ")}.</p>;
+}
+
+/** What the load saw, and the seconds of its phases. */
+function Load({ of }: { of: Batch["load"] }) {
+  if (of === null) return null;
+  const said = [
+    ...(of.records === null ? [] : [`${count(of.records)} records read`]),
+    ...(of.repeats === null ? [] : [`${count(of.repeats)} repeats left out`]),
+    ...(of.errors === null ? [] : [`${count(of.errors)} broken records`]),
+    ...(of.spark_age_s === null ? [] : [`Spark had been running for ${duration(of.spark_age_s)}`]),
+    ...Object.entries(of.seconds).flatMap(([phase, seconds]) => (seconds < 0.05 ? [] : [`${phase} ${duration(seconds)}`])),
+  ];
+  return said.length === 0 ? null : <p className={of.errors ? "note warn" : ""}>Load: {said.join(", ")}.</p>;
 }
 
 const COLORS: Record<string, string> = { plan: "purple-solid", load: "blue-solid", commit: "teal-solid", [WAITING]: "border-emphasized" };

@@ -1,9 +1,9 @@
 import { type KeyboardEvent, type PointerEvent, memo, useMemo, useState } from "react";
 
 import type { Block, Row } from "./api";
-import { count } from "./format";
-import { type Span, blockAt, boxOf, dragged, firstChosen, held, indexAt, offsetAt, pathsOf, shareOf, spanOf } from "./geometry";
-import { KINDS, committedFill } from "./kinds";
+import { clock, count } from "./format";
+import { type Span, blockAt, boxOf, dragged, firstChosen, held, indexAt, marksOf, offsetAt, pathsOf, shareOf, spanOf } from "./geometry";
+import { KINDS, type Look, MARKS, fillOf } from "./kinds";
 import { token } from "./style";
 import { useWidth } from "./useWidth";
 
@@ -13,7 +13,9 @@ const HEIGHT = 24;
 
 interface Props {
   row: Row;
-  transforms: string[];
+  look: Look;
+  /** The times (epoch ms) that the row spans; undefined where its axis is the offsets. */
+  times: Span | undefined;
   /** The range that is about to be replayed. */
   marked: Span | undefined;
   onBlock: (block: Block) => void;
@@ -27,14 +29,14 @@ interface Drag {
   end: number;
 }
 
-/** One partition. A click or Enter opens a block; dragging over a part, or R on a block, asks for its replay. */
-export const MapRow = memo(function MapRow({ row: newest, transforms, marked, onBlock, onRange }: Props) {
+/** One partition. A click or Enter opens a block; dragging over offsets, or R on a block of them, asks for their replay. */
+export const MapRow = memo(function MapRow({ row: newest, look, times, marked, onBlock, onRange }: Props) {
   const [element, width] = useWidth<SVGSVGElement>();
   const [at, setAt] = useState<number>();
   const [drag, setDrag] = useState<Drag>();
   const [over, setOver] = useState<number>();
   const row = drag?.row ?? newest;
-  const span = spanOf(row);
+  const span = times ?? spanOf(row);
   const index = at === undefined ? firstChosen(row.blocks) : indexAt(at, row.blocks);
   const chosen = row.blocks[index];
   const name = `${row.topic}-${row.partition}`;
@@ -47,8 +49,8 @@ export const MapRow = memo(function MapRow({ row: newest, transforms, marked, on
     if (drag === undefined) return;
     setDrag(undefined);
     const end = share(event);
-    if (Math.abs(end - drag.start) * width < CLICK) {
-      const block = blockAt(end, row);
+    if (times !== undefined || Math.abs(end - drag.start) * width < CLICK) {
+      const block = blockAt(end, row, span);
       if (block === undefined) return;
       setAt(block.from);
       onBlock(block);
@@ -65,7 +67,7 @@ export const MapRow = memo(function MapRow({ row: newest, transforms, marked, on
     else if (event.key === "ArrowUp" || event.key === "ArrowDown") neighbour(event.currentTarget, event.key === "ArrowUp" ? -1 : 1)?.focus();
     else if (event.key === "Escape" && drag !== undefined) setDrag(undefined);
     else if (event.key === "Enter" && chosen !== undefined) onBlock(chosen);
-    else if (event.key.toLowerCase() === "r" && !event.ctrlKey && !event.metaKey && chosen !== undefined) {
+    else if (event.key.toLowerCase() === "r" && !event.ctrlKey && !event.metaKey && chosen !== undefined && times === undefined) {
       const range = held(chosen, row);
       if (range !== undefined) onRange(row, range);
     } else return;
@@ -76,11 +78,14 @@ export const MapRow = memo(function MapRow({ row: newest, transforms, marked, on
   const { from, until } = span;
   const drawn = useMemo(() => {
     if (width === 0) return null;
-    const fillOf = ({ kind, transform }: Block) => (kind === "committed" ? committedFill(transform, transforms) : KINDS[kind].fill);
-    return [...pathsOf(blocks, { from, until }, width, HEIGHT, fillOf)].map(([fill, path]) => <path key={fill} d={path} fill={fill} />);
-  }, [blocks, from, until, width, transforms]);
-  const cursor = next_offset === null ? undefined : width * shareOf(next_offset, span);
-  const end = log_end === null ? undefined : width * shareOf(log_end, span);
+    const shown = { from, until };
+    return [
+      ...[...pathsOf(blocks, shown, width, HEIGHT, (block) => fillOf(block, look))].map(([fill, path]) => <path key={fill} d={path} fill={fill} />),
+      ...[...marksOf(blocks, shown, width, HEIGHT)].map(([mark, path]) => <path key={mark} data-mark={mark} d={path} fill={MARKS[mark].fill} />),
+    ];
+  }, [blocks, from, until, width, look]);
+  const cursor = next_offset === null || times !== undefined ? undefined : width * shareOf(next_offset, span);
+  const end = log_end === null || times !== undefined ? undefined : width * shareOf(log_end, span);
 
   return (
     <div className="row">
@@ -92,11 +97,11 @@ export const MapRow = memo(function MapRow({ row: newest, transforms, marked, on
         role="slider"
         tabIndex={0}
         data-blocks={blocks.length}
-        aria-label={`Offsets of ${name}`}
+        aria-label={`${times === undefined ? "Offsets" : "Batches"} of ${name}`}
         aria-valuemin={span.from}
         aria-valuemax={span.until}
         aria-valuenow={chosen?.from ?? span.from}
-        aria-valuetext={chosen === undefined ? "nothing is known" : said(chosen)}
+        aria-valuetext={chosen === undefined ? "nothing is known" : said(chosen, times !== undefined)}
         onKeyDown={press}
         onPointerDown={(event) => {
           if (event.button !== 0) return;
@@ -112,7 +117,7 @@ export const MapRow = memo(function MapRow({ row: newest, transforms, marked, on
         onPointerLeave={() => { setOver(undefined); }}
       >
         {drawn}
-        {log_start !== null && log_start > span.from && (
+        {log_start !== null && times === undefined && log_start > span.from && (
           <rect width={width * shareOf(log_start, span)} height={HEIGHT} fill={token("bg")} opacity="0.6" />
         )}
         {end !== undefined && <path d={`M${end - 1},0 V${HEIGHT}`} stroke={token("fg")} strokeWidth="2" strokeDasharray="3 3" />}
@@ -122,8 +127,8 @@ export const MapRow = memo(function MapRow({ row: newest, transforms, marked, on
         {chosen !== undefined && (
           <rect className="chosen" {...boxOf(chosen, span, width)} y={1} height={HEIGHT - 2} fill="none" stroke={token("fg")} strokeWidth="2" />
         )}
-        {drag !== undefined && <Shade from={Math.min(drag.start, drag.end)} until={Math.max(drag.start, drag.end)} width={width} />}
-        {drag === undefined && marked !== undefined && marked.from < marked.until && (
+        {drag !== undefined && times === undefined && <Shade from={Math.min(drag.start, drag.end)} until={Math.max(drag.start, drag.end)} width={width} />}
+        {drag === undefined && times === undefined && marked !== undefined && marked.from < marked.until && (
           <Shade from={shareOf(marked.from, span)} until={shareOf(marked.until, span)} width={width} />
         )}
       </svg>
@@ -131,9 +136,9 @@ export const MapRow = memo(function MapRow({ row: newest, transforms, marked, on
         {log_end === null || next_offset === null ? "end not known" : `${count(Math.max(0, log_end - next_offset))} behind`}
       </span>
       <div className="axis muted">
-        <span>{count(span.from)}</span>
-        <Pointed row={row} drag={drag} over={over} chosen={chosen} width={width} />
-        <span>{count(span.until)}</span>
+        <span>{times === undefined ? count(span.from) : clock(span.from)}</span>
+        <Pointed row={row} span={span} timed={times !== undefined} drag={drag} over={over} chosen={chosen} width={width} />
+        <span>{times === undefined ? count(span.until) : clock(span.until)}</span>
       </div>
     </div>
   );
@@ -153,9 +158,19 @@ const Shade = ({ from, until, width }: Span & { width: number }) => (
   />
 );
 
+interface PointedAt {
+  row: Row;
+  span: Span;
+  timed: boolean;
+  drag: Drag | undefined;
+  over: number | undefined;
+  chosen: Block | undefined;
+  width: number;
+}
+
 /** What the pointer is over or drags over; of a row with the focus, the block that keys have reached. */
-function Pointed({ row, drag, over, chosen, width }: { row: Row; drag: Drag | undefined; over: number | undefined; chosen: Block | undefined; width: number }) {
-  if (drag !== undefined && Math.abs(drag.end - drag.start) * width >= CLICK) {
+function Pointed({ row, span, timed, drag, over, chosen, width }: PointedAt) {
+  if (!timed && drag !== undefined && Math.abs(drag.end - drag.start) * width >= CLICK) {
     const range = dragged(drag.start, drag.end, row);
     return (
       <b>
@@ -165,9 +180,10 @@ function Pointed({ row, drag, over, chosen, width }: { row: Row; drag: Drag | un
       </b>
     );
   }
-  if (over === undefined) return <span className="focused">{chosen === undefined ? "" : said(chosen)}</span>;
-  const block = blockAt(over, row);
-  return <span>{block === undefined ? `offset ${count(offsetAt(over, spanOf(row)))}` : said(block)}</span>;
+  if (over === undefined) return <span className="focused">{chosen === undefined ? "" : said(chosen, timed)}</span>;
+  const block = blockAt(over, row, span);
+  const at = offsetAt(over, span);
+  return <span>{block !== undefined ? said(block, timed) : timed ? clock(at) : `offset ${count(at)}`}</span>;
 }
 
 function neighbour(of: Element, step: number): SVGSVGElement | undefined {
@@ -175,9 +191,17 @@ function neighbour(of: Element, step: number): SVGSVGElement | undefined {
   return rows[rows.findIndex((each) => each === of) + step];
 }
 
-function said(block: Block): string {
+function said(block: Block, timed: boolean): string {
   const seqs = block.seqs;
-  const batches = seqs === null ? "" : seqs[0] === seqs[1] ? `batch ${seqs[0]}, ` : `batches ${seqs[0]} to ${seqs[1]}, `;
-  const by = block.transform === null ? "" : `, by ${block.transform}`;
-  return `${batches}${KINDS[block.kind].name}, offsets ${count(block.from)} to ${count(block.until)}${by}`;
+  const batches = seqs === null ? [] : seqs[0] === seqs[1] ? [`batch ${count(seqs[0])}`] : [`batches ${count(seqs[0])} to ${count(seqs[1])}`];
+  return [
+    ...batches,
+    KINDS[block.kind].name,
+    timed
+      ? `${count(block.records)} offsets, ${clock(block.from)} to ${clock(block.until)}`
+      : `offsets ${count(block.from)} to ${count(block.until)}`,
+    ...(block.transform === null ? [] : [`by ${block.transform}`]),
+    ...(block.rows_per_s === null ? [] : [`${count(block.rows_per_s)} rows/s`]),
+    ...block.marks.map((mark) => MARKS[mark].name),
+  ].join(", ");
 }

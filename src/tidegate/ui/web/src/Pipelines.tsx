@@ -1,17 +1,19 @@
-import { type Lag, type Pipeline, address, part, runPage, view } from "./api";
+import { useState } from "react";
+
+import { type Pipeline, address, part, runPage, view } from "./api";
 import { ago, count, duration } from "./format";
 import { Asking, Faults, Page, saidOf } from "./Page";
+import { Sparkline } from "./Sparkline";
 import { useAnswer, useNow } from "./useAnswer";
 
 const TROUBLE = {
   unreadable: ["bad", "state unreadable"],
+  file: ["bad", "file unreadable"],
   stopped: ["bad", "stopped"],
+  losing: ["bad", "records are lost soon"],
   late: ["warn", "longer than its interval"],
   paused: ["", "paused"],
 } as const;
-
-/** Retention that is this near is shown as trouble, seconds. */
-const NEAR_S = 3600;
 
 const COLUMNS = ["Pipeline", "State", "Lag", "Retention left", "Last batch", "Run / interval", "Records/s"] as const;
 
@@ -39,7 +41,7 @@ export function Pipelines() {
             </thead>
             <tbody role="rowgroup">
               {pipelines.map((each) => (
-                <PipelineRow key={each.pipeline} of={each} now={now} told={asked.error?.message} />
+                <PipelineRow key={each.pipeline} of={each} now={now} />
               ))}
             </tbody>
           </table>
@@ -49,43 +51,41 @@ export function Pipelines() {
   );
 }
 
-/** One pipeline; `told` is what the page says already of why nothing is new. */
-function PipelineRow({ of, now, told }: { of: Pipeline; now: number; told: string | undefined }) {
-  const dagId = of.dag_id ?? of.pipeline;
-  const lag = useAnswer((signal) => view<Lag>(`dags/${part(dagId)}/lag`, signal), dagId, 10);
-  const known = lag.answer?.lag ?? undefined;
-  const away = lag.error ?? lag.answer?.error;
-  const left = known?.total.retention_left_s ?? null;
-  const last = of.last;
+function PipelineRow({ of, now }: { of: Pipeline; now: number }) {
+  const { lag, last } = of;
+  const left = lag?.retention_left_s ?? null;
   return (
     <tr role="row">
       <th role="rowheader" scope="row">
-        <a href={address(`dags/${part(dagId)}/plugin/ranges`)}>{of.pipeline}</a>
+        <a href={address(`dags/${part(of.pipeline)}/plugin/ranges`)}>{of.pipeline}</a>
         <div className="muted">{of.table}</div>
       </th>
       <td role="cell" data-name={COLUMNS[1]} className="said">
-        <State of={of} dagId={dagId} now={now} />
+        <State of={of} now={now} />
         <Faults faults={of.faults} />
+        {of.file_error !== null && <div className="note bad said-as-is">{of.file_error}</div>}
         {of.failure !== null && (
           <div className="note bad">
-            {of.failure.why} <a href={runPage(dagId, of.failure.run_id)}>{of.failure.run_id}</a>
+            {of.failure.why} <a href={runPage(of.pipeline, of.failure.run_id)}>{of.failure.run_id}</a>
+            {of.failure.command !== null && <Command line={of.failure.command} />}
           </div>
         )}
+        {of.waiting !== null && <div className="note warn">{of.waiting}</div>}
         {of.pending !== null && (
           <div className="muted">
             batch {count(of.pending.seq)} is saved: {count(of.pending.offsets)} offsets
           </div>
         )}
-        {away && away.message !== told && <div className="note warn">lag: {saidOf(away)}</div>}
-        {known !== undefined && known.maintenance !== null && <div className="note warn">{known.maintenance}</div>}
+        {of.lag_error !== null && <div className="note warn">lag: {saidOf(of.lag_error)}</div>}
       </td>
       <td role="cell" data-name={COLUMNS[2]} className="number">
-        {known === undefined ? (lag.answer === undefined && lag.error === undefined ? "…" : "–") : count(known.total.records_behind)}
-        {known !== undefined && known.total.seconds_behind !== null && <div className="muted">{duration(known.total.seconds_behind)}</div>}
-        {known !== undefined && away && lag.answer && <div className="muted">{ago(lag.answer.at_ms, now)}</div>}
+        {lag === null ? "–" : count(lag.records_behind)}
+        {lag !== null && lag.seconds_behind !== null && <div className="muted">{duration(lag.seconds_behind)}</div>}
+        {lag !== null && of.lag_error !== null && <div className="muted">{ago(lag.at_ms, now)}</div>}
+        <Sparkline name="Records behind of the last batches" values={of.lag_points} />
       </td>
       <td role="cell" data-name={COLUMNS[3]} className="number">
-        {left === null ? "–" : left < NEAR_S ? <span className="state bad">{duration(left)}</span> : duration(left)}
+        {left === null ? "–" : of.trouble === "losing" ? <span className="state bad">{duration(left)}</span> : duration(left)}
       </td>
       <td role="cell" data-name={COLUMNS[4]} className="number">
         {of.seq === 0 ? "–" : count(of.seq)}
@@ -118,16 +118,38 @@ function Meter({ part: taken }: { part: number }) {
   );
 }
 
-function State({ of, dagId, now }: { of: Pipeline; dagId: string; now: number }) {
+function State({ of, now }: { of: Pipeline; now: number }) {
   const [kind, said] = of.trouble === null ? ["", of.seq === 0 ? "no batch yet" : "ok"] : TROUBLE[of.trouble];
   return (
     <>
       <span className={`state ${kind}`}>{said}</span>
       {of.run !== null && (
         <div className="muted">
-          <a href={runPage(dagId, of.run.run_id)}>run {of.run.state}</a> for {duration(Math.max(0, now - of.run.since_ms) / 1000)}
+          <a href={runPage(of.pipeline, of.run.run_id)}>run {of.run.state}</a> for {duration(Math.max(0, now - of.run.since_ms) / 1000)}
         </div>
       )}
     </>
+  );
+}
+
+/** A command that goes on, to be copied. */
+function Command({ line }: { line: string }) {
+  const [copied, setCopied] = useState(false);
+  return (
+    <div className="command">
+      <code>{line}</code>
+      {/* browsers lend the clipboard to pages of https and of this machine alone */}
+      {globalThis.isSecureContext && (
+        <button
+          type="button"
+          aria-label={`Copy ${line}`}
+          onClick={() => {
+            void navigator.clipboard.writeText(line).then(() => { setCopied(true); });
+          }}
+        >
+          {copied ? "Copied" : "Copy"}
+        </button>
+      )}
+    </div>
   );
 }

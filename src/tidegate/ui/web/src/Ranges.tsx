@@ -1,19 +1,25 @@
-import { useCallback, useEffect, useState } from "react";
+import { useCallback, useEffect, useMemo, useState } from "react";
 
 import { type BatchAnswer, type Block, type RangeMap, type Row, part, view } from "./api";
 import { BatchDetails } from "./BatchDetails";
 import { count } from "./format";
 import { type Span, newestOf, replayable } from "./geometry";
-import { Legend, Patterns } from "./kinds";
+import { History } from "./History";
+import { Legend, type Look, Patterns, mostRows } from "./kinds";
 import { MapRow } from "./MapRow";
 import { Asking, Faults, Page, Refused } from "./Page";
 import { Panel } from "./Panel";
+import { COLOURS, type Colour, type Place, placeOf, searchOf } from "./place";
 import { type Chosen, Replay } from "./Replay";
-import { Trend } from "./Trend";
+import { Strip } from "./Strip";
 import { useAnswer } from "./useAnswer";
 
 const PARTITIONS = 25;
 const COLUMNS = 200;
+/** How often the map is asked for, seconds; while a table or brokers have not answered yet, sooner. */
+const EVERY_S = 10;
+const SOON_S = 1;
+const COLOUR_NAMES: Record<Colour, string> = { version: "version of the transform", state: "state", rate: "rows per second" };
 
 /** The range map of a pipeline. */
 export function Ranges({ dagId = "" }: { dagId?: string }) {
@@ -22,31 +28,53 @@ export function Ranges({ dagId = "" }: { dagId?: string }) {
 }
 
 function RangesOf({ dagId }: { dagId: string }) {
-  /** The pages of batches that were turned over: of each, the batch that it ends before. None: the newest. */
+  const [place, setPlace] = useState(() => placeOf(location.search));
+  /** The pages of batches that were turned over: of each, the batch that it ends before. */
   const [turned, setTurned] = useState<number[]>([]);
   const [skip, setSkip] = useState(0);
-  const [seq, setSeq] = useState<number>();
   const [replay, setReplay] = useState<Chosen>();
   /** What is in the form, which may be edited there. */
   const [marked, setMarked] = useState<Chosen>();
   const [kept, setKept] = useState<RangeMap>();
-  const before = turned[turned.length - 1];
-  const query = new URLSearchParams({ columns: String(COLUMNS), limit: String(PARTITIONS), skip: String(skip) });
+  const { batch: seq, before, axis, colour } = place;
+  const go = useCallback((to: Partial<Place>) => {
+    setPlace((was) => ({ ...was, ...to }));
+  }, []);
+  useEffect(() => {
+    // the state is the host's router's
+    history.replaceState(history.state, "", `${location.pathname}${searchOf(location.search, place)}${location.hash}`);
+  }, [place]);
+  const query = new URLSearchParams({ columns: String(COLUMNS), limit: String(PARTITIONS), skip: String(skip), axis });
   if (before !== undefined) query.set("before", String(before));
   const path = `dags/${part(dagId)}/map?${query.toString()}`;
-  const asked = useAnswer((signal) => view<RangeMap>(path, signal), path, 10);
+  const [everyS, setEveryS] = useState(EVERY_S);
+  const asked = useAnswer((signal) => view<RangeMap>(path, signal), path, everyS);
   useEffect(() => {
-    if (asked.answer !== undefined) setKept(asked.answer);
+    if (asked.answer === undefined) return;
+    setKept(asked.answer);
+    setEveryS(asked.answer.waiting_for.length > 0 ? SOON_S : EVERY_S);
   }, [asked.answer]);
   // while another page is asked for, the one before stays: whoever turns pages keeps the place and the focus
   const map = asked.answer ?? kept;
-  const rows = map?.rows ?? [];
+  const drawn = map !== undefined;
+  useEffect(() => {
+    if (drawn) performance.mark("tidegate:map");
+  }, [drawn]);
+  const rows = useMemo(() => map?.rows ?? [], [map]);
+  const blocks = useMemo(() => rows.flatMap((row) => row.blocks), [rows]);
+  const transforms = map?.transforms;
+  const look = useMemo<Look>(() => ({ colour, transforms: transforms ?? [], most: mostRows(blocks) }), [colour, transforms, blocks]);
+  // the axis that the answer has, not the one that is asked for
+  const timed = map?.axis === "time";
+  const fromMs = map?.from_ms ?? 0;
+  const untilMs = map?.until_ms ?? 0;
+  const times = useMemo(() => (timed ? { from: fromMs, until: Math.max(fromMs + 1, untilMs) } : undefined), [timed, fromMs, untilMs]);
   const first = map?.first_seq ?? null;
   const whole = rows.find((row) => replayable(row) !== undefined);
 
   const open = useCallback((block: Block) => {
-    if (block.seqs !== null) setSeq(block.seqs[1]);
-  }, []);
+    if (block.seqs !== null) go({ batch: block.seqs[1] });
+  }, [go]);
   const choose = useCallback((row: Row, span: Span) => {
     const chosen = { topic: row.topic, partition: row.partition, ...span };
     setReplay(chosen);
@@ -60,19 +88,20 @@ function RangesOf({ dagId }: { dagId: string }) {
       {(map === undefined || asked.error !== undefined) && <Asking asked={asked} />}
       <Refused error={map?.error} />
       <Faults faults={map?.faults ?? []} />
+      {map !== undefined && map.waiting_for.length > 0 && <p className="muted">Waiting for the {map.waiting_for.join(" and the ")}…</p>}
       <div className={replay === undefined && seq === undefined ? "" : "split"}>
         <div>
           {map !== undefined && (
             <div aria-busy={asked.answer === undefined}>
               <div className="bar">
                 <span>{first === null ? "No batch yet" : `Batches ${count(first)} to ${count(map.last_seq ?? first)}`}</span>
-                <button type="button" disabled={first === null || first <= 1} onClick={() => { if (first !== null) setTurned([...turned, first]); }}>
+                <button type="button" disabled={first === null || first <= 1} onClick={() => { if (first !== null) { setTurned([...turned, first]); go({ before: first }); } }}>
                   Older
                 </button>
-                <button type="button" disabled={before === undefined} onClick={() => { setTurned(turned.slice(0, -1)); }}>
+                <button type="button" disabled={before === undefined} onClick={() => { setTurned(turned.slice(0, -1)); go({ before: turned[turned.length - 2] }); }}>
                   Newer
                 </button>
-                <button type="button" disabled={before === undefined} onClick={() => { setTurned([]); }}>
+                <button type="button" disabled={before === undefined} onClick={() => { setTurned([]); go({ before: undefined }); }}>
                   Newest
                 </button>
                 <button
@@ -85,6 +114,23 @@ function RangesOf({ dagId }: { dagId: string }) {
                 >
                   Replay a range
                 </button>
+                <label className="short">
+                  Axis
+                  <select value={axis} onChange={(event) => { go({ axis: event.target.value === "time" ? "time" : "offset" }); }}>
+                    <option value="offset">offsets</option>
+                    <option value="time">time</option>
+                  </select>
+                </label>
+                <label className="short">
+                  Colour
+                  <select value={colour} onChange={(event) => { go({ colour: COLOURS.find((each) => each === event.target.value) ?? "version" }); }}>
+                    {COLOURS.map((each) => (
+                      <option key={each} value={each}>
+                        {COLOUR_NAMES[each]}
+                      </option>
+                    ))}
+                  </select>
+                </label>
               </div>
               {map.partitions > PARTITIONS && (
                 <div className="bar">
@@ -99,7 +145,7 @@ function RangesOf({ dagId }: { dagId: string }) {
                   </button>
                 </div>
               )}
-              {rows.length > 0 && <Legend transforms={map.transforms} />}
+              {rows.length > 0 && <Legend look={look} blocks={blocks} axis={map.axis} />}
               <OlderVersions
                 map={map}
                 onChoose={(transform) => {
@@ -111,7 +157,8 @@ function RangesOf({ dagId }: { dagId: string }) {
                 <MapRow
                   key={`${row.topic}-${row.partition}`}
                   row={row}
-                  transforms={map.transforms}
+                  look={look}
+                  times={times}
                   marked={of?.topic === row.topic && of.partition === row.partition ? of : undefined}
                   onBlock={open}
                   onRange={choose}
@@ -120,9 +167,12 @@ function RangesOf({ dagId }: { dagId: string }) {
               {rows.length === 0 && <p>Nothing is read yet: the first run saves a first range.</p>}
               {rows.length > 0 && (
                 <p className="muted">
-                  Drag over a part of a row to replay it; click on a block to see its batch. By keyboard: arrow keys, Enter, and R to replay.
+                  {timed
+                    ? "A block lasts from the plan of its batch to its load. Click on one to see its batch; by keyboard: arrow keys and Enter."
+                    : "Drag over a part of a row to replay it; click on a block to see its batch. By keyboard: arrow keys, Enter, and R to replay."}
                 </p>
               )}
+              <Strip runs={map.runs} />
             </div>
           )}
         </div>
@@ -137,9 +187,9 @@ function RangesOf({ dagId }: { dagId: string }) {
               onClose={() => { setReplay(undefined); setMarked(undefined); }}
             />
           )}
-          {seq !== undefined && <BatchPanel key={seq} dagId={dagId} seq={seq} onClose={() => { setSeq(undefined); }} />}
+          {seq !== undefined && <BatchPanel key={seq} dagId={dagId} seq={seq} onClose={() => { go({ batch: undefined }); }} />}
         </aside>
-        <Trend dagId={dagId} />
+        <History dagId={dagId} />
       </div>
     </Page>
   );

@@ -18,8 +18,6 @@ export interface Timing {
 
 export interface Pipeline {
   pipeline: string;
-  /** Where it is not told, the DAG has the pipeline's name. */
-  dag_id?: string;
   table: string;
   paused: boolean;
   seq: number;
@@ -27,21 +25,23 @@ export interface Pipeline {
   records_per_s: number | null;
   interval_s: number | null;
   pending: { seq: number; run_id: string; offsets: number } | null;
-  failure: { run_id: string; why: string } | null;
+  failure: { run_id: string; why: string; command: string | null } | null;
   run: { run_id: string; state: string; since_ms: number } | null;
-  trouble: "unreadable" | "stopped" | "late" | "paused" | null;
+  trouble: "unreadable" | "file" | "stopped" | "losing" | "late" | "paused" | null;
   faults: string[];
+  lag: { at_ms: number; records_behind: number; seconds_behind: number | null; retention_left_s: number | null } | null;
+  /** Why there is no newer lag. */
+  lag_error: Refusal | null;
+  /** Records behind when each of the last batches was planned, the oldest first. */
+  lag_points: number[];
+  waiting: string | null;
+  file_error: string | null;
 }
 
-export interface Lag {
-  lag: {
-    total: { partitions: number; records_behind: number; seconds_behind: number | null; retention_left_s: number | null };
-    maintenance: string | null;
-  } | null;
-  error: Refusal | null;
-  at_ms: number;
-}
+/** What is worth seeing of a batch beside its state. */
+export type Mark = "errors" | "cold" | "recreated" | "replayed";
 
+/** Offsets, or times (epoch ms) where time is the axis of the map. */
 export interface Block {
   from: number;
   until: number;
@@ -49,6 +49,9 @@ export interface Block {
   seqs: [number, number] | null;
   batches: number;
   transform: string | null;
+  marks: Mark[];
+  records: number;
+  rows_per_s: number | null;
 }
 
 export interface Row {
@@ -60,7 +63,27 @@ export interface Row {
   blocks: Block[];
 }
 
+export type RunKind = "loaded" | "nothing" | "failed" | "running" | "queued" | "replay";
+
+/** One of the last runs of a pipeline or of its replays. */
+export interface RunMark {
+  run_id: string;
+  dag_id: string;
+  kind: RunKind;
+  at_ms: number;
+  seq: number | null;
+  records: number | null;
+  note: string | null;
+}
+
 export interface RangeMap {
+  axis: "offset" | "time";
+  /** The times that all rows span; where time is the axis. */
+  from_ms?: number;
+  until_ms?: number;
+  runs: RunMark[];
+  /** What has not answered yet. */
+  waiting_for: string[];
   partitions: number;
   rows: Row[];
   first_seq: number | null;
@@ -91,10 +114,78 @@ export interface Batch {
   }[];
   loads: { run_id: string; replay: string | null; rows: number; kept: number; snapshot: string; committed_at_ms: number; transform: string }[];
   timing: { records: number; bound: number | null; run_ms: number; load_ms: number; scheduling_delay_ms: number } | null;
+  load: {
+    seconds: Record<string, number>;
+    records: number | null;
+    repeats: number | null;
+    errors: number | null;
+    spark_age_s: number | null;
+  } | null;
+  replays: {
+    run_id: string;
+    dag_id: string;
+    rows: number;
+    committed_at_ms: number;
+    transform: string;
+    partitions: { topic: string; partition: number; from: number; until: number }[];
+  }[];
+  explained: string[];
 }
 
 export interface BatchAnswer {
   batch: Batch | null;
+  error: Refusal | null;
+}
+
+export interface ReplayRun {
+  run_id: string;
+  pipeline: string;
+  state: string;
+  note: string | null;
+  dry_run: boolean;
+  table: string | null;
+  transform: string | null;
+  offsets: number | null;
+  request: Record<string, unknown>;
+  chunks: { chunk: number; offsets: number; landed: boolean; rows: number | null; committed_at_ms: number | null }[];
+  replaces: { load: string; offsets: number; rows: number; transform: string }[];
+  lost: string[];
+  verdict: Record<string, unknown> | null;
+}
+
+export interface RunAnswer extends BatchAnswer {
+  kind: "batch" | "nothing" | "failed" | "planning" | "replay" | "other";
+  reason: string | null;
+  replay: ReplayRun | null;
+}
+
+/** One batch, or several that were planned one after the other. */
+export interface Point {
+  at_ms: number;
+  seq: number;
+  batches: number;
+  lag: number | null;
+  records: number;
+  bound: number | null;
+  run_s: number | null;
+  load_s: number | null;
+  rows: number | null;
+}
+
+export interface History {
+  from_ms: number;
+  until_ms: number;
+  points: Point[];
+  forecast: {
+    next_bound: number | null;
+    arrival_per_s: number | null;
+    drain_s: number | null;
+    verdict: string | null;
+  };
+  lag: number | null;
+  /** Whether all batches of that time are in it; the rest is being read. */
+  complete: boolean;
+  faults: string[];
   error: Refusal | null;
 }
 
@@ -175,3 +266,9 @@ export const tasksOf = async (dagId: string, runId: string, signal?: AbortSignal
 
 /** The page of a run in Airflow's UI. A plain link: the UI's router shows nothing after a plugin's own. */
 export const runPage = (dagId: string, runId: string): string => address(`dags/${part(dagId)}/runs/${part(runId)}`);
+
+/** What a run read, or replayed. */
+export const rangePage = (dagId: string, runId: string): string => `${runPage(dagId, runId)}/plugin/range`;
+
+/** A task of a run, with its log. */
+export const taskPage = (dagId: string, runId: string, taskId: string): string => `${runPage(dagId, runId)}/tasks/${part(taskId)}`;

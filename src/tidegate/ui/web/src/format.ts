@@ -23,3 +23,7 @@ export const ago = (atMs: number, nowMs: number): string => `${duration(Math.max
 
 /** A time (epoch ms) in the browser's zone. */
 export const time = (atMs: number): string => new Date(atMs).toLocaleString();
+
+/** A time (epoch ms) in the browser's zone, as short as an axis needs it. */
+export const clock = (atMs: number): string =>
+  new Date(atMs).toLocaleString(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });

@@ -1,15 +1,18 @@
 import { describe, expect, it } from "vitest";
 
-import type { Row } from "./api";
-import { blockAt, boxOf, dragged, firstChosen, held, indexAt, newestOf, offsetAt, pathsOf, replayable, shareOf, spanOf, versionOf } from "./geometry";
+import type { Block, Row } from "./api";
+import { blockAt, boxOf, dragged, firstChosen, held, indexAt, marksOf, newestOf, offsetAt, pathsOf, replayable, shareOf, spanOf, versionOf } from "./geometry";
 
-const block = (from: number, until: number) => ({
+const block = (from: number, until: number): Block => ({
   from,
   until,
-  kind: "committed" as const,
+  kind: "committed",
   seqs: null,
   batches: 1,
   transform: null,
+  marks: [],
+  records: until - from,
+  rows_per_s: null,
 });
 const row: Row = {
   topic: "t",
@@ -110,5 +113,15 @@ describe("a version", () => {
     const of = (seq: number, transform: string | null) => ({ ...block(seq, seq + 1), seqs: [seq, seq] as [number, number], transform });
     expect(newestOf([{ ...row, blocks: [of(1, "m:f@1"), of(3, null)] }, { ...row, blocks: [of(2, "m:f@2")] }])).toBe("m:f@2");
     expect(newestOf([row])).toBeUndefined();
+  });
+});
+
+describe("marks", () => {
+  it("are one path each, where their blocks are", () => {
+    const blocks: Block[] = [{ ...block(0, 10), marks: ["errors", "cold"] }, { ...block(10, 20), marks: ["errors"] }];
+    const paths = marksOf(blocks, { from: 0, until: 20 }, 200, 24);
+    expect([...paths.keys()]).toEqual(["errors", "cold"]);
+    expect(paths.get("errors")?.split("M").length).toBe(3);
+    expect(marksOf([block(0, 10)], { from: 0, until: 10 }, 100, 24).size).toBe(0);
   });
 });

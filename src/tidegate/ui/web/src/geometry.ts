@@ -1,6 +1,6 @@
 // Where offsets are on the screen. Pure: shares of a row's width (0 to 1) in, offsets out, and the other way round.
 
-import type { Block, Row } from "./api";
+import type { Block, Mark, Row } from "./api";
 
 /** The offsets that a row shows, `[from, until)`; at least one. */
 export interface Span {
@@ -24,8 +24,7 @@ export const offsetAt = (share: number, span: Span): number =>
   Math.round(span.from + Math.min(1, Math.max(0, share)) * (span.until - span.from));
 
 /** The block at a share of the width. */
-export function blockAt(share: number, row: Row): Block | undefined {
-  const span = spanOf(row);
+export function blockAt(share: number, row: Row, span: Span = spanOf(row)): Block | undefined {
   const at = span.from + share * (span.until - span.from);
   return row.blocks.find((block) => block.from <= at && at < block.until);
 }
@@ -55,6 +54,29 @@ export function pathsOf<L>(blocks: Block[], span: Span, width: number, height: n
     const look = lookOf(block);
     const { x, width: wide } = boxOf(block, span, width);
     paths.set(look, `${paths.get(look) ?? ""}M${round(x)},2h${round(wide)}v${height - 4}h${-round(wide)}z`);
+  }
+  return paths;
+}
+
+const MARKS: Record<Mark, (x: number, wide: number, height: number) => string> = {
+  // a line below the block
+  replayed: (x, wide, height) => `M${x},${height - 4}h${wide}v2h${-wide}z`,
+  // a line where it begins
+  recreated: (x, _, height) => `M${x},0h2v${height}h-2z`,
+  // a triangle at its top
+  errors: (x, wide) => `M${x + wide / 2 - 4},0h8l-4,7z`,
+  // a square in its middle
+  cold: (x, wide, height) => `M${x + wide / 2 - 2},${height / 2 - 2}h4v4h-4z`,
+};
+
+/** One SVG path for each kind of mark that blocks carry. */
+export function marksOf(blocks: Block[], span: Span, width: number, height: number): Map<Mark, string> {
+  const paths = new Map<Mark, string>();
+  for (const block of blocks) {
+    for (const mark of block.marks) {
+      const { x, width: wide } = boxOf(block, span, width);
+      paths.set(mark, `${paths.get(mark) ?? ""}${MARKS[mark](Number(x.toFixed(2)), Number(wide.toFixed(2)), height)}`);
+    }
   }
   return paths;
 }

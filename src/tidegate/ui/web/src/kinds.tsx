@@ -1,4 +1,8 @@
-import type { Kind } from "./api";
+import type { ReactNode } from "react";
+
+import type { Block, Kind, Mark } from "./api";
+import { count } from "./format";
+import type { Colour } from "./place";
 import { token } from "./style";
 
 /** How each kind of block looks: a colour, and a pattern where colour alone would have to be told apart. */
@@ -21,11 +25,45 @@ const VERSIONS = [
 const UNKNOWN = "url(#tidegate-versions)";
 
 /** What fills a committed block, by the version of its transform: null is none that is known, or more than one. */
-export function committedFill(transform: string | null, transforms: string[]): string {
+function versionFill(transform: string | null, transforms: string[]): string {
   if (transforms.length < 2) return KINDS.committed.fill;
   const index = transform === null ? -1 : transforms.indexOf(transform);
   return index < 0 ? UNKNOWN : `url(#tidegate-version-${index % VERSIONS.length})`;
 }
+
+/** Shares of the greatest rate, each with what fills the blocks up to it. */
+const RATES = [0.2, 0.4, 0.6, 0.8, 1].map((share) => ({
+  share,
+  fill: `color-mix(in oklab, ${token("blue-solid")} ${Math.round(15 + 85 * share)}%, ${token("bg")})`,
+}));
+
+/** The greatest rows per second of some blocks. */
+export const mostRows = (blocks: Block[]): number => Math.max(0, ...blocks.map((block) => block.rows_per_s ?? 0));
+
+/** What fills a block. */
+export function fillOf(block: Block, { colour, transforms, most }: Look): string {
+  if (block.kind !== "committed" || colour === "state") return KINDS[block.kind].fill;
+  if (colour === "version") return versionFill(block.transform, transforms);
+  if (block.rows_per_s === null || most <= 0) return UNKNOWN;
+  const share = block.rows_per_s / most;
+  return (RATES.find((each) => share <= each.share) ?? RATES[RATES.length - 1])?.fill ?? UNKNOWN;
+}
+
+/** What the colours of a map say. */
+export interface Look {
+  colour: Colour;
+  transforms: string[];
+  /** The greatest rows per second that are shown. */
+  most: number;
+}
+
+/** How marks are drawn, and what they mean. */
+export const MARKS: Record<Mark, { name: string; fill: string; path: string }> = {
+  errors: { name: "with broken records", fill: token("red-solid"), path: "M6,0h8l-4,7z" },
+  cold: { name: "Spark had just started", fill: token("fg"), path: "M8,5h4v4h-4z" },
+  recreated: { name: "topic created again", fill: token("red-solid"), path: "M2,0h2v14h-2z" },
+  replayed: { name: "loaded last by a replay", fill: token("fg"), path: "M0,10h20v2h-20z" },
+};
 
 /** The patterns that blocks refer to, once a page. */
 export function Patterns() {
@@ -50,13 +88,28 @@ export function Patterns() {
   );
 }
 
-/** What the looks and lines mean, and which version looks how. */
-export function Legend({ transforms }: { transforms: string[] }) {
-  const versions = transforms.length > 1;
-  const looks: (readonly [name: string, fill: string])[] = [
-    ...(versions ? transforms.map((each) => [`committed by ${each}`, committedFill(each, transforms)] as const) : []),
-    ...(versions ? [["committed by several, or not known by which", UNKNOWN] as const] : []),
-    ...Object.entries(KINDS).flatMap(([kind, { name, fill }]) => (kind === "committed" && versions ? [] : [[name, fill] as const])),
+/** What the looks, marks and lines mean, of those that are shown. */
+export function Legend({ look, blocks, axis }: { look: Look; blocks: Block[]; axis: "offset" | "time" }) {
+  const { colour, transforms, most } = look;
+  const shown = new Set(blocks.map((block) => block.kind));
+  const marked = new Set(blocks.flatMap((block) => block.marks));
+  const unknown = (name: string) =>
+    blocks.some((block) => block.kind === "committed" && fillOf(block, look) === UNKNOWN) ? [[name, UNKNOWN] as const] : [];
+  const committed: (readonly [name: string, fill: string])[] =
+    colour === "rate" && most > 0
+      ? [
+          ...RATES.map(({ share, fill }) => [`up to ${count(share * most)} rows/s`, fill] as const),
+          ...unknown("rows/s not known"),
+        ]
+      : colour === "version" && transforms.length > 1
+        ? [
+            ...transforms.map((each) => [`committed by ${each}`, versionFill(each, transforms)] as const),
+            ...unknown("committed by several, or not known by which"),
+          ]
+        : [[KINDS.committed.name, KINDS.committed.fill]];
+  const looks = [
+    ...committed,
+    ...Object.entries(KINDS).flatMap(([kind, { name, fill }]) => (kind !== "committed" && shown.has(kind as Kind) ? [[name, fill] as const] : [])),
   ];
   const lines: (readonly [name: string, path: string, dashes: string])[] = [
     ["cursor", "M5,0 H15 L11,6 V14 H9 V6 Z", ""],
@@ -65,27 +118,42 @@ export function Legend({ transforms }: { transforms: string[] }) {
   return (
     <ul className="legend" aria-label="Legend">
       {looks.map(([name, fill]) => (
-        <li key={name}>
-          <svg aria-hidden="true" viewBox="0 0 20 14">
-            <rect width="20" height="14" fill={fill} />
-          </svg>
-          {name}
-        </li>
+        <Entry key={name} name={name}>
+          <rect width="20" height="14" fill={fill} />
+        </Entry>
       ))}
-      {lines.map(([name, path, dashes]) => (
-        <li key={name}>
-          <svg aria-hidden="true" viewBox="0 0 20 14">
-            <path d={path} fill={token("fg")} stroke={dashes === "" ? "none" : token("fg")} strokeWidth="2" strokeDasharray={dashes} />
-          </svg>
-          {name}
-        </li>
-      ))}
-      <li>
-        <svg aria-hidden="true" viewBox="0 0 20 14">
-          <rect width="20" height="14" fill={token("teal-solid")} opacity="0.4" />
-        </svg>
-        pale: no longer in the log
-      </li>
+      {Object.entries(MARKS).map(([mark, { name, fill, path }]) =>
+        marked.has(mark as Mark) ? (
+          <Entry key={mark} name={name}>
+            <rect width="20" height="14" fill={token("bg-muted")} />
+            <path d={path} fill={fill} />
+          </Entry>
+        ) : null,
+      )}
+      {axis === "offset" && (
+        <>
+          {lines.map(([name, path, dashes]) => (
+            <Entry key={name} name={name}>
+              <path d={path} fill={token("fg")} stroke={dashes === "" ? "none" : token("fg")} strokeWidth="2" strokeDasharray={dashes} />
+            </Entry>
+          ))}
+          <Entry name="pale: no longer in the log">
+            <rect width="20" height="14" fill={token("teal-solid")} opacity="0.4" />
+          </Entry>
+        </>
+      )}
     </ul>
+  );
+}
+
+/** One entry of a legend, with what it looks like. */
+export function Entry({ name, children }: { name: string; children: ReactNode }) {
+  return (
+    <li>
+      <svg aria-hidden="true" viewBox="0 0 20 14">
+        {children}
+      </svg>
+      {name}
+    </li>
   );
 }

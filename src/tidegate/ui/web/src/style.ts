@@ -44,10 +44,10 @@ const STYLE = `
 .tidegate .panel { overflow-wrap: anywhere; }
 .tidegate .panel > button { margin-top: .5rem; }
 .tidegate .panel:focus { outline: none; }
-.tidegate ul:not(.legend) { padding-left: 1.25rem; list-style: disc; }
+.tidegate ul:not(.legend, .strip) { padding-left: 1.25rem; margin: .5rem 0; list-style: disc; }
 .tidegate p { margin: .5rem 0; }
 .tidegate aside:empty { display: none; }
-.tidegate .charts { display: grid; gap: 1rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); }
+.tidegate .charts { display: grid; gap: 1rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 .tidegate .charts svg[role=img] { width: 100%; height: 3.5rem; display: block; margin: .25rem 0; background: ${token("bg-muted")}; }
 .tidegate .meter { height: .3rem; width: 5rem; margin: .25rem 0 0 auto; background: ${token("bg-muted")}; border-radius: .15rem; overflow: hidden; }
 .tidegate .meter div { height: 100%; background: ${token("blue-solid")}; }
@@ -56,6 +56,14 @@ const STYLE = `
 .tidegate .pipelines th[scope=row] .muted { font-weight: 400; }
 .tidegate .pipelines .said { min-width: 17rem; width: 40%; }
 .tidegate .phases { display: flex; height: 1.25rem; border-radius: .25rem; overflow: hidden; max-width: 40rem; }
+.tidegate .said-as-is { white-space: pre-wrap; }
+.tidegate label.short { grid-template-columns: auto auto; }
+.tidegate .sparkline { width: 5rem; height: 1.1rem; margin-left: auto; display: block; }
+.tidegate .command { display: flex; flex-wrap: wrap; gap: .5rem; align-items: center; margin-top: .25rem; }
+.tidegate code { font-family: monospace; overflow-wrap: anywhere; }
+.tidegate ul.strip { display: flex; flex-wrap: wrap; gap: .15rem; list-style: none; padding: 0; margin: .25rem 0; }
+.tidegate .strip a { display: block; padding: .2rem .1rem; }
+.tidegate .strip svg { width: 1rem; height: .9rem; display: block; }
 @container (min-width: 60rem) {
   .tidegate .split { display: grid; grid-template-columns: minmax(0, 1fr) 25rem; gap: 1.5rem; align-items: start; }
   .tidegate .split { grid-template-rows: auto 1fr; }
@@ -74,7 +82,7 @@ const STYLE = `
   .tidegate .pipelines th, .tidegate .pipelines td { display: block; border: 0; padding: 0; text-align: left; min-width: 0; width: auto; white-space: normal; }
   .tidegate .pipelines th[scope=row], .tidegate .pipelines .said { grid-column: 1 / -1; min-width: 0; width: auto; }
   .tidegate .pipelines td:not(.said)::before { content: attr(data-name); display: block; font-size: .75rem; color: ${token("fg-muted")}; }
-  .tidegate .meter { margin-left: 0; }
+  .tidegate .meter, .tidegate .sparkline { margin-left: 0; }
 }
 `;
 
