@@ -5,12 +5,13 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.synced
+LINEAGE_STAMP := .venv-lineage/.synced
 PYTEST := $(BIN)/python -m pytest
 WEB := src/tidegate/ui/web
 BUNDLE := src/tidegate/ui/bundle/tidegate.js
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix $(WEB)
 
-.PHONY: help venv jars sums bundle check test test-fast fast-types fast-unit fast-dags test-unit test-pages test-spark test-dags test-integration test-e2e test-chaos chaos chaos-receivers bench demo up down schema docs clean
+.PHONY: help venv jars sums bundle check test test-fast fast-types fast-unit fast-dags test-unit test-pages test-lineage test-spark test-dags test-integration test-e2e test-chaos chaos chaos-receivers bench demo up down schema docs clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -18,13 +19,22 @@ help: ## what there is
 venv: $(STAMP) ## .venv with the locked dependencies
 
 # uv is used from PATH, or fetched into a folder of its own: the machine's Python stays as it is
+define SYNC
+@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { echo "Tidegate needs Python 3.11, 3.12 or 3.13; name one with make PYTHON=..."; exit 1; }
+@uv=$$(command -v uv || true); \
+if ! { [ -n "$$uv" ] && "$$uv" --version >/dev/null 2>&1; }; then \
+  [ -x .uv/bin/uv ] || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet uv; }; uv=.uv/bin/uv; \
+fi; \
+UV_PROJECT_ENVIRONMENT=$(@D) "$$uv" sync --locked --all-extras --python $(PYTHON)
+endef
+
 $(STAMP): pyproject.toml uv.lock
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { echo "Tidegate needs Python 3.11, 3.12 or 3.13; name one with make PYTHON=..."; exit 1; }
-	@uv=$$(command -v uv || true); \
-	if ! { [ -n "$$uv" ] && "$$uv" --version >/dev/null 2>&1; }; then \
-	  [ -x .uv/bin/uv ] || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet uv; }; uv=.uv/bin/uv; \
-	fi; \
-	"$$uv" sync --locked --all-extras --all-groups --compile-bytecode --python $(PYTHON)
+	$(SYNC) --all-groups --no-group lineage --compile-bytecode
+	@touch $@
+
+# beside the first one, which brings uv
+$(LINEAGE_STAMP): $(STAMP)
+	$(SYNC) --all-groups
 	@touch $@
 
 jars: venv ## the jars of Spark and of the embedded broker, cached outside the repo
@@ -52,7 +62,7 @@ check: venv ## lint, format, types, layers
 test: jars ## everything that has to be green
 	@# three at a time, the longest first: each waits for its servers more than it computes;
 	@# one that fails does not hide what the others find
-	$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target check test-e2e test-integration test-chaos test-unit test-spark test-dags test-pages
+	$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target check test-e2e test-integration test-chaos test-unit test-spark test-dags test-lineage test-pages
 
 FAST := --hypothesis-profile=fast --durations=3 -m "not slow"
 
@@ -77,6 +87,9 @@ test-dags: venv ## every DAG parses with no connection defined
 test-pages: bundle ## types and lint of the pages, and what they compute
 	$(NPM) run --silent check
 	$(NPM) test --silent
+
+test-lineage: $(LINEAGE_STAMP) ## what Airflow's OpenLineage provider is told, which most environments lack
+	.venv-lineage/bin/python -m pytest tests/lineage
 
 test-spark: jars ## a classic Spark session, no broker
 	$(PYTEST) tests/spark
@@ -128,4 +141,4 @@ schema: venv ## the JSON Schemas that editors use for pipelines and receivers
 
 clean: ## stop the platform, remove what make and the platform made here
 	-[ ! -x $(BIN)/tidegate ] || $(BIN)/tidegate down
-	rm -rf .venv .uv .tidegate .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage dist
+	rm -rf .venv .venv-lineage .uv .tidegate .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage dist

@@ -32,7 +32,6 @@ from airflow.serialization.serialized_objects import LazyDeserializedDAG
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 from fastapi.testclient import TestClient
-from httpx import Response
 from sqlalchemy import delete, select
 from starlette.routing import Mount
 
@@ -95,6 +94,10 @@ def receipt(seq: int, run_id: str, transform: str = "v1") -> Receipt:
     return Receipt(
         LoadId("orders", seq, run_id, saved(seq, run_id).ranges, transform, f"a{seq}"), 2**60 + seq, 1000 * seq + 5, 10
     )
+
+
+Response = Any
+"""Of the client that Starlette takes, httpx or httpx2."""
 
 
 class World:
@@ -164,7 +167,7 @@ def add_run(dag_id: str, run_id: str, state: str, note: str | None = None) -> No
 
 
 def add_task(
-    dag_id: str, run_id: str, task_id: str, state: str, *, pool: str = "default_pool", retry_s: float | None = None, **said: Any
+    dag_id: str, run_id: str, task_id: str, state: str, *, pool: str = "default_pool", map_index: int = -1, **said: Any
 ) -> None:
     """A task of a run, and what it handed on by key."""
     with create_session() as session:
@@ -172,8 +175,8 @@ def add_task(
         assert dag is not None
         version = DagVersion.get_latest_version(dag_id, session=session)
         assert version is not None
-        task = TaskInstance(dag.get_task(task_id), dag_version_id=version.id, run_id=run_id, state=state)
-        task.pool, task.end_date, task.retry_delay_override, task.retry_reason = pool, NOW, retry_s, "SparkUnavailable"
+        task = TaskInstance(dag.get_task(task_id), dag_version_id=version.id, run_id=run_id, state=state, map_index=map_index)
+        task.pool, task.end_date, task.retry_reason = pool, NOW, "SparkUnavailable"
         session.add(task)
         session.flush()
         for key, value in said.items():
@@ -218,8 +221,7 @@ def ask(database: None, world: World, app: TestClient, mounted: Any) -> Callable
         if role is not None:
             token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=user, role=role))
             headers["Authorization"] = f"Bearer {token}"
-        answer: Response = app.get(f"/tidegate/{path}", headers=headers)
-        return answer
+        return app.get(f"/tidegate/{path}", headers=headers)
 
     return asked
 

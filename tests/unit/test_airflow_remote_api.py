@@ -17,6 +17,7 @@ from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.errors import PlatformError
 from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.pages import run_page
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import MemoryStore
@@ -405,3 +406,23 @@ def test_a_token_that_expires_between_the_tries_hides_no_first_try() -> None:
     with api(lambda _: answers.pop(0)) as client:
         client.delete_variable("removed")
     assert not answers
+
+
+@pytest.mark.parametrize(
+    ("plugins", "status", "address"),
+    [
+        ([{"name": "tidegate", "react_apps": [{}]}], 200, "http://airflow/base/dags/p/runs/r%2B1%3Ax%2F2/plugin/range"),
+        ([{"name": "tidegate", "react_apps": []}, {"name": "other", "react_apps": [{}]}], 200, None),
+        ([], 403, None),
+    ],
+)
+def test_a_page_is_below_the_path_that_airflow_is_served_at(
+    plugins: list[dict[str, str]], status: int, address: str | None
+) -> None:
+    """None where the plugin has no pages, as in a checkout that has not built them, or where plugins may not be seen."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return page(request, "plugins", plugins) if status == 200 else httpx.Response(status, json={"detail": "Forbidden"})
+
+    with AirflowApi("http://airflow/base", token="abc", transport=script(answer)) as client:  # noqa: S106 - no secret
+        assert client.page(run_page("p", "r+1:x/2")) == address

@@ -40,6 +40,9 @@ class FakeRemote:
     def runs(self, _pipeline: str) -> list[dict[str, str]]:
         return []
 
+    def page(self, path: str) -> str:
+        return f"https://airflow/base/{path}"
+
     def brokers(self, _pipeline: Pipeline) -> FakeBrokers:
         return FakeBrokers({P0: 30, P1: 40}, self.earliest, self.ids)
 

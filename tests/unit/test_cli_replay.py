@@ -95,6 +95,9 @@ class FakeApi:
     def why_failed(self, *_: Any) -> str:
         return "load (chunk 1): SparkJobFailed: out of memory"
 
+    def page(self, path: str) -> str:
+        return f"http://airflow/{path}"
+
 
 class FakeRemote:
     """A pipeline that has read ten records of partition 0 in one batch."""
@@ -159,7 +162,13 @@ def test_a_run_is_followed_step_by_step(run: Any) -> None:
     """Also while it waits and plans, before there is a chunk to count."""
     result, api = run("--batch", "1", "--parallel", "2")
     assert (result.exit_code, api.triggered) == (0, [{"batches": "1", "parallel": 2}])
-    steps = ["p__replay: run manual__1", "waiting for the run to start", "planning", "loading chunks"]
+    steps = [
+        "p__replay: run manual__1",
+        "waiting for the run to start",
+        "planning",
+        "loading chunks",
+        "page: http://airflow/dags/p__replay/runs/manual__1/plugin/range",
+    ]
     assert [line.strip() for line in result.stderr.splitlines() if line.strip()] == steps
     assert "replayed: 2 chunks, 10 offsets, 10 rows" in result.stdout
 

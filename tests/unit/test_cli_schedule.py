@@ -39,6 +39,9 @@ class FakeRemote:
         why = (Decision(P0, "earliest", "log end"),)
         book.save_range(SavedRange("p", 1, "run1", (OffsetRange("t", 0, 0, 10),), why, {"t": "id"}, {}, 0))
 
+    def page(self, path: str) -> str:
+        return f"https://airflow/base/{path}"
+
     def brokers(self, _pipeline: Pipeline) -> FakeBrokers:
         return self.log
 
@@ -147,6 +150,17 @@ def test_a_plan_warns_where_the_interval_cannot_hold(remote: FakeRemote, monkeyp
     assert json.loads(run("plan", "p", "--json").stdout)["advice"]["holds"]
     remote.log.latest[P0] = 500
     assert "the pipeline falls behind at any interval: 49 records/s arrive" in run("plan", "p").stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize("words", [["plan", "p"], ["lag", "p"], ["ledger", "show", "p"]])
+def test_the_page_that_shows_the_same_is_named_beside_the_data(remote: FakeRemote, words: list[str]) -> None:
+    """On stderr, with --json too; nothing where Airflow has no such page."""
+    for more in ([], ["--json"]):
+        found = run(*words, *more)
+        assert found.stderr == "page: https://airflow/base/dags/p/plugin/ranges\n"
+        assert "page:" not in found.stdout
+    remote.page = lambda _path: None  # type: ignore[assignment, method-assign, return-value]
+    assert run(*words).stderr == ""
 
 
 def test_a_lag_is_one_row_for_each_partition_and_one_for_all(remote: FakeRemote) -> None:

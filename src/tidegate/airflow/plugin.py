@@ -11,11 +11,12 @@ from typing import Any
 from airflow.plugins_manager import AirflowPlugin
 
 from tidegate.airflow import notes
+from tidegate.airflow.links import PageLink
 from tidegate.ui import BUNDLE, BUNDLE_URL, NAME, PREFIX
 
 
 class TidegatePlugin(AirflowPlugin):
-    """The listener that makes missing pools and writes the notes of DAG runs, and the pages of Airflow's UI.
+    """The listener that makes missing pools and writes the notes of DAG runs, and the pages of Airflow's UI with links to them.
 
     The loader of Airflow's UI keeps one function by each name, and runs an address once: so each page has its own of both.
     """
@@ -31,6 +32,7 @@ class TidegatePlugin(AirflowPlugin):
         if BUNDLE.is_file()  # which a checkout builds: without it, each page would be an error
         else []
     )
+    operator_extra_links = [PageLink()] if react_apps else []
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]

@@ -10,11 +10,12 @@ import typer
 from rich.table import Table
 
 from tidegate.cli.repair import rebuild_command, reload_command
-from tidegate.cli.shared import HERE, AsJson, Name, Project, err, open_remote, out, print_table, the_pipeline
+from tidegate.cli.shared import HERE, AsJson, Name, Project, err, open_remote, out, print_table, show_page, the_pipeline
 from tidegate.cli.verify import verify_command
 from tidegate.core.audit.views.batches import BatchesView, Entry, read_batches
 from tidegate.core.config.times import utc
 from tidegate.core.offsets.ranges import total_count
+from tidegate.core.pages import ranges_page
 from tidegate.core.state.ledger import is_of_run
 
 app = typer.Typer()
@@ -42,10 +43,12 @@ def show(
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         view = read_batches(this, store=remote.store, sink=remote.sink, runs=remote.runs(this.name))
+        page = remote.page(ranges_page(this.name))
     if as_json:
         out.print_json(json.dumps(view.to_json()))
     else:
         _print_batches(view, last)
+    show_page(page)
     if view.faults:
         raise typer.Exit(1)
 

@@ -18,10 +18,12 @@ from tidegate.cli.shared import (
     open_platform,
     out,
     print_table,
+    show_page,
     show_progress,
     show_report,
 )
 from tidegate.core.errors import PlatformError
+from tidegate.core.pages import PIPELINES, ranges_page
 from tidegate.pipelines import pipelines_of
 
 if TYPE_CHECKING:
@@ -74,8 +76,11 @@ def up(
     platform = open_platform(project, {name: port for name, port in ports.items() if port is not None})
     with show_report() as report:
         _up(platform, project, report, warm=warm_up)
+    with platform.api() as api:
+        page = api.page(PIPELINES)
     _print_status(platform.status())
     _print_login(platform)
+    show_page(page)
 
 
 @app.command()
@@ -114,7 +119,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Produce real flights, load them by real runs, and compare log and table without Spark."""
-    from tidegate.local.demo import Demo  # noqa: PLC0415
+    from tidegate.local.demo import PIPELINE, Demo  # noqa: PLC0415
 
     platform = open_platform(project)
     with show_report() as report:
@@ -128,6 +133,7 @@ def demo(
             runs.append(run)
             err.print(f"run {run.seq}: {run.state}, {run.rows or 0:,} rows in {run.seconds:.1f} s")
         verdict = this.verdict()
+        page = api.page(ranges_page(PIPELINE))
     if as_json:
         out.print_json(json.dumps({"produced": produced, "runs": [r.to_json() for r in runs], "verdict": verdict.to_json()}))
     else:
@@ -135,6 +141,7 @@ def demo(
         _print_verdict(verdict)
         _print_login(platform)
         _print_queries(platform)
+    show_page(page)
     if not verdict.holds:
         raise typer.Exit(1)
 

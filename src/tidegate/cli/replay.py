@@ -9,11 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.cli.shared import HERE, AsJson, Name, Project, err, now_ms, open_remote, out, show_progress, the_pipeline
+from tidegate.cli.shared import (
+    HERE,
+    AsJson,
+    Name,
+    Project,
+    err,
+    now_ms,
+    open_remote,
+    out,
+    show_page,
+    show_progress,
+    the_pipeline,
+)
 from tidegate.core.audit.views.replays import ReplayRun
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.times import epoch_ms, utc
 from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, RequestError, SinkUnavailable, StateMasked
+from tidegate.core.pages import run_page
 from tidegate.core.replay.request import ReplayRequest, check_permitted
 from tidegate.core.replay.run import PlannedReplay, plan_replay
 
@@ -89,11 +102,13 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         except UNSEEN as error:
             err.print(f"not checked from here, but by the run: {error}", style="yellow", markup=False)
         ended = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
+        page = remote.api.page(run_page(this.replay_dag, ended.run_id))
     if as_json:
         out.print_json(json.dumps(ended.to_json()))
     elif ended.succeeded and ended.verdict is not None:
         chunks = f"{ended.verdict['chunks']} chunk{'s' if ended.verdict['chunks'] != 1 else ''}"
         out.print(f"replayed: {chunks}, {ended.verdict['offsets']:,} offsets, {ended.verdict['rows']:,} rows", markup=False)
+    show_page(page)
     if not ended.succeeded:
         err.print(f"the replay {ended.run_id} ended as {ended.state}: {ended.why}", style="red", markup=False)
         if ended.chunks:

@@ -20,6 +20,7 @@ from tidegate.cli.shared import (
     out,
     print_table,
     refuse_while_running,
+    show_page,
     the_pipeline,
 )
 from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag
@@ -27,6 +28,7 @@ from tidegate.core.audit.views.plan import PlanView, read_plan
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import SinkUnavailable
 from tidegate.core.maintenance.advice import advice
+from tidegate.core.pages import ranges_page
 from tidegate.core.ports import SinkReader
 from tidegate.core.schedule.accept import accept_loss, accept_recreated, accept_table
 
@@ -48,10 +50,12 @@ def plan(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) ->
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         view = read_plan(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink, now_ms=now_ms())
+        page = remote.page(ranges_page(this.name))
     if as_json:
         out.print_json(json.dumps(view.to_json()))
     else:
         _print_plan(view)
+    show_page(page)
 
 
 def _print_plan(view: PlanView) -> None:
@@ -92,11 +96,13 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
         cursor, level = remote.cursor(this), this.source.isolation_level
         partitions = measure_lag(remote.brokers(this), cursor.offsets, now_ms=now_ms(), isolation_level=level)
         maintenance = _maintenance(this, remote.sink)
+        page = remote.page(ranges_page(this.name))
     view = LagView(this.name, tuple(partitions), maintenance)
     if as_json:
         out.print_json(json.dumps(view.to_json()))
     else:
         _print_lag(view)
+    show_page(page)
 
 
 def _maintenance(pipeline: Pipeline, sink: SinkReader) -> str | None:

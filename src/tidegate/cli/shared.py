@@ -86,6 +86,12 @@ def open_remote(project: Path) -> Iterator[Remote]:
         yield Remote(api, show)
 
 
+def show_page(address: str | None) -> None:
+    """Where Airflow's UI shows the same; nothing where it has no pages of Tidegate."""
+    if address is not None:
+        err.print(f"page: {address}", markup=False)
+
+
 def open_platform(project: Path, ports: dict[str, int] | None = None) -> Platform:
     """The embedded platform of a project's folder; nothing is started."""
     from tidegate.local.platform import Platform  # noqa: PLC0415

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tidegate.core.pages import ranges_page
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:
@@ -21,6 +23,8 @@ class Committed:
         rows: how many rows the load made; 0 where there was nothing to load.
         transform: which version of the transform made them; None where there was nothing to load.
         snapshot: the sink's commit; None where there was nothing to load.
+        table: the URI of the table.
+        topics: the URIs of the topics that were read, as many as an event has room for (`tidegate.core.lineage`).
     """
 
     pipeline: str
@@ -30,10 +34,12 @@ class Committed:
     rows: int
     transform: str | None
     snapshot: int | None
+    table: str
+    topics: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
+        """JSON-ready, with the page of the batch in Airflow's UI."""
+        return {**asdict(self), "topics": list(self.topics), "page": ranges_page(self.pipeline, batch=self.seq)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class Replayed:
         offsets: how many offsets were loaded again.
         rows: how many rows the loads made.
         transform: which version of the transform made them.
+        table: the URI of the table.
+        topics: the URIs of the topics that were read, as many as an event has room for.
     """
 
     pipeline: str
@@ -57,7 +65,9 @@ class Replayed:
     offsets: int
     rows: int
     transform: str
+    table: str
+    topics: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
+        """JSON-ready, with the page of the pipeline in Airflow's UI."""
+        return {**asdict(self), "topics": list(self.topics), "page": ranges_page(self.pipeline)}

@@ -17,6 +17,7 @@ from tidegate.core.audit.table import CLOCKS_APART_MS
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError, TidegateError
 from tidegate.core.events import Committed
+from tidegate.core.lineage import table_uri, topic_uris
 from tidegate.core.load.answer import whole
 from tidegate.core.load.job import LoadResult
 from tidegate.core.load.receipt import Receipt
@@ -93,6 +94,8 @@ class CommitOperator(Patient):
                 rows=result.receipt.rows if result else 0,
                 transform=result.receipt.load.transform if result else None,
                 snapshot=result.receipt.snapshot if result else None,
+                table=table_uri(self.pipeline.sink.table),
+                topics=topic_uris(self.pipeline.source.connection, saved.ranges),
             )
         )
         return {"seq": saved.seq, "moved": moved}

@@ -29,6 +29,20 @@ from tidegate.kafka.settings import spark_client
 class SparkLoad(SparkTask):
     """A task that runs a `LoadJob`. One that is run again, since Spark was away, looks for its receipt first."""
 
+    _ordered: LoadJob | None = None
+    _result: LoadResult | None = None
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """What the load read and wrote, for Airflow's OpenLineage provider; None where it did not come to a load."""
+        del task_instance
+        if self._ordered is None:
+            return None
+        from tidegate.airflow.lineage import lineage_of  # noqa: PLC0415 - only with the provider
+
+        return lineage_of(self._ordered, self._result)
+
+    get_openlineage_facets_on_failure = get_openlineage_facets_on_complete
+
     def order(self, resources: Resources | None = None, saved: SavedRange | None = None, **what: Any) -> LoadJob:
         """A job with all that the pipeline says; `what` are the fields that differ from load to load, `saved` is its batch.
 
@@ -94,11 +108,13 @@ class SparkLoad(SparkTask):
         Raises:
             TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.core.errors`.
         """
+        self._ordered = job
         patience = self.patience(context)
         if job.redo:  # perhaps long after it was planned
             brokers = brokers_of(self.pipeline, "load", self.log)
             patience.through(lambda: check_topics(self.pipeline, job.topic_ids, job.ranges, brokers, since="this was planned"))
         result = self.through_spark(lambda runner: runner.run(job), context, patience)
+        self._result = result
         self._log_result(result)
         return brief(result)
 

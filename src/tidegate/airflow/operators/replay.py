@@ -16,6 +16,7 @@ from tidegate.airflow.retries import Patient
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError
 from tidegate.core.events import Replayed
+from tidegate.core.lineage import table_uri, topic_uris
 from tidegate.core.offsets.ranges import total_count
 from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.replay.report import ReplayReport
@@ -204,4 +205,5 @@ def verified(pipeline: Pipeline, key: str, patience: Patience, log: Any) -> tupl
         "transform": verdict.transform,
     }
     expired = {"expired_offsets": total_count(verdict.expired), "expired": [str(r) for r in verdict.expired[:SHOWN]]}
-    return saved, Replayed(pipeline=saved.pipeline, run_id=saved.run_id, **loaded), {**loaded, **expired}
+    read: dict[str, Any] = {"table": table_uri(saved.table), "topics": topic_uris(pipeline.source.connection, saved.selection)}
+    return saved, Replayed(pipeline=saved.pipeline, run_id=saved.run_id, **loaded, **read), {**loaded, **expired}

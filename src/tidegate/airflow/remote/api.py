@@ -223,6 +223,15 @@ class AirflowApi(RestClient):
         """Whether Airflow has loaded a plugin of that name."""
         return any(plugin["name"] == name for plugin in self.pages("/plugins", "plugins"))
 
+    def page(self, path: str) -> str | None:
+        """The address of one of Tidegate's pages (`tidegate.core.pages`); None where this Airflow has none, or does not say."""
+        try:
+            plugins = self.pages("/plugins", "plugins")
+        except PlatformError:  # not everybody may see plugins
+            return None
+        has_pages = any(plugin["name"] == "tidegate" and plugin.get("react_apps") for plugin in plugins)
+        return str(self.base_url.join(path)) if has_pages else None
+
     def sync_pool(self, name: str, slots: int) -> None:
         """Make sure that the pool exists. One that exists keeps its slots: they are for operators to tune."""
         if self.find(f"/pools/{_part(name)}") is None:

@@ -77,6 +77,11 @@ class RestClient:
     def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
         self.close()
 
+    @property
+    def base_url(self) -> httpx.URL:
+        """Where it is, with a slash at its end."""
+        return self._client.base_url
+
     def close(self) -> None:
         """Close the connections to the server."""
         self._client.close()

@@ -92,6 +92,10 @@ class Remote:
         """Airflow's REST API."""
         return self._api
 
+    def page(self, path: str) -> str | None:
+        """As `AirflowApi.page`."""
+        return self._api.page(path)
+
     def kafka(self, pipeline: Pipeline) -> dict[str, str]:
         """The planning client's settings of the pipeline's Kafka connection.
 

@@ -9,9 +9,10 @@ from typing import Any
 from tidegate.core.events import Committed, Replayed
 from tidegate.core.ports import Events
 
-COMMITTED = Committed("p", 7, "tidegate.p.range.0000000007.r", 200, 190, "m:f@1", 2**62)
-EMPTY = Committed("p", 8, "tidegate.p.range.0000000008.r", 0, 0, None, None)
-REPLAYED = Replayed("p", "manual__1", "again", 3, 600, 590, "m:f@2")
+TABLE, TOPICS = "iceberg://lake/a/b", ("kafka://kafka_default/t",)
+COMMITTED = Committed("p", 7, "tidegate.p.range.0000000007.r", 200, 190, "m:f@1", 2**62, TABLE, TOPICS)
+EMPTY = Committed("p", 8, "tidegate.p.range.0000000008.r", 0, 0, None, None, TABLE, ())
+REPLAYED = Replayed("p", "manual__1", "again", 3, 600, 590, "m:f@2", TABLE, TOPICS)
 
 Written = Callable[[], list[dict[str, Any]]]
 
@@ -41,6 +42,9 @@ class EventsContract:
                 "rows": 190,
                 "transform": "m:f@1",
                 "snapshot": 2**62,
+                "table": TABLE,
+                "topics": [*TOPICS],
+                "page": "dags/p/plugin/ranges?batch=7",
             }
         ]
 
@@ -62,6 +66,9 @@ class EventsContract:
                 "offsets": 600,
                 "rows": 590,
                 "transform": "m:f@2",
+                "table": TABLE,
+                "topics": [*TOPICS],
+                "page": "dags/p/plugin/ranges",
             }
         ]
 

@@ -88,7 +88,6 @@ function RangesOf({ dagId }: { dagId: string }) {
       {(map === undefined || asked.error !== undefined) && <Asking asked={asked} />}
       <Refused error={map?.error} />
       <Faults faults={map?.faults ?? []} />
-      {map !== undefined && map.waiting_for.length > 0 && <p className="muted">Waiting for the {map.waiting_for.join(" and the ")}…</p>}
       <div className={replay === undefined && seq === undefined ? "" : "split"}>
         <div>
           {map !== undefined && (
@@ -131,6 +130,8 @@ function RangesOf({ dagId }: { dagId: string }) {
                     ))}
                   </select>
                 </label>
+                {/* in a line that is there anyway: rows must not move below the pointer */}
+                {map.waiting_for.length > 0 && <span className="muted">Waiting for the {map.waiting_for.join(" and the ")}…</span>}
               </div>
               {map.partitions > PARTITIONS && (
                 <div className="bar">
