@@ -27,6 +27,7 @@ from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Source
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.errors import BrokerUnavailable, StateUnavailable, TransformError
+from tidegate.core.schedule import run_notes
 
 PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders", slots=3))
 PLAN = {"seq": 7, "redo": False, "key": "tidegate.orders.range.0000000007.r"}
@@ -117,6 +118,17 @@ def test_a_run_that_succeeded_has_its_plan_as_its_note(session: Session) -> None
     run = schedule(session, "success")
     run.task("plan", "success", tidegate_note="batch 7 of orders", note="not ours")
     assert run.end() == "batch 7 of orders"
+
+
+def test_broken_records_are_told_after_the_plan_and_before_a_failure(session: Session) -> None:
+    """Whole, however long the plan is; the load leaves nothing where there are none."""
+    run = schedule(session)
+    run.task("plan", "success", tidegate_note="x" * run_notes.LONGEST, return_value=PLAN)
+    run.task("load", "success", tidegate_note="3 of the rows are of broken records.")
+    run.task("commit", "failed")
+    lines = (run.end() or "").splitlines()
+    assert lines[1] == "3 of the rows are of broken records."
+    assert lines[2].startswith("Failed in commit: ")
 
 
 def test_maintenance_has_what_each_step_did_as_its_note(session: Session) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +10,19 @@ import pytest
 
 from tidegate.airflow import failures, metrics
 from tidegate.core.errors import BrokerUnavailable
+from tidegate.core.load.job import LoadResult
+from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.saved_range import SavedRange
 
 SAVED = SavedRange("orders", 7, "r", (), (), {}, {}, 0, remaining=40)
 TIMING = BatchTiming(100, None, run_ms=4000, load_ms=1500, scheduling_delay_ms=20, ended_at_ms=0)
+RESULT = LoadResult(
+    Receipt(LoadId("orders", 7, "r", (), "m:f@1", "a"), 1, 1, 90),
+    Observed(100, 90, errors=3),
+    {"write": 1.2},
+    spark_age_s=120.0,
+)
 TAGS = {"pipeline": "orders"}
 
 
@@ -33,10 +42,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_a_batch_says_what_it_took(sent: dict[str, Any]) -> None:
     """What is not known is not sent: this policy set no bound."""
-    metrics.committed(SAVED, rows=90, seconds={"write": 1.2}, timing=TIMING, interval_s=60)
+    metrics.committed(SAVED, result=RESULT, timing=TIMING, interval_s=60)
     assert sent == {
         "seq.orders": 7,
         "rows.orders": 90,
+        "errors.orders": 3,
         "remaining.orders": 40,
         "interval_s.orders": 60,
         "write_s.orders": 1.2,
@@ -50,8 +60,17 @@ def test_a_batch_says_what_it_took(sent: dict[str, Any]) -> None:
 
 def test_a_batch_without_records_says_only_that_it_was_committed(sent: dict[str, Any]) -> None:
     """It only fixes where new partitions start."""
-    metrics.committed(SAVED, rows=None, seconds=None, timing=None, interval_s=None)
+    metrics.committed(SAVED, result=None, timing=None, interval_s=None)
     assert sent == {"seq.orders": 7, "remaining.orders": 40, "committed.orders": 1}
+
+
+@pytest.mark.parametrize(("age_s", "cold"), [(0.0, 1), (119.9, 1), (120.0, None), (None, None)])
+def test_a_load_on_a_spark_that_has_just_started_is_counted_as_cold(
+    sent: dict[str, Any], age_s: float | None, cold: int | None
+) -> None:
+    """Its code was loaded and compiled on the way. Where the age is not known, nothing is said."""
+    metrics.committed(SAVED, result=replace(RESULT, spark_age_s=age_s), timing=None, interval_s=None)
+    assert sent.get("cold.orders") == cold
 
 
 @pytest.mark.parametrize(("dag_id", "counted"), [("orders", {"failed.orders": 1}), ("orders__replay", {})])

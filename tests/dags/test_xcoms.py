@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowSkipException
 
+from tidegate.airflow import notes
 from tidegate.airflow.operators import (
     CommitOperator,
     LoadChunkOperator,
@@ -27,7 +29,7 @@ from tidegate.airflow.operators import (
     spark,
 )
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.load.job import LoadResult
+from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
@@ -172,6 +174,26 @@ def test_a_replay_emits_an_event_of_the_pipelines_table_and_a_trial_none() -> No
     assert replayed(Run("r3", {"batches": "1", "table": f"{TABLE}_trial"})).events == {}
     verify = VerifyReplayOperator(task_id="verify", pipeline=PIPELINE)
     assert verify.outlets == [AssetAlias(name="p__replay")]
+
+
+@pytest.mark.parametrize("errors", [None, 0, 3])
+def test_a_load_leaves_for_the_note_how_many_rows_are_of_broken_records(
+    monkeypatch: pytest.MonkeyPatch, errors: int | None
+) -> None:
+    """Nothing where there are none; its answer has the number, whatever it is."""
+    real = FakeRunner.run
+
+    def run(self: FakeRunner, job: LoadJob) -> LoadResult:
+        result = real(self, job)
+        return replace(result, observed=replace(result.observed, errors=errors), spark_age_s=7.5)
+
+    monkeypatch.setattr(FakeRunner, "run", run)
+    xcoms = batch(Run("r1")).xcoms
+    answer = json.loads(xcoms["load", "return_value"])
+    assert (answer["observed"]["errors"], answer["spark_age_s"]) == (errors, 7.5)
+    assert json.loads(xcoms.get(("load", notes.XCOM_KEY), "null")) == (
+        "3 of the rows are of broken records: their column _error says why." if errors else None
+    )
 
 
 def test_a_commit_takes_the_answer_of_a_load_before_the_upgrade(

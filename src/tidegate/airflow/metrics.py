@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 
 from tidegate.core.audit.views.overview import timing_to_json
+from tidegate.core.load.job import LoadResult
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.saved_range import SavedRange
 
@@ -20,8 +21,7 @@ log = logging.getLogger(__name__)
 def committed(
     saved: SavedRange,
     *,
-    rows: int | None,
-    seconds: Mapping[str, float] | None,
+    result: LoadResult | None,
     timing: BatchTiming | None,
     interval_s: float | None,
 ) -> None:
@@ -29,16 +29,19 @@ def committed(
 
     Args:
         saved: its range.
-        rows: that its load wrote; None where it had nothing to load.
-        seconds: of its load, by phase.
+        result: of its load; None where it had nothing to load.
         timing: what it took; None where that is not known.
         interval_s: seconds between two runs, where that is fixed.
     """
-    values: dict[str, float | None] = {"seq": saved.seq, "rows": rows, "remaining": saved.remaining, "interval_s": interval_s}
-    values |= {f"{phase}_s": value for phase, value in (seconds or {}).items()}
+    values: dict[str, float | None] = {"seq": saved.seq, "remaining": saved.remaining, "interval_s": interval_s}
+    if result is not None:
+        values |= {"rows": result.receipt.rows, "errors": result.observed.errors}
+        values |= {f"{phase}_s": value for phase, value in result.seconds.items()}
     if timing is not None:
         values |= {name: value for name, value in timing_to_json(timing).items() if name != "ended_at_ms"}
     _say(saved.pipeline, "committed", values)
+    if result is not None and result.cold:
+        _say(saved.pipeline, "cold", {})
 
 
 def skipped(pipeline: str) -> None:

@@ -1,10 +1,10 @@
 """The listener of the runs of our DAGs, which Airflow calls in the scheduler.
 
 When a run starts, it makes the pool that the run's loads wait for (`tidegate.airflow.pools`). When a run ends, it writes the
-run's note, which the Airflow UI shows first: what was planned and, where the run failed, what failed, the fix, and what the
-next run does. A task cannot write its own run's note, so tasks leave the texts as XComs. A note that a person wrote stays;
-one of this listener is replaced when the run was cleared and ended again. A note is a convenience: whatever fails here is
-logged, and never fails a run.
+run's note, which the Airflow UI shows first: what was planned, how many broken records were loaded and, where the run failed,
+what failed, the fix, and what the next run does. A task cannot write its own run's note, so tasks leave the texts as XComs. A
+note that a person wrote stays; one of this listener is replaced when the run was cleared and ended again. A note is a
+convenience: whatever fails here is logged, and never fails a run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def write_note(dag_run: DagRun, msg: str) -> None:
             return
         tasks = _Tasks(dag_run, session)
         failed = tasks.failure(timed_out=msg == "timed_out") if dag_run.state == "failed" else None
-        text = run_notes.note(tasks.lines(), failed)
+        text = run_notes.note(tasks.lines(), "\n".join(filter(None, (tasks.xcom("load", XCOM_KEY), failed))))
         if text is not None and text != dag_run.note:
             dag_run.note = text
     except Exception:

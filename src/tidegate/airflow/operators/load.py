@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow.sdk import Context
 
+from tidegate.airflow import notes
 from tidegate.airflow.operators.shared import brokers_of, kafka_settings
 from tidegate.airflow.operators.spark import SparkTask
 from tidegate.airflow.store import VariableStore
@@ -100,6 +101,8 @@ class SparkLoad(SparkTask):
             patience.through(lambda: check_topics(self.pipeline, job.topic_ids, job.ranges, brokers, since="this was planned"))
         result = self.through_spark(lambda runner: runner.run(job), context, patience)
         self._log_result(result)
+        if result.observed.errors:
+            context["ti"].xcom_push(key=notes.XCOM_KEY, value=_broken(result.observed.errors))
         return brief(result)
 
     def _log_result(self, result: LoadResult) -> None:
@@ -110,9 +113,15 @@ class SparkLoad(SparkTask):
             self.log.info("snapshot %d, found by its receipt: %d rows written", receipt.snapshot, receipt.rows)
         else:
             self.log.info("snapshot %d: %d records read, %d rows written", receipt.snapshot, records, receipt.rows)
+        if result.observed.errors:
+            self.log.warning("%s", _broken(result.observed.errors))
         if result.observed.repeats is not None:
             self.log.info("%d of the records were repeats, and left out", result.observed.repeats)
         self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
+
+
+def _broken(errors: int) -> str:
+    return f"{errors} of the rows are of broken records: their column _error says why."
 
 
 class LoadOperator(SparkLoad):
