@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tidegate.airflow import failures, metrics
+from tidegate.core.audit.views.lag import TotalLag
 from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.load.job import LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.metrics import METRICS, PHASES, RECEIVER
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.saved_range import SavedRange
+from tidegate.ingest.supervisor import LeaseReport, Status
 
 SAVED = SavedRange("orders", 7, "r", (), (), {}, {}, 0, remaining=40)
 TIMING = BatchTiming(100, None, run_ms=4000, load_ms=1500, scheduling_delay_ms=20, ended_at_ms=0)
@@ -33,10 +36,14 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def gauge(name: str, value: float, *, tags: dict[str, str]) -> None:
         assert tags == TAGS
-        found[name.removeprefix("tidegate.batch.")] = value
+        found[name.removeprefix("tidegate.").removeprefix("batch.")] = value
 
-    monkeypatch.setattr("airflow.sdk.observability.stats.gauge", gauge)
-    monkeypatch.setattr("airflow.sdk.observability.stats.incr", lambda name, *, tags: gauge(name, 1, tags=tags))
+    def incr(name: str, *, count: float, tags: dict[str, str]) -> None:
+        gauge(name, count, tags=tags)
+
+    for module in ("airflow.sdk.observability.stats", "airflow.observability.stats"):
+        monkeypatch.setattr(f"{module}.gauge", gauge)
+        monkeypatch.setattr(f"{module}.incr", incr)
     return found
 
 
@@ -94,3 +101,32 @@ def test_metrics_that_cannot_be_sent_fail_nothing(
     monkeypatch.setattr("airflow.sdk.observability.stats.incr", fail)
     metrics.skipped("orders")
     assert "metrics of orders are not sent" in caplog.text
+
+
+def test_each_metric_of_the_list_is_sent_and_no_other(sent: dict[str, Any]) -> None:
+    """Here all that belong to pipelines, by tasks and by the scheduler; triggers and receivers have laws of their own."""
+    seconds = dict.fromkeys(PHASES, 1.0)
+    result = replace(RESULT, seconds=seconds, spark_age_s=1.0)
+    metrics.committed(SAVED, result=result, timing=replace(TIMING, bound=200), interval_s=60)
+    metrics.skipped("orders")
+    metrics.failed("orders")
+    metrics.waiting("orders", 7)
+    metrics.lagging("orders", TotalLag(1, 7, 3.5, 9.0))
+    metrics.replayed("orders", offsets=5, rows=4)
+    metrics.run_ended("orders", at_s=1.0)
+    metrics.replay_failed("orders")
+    listed = {f"{m.name}.orders" for m in METRICS.values() if m.group not in ("trigger", "receiver")}
+    assert {name if "." in name.removesuffix(".orders") else f"batch.{name}" for name in sent} == listed
+
+
+def test_what_a_receiver_sends_is_in_its_status() -> None:
+    """A part of it, by the same names."""
+    assert set(RECEIVER) <= {f.name for kind in (Status, LeaseReport) for f in fields(kind)}
+
+
+def test_no_record_that_waits_has_no_age(sent: dict[str, Any]) -> None:
+    """So that a pipeline that has caught up does not keep its last one; of others the plan does not know it."""
+    metrics.waiting("orders", 7)
+    assert sent == {"lag.records.orders": 7}
+    metrics.waiting("orders", 0)
+    assert sent == {"lag.records.orders": 0, "lag.seconds.orders": 0}
