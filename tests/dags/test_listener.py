@@ -125,10 +125,10 @@ def test_broken_records_are_told_after_the_plan_and_before_a_failure(session: Se
     """Whole, however long the plan is; the load leaves nothing where there are none."""
     run = schedule(session)
     run.task("plan", "success", tidegate_note="x" * run_notes.LONGEST, return_value=PLAN)
-    run.task("load", "success", tidegate_note="3 of the rows are of broken records.")
+    run.task("load", "success", tidegate_note="rows of broken records: 3")
     run.task("commit", "failed")
     lines = (run.end() or "").splitlines()
-    assert lines[1] == "3 of the rows are of broken records."
+    assert lines[1] == "rows of broken records: 3"
     assert lines[2].startswith("Failed in commit: ")
 
 

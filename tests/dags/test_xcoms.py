@@ -223,7 +223,7 @@ def test_a_load_leaves_for_the_note_how_many_rows_are_of_broken_records(
     answer = json.loads(xcoms["load", "return_value"])
     assert (answer["observed"]["errors"], answer["spark_age_s"]) == (errors, 7.5)
     assert json.loads(xcoms.get(("load", notes.XCOM_KEY), "null")) == (
-        "3 of the rows are of broken records: their column _error says why." if errors else None
+        "rows of broken records: 3, each with the reason in its column _error" if errors else None
     )
 
 

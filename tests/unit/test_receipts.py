@@ -148,6 +148,13 @@ def test_what_an_older_version_wrote_is_read_with_defaults() -> None:
     assert LoadResult.from_json(answer) == LoadResult(RECEIPT, Observed(15, 15), {})
 
 
+def test_a_load_was_cold_in_the_first_two_minutes_of_its_spark() -> None:
+    """Where its age is known."""
+    result = LoadResult(RECEIPT, Observed(1, 1), {})
+    ages = (None, 0.0, 119.9, 120.0)
+    assert [replace(result, spark_age_s=age).cold for age in ages] == [False, True, True, False]
+
+
 @pytest.mark.parametrize("limits", [{"min_partitions": 0}, {"max_records_per_partition": -1}, {"min_partitions": True}])
 def test_a_split_is_by_whole_positive_numbers(limits: dict[str, int]) -> None:
     """Nonsense is refused where it is made, and in a file."""

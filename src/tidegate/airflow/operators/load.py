@@ -121,7 +121,7 @@ class SparkLoad(SparkTask):
 
 
 def _broken(errors: int) -> str:
-    return f"{errors} of the rows are of broken records: their column _error says why."
+    return f"rows of broken records: {errors}, each with the reason in its column _error"
 
 
 class LoadOperator(SparkLoad):
