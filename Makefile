@@ -134,6 +134,8 @@ docs: venv ## the pages that are made from code
 	$(BIN)/python -c 'from tidegate.core.schedule.lifecycle import page; print(page(), end="")' > docs/lifecycle.md
 	$(BIN)/python -c 'from tidegate.core.receivers.lifecycle import page; print(page(), end="")' > docs/receiver-lifecycle.md
 	$(BIN)/python -c 'from tidegate.core.config.reference import page; print(page(), end="")' > docs/settings.md
+	$(BIN)/python -c 'from tidegate.core.metrics import page; print(page(), end="")' > docs/metrics.md
+	$(BIN)/python -c 'from tidegate.core.dashboard import page; print(page(), end="")' > docs/grafana.json
 
 schema: venv ## the JSON Schemas that editors use for pipelines and receivers
 	$(BIN)/tidegate check --schema > dags/pipelines/pipeline.schema.json

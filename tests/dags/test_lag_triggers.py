@@ -113,8 +113,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         made.metrics[name] = value
         assert tags == {"pipeline": "p"}
 
-    def incr(name: str, tags: Mapping[str, str]) -> None:
-        made.counts[name] += 1
+    def incr(name: str, count: int, tags: Mapping[str, str]) -> None:
+        made.counts[name] += count
         assert tags == {"pipeline": "p"}
 
     real = asyncio.sleep

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Source
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.errors import BrokerUnavailable, StateUnavailable, TransformError
+from tidegate.core.schedule import run_notes
 
 PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders", slots=3))
 PLAN = {"seq": 7, "redo": False, "key": "tidegate.orders.range.0000000007.r"}
@@ -117,6 +119,69 @@ def test_a_run_that_succeeded_has_its_plan_as_its_note(session: Session) -> None
     run = schedule(session, "success")
     run.task("plan", "success", tidegate_note="batch 7 of orders", note="not ours")
     assert run.end() == "batch 7 of orders"
+
+
+def test_broken_records_are_told_after_the_plan_and_before_a_failure(session: Session) -> None:
+    """Whole, however long the plan is; the load leaves nothing where there are none."""
+    run = schedule(session)
+    run.task("plan", "success", tidegate_note="x" * run_notes.LONGEST, return_value=PLAN)
+    run.task("load", "success", tidegate_note="rows of broken records: 3")
+    run.task("commit", "failed")
+    lines = (run.end() or "").splitlines()
+    assert lines[1] == "rows of broken records: 3"
+    assert lines[2].startswith("Failed in commit: ")
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """The metrics that the scheduler has sent."""
+    found: dict[str, float] = {}
+    monkeypatch.setattr("airflow.observability.stats.gauge", lambda name, value, **_: found.update({name: value}))
+    monkeypatch.setattr("airflow.observability.stats.incr", lambda name, *, count, **_: found.update({name: count}))
+    monkeypatch.setattr(notes, "time", SimpleNamespace(time=lambda: 12.5))
+    return found
+
+
+def test_the_end_of_a_run_says_whether_the_pipeline_goes_on(session: Session, sent: dict[str, float]) -> None:
+    """A failed one says nothing of when it last went on."""
+    run = schedule(session)
+    run.end()
+    assert sent == {"tidegate.pipeline.stopped.orders": 1}
+    run.row.state = "success"
+    run.end()
+    assert sent == {"tidegate.pipeline.stopped.orders": 0, "tidegate.pipeline.succeeded.orders": 12.5}
+
+
+@pytest.mark.parametrize(("state", "counted"), [("failed", {"tidegate.replay.failed.orders": 1}), ("success", {})])
+def test_replays_that_fail_are_counted(session: Session, sent: dict[str, float], state: str, counted: dict[str, float]) -> None:
+    """They do not stop the pipeline. Those that succeed may be dry runs: their verdict counts the others."""
+    Run(session, replay_dag(PIPELINE, spark_jobs=Path()), state).end()
+    assert sent == counted
+
+
+def test_a_run_that_the_schedule_does_not_wait_for_says_nothing_of_it(session: Session, sent: dict[str, float]) -> None:
+    """A backfill's, one of maintenance, and one of a DAG that is not ours."""
+    backfill = schedule(session)
+    backfill.row.run_type = "backfill"
+    backfill.end()
+    Run(session, maintain_dag(PIPELINE, Maintenance(keep_orphans=DAY_S), spark_jobs=Path())).end()
+    with DAG("other", schedule=None) as dag:
+        BaseOperator(task_id="plan", pool="theirs")
+    Run(session, dag).end()
+    assert sent == {}
+
+
+def test_metrics_that_cannot_be_sent_fail_no_run(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither does a DAG that cannot be read."""
+    run = schedule(session)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("away")
+
+    monkeypatch.setattr("airflow.observability.stats.gauge", fail)
+    assert run.end() is not None
+    monkeypatch.setattr(pools, "declared_by", fail)
+    run.end()
 
 
 def test_maintenance_has_what_each_step_did_as_its_note(session: Session) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import Asset, AssetAlias
+from airflow.sdk._shared.observability.metrics import stats as airflow_stats
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.observability import stats
+from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 
+from tidegate.airflow import notes
 from tidegate.airflow.operators import (
     CommitOperator,
     LoadChunkOperator,
@@ -27,7 +33,8 @@ from tidegate.airflow.operators import (
     spark,
 )
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.load.job import LoadResult
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.metrics import METRICS
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
@@ -145,7 +152,33 @@ def test_tasks_count_a_batch_once_and_the_runs_that_found_nothing(monkeypatch: p
     assert sent == []
     with pytest.raises(AirflowSkipException):
         Run("r2").execute(PlanOperator(task_id="plan", pipeline=PIPELINE))
-    assert sent == ["tidegate.batch.skipped.p"]
+    assert sent == ["tidegate.lag.records.p", "tidegate.lag.seconds.p", "tidegate.batch.skipped.p"]
+
+
+def test_metrics_arrive_where_airflow_sends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through its own StatsD client, in StatsD's own format: a batch, and a run that finds nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as statsd:
+        statsd.bind(("127.0.0.1", 0))
+        statsd.settimeout(10)
+        for key, value in {"on": "True", "host": "127.0.0.1", "port": str(statsd.getsockname()[1])}.items():
+            monkeypatch.setenv(f"AIRFLOW__METRICS__STATSD_{key.upper()}", value)
+        for name in ("_factory", "_backend"):  # which the next test gets back
+            monkeypatch.setattr(airflow_stats, name, None)
+        stats.initialize(factory=get_stats_factory(), export_legacy_names=False)
+        batch(Run("r1"))
+        with pytest.raises(AirflowSkipException):
+            Run("r2").execute(PlanOperator(task_id="plan", pipeline=PIPELINE))
+        lines: list[str] = []
+        while not lines or "skipped" not in lines[-1]:
+            lines += statsd.recv(65_536).decode().splitlines()
+        airflow_stats._get_backend().statsd.close()  # type: ignore[union-attr]
+    arrived = dict(line.removeprefix("airflow.tidegate.").split(":") for line in lines)
+    records = sum(100 + n % 7 for n in range(PARTITIONS))
+    assert arrived["lag.records.p"] == "0|g"
+    assert arrived["batch.rows.p"] == f"{records}|g"
+    assert (arrived["batch.committed.p"], arrived["batch.skipped.p"]) == ("1|c", "1|c")
+    assert f"airflow.tidegate.lag.records.p:{records}|g" in lines
+    assert {line.rpartition(".p:")[0].removeprefix("airflow.tidegate.") for line in lines} <= METRICS.keys()
 
 
 @pytest.mark.slow
@@ -172,6 +205,26 @@ def test_a_replay_emits_an_event_of_the_pipelines_table_and_a_trial_none() -> No
     assert replayed(Run("r3", {"batches": "1", "table": f"{TABLE}_trial"})).events == {}
     verify = VerifyReplayOperator(task_id="verify", pipeline=PIPELINE)
     assert verify.outlets == [AssetAlias(name="p__replay")]
+
+
+@pytest.mark.parametrize("errors", [None, 0, 3])
+def test_a_load_leaves_for_the_note_how_many_rows_are_of_broken_records(
+    monkeypatch: pytest.MonkeyPatch, errors: int | None
+) -> None:
+    """Nothing where there are none; its answer has the number, whatever it is."""
+    real = FakeRunner.run
+
+    def run(self: FakeRunner, job: LoadJob) -> LoadResult:
+        result = real(self, job)
+        return replace(result, observed=replace(result.observed, errors=errors), spark_age_s=7.5)
+
+    monkeypatch.setattr(FakeRunner, "run", run)
+    xcoms = batch(Run("r1")).xcoms
+    answer = json.loads(xcoms["load", "return_value"])
+    assert (answer["observed"]["errors"], answer["spark_age_s"]) == (errors, 7.5)
+    assert json.loads(xcoms.get(("load", notes.XCOM_KEY), "null")) == (
+        "rows of broken records: 3, each with the reason in its column _error" if errors else None
+    )
 
 
 def test_a_commit_takes_the_answer_of_a_load_before_the_upgrade(

@@ -13,6 +13,7 @@ import pytest
 
 from tests.catalogs import let_pyiceberg_find
 from tests.e2e.project import Project
+from tests.e2e.statsd import Statsd, serving
 from tests.order import reorder
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.local import Platform
@@ -28,9 +29,16 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.fixture(scope="package")
-def platform(project: Project) -> Iterator[Platform]:
+def statsd() -> Iterator[Statsd]:
+    """Where the platform's Airflow sends its metrics."""
+    with serving() as made:
+        yield made
+
+
+@pytest.fixture(scope="package")
+def platform(project: Project, statsd: Statsd) -> Iterator[Platform]:
     """Kafka, Spark Connect and Airflow, stopped by their pid files whatever happens."""
-    made = Platform(project.root / ".tidegate", project.root, extra_env=project.environment)
+    made = Platform(project.root / ".tidegate", project.root, extra_env=project.environment | statsd.environment)
     try:
         made.up()
         made.sync_pools({"tidegate_lake_demo_flights": 4})

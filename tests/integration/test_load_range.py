@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -27,7 +28,8 @@ from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Observed
 from tidegate.core.offsets.ranges import OffsetRange, total_count
 from tidegate.local import Platform
-from tidegate.spark import python_workers
+from tidegate.spark import age, python_workers
+from tidegate.spark.age import age_s
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect, interrupt
@@ -68,7 +70,7 @@ def origins(platform: Platform, job: LoadJob) -> list[tuple[object, object]]:
 def seen(job: LoadJob) -> Observed:
     """What a load of `job` observes: every record of two partitions."""
     lengths = 2 * sum(len(value or b"") for value in VALUES[:60])
-    return Observed(120, 120, lengths, {r.topic_partition: (0, 59) for r in job.ranges})
+    return Observed(120, 120, lengths, {r.topic_partition: (0, 59) for r in job.ranges}, errors=4)
 
 
 def test_a_load_lands_every_record_of_its_range_once(platform: Platform, job: LoadJob) -> None:
@@ -86,6 +88,22 @@ def test_a_load_lands_every_record_of_its_range_once(platform: Platform, job: Lo
         (None, "no value (a tombstone)"),
     ]
     assert len(broken) == 4
+
+
+def test_the_age_of_spark_costs_no_round_trip(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server tells it with what is asked of it when a session is opened."""
+    with connect(platform.spark_remote, name="tests") as spark:
+        stub = cast("Any", spark).client._stub
+        asked = mock.Mock(wraps=stub.Config)
+        monkeypatch.setattr(stub, "Config", asked)
+        known = age_s(spark)
+        asked.assert_not_called()
+        monkeypatch.setattr(age, "_known", {})
+        again = age_s(spark)
+        assert known is not None
+        assert again is not None
+        assert again >= known > 0
+        asked.assert_called()
 
 
 def test_a_large_load_is_parsed_by_python_workers_to_the_same_rows(

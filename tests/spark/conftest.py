@@ -53,6 +53,10 @@ def plain(records):
     """id and origin."""
     return parse_json(records, "id INT").drop("key", "timestamp", "timestampType")
 
+def bare(records):
+    """Without what is wrong with a record."""
+    return plain(records).drop("_error", "_raw")
+
 def doubled(records):
     """Two rows a record."""
     return plain(records).withColumn("id", F.explode(F.array(F.col("id"), F.col("id") + 1000)))

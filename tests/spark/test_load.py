@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+import tidegate.spark.load
+from tests.spark.conftest import Records
 from tests.spark.sinks_under_test import SinkUnderTest, ids
 from tidegate.core.errors import (
     ReceiptMismatch,
@@ -23,6 +26,7 @@ from tidegate.core.errors import (
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import LoadId, Observed
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.spark import age
 from tidegate.spark.identity import ByOrigin
 from tidegate.spark.sinks.iceberg.replacement import Cut
 from tidegate.spark.sinks.iceberg.table import IcebergTable
@@ -153,8 +157,55 @@ def test_a_load_whose_counts_come_too_late_is_whole(
     """A busy Spark Connect answers without what it observed: records are counted again, offsets come from the files."""
     monkeypatch.setattr(Observation, "get", {})
     observed = load(job(0, 10)).observed
-    assert (observed.records, observed.rows, observed.first_last) == (10, None, {PARTITION: (0, 9)})
+    assert observed == Observed(10, None, 100, {PARTITION: (0, 9)})
     assert ids(sink, table) == list(range(10))
+
+
+@pytest.mark.parametrize(("transform", "errors"), [("plain", 3), ("doubled", 6), ("bare", None)])
+def test_rows_of_broken_records_are_counted(
+    load: Load, job: Job, records: Records, monkeypatch: pytest.MonkeyPatch, transform: str, errors: int | None
+) -> None:
+    """By their column `_error`: unknown where a transform leaves it out, and where the commit had landed before."""
+    topic = records([b'{"id": 0}', b"no JSON", None, b'{"id": "x"}', b'{"id": 4}'])
+    monkeypatch.setattr(tidegate.spark.load, "read_ranges", lambda *_, **__: topic)
+    wanted = job(0, 5, transform=f"shapes:{transform}")
+    assert load(wanted).observed.errors == errors
+    assert load(wanted).observed.errors is None
+
+
+def test_a_write_that_is_tried_again_counts_its_own_rows(
+    load: Load, job: Job, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the refused one has counted is not in it."""
+    monkeypatch.setattr(tidegate.spark.load, "read_ranges", lambda *_, **__: records([b'{"id": 0}', b"no JSON"]))
+    real, writes = IcebergTable.overwrite, []
+
+    def overwrite(self: IcebergTable, rows: DataFrame, *given: Any) -> None:
+        writes.append(rows.count())
+        if len(writes) == 1:
+            raise RuntimeError("org.apache.iceberg.exceptions.CommitFailedException: others")
+        real(self, rows, *given)
+
+    monkeypatch.setattr(IcebergTable, "overwrite", overwrite)
+    assert load(job(0, 2)).observed.errors == 1
+    assert writes == [2, 2]
+
+
+def test_an_answer_says_how_old_spark_was(load: Load, job: Job, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the load began, also where it found that it had landed before; clocks that differ make no negative age."""
+    started = spark.sparkContext.startTime / 1000
+    monkeypatch.setattr(age, "time", SimpleNamespace(time=lambda: started + 7))
+    assert load(job(0, 5)).spark_age_s == 7
+    monkeypatch.setattr(age, "time", SimpleNamespace(time=lambda: started - 7))
+    again = load(job(0, 5))
+    assert (again.landed_before, again.spark_age_s, again.cold) == (True, 0, True)
+
+
+def test_a_spark_that_does_not_say_when_it_started_fails_no_load(load: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The age is a mark in the pages."""
+    monkeypatch.setattr(age, "STARTED", "spark.tidegate.unknown")
+    result = load(job(0, 5))
+    assert (result.spark_age_s, result.cold) == (None, False)
 
 
 def test_a_topic_that_is_said_to_be_contiguous_has_every_offset(spark: SparkSession, load: Load, job: Job, table: str) -> None:
@@ -185,7 +236,9 @@ def test_a_table_without_bounds_has_none(spark: SparkSession, load: Load, job: J
     """Somebody switched the metrics off: the load is judged by the rest."""
     load(job(0, 3))
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.metadata.metrics.column._kafka_offset' = 'none')")
-    assert load(job(3, 6, seq=1)).observed == Observed(3, 3, 30, {PARTITION: (3, 5)})  # a row for each offset needs no bounds
+    assert load(job(3, 6, seq=1)).observed == Observed(
+        3, 3, 30, {PARTITION: (3, 5)}, errors=0
+    )  # a row for each offset needs no bounds
     assert load(job(3, 6, seq=1)).observed == Observed(None, None, None, None)
 
 

@@ -34,7 +34,8 @@ def test_a_load_leaves_the_rows_of_its_range_and_a_receipt(sink: SinkUnderTest, 
     """The first load creates the table and its answer says what is in it."""
     result = load(job(0, 10))
     assert ids(sink, table) == list(range(10))
-    assert result.observed == Observed(records=10, rows=10, bytes=10 * len(b'k{"id": 0}'), first_last={PARTITION: (0, 9)})
+    lengths, bounds = 10 * len(b'k{"id": 0}'), {PARTITION: (0, 9)}
+    assert result.observed == Observed(records=10, rows=10, bytes=lengths, first_last=bounds, errors=0)
     assert result.receipt.rows == 10
     assert result.receipt.load.ranges == (OffsetRange("orders", 0, 0, 10),)
     assert result.receipt.load.transform.startswith("shapes:plain@")
@@ -172,7 +173,7 @@ def test_a_range_without_a_record_leaves_an_empty_commit_with_its_receipt(
     """Offsets of control records or compacted keys only: loaded, and nothing is there."""
     load(job(0, 10))
     result = load(job(50, 60, seq=1))
-    assert result.observed == Observed(records=0, rows=0, bytes=0, first_last={})
+    assert result.observed == Observed(records=0, rows=0, bytes=0, first_last={}, errors=0)
     assert result.receipt.rows == 0
     again = load(job(50, 60, seq=1))
     assert again.landed_before

@@ -26,7 +26,7 @@ def saved(partitions: int = 2, until: int = 1_000_000) -> SavedRange:
 def result(partitions: int = 2) -> LoadResult:
     load = LoadId("p", 3, "run", ranges(partitions), "m:f@1", "attempt", {"t": "id"}, 4)
     bounds = {TopicPartition("t", n): (0, 9) for n in range(partitions)}
-    return LoadResult(Receipt(load, 7, 1, 5, 2), Observed(5, 6, 70, bounds), {"write": 0.1}, landed_before=True)
+    return LoadResult(Receipt(load, 7, 1, 5, 2), Observed(5, 6, 70, bounds, errors=2), {"write": 0.1}, True, 3.5)
 
 
 def nothing(_: int) -> None:
@@ -43,8 +43,8 @@ def test_the_receipt_comes_back_whole_without_a_look_at_the_table() -> None:
     """Where it is of the saved range, as nearly always."""
     found = whole(json.loads(json.dumps(brief(result()))), saved(), nothing)
     assert found.receipt == result().receipt
-    assert found.observed == Observed(5, 6, 70, None)
-    assert (found.seconds, found.landed_before) == ({"write": 0.1}, True)
+    assert found.observed == Observed(5, 6, 70, errors=2)
+    assert (found.seconds, found.landed_before, found.spark_age_s) == ({"write": 0.1}, True, 3.5)
 
 
 def test_a_receipt_of_other_ranges_is_read_again_from_the_table() -> None:
@@ -52,7 +52,16 @@ def test_a_receipt_of_other_ranges_is_read_again_from_the_table() -> None:
     by_snapshot: dict[int, Receipt | None] = {7: result().receipt}
     found = whole(brief(result()), saved(until=10), by_snapshot.get)
     assert found.receipt == result().receipt
-    assert found.observed.records == 5
+    assert (found.observed.records, found.observed.errors, found.spark_age_s) == (5, 2, 3.5)
+
+
+def test_an_answer_of_an_older_version_is_taken() -> None:
+    """It has neither broken records nor the age of Spark, whichever way the receipt comes back."""
+    older = brief(result())
+    del older["spark_age_s"], older["observed"]["errors"]
+    for found in (whole(older, saved(), nothing), whole(older, saved(until=10), lambda _: result().receipt)):
+        assert found.receipt == result().receipt
+        assert (found.observed.errors, found.spark_age_s) == (None, None)
 
 
 def test_a_receipt_of_other_ranges_that_is_gone_is_refused() -> None:

@@ -50,6 +50,28 @@ def test_a_plan_is_saved_by_one_write_before_any_work() -> None:
     assert planned.saved.limits == {"max_records": 10}
 
 
+def test_a_plan_says_how_many_records_wait_and_after_which_cursor() -> None:
+    """Those of its range among them. A range that was saved before knows only what waited then."""
+    world = World()
+    first = world.planned("run1")
+    assert (first.waiting, first.cursor) == (25, Cursor("p"))
+    for again in (world.planned("run1"), world.planned("run2")):
+        assert (again.origin, again.waiting, again.cursor) == (again.origin, None, Cursor("p"))
+    world.commit(first)
+    assert (world.run("run3").waiting, world.run("run4").waiting) == (15, 5)
+    skip = world.plan("run5")
+    assert isinstance(skip, Skip)
+    assert (skip.waiting, skip.cursor) == (0, world.cursor)
+    world.pipeline = replace(PIPELINE, limits=Limits(10, min_records=5))
+    world.brokers.latest[P0] += 4
+    skip = world.plan("run6")
+    assert isinstance(skip, Skip)
+    assert (skip.waiting, skip.cursor) == (4, world.cursor)
+    skip = world.plan("run7", Request(until={P0: 25}))
+    assert isinstance(skip, Skip)
+    assert skip.waiting == 4
+
+
 @dataclass
 class FrozenStore(MemoryStore):
     """A store whose next write is held up until `meanwhile` is over."""

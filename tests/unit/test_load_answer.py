@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.audit.views.load_answer import COLD_S, LoadAnswer
+from tidegate.core.audit.views.load_answer import LoadAnswer
+from tidegate.core.load.job import COLD_S
 
 
 def answer(**changes: Any) -> dict[str, Any]:

@@ -96,8 +96,8 @@ def test_a_receipt_tells_the_positions_of_what_its_batch_did_not_read() -> None:
 def test_json_brings_orders_and_answers_back() -> None:
     """What crosses a file is the same on the other side."""
     bounds = {TopicPartition("t", 0): (10, 19), TopicPartition("t", 1): (3, 3), TopicPartition("u", 10): (0, 2**62)}
-    for observed in (Observed(15, 15, 2**40, bounds, 3), Observed(15, 15, 0, {}), Observed(None, None)):
-        result = LoadResult(RECEIPT, observed, {"write": 0.5})
+    for observed in (Observed(15, 15, 2**40, bounds, 3, 2), Observed(15, 15, 0, {}), Observed(None, None)):
+        result = LoadResult(RECEIPT, observed, {"write": 0.5}, spark_age_s=7.5)
         assert LoadResult.from_json(json.loads(json.dumps(result.to_json()))) == result
     full = replace(JOB, redo=True, split=Split(4), isolation_level="read_uncommitted", contiguous=True, shared_with=("q", "r"))
     for job in (
@@ -144,7 +144,15 @@ def test_what_an_older_version_wrote_is_read_with_defaults() -> None:
     assert LoadJob.from_json(order) == JOB
     answer = LoadResult(RECEIPT, Observed(15, 15, 7, {}), {}).to_json()
     answer["observed"] = {"records": 15, "rows": 15}
-    assert LoadResult.from_json(answer).observed == Observed(15, 15)
+    del answer["spark_age_s"]
+    assert LoadResult.from_json(answer) == LoadResult(RECEIPT, Observed(15, 15), {})
+
+
+def test_a_load_was_cold_in_the_first_two_minutes_of_its_spark() -> None:
+    """Where its age is known."""
+    result = LoadResult(RECEIPT, Observed(1, 1), {})
+    ages = (None, 0.0, 119.9, 120.0)
+    assert [replace(result, spark_age_s=age).cold for age in ages] == [False, True, True, False]
 
 
 @pytest.mark.parametrize("limits", [{"min_partitions": 0}, {"max_records_per_partition": -1}, {"min_partitions": True}])

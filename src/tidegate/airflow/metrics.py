@@ -1,27 +1,55 @@
-"""What batches took, as metrics of Airflow's own (StatsD or OpenTelemetry, whichever is on).
+"""Tidegate's metrics (`tidegate.core.metrics`), sent as metrics of Airflow's own: StatsD or OpenTelemetry, whichever is on.
 
-    tidegate.batch.<what>.<pipeline>      with the tag `pipeline`
-
-A metric is a convenience: what fails here is logged, and never fails a task.
+A metric is a convenience: what fails here is logged, and never fails a task or a run.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
+from tidegate.core.audit.views.lag import TotalLag
 from tidegate.core.audit.views.overview import timing_to_json
+from tidegate.core.load.job import LoadResult
+from tidegate.core.metrics import METRICS, PREFIX
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.saved_range import SavedRange
 
+SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
+"""Airflow's settings, in the section `metrics`, that turn them on."""
+
 log = logging.getLogger(__name__)
+
+
+def send(stats: Any, values: Mapping[str, float | None], **whose: str) -> None:
+    """Send metrics by their names in `METRICS`: the value of a gauge, the increase of a counter; None is not sent.
+
+    Args:
+        stats: Airflow's module of metrics, which servers and tasks have each.
+        values: by name.
+        whose: the tags, whose values end the name.
+    """
+    for name, value in values.items():
+        kind = METRICS[name].kind
+        said = ".".join((PREFIX, name, *whose.values()))
+        if value is not None and kind == "counter":
+            stats.incr(said, count=value, tags=whose)
+        elif value is not None:
+            stats.gauge(said, value, tags=whose)
+
+
+def are_on() -> bool:
+    """Whether Airflow sends metrics anywhere, so that it is worth while to ask for what only they show."""
+    from airflow.sdk.configuration import conf  # noqa: PLC0415 - parsing the DAG needs no metrics
+
+    return any(conf.getboolean("metrics", key, fallback=False) for key in SWITCHES)
 
 
 def committed(
     saved: SavedRange,
     *,
-    rows: int | None,
-    seconds: Mapping[str, float] | None,
+    result: LoadResult | None,
     timing: BatchTiming | None,
     interval_s: float | None,
 ) -> None:
@@ -29,36 +57,68 @@ def committed(
 
     Args:
         saved: its range.
-        rows: that its load wrote; None where it had nothing to load.
-        seconds: of its load, by phase.
+        result: of its load; None where it had nothing to load.
         timing: what it took; None where that is not known.
         interval_s: seconds between two runs, where that is fixed.
     """
-    values: dict[str, float | None] = {"seq": saved.seq, "rows": rows, "remaining": saved.remaining, "interval_s": interval_s}
-    values |= {f"{phase}_s": value for phase, value in (seconds or {}).items()}
+    known: dict[str, float | None] = {"seq": saved.seq, "remaining": saved.remaining, "interval_s": interval_s}
+    if result is not None:
+        known |= {"rows": result.receipt.rows, "errors": result.observed.errors, "cold": 1 if result.cold else None}
+        known |= {f"{phase}_s": value for phase, value in result.seconds.items()}
     if timing is not None:
-        values |= {name: value for name, value in timing_to_json(timing).items() if name != "ended_at_ms"}
-    _say(saved.pipeline, "committed", values)
+        known |= {name: value for name, value in timing_to_json(timing).items() if name != "ended_at_ms"}
+    _say(saved.pipeline, {f"batch.{name}": value for name, value in known.items()} | {"batch.committed": 1})
 
 
 def skipped(pipeline: str) -> None:
     """A run found nothing to read."""
-    _say(pipeline, "skipped", {})
+    _say(pipeline, {"batch.skipped": 1})
 
 
 def failed(pipeline: str) -> None:
     """A try of a task of a run failed."""
-    _say(pipeline, "failed", {})
+    _say(pipeline, {"batch.failed": 1})
 
 
-def _say(pipeline: str, what: str, values: Mapping[str, float | None]) -> None:
+def waiting(pipeline: str, records: int) -> None:
+    """A run's plan found so many records waiting, before it takes any of them. No record that waits has no age."""
+    _say(pipeline, {"lag.records": records, "lag.seconds": None if records else 0})
+
+
+def lagging(pipeline: str, lag: TotalLag) -> None:
+    """The brokers were asked how far behind a pipeline is."""
+    known = {"records": lag.records_behind, "seconds": lag.seconds_behind, "retention_left_s": lag.retention_left_s}
+    _say(pipeline, {f"lag.{name}": value for name, value in known.items()})
+
+
+def replayed(pipeline: str, *, offsets: int, rows: int) -> None:
+    """A replay, or a run of a backfill, is in the table as a whole."""
+    _say(pipeline, {"replay.committed": 1, "replay.offsets": offsets, "replay.rows": rows})
+
+
+def run_ended(pipeline: str, *, at_s: float | None) -> None:
+    """A run of the schedule ended, as the scheduler sees it: it succeeded at `at_s` (epoch s), or (None) it failed."""
+    _say_in_server(pipeline, {"pipeline.stopped": 1 if at_s is None else 0, "pipeline.succeeded": at_s})
+
+
+def replay_failed(pipeline: str) -> None:
+    """A run of a replay failed, as the scheduler sees it."""
+    _say_in_server(pipeline, {"replay.failed": 1})
+
+
+def _say(pipeline: str, values: Mapping[str, float | None]) -> None:
     try:
         from airflow.sdk.observability import stats  # noqa: PLC0415 - parsing the DAG needs no metrics
 
-        tags = {"pipeline": pipeline}
-        for name, value in values.items():
-            if value is not None:
-                stats.gauge(f"tidegate.batch.{name}.{pipeline}", value, tags=tags)
-        stats.incr(f"tidegate.batch.{what}.{pipeline}", tags=tags)
+        send(stats, values, pipeline=pipeline)
+    except Exception:
+        log.exception("metrics of %s are not sent", pipeline)
+
+
+def _say_in_server(pipeline: str, values: Mapping[str, float | None]) -> None:
+    try:
+        from airflow.observability import stats  # noqa: PLC0415 - only servers have them
+
+        send(stats, values, pipeline=pipeline)
     except Exception:
         log.exception("metrics of %s are not sent", pipeline)

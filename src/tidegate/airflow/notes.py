@@ -1,22 +1,23 @@
 """The listener of the runs of our DAGs, which Airflow calls in the scheduler.
 
 When a run starts, it makes the pool that the run's loads wait for (`tidegate.airflow.pools`). When a run ends, it writes the
-run's note, which the Airflow UI shows first: what was planned and, where the run failed, what failed, the fix, and what the
-next run does. A task cannot write its own run's note, so tasks leave the texts as XComs. A note that a person wrote stays;
-one of this listener is replaced when the run was cleared and ended again. A note is a convenience: whatever fails here is
-logged, and never fails a run.
+run's note, which the Airflow UI shows first: what was planned, how many broken records were loaded and, where the run failed,
+what failed, the fix, and what the next run does. A task cannot write its own run's note, so tasks leave the texts as XComs. A
+note that a person wrote stays; one of this listener is replaced when the run was cleared and ended again. A note is a
+convenience: whatever fails here is logged, and never fails a run. So are the metrics that only the scheduler can send.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any, get_args
 
 from airflow.listeners import hookimpl
 
-from tidegate.airflow import failures, pools
+from tidegate.airflow import failures, metrics, pools
 from tidegate.core.config.maintenance import Step
-from tidegate.core.config.names import MAINTAIN_DAG
+from tidegate.core.config.names import MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.schedule import run_notes
 
 if TYPE_CHECKING:
@@ -43,12 +44,14 @@ def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
 def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
     """Airflow calls this when a run succeeded."""
     write_note(dag_run, msg)
+    send_metrics(dag_run)
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
     """Airflow calls this when a run failed."""
     write_note(dag_run, msg)
+    send_metrics(dag_run)
 
 
 def write_note(dag_run: DagRun, msg: str) -> None:
@@ -61,11 +64,32 @@ def write_note(dag_run: DagRun, msg: str) -> None:
             return
         tasks = _Tasks(dag_run, session)
         failed = tasks.failure(timed_out=msg == "timed_out") if dag_run.state == "failed" else None
-        text = run_notes.note(tasks.lines(), failed)
+        text = run_notes.note(tasks.lines(), "\n".join(filter(None, (tasks.xcom("load", XCOM_KEY), failed))))
         if text is not None and text != dag_run.note:
             dag_run.note = text
     except Exception:
         log.exception("run %s has no note", dag_run.run_id)
+
+
+def send_metrics(dag_run: DagRun) -> None:
+    """Say as metrics whether the pipeline goes on, and which replays failed; of a DAG that is not ours, nothing.
+
+    Not of a backfill's run: the schedule does not wait for it.
+    """
+    from sqlalchemy.orm import object_session  # noqa: PLC0415 - as above
+
+    try:
+        session = object_session(dag_run)
+        declared = pools.declared_by(dag_run, session) if session is not None else None
+        failed = dag_run.state == "failed"
+        if declared is None:
+            return
+        if dag_run.dag_id == declared.pipeline and dag_run.run_type != "backfill":
+            metrics.run_ended(declared.pipeline, at_s=None if failed else time.time())
+        elif dag_run.dag_id == f"{declared.pipeline}{REPLAY_DAG}" and failed:
+            metrics.replay_failed(declared.pipeline)
+    except Exception:
+        log.exception("run %s sends no metrics", dag_run.run_id)
 
 
 def _is_a_persons(dag_run: DagRun) -> bool:

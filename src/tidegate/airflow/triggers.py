@@ -29,6 +29,7 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse, GetDRCount, GetVariable, VariableResult
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from tidegate.airflow.metrics import send
 from tidegate.airflow.store import asking_airflow
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Pipeline, Source
@@ -115,7 +116,7 @@ class LagTrigger(BaseEventTrigger):
         trouble: TidegateError | None = reading.error
         if trouble is None:
             self._watch = self._watch.observed(reading.ends, now_s)
-            self._gauge("polled", time.time())
+            self._send(polled=time.time())
         else:
             self._watch = self._watch.faulty(now_s, ABSENT_S if trouble.retryable else FAULT_S)
         try:
@@ -130,7 +131,7 @@ class LagTrigger(BaseEventTrigger):
         if due is None or (due.reason != "fault" and trouble is not None and trouble.retryable):
             return None
         self._watch = self._watch.fired(now_s)
-        stats.incr(f"tidegate.trigger.events.{self.pipeline}", tags={"pipeline": self.pipeline})
+        self._send(events=1)
         event: TriggerEvent = TriggerEvent(self._payload(due, now_s))  # type: ignore[no-untyped-call]
         return event
 
@@ -157,7 +158,7 @@ class LagTrigger(BaseEventTrigger):
         if self._watch.came_to_nothing(now_s):
             active = await _active_runs(self.pipeline)
             self._watch = self._watch.waiting(now_s) if active else self._watch.rearmed()
-        self._gauge("lag", self._watch.lag)
+        self._send(lag=self._watch.lag)
 
     def _payload(self, due: Due, now_s: float) -> dict[str, Any]:
         """What the asset's event says: for people, and for nobody to believe."""
@@ -175,8 +176,8 @@ class LagTrigger(BaseEventTrigger):
             "ends": ends,
         }
 
-    def _gauge(self, name: str, value: float) -> None:
-        stats.gauge(f"tidegate.trigger.{name}.{self.pipeline}", value, tags={"pipeline": self.pipeline})
+    def _send(self, **values: float) -> None:
+        send(stats, {f"trigger.{name}": value for name, value in values.items()}, pipeline=self.pipeline)
 
     def _tell(self, error: Exception | None) -> None:
         """Count an error, and log a line where the first of its kind comes, or none is left."""
@@ -186,7 +187,7 @@ class LagTrigger(BaseEventTrigger):
             if before is not None:
                 self.log.info("pipeline %s: its lag is known again, after %.0f s", self.pipeline, now_s - before[1])
             return
-        stats.incr(f"tidegate.trigger.errors.{self.pipeline}", tags={"pipeline": self.pipeline})
+        self._send(errors=1)
         kind = type(error).__name__
         kinds, since_s = before or (frozenset(), now_s)
         if kind not in kinds:

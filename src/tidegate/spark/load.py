@@ -15,6 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -25,11 +26,13 @@ from tidegate.core.errors import ReceiptMismatch, RequestError, SinkUnavailable,
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.spark.age import age_s
 from tidegate.spark.errors import known, translated
 from tidegate.spark.identity import Identity, identity_of
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.phases import Phases
 from tidegate.spark.python_workers import expecting
+from tidegate.spark.records import ERROR
 from tidegate.spark.repeats import look_back_named, without_repeats
 from tidegate.spark.sinks.port import SinkWriter
 from tidegate.spark.sinks.registry import sink_of
@@ -65,6 +68,11 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
             the table, and stays out of the schedule: the cursor does not move.
         SparkError: the server is away, or the job failed; whether it committed is looked up by the next call.
     """
+    spark_age_s = age_s(spark)
+    return replace(_load(spark, job, spark_jobs), spark_age_s=spark_age_s)
+
+
+def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
     if total_count(job.ranges) == 0:
         raise RequestError(
             f"batch {job.seq} of {job.pipeline} holds no offsets", fix="Skip the load of an empty batch", seq=job.seq
@@ -83,7 +91,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
 
         with phases("prepare", "preparing the transform and the table"):
             write = _Write(spark, job, transform, identity)
-            schema = identity.check(_schema(write.transformed, transform), transform.name)
+            schema = identity.check(write.schema(), transform.name)
             if not lookup.exists and not job.create:
                 raise TableLost(
                     f"table {job.table} is gone, which held earlier batches of {job.pipeline}",
@@ -103,8 +111,8 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         reach("after-write")
 
         with phases("receipt", RECEIPT):
-            read, rows = write.seen(), write.counted()
-            records = read["rows"]
+            read, written = write.seen(), write.counted()
+            records, rows = read["rows"], written.get("rows")
             # One row for each offset leaves no gap to look for, and saves the commonest load a round trip.
             whole = job.batch_replaced is None and records == rows == total_count(job.ranges)
             first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges if r.count}
@@ -114,6 +122,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
                 bytes=read["bytes"],
                 first_last=first_last if whole else sink.offsets_of(receipt),
                 repeats=None if job.dedupe is None else records - read["kept"],
+                errors=written.get("errors"),
             )
             _judge(receipt, observed, job)
     return LoadResult(receipt, observed, phases.seconds)
@@ -124,7 +133,7 @@ class _Write:
 
     def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform, identity: Identity) -> None:
         self._spark, self._job, self._transform, self._identity = spark, job, transform, identity
-        self._begun = False
+        self._begun = self._has_errors = False
         self._plan()
 
     def _plan(self) -> None:
@@ -137,23 +146,33 @@ class _Write:
         with expecting(total_count(self._job.ranges)):
             self.transformed = self._transform(records)
 
+    def schema(self) -> StructType:
+        """The columns that the transform makes."""
+        try:
+            schema = self.transformed.schema
+        except Exception as error:
+            raise self._transform.broken(error) from error
+        self._has_errors = ERROR in schema.fieldNames()
+        return schema
+
     def rows(self) -> DataFrame:
         """The rows to write, for one execution."""
         if self._begun:
             self._plan()
         self._begun = True
         reach("before-write")
-        return self._identity.marked(self.transformed).observe(self.written, _count())
+        counts = (_count(), F.count(ERROR).alias("errors")) if self._has_errors else (_count(),)
+        return self._identity.marked(self.transformed).observe(self.written, *counts)
 
-    def counted(self) -> int | None:
-        """How many rows it wrote, once it is executed.
+    def counted(self) -> Mapping[str, int]:
+        """How many `rows` it wrote, once it is executed, and how many of them have `errors`, where they have such a column.
 
-        None where Spark Connect does not know: it waits 100 ms for its listener, which a busy machine calls later.
+        Empty where Spark Connect does not know: it waits 100 ms for its listener, which a busy machine calls later.
         """
         with suppress(Exception):  # as in `seen`
-            rows: int | None = self.written.get.get("rows")
-            return rows
-        return None
+            observed: dict[str, int] = self.written.get
+            return observed
+        return {}
 
     def seen(self) -> Mapping[str, int]:
         """How many records it read, under `rows`, and their `bytes`, once it is executed; under `kept` those without repeats.
@@ -197,13 +216,6 @@ def _landed_unanswered(sink: SinkWriter, job: LoadJob, load: LoadId, error: Exce
             if landed and landed.load.attempt == load.attempt:
                 return landed
     return None
-
-
-def _schema(rows: DataFrame, transform: Transform) -> StructType:
-    try:
-        return rows.schema
-    except Exception as error:
-        raise transform.broken(error) from error
 
 
 def _records(spark: SparkSession, job: LoadJob) -> DataFrame:

@@ -14,6 +14,9 @@ from tidegate.spark.python_workers import pay_off
 Parser = Literal["jvm", "python"]
 """What parses the records that fit: Spark's own parser for all, or its Python workers. Both make the same rows."""
 
+ERROR = "_error"
+"""The column that says what is wrong with a record; null where nothing is."""
+
 FROM_KAFKA = ("key", "timestamp", "timestampType")
 """Columns of a record that are in no table unless the transform renames them."""
 
@@ -95,7 +98,7 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
     raw = F.when(readable, text).otherwise(F.base64(value.cast("binary")))
     return (
         df.withColumn("_parsed", F.from_json(wrapped, wrapped_schema, options))
-        .withColumns({"_raw": F.when(broken, raw), "_error": F.when(broken, reason), "_parsed": record})
+        .withColumns({"_raw": F.when(broken, raw), ERROR: F.when(broken, reason), "_parsed": record})
         # before the record's fields are columns: they may have the same names
         .drop(column, own, *FROM_KAFKA)
         .select("_parsed.*", "*")

@@ -18,7 +18,7 @@ from pyspark.sql.connect.logging import logger
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidegate.core.errors import RequestError
-from tidegate.spark import kafka_source, shared_code
+from tidegate.spark import age, kafka_source, shared_code
 from tidegate.spark.errors import grpc_status, translated
 from tidegate.spark.redaction import OPTION_IN_TEXT, STRING_REGEX, with_ours
 
@@ -72,8 +72,8 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
         session = opened.enter_context(_patient(ConnectSession.builder.channelBuilder(channel).create()))
         # The first call: if the server is away or refuses the credentials, it fails here, before any work.
         with translated(server=channel.host):
-            asked = [(STRING_REGEX, None), *((key, None) for key in shared_code.PROPERTIES)]
-            theirs, *found = session.client.get_config_with_defaults(*asked)
+            asked = [(key, None) for key in (age.STARTED, STRING_REGEX, *shared_code.PROPERTIES)]
+            started, theirs, *found = session.client.get_config_with_defaults(*asked)
             shares = [(value or "").lower() for value in found] == [*shared_code.PROPERTIES.values()]
             settings = {STRING_REGEX: with_ours(theirs, OPTION_IN_TEXT), **kafka_source.SETTINGS}
             # all of them in one round trip: the public method makes one of each
@@ -84,6 +84,7 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
                 _close(first)  # before the clone is the active session: pyspark keeps the one that it has
                 ConnectSession._set_default_and_active_session(session)  # noqa: SLF001 - as `create` does
                 log.info("the session uses the code that others have compiled, and adds no artifacts")
+        age.remember(session, started)
         session.addTag(name.replace(",", "_"))
         yield cast("SparkSession", session)  # one API, two classes without a common type
 

@@ -79,8 +79,7 @@ class CommitOperator(Patient):
         if moved:
             metrics.committed(
                 saved,
-                rows=result.receipt.rows if result else None,
-                seconds=result.seconds if result else None,
+                result=result,
                 timing=timing,
                 interval_s=self.pipeline.fixed_interval_s,
             )

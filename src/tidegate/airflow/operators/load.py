@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow.sdk import Context
 
+from tidegate.airflow import notes
 from tidegate.airflow.operators.shared import brokers_of, kafka_settings
 from tidegate.airflow.operators.spark import SparkTask
 from tidegate.airflow.store import VariableStore
@@ -116,6 +117,8 @@ class SparkLoad(SparkTask):
         result = self.through_spark(lambda runner: runner.run(job), context, patience)
         self._result = result
         self._log_result(result)
+        if result.observed.errors:
+            context["ti"].xcom_push(key=notes.XCOM_KEY, value=_broken(result.observed.errors))
         return brief(result)
 
     def _log_result(self, result: LoadResult) -> None:
@@ -126,9 +129,15 @@ class SparkLoad(SparkTask):
             self.log.info("snapshot %d, found by its receipt: %d rows written", receipt.snapshot, receipt.rows)
         else:
             self.log.info("snapshot %d: %d records read, %d rows written", receipt.snapshot, records, receipt.rows)
+        if result.observed.errors:
+            self.log.warning("%s", _broken(result.observed.errors))
         if result.observed.repeats is not None:
             self.log.info("%d of the records were repeats, and left out", result.observed.repeats)
         self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
+
+
+def _broken(errors: int) -> str:
+    return f"rows of broken records: {errors}, each with the reason in its column _error"
 
 
 class LoadOperator(SparkLoad):

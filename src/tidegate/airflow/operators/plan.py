@@ -15,11 +15,14 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow import metrics, notes
+from tidegate.airflow.failures import described
 from tidegate.airflow.operators.replay import log_replay, replay_answer
 from tidegate.airflow.operators.shared import as_note, now_ms, ports_of
 from tidegate.airflow.retries import Patient
+from tidegate.core.audit.views.lag import measure_lag, total_lag
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError, TidegateError
+from tidegate.core.metrics import asks_again
 from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json, total_count
 from tidegate.core.replay.request import check_known
 from tidegate.core.replay.run import PlannedReplay, plan_backfill
@@ -78,7 +81,29 @@ class PlanOperator(Patient):
                 lambda: plan_backfill(self.pipeline, run_id, interval, scheduled=scheduled, now_ms=now_ms(), **ports)
             )
         request = replace(_request(context["params"]), ran_at_ms=_ran_at_ms(run))
-        return self.patience(context).through(lambda: plan_batch(self.pipeline, run_id, request, now_ms=now_ms(), **ports))
+        planned = self.patience(context).through(lambda: plan_batch(self.pipeline, run_id, request, now_ms=now_ms(), **ports))
+        self._tell_lag(planned, ports)
+        return planned
+
+    def _tell_lag(self, planned: Planned | Skip, ports: Mapping[str, Any]) -> None:
+        """Send how far behind the pipeline is: what the plan knows, and what only the brokers know once a minute."""
+        if planned.waiting is not None:
+            metrics.waiting(self.pipeline.name, planned.waiting)
+        cursor = planned.cursor
+        if cursor is None or not cursor.offsets or planned.waiting == 0:
+            return
+        before_ms, at_ms = cursor.fired_at_ms, now_ms()
+        if isinstance(planned, Skip):  # the last run may have been such a one, too
+            before_ms = max(before_ms or 0, at_ms - int(self.pipeline.interval_s * 1000))
+        if not asks_again(before_ms, at_ms) or not metrics.are_on():
+            return
+        try:
+            level = self.pipeline.source.isolation_level
+            lag = measure_lag(ports["brokers"], cursor.offsets, now_ms=at_ms, isolation_level=level)
+        except Exception as error:  # noqa: BLE001 - no plan fails of a metric
+            self.log.warning("how far behind the pipeline is cannot be measured: %s", described(error)["message"])
+        else:
+            metrics.lagging(self.pipeline.name, total_lag(lag))
 
     def _log_plan(self, planned: Planned) -> list[str]:
         """Log what this run reads and why; returns the same lines."""

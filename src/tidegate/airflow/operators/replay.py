@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import AssetAlias, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tidegate.airflow import notes
+from tidegate.airflow import metrics, notes
 from tidegate.airflow.events import AssetEvents
 from tidegate.airflow.operators.load import SparkLoad
 from tidegate.airflow.operators.shared import SHOWN, as_note, now_ms, ports_of
@@ -204,6 +204,7 @@ def verified(pipeline: Pipeline, key: str, patience: Patience, log: Any) -> tupl
         "rows": verdict.rows,
         "transform": verdict.transform,
     }
+    metrics.replayed(pipeline.name, offsets=verdict.offsets, rows=verdict.rows)
     expired = {"expired_offsets": total_count(verdict.expired), "expired": [str(r) for r in verdict.expired[:SHOWN]]}
     read: dict[str, Any] = {"table": table_uri(saved.table), "topics": topic_uris(pipeline.source.connection, saved.selection)}
     return saved, Replayed(pipeline=saved.pipeline, run_id=saved.run_id, **loaded, **read), {**loaded, **expired}

@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import (
 )
 
 from tidegate.airflow.connections import get_connection
+from tidegate.airflow.metrics import send
 from tidegate.airflow.operators.shared import client_settings
 from tidegate.airflow.receivers.downstream import Buffers, PipelineBehind
 from tidegate.airflow.receivers.serving import Order, Serve, serve
@@ -31,6 +32,7 @@ from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import ConfigError
+from tidegate.core.metrics import RECEIVER
 from tidegate.core.ports import Downstream
 from tidegate.core.receivers.assignment import Assigned, are_ready, assign, failed_instances, on_queues, sharing
 from tidegate.kafka.settings import planning_client
@@ -45,8 +47,6 @@ ANSWER_S = 5.0
 """The longest wait for a broker's answer about the topic's backlog: an instance that ends may have to wait for it."""
 HOST, STATUS = "host", "status"
 """The XComs of a mapped task that tell where its instance runs, and how it does."""
-GAUGES = ("records", "buffer", "throttled_s", "restarts", "refused", "rate", "room", "lag")
-"""What of its status is a metric, too."""
 
 
 class WaitForWorkers(BaseSensorOperator):
@@ -236,11 +236,8 @@ class ReceiveOperator(BaseOperator):
     def _gauge(self) -> None:
         from airflow.sdk.observability import stats  # noqa: PLC0415 - parsing the DAG needs no metrics
 
-        name, instance = self.receiver.name, str(self.placed["instance"])
-        for what in GAUGES:
-            if (value := self._status.get(what)) is not None:
-                tags = {"receiver": name, "instance": instance}
-                stats.gauge(f"tidegate.receiver.{what}.{name}.{instance}", value, tags=tags)
+        values = {f"receiver.{what}": self._status.get(what) for what in RECEIVER}
+        send(stats, values, receiver=self.receiver.name, instance=str(self.placed["instance"]))
 
     async def _look_at_airflow(self, stop: asyncio.Event, context: Context) -> None:
         """Show there how the instance does, and stop it when its DAG is paused.

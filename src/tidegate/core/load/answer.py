@@ -73,8 +73,8 @@ def whole(answer: Mapping[str, Any], saved: SavedRange, find: Callable[[int], Re
         if receipt["digest"] == _digest(saved.to_load, saved.topic_ids):
             left_out = {"ranges": ranges_to_json(saved.to_load), "topic_ids": dict(saved.topic_ids)}
             return LoadResult.from_json({**answer, "receipt": {**receipt, **left_out}})
-        observed, seconds, before = Observed.from_json(answer["observed"]), answer["seconds"], answer["landed_before"]
-        snapshot = receipt["snapshot"]
+        observed, snapshot = Observed.from_json(answer["observed"]), receipt["snapshot"]
+        rest = answer["seconds"], answer["landed_before"], answer.get("spark_age_s")
     in_table = find(snapshot)
     if in_table is None:
         raise ReceiptMismatch(
@@ -82,7 +82,7 @@ def whole(answer: Mapping[str, Any], saved: SavedRange, find: Callable[[int], Re
             fix="Clear the run's load task",
             snapshot=snapshot,
         )
-    return LoadResult(in_table, observed, seconds, before)
+    return LoadResult(in_table, observed, *rest)
 
 
 def _digest(ranges: Sequence[OffsetRange], topic_ids: Mapping[str, str]) -> str:

@@ -21,6 +21,8 @@ from tidegate.core.state.fields import LATER, MAPPING, OFFSETS, RANGES, TUPLE, f
 
 IDENTITIES = get_args(Identity)
 """What a row is known by: the record it came from, or, where the transform aggregates, the batch that made it."""
+COLD_S = 120
+"""Seconds for which a Spark application counts as cold: its first loads take longer, since it loads and compiles its code."""
 
 
 SPLIT = optional(form(Split.to_json, lambda limits: Split(**limits)))
@@ -148,12 +150,19 @@ class LoadResult:
     `landed_before` is True when nothing was written because the sink already held this batch.
     Where the job's own answer was lost, the receipt is all that is known: nothing is observed, and the one phase is `submit`,
     from the job's submission to its end.
+    `spark_age_s` is how long the Spark application had been running when the load began; None where that is not known.
     """
 
     receipt: Receipt = field(metadata=form(Receipt.to_json, Receipt.from_json))
     observed: Observed = field(metadata=form(Observed.to_json, Observed.from_json))
     seconds: Mapping[str, float] = field(metadata=MAPPING)
     landed_before: bool = False
+    spark_age_s: float | None = field(default=None, metadata=LATER)
+
+    @property
+    def cold(self) -> bool:
+        """Whether it is known that the load ran while Spark was cold."""
+        return self.spark_age_s is not None and self.spark_age_s < COLD_S
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""

@@ -2,8 +2,8 @@
 
 A receipt travels as properties of the same commit that holds the rows, so it exists exactly when the rows do. The properties
 say what was promised before the write began; the commit's own counters, which the sink's adapter reads, say what was written.
-How many records the job read (`Observed`) is known only after the commit; the load hands it on beside the
-receipt, where it is judged before the cursor moves.
+How many records the job read, and how many of its rows are broken (`Observed`), is known only after the commit; the load
+hands it on beside the receipt, where it is judged before the cursor moves.
 """
 
 from __future__ import annotations
@@ -247,6 +247,7 @@ class Observed:
     added, not from counting on the way: that costs no time a record, however many partitions there are, and it is there as well
     for a commit whose answer was lost. It speaks of rows, so records that the transform dropped do not show. None where the
     sink keeps no such bounds. `repeats` are those of the records that were left out as repeats (`tidegate.core.load.repeats`).
+    `errors` are the rows whose `_error` says what is wrong with their record; None also where the rows have no such column.
     """
 
     records: int | None
@@ -254,6 +255,7 @@ class Observed:
     bytes: int | None = None
     first_last: Mapping[TopicPartition, tuple[int, int]] | None = None
     repeats: int | None = None
+    errors: int | None = None
 
     @property
     def record_bytes(self) -> float | None:
@@ -280,11 +282,11 @@ class Observed:
             for tp, (first, last) in sorted(self.first_last.items()):
                 bounds.setdefault(tp.topic, {})[str(tp.partition)] = [first, last]
         counts = {"records": self.records, "rows": self.rows, "bytes": self.bytes, "repeats": self.repeats}
-        return {**counts, "first_last": bounds}
+        return {**counts, "errors": self.errors, "first_last": bounds}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Observed:
-        """The inverse of `to_json`; what an older version wrote has neither bytes nor bounds.
+        """The inverse of `to_json`; what an older version wrote lacks the later fields.
 
         Raises:
             RequestError, KeyError, ValueError, TypeError, AttributeError: the value has another shape.
@@ -293,4 +295,5 @@ class Observed:
         first_last = (
             None if bounds is None else {r.topic_partition: (r.from_offset, r.until_offset) for r in ranges_from_json(bounds)}
         )
-        return Observed(value["records"], value["rows"], value.get("bytes"), first_last, value.get("repeats"))
+        later = (value.get(name) for name in ("repeats", "errors"))
+        return Observed(value["records"], value["rows"], value.get("bytes"), first_last, *later)

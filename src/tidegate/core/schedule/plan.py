@@ -88,9 +88,11 @@ class RangePolicy:
 
 @dataclass(frozen=True)
 class Skip:
-    """Why there is nothing to do."""
+    """Why there is nothing to do, how many records wait all the same, and after which cursor."""
 
     reason: str
+    waiting: int = 0
+    cursor: Cursor | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
             decisions.append(Decision(tp, from_reason, until_reasons[tp]))
     if not ranges and not retired:
         end = "the end of the log" if policy.until is None else "the `until` asked for"
-        return Plan((), (), Skip(f"nothing new: the cursor is at {end}"))
+        return Plan((), (), Skip(f"nothing new: the cursor is at {end}", waiting))
     remaining = waiting - total_count(ranges)
     return Plan(tuple(ranges), tuple(decisions), jumped=jumped, retired=retired, remaining=remaining)
 
@@ -276,7 +278,7 @@ def _too_early(waiting: int, cursor: Cursor, policy: RangePolicy, now_ms: int) -
     if policy.max_delay_s is not None and passed_s >= policy.max_delay_s:
         return None
     wait = "" if policy.max_delay_s is None else f", and {passed_s:.0f} s of max_delay_s {policy.max_delay_s:g} have passed"
-    return Skip(f"{waiting} records wait, min_records is {policy.min_records}{wait}")
+    return Skip(f"{waiting} records wait, min_records is {policy.min_records}{wait}", waiting)
 
 
 def _ends(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tidegate.core.audit.rebuild import saved_of
@@ -21,7 +21,7 @@ from tidegate.core.counts import is_whole
 from tidegate.core.errors import CommitConflict, StateUnavailable
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.maintenance.advice import advice as maintenance_advice
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import Advice
@@ -65,7 +65,7 @@ class Planned:
     `caught_up_from` is the batch of a saved cursor that something had put back. `create` says whether the load
     may create the table: only where no batch has written to it, or an operator has accepted that it is gone. `advice` is on the
     pipeline's interval, where a range was planned now and enough is known. `maintenance` says why the table
-    needs it; None where it does not.
+    needs it; None where it does not. `cursor` is the one that is believed.
     """
 
     saved: SavedRange
@@ -76,6 +76,12 @@ class Planned:
     create: bool = True
     advice: Advice | None = None
     maintenance: str | None = None
+    cursor: Cursor | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def waiting(self) -> int | None:
+        """How many records wait, those of the range among them; None where the range was saved before this run's plan."""
+        return total_count(self.saved.ranges) + self.saved.remaining if self.origin == "planned" else None
 
 
 def plan_batch(
@@ -124,15 +130,17 @@ def plan_batch(
             check_loadable(pipeline, belief.saved, belief.key, watermarks, redo=belief.redo)
         decided = belief.saved
     if isinstance(decided, Skip):
-        return decided
+        return replace(decided, cursor=belief.cursor)
     if belief.saved is not None and belief.origin == "own":
-        return Planned(decided, belief.key, "own", committed=belief.redo, create=belief.create)
+        return Planned(decided, belief.key, "own", committed=belief.redo, create=belief.create, cursor=belief.cursor)
     decided = replace(decided, present=present_again(evidence, belief.cursor))
     key = ledger.save_range(decided) if save else ledger.range_key(decided.seq, run_id)
     if save:
         _check_in_time(ledger, decided, key, sink, pipeline.sink.table)
     if belief.saved is not None:
-        return Planned(decided, key, "adopted", caught_up_from=belief.caught_up_from, create=belief.create)
+        return Planned(
+            decided, key, "adopted", caught_up_from=belief.caught_up_from, create=belief.create, cursor=belief.cursor
+        )
     return Planned(
         decided,
         key,
@@ -141,6 +149,7 @@ def plan_batch(
         create=belief.create,
         advice=outlook(pipeline, belief.cursor, log.watermarks, now_ms=now_ms),
         maintenance=maintenance_advice(pipeline, evidence.history, now_ms=now_ms),
+        cursor=belief.cursor,
     )
 
 

@@ -67,15 +67,15 @@ def next_run(task: str, plan: Mapping[str, Any] | None, kind: Kind) -> str:
     }.get(task, f"{did_not_move} retries {batch} (same offsets).")
 
 
-def note(plan: str | None, failed: str | None) -> str | None:
-    """The plan's lines and the failure in the length that a note may have: the failure is whole, the plan is cut."""
-    if not plan or not failed:
-        text = failed or plan
+def note(plan: str | None, then: str | None) -> str | None:
+    """The plan's lines, and what became of it, in the length that a note may have: the latter is whole, the plan is cut."""
+    if not plan or not then:
+        text = then or plan
         return text[:LONGEST] if text else None
-    failed = failed[:LONGEST]
-    room = LONGEST - len(failed) - 1
+    then = then[:LONGEST]
+    room = LONGEST - len(then) - 1
     kept = plan if len(plan) <= room else f"{plan[: max(room - 1, 0)]}…"
-    return f"{kept}\n{failed}"[-LONGEST:]
+    return f"{kept}\n{then}"[-LONGEST:]
 
 
 def since_success(runs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -8,10 +8,8 @@ from typing import Any
 
 from tidegate.core.audit.views.range_map import Mark
 from tidegate.core.counts import is_whole
+from tidegate.core.load.job import COLD_S
 from tidegate.core.rates.checks import is_number
-
-COLD_S = 120.0
-"""The age up to which a Spark is taken for one that has just started."""
 
 
 @dataclass(frozen=True)

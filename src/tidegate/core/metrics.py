@@ -1,0 +1,179 @@
+"""All metrics that Tidegate sends, and the page that is made of them. The dashboard: `tidegate.core.dashboard`.
+
+A metric is sent as `tidegate.<name>.<pipeline>`, that of a receiver as `tidegate.<name>.<receiver>.<instance>`, with the same
+as tags, since StatsD has no tags of its own. Pure: the standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+PREFIX = "tidegate"
+ASK_MS = 60_000
+"""How often a plan asks the brokers how old the next record is, at most: that takes longer than all else it asks."""
+
+Kind = Literal["counter", "gauge"]
+Unit = Literal["", "records", "rows", "s", "epoch s", "records/s", "share"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric: its name behind `tidegate.`, what is counted or measured, and the panel of the dashboard that shows it."""
+
+    name: str
+    kind: Kind
+    unit: Unit
+    what: str
+    panel: str
+
+    @property
+    def group(self) -> str:
+        """The first part of its name: what sends it."""
+        return self.name.partition(".")[0]
+
+
+PHASES = {
+    "lookup": "the question whether the batch has landed before",
+    "prepare": "preparing the transform and the table",
+    "look": "looking for data files that the range goes through",
+    "write": "reading Kafka and writing the table",
+    "receipt": "reading the receipt of the commit",
+    "submit": "all of spark-submit, where the driver's own answer was lost",
+}
+"""The phases of a load, which `LoadResult.seconds` has."""
+
+_BATCHES, _SIZE, _RUN, _LOAD = "Runs", "Size of a batch", "Time of a run", "Time of a load, by phase"
+_BEHIND, _REPLAYS, _TRIGGER = "Records behind", "Replays", "Triggers of lag"
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("batch.committed", "counter", "", "batches that were committed", _BATCHES),
+        Metric("batch.skipped", "counter", "", "runs that found nothing to read", _BATCHES),
+        Metric("batch.failed", "counter", "", "tries of tasks that failed, those that are tried again too", _BATCHES),
+        Metric(
+            "batch.cold", "counter", "", "batches whose load began within 120 s of the start of its Spark application", _BATCHES
+        ),
+        Metric("batch.seq", "gauge", "", "number of the last batch", "Last batch"),
+        Metric("batch.records", "gauge", "records", "offsets that it read", _SIZE),
+        Metric("batch.rows", "gauge", "rows", "rows that it wrote", _SIZE),
+        Metric("batch.bound", "gauge", "records", "the most records that limits or the rate policy allowed it", _SIZE),
+        Metric(
+            "batch.errors",
+            "gauge",
+            "rows",
+            "those of its rows that are of broken records, by the column `_error`, where the rows have one",
+            "Rows of broken records",
+        ),
+        Metric("batch.remaining", "gauge", "records", "records that it left to later batches, when it was planned", _BEHIND),
+        Metric("batch.run_s", "gauge", "s", "from the start of its run to the commit", _RUN),
+        Metric("batch.delay_s", "gauge", "s", "from when the run was due until it started", _RUN),
+        Metric(
+            "batch.interval_s", "gauge", "s", "between two runs, where that is fixed: a run that takes longer is late", _RUN
+        ),
+        Metric("batch.load_s", "gauge", "s", "of the load", _RUN),
+        *(Metric(f"batch.{phase}_s", "gauge", "s", f"of the load: {what}", _LOAD) for phase, what in PHASES.items()),
+        Metric("lag.records", "gauge", "records", "records that wait, those that the run is about to read among them", _BEHIND),
+        Metric(
+            "lag.seconds",
+            "gauge",
+            "s",
+            "age of the oldest unread record; 0 where none waits",
+            "Age of the oldest unread record",
+        ),
+        Metric(
+            "lag.retention_left_s",
+            "gauge",
+            "s",
+            "until retention by time may delete a record that is not read; keeps its last value while `lag.records` is 0",
+            "Time left until retention",
+        ),
+        Metric(
+            "pipeline.stopped", "gauge", "", "1 after a run that failed, 0 after one that succeeded or found nothing", "Stopped"
+        ),
+        Metric(
+            "pipeline.succeeded",
+            "gauge",
+            "epoch s",
+            "when a run last succeeded or found nothing",
+            "Time since the last run that succeeded",
+        ),
+        Metric("replay.committed", "counter", "", "replays and runs of backfills that are in the table as a whole", _REPLAYS),
+        Metric("replay.failed", "counter", "", "runs of replays that failed", _REPLAYS),
+        Metric("replay.offsets", "gauge", "records", "offsets of the last one that is in the table", "Size of a replay"),
+        Metric("replay.rows", "gauge", "rows", "rows that it wrote", "Size of a replay"),
+        Metric("trigger.lag", "gauge", "records", "records that are unread", _BEHIND),
+        Metric("trigger.polled", "gauge", "epoch s", "time of the last answer", "Time since the brokers answered a trigger"),
+        Metric("trigger.events", "counter", "", "runs that it asked for", _TRIGGER),
+        Metric("trigger.errors", "counter", "", "questions that were not answered", _TRIGGER),
+        Metric("receiver.records", "gauge", "records", "records that the broker has acknowledged", "Records received"),
+        Metric("receiver.refused", "gauge", "records", "records that were refused", "Records received"),
+        Metric("receiver.rate", "gauge", "records/s", "what it takes in at most", "Limits of receivers"),
+        Metric("receiver.room", "gauge", "records", "what it may still take in", "Room and backlog of receivers"),
+        Metric("receiver.lag", "gauge", "records", "the backlog that it goes by", "Room and backlog of receivers"),
+        Metric("receiver.buffer", "gauge", "share", "used share of its buffer", "Buffers of receivers"),
+        Metric("receiver.throttled_s", "gauge", "s", "in which senders were held back", "Time in which senders were held back"),
+        Metric("receiver.restarts", "gauge", "", "its restarts", "Restarts of receivers"),
+    )
+}
+"""Each metric by its name, in the order of the page."""
+
+RECEIVER = tuple(metric.name.partition(".")[2] for metric in METRICS.values() if metric.group == "receiver")
+"""What of a receiver's status is a metric."""
+
+
+def asks_again(before_ms: int | None, now_ms: int) -> bool:
+    """Whether a minute has begun since `before_ms`, when a run of the same pipeline last planned (None: none has)."""
+    return before_ms is None or now_ms // ASK_MS != before_ms // ASK_MS
+
+
+_SECTIONS = {
+    "batch": (
+        "Batches",
+        """\
+Sent by the task `commit` when it moves the cursor, so a batch counts once, however often it is tried or cleared; `skipped` by
+the task `plan`, `failed` by any task of the run. What is not known is not sent.""",
+    ),
+    "lag": (
+        "Lag",
+        """\
+Sent by the task `plan`, before the run reads anything. `lag.records` comes with each range that is planned anew, and with each
+run that finds nothing to read. For the others the brokers have to be asked more: they come once a minute at most, and only
+while records wait. A pipeline that has stopped goes on planning, so its lag goes on coming. A paused one sends nothing.""",
+    ),
+    "pipeline": ("Runs", "Sent by the scheduler when a run of the schedule ends. Runs of backfills do not count."),
+    "replay": ("Replays", "Sent when a replay is verified; `failed` by the scheduler."),
+    "trigger": ("Pipelines that are scheduled by lag", "Sent by the trigger with each poll."),
+    "receiver": ("Receivers", "Sent by each instance of a [receiver](receivers.md), every ten seconds."),
+}
+
+
+def page() -> str:
+    """docs/metrics.md."""
+    sections = []
+    for group, (title, text) in _SECTIONS.items():
+        sections.append(f"## {title}\n{text}\n\n{_table(m for m in METRICS.values() if m.group == group)}")
+    return f"{_HEAD}\n" + "\n".join(sections)
+
+
+def _table(metrics: Iterable[Metric]) -> str:
+    rows = ["| name | kind | unit | what |", "|---|---|---|---|"]
+    for m in metrics:
+        whose = "<receiver>.<instance>" if m.group == "receiver" else "<pipeline>"
+        rows.append(f"| `{PREFIX}.{m.name}.{whose}` | {m.kind} | {m.unit} | {m.what} |")
+    return "\n".join(rows) + "\n"
+
+
+_HEAD = """\
+<!-- Made from tidegate.core.metrics by `make docs`; do not edit. -->
+# Metrics
+
+Tidegate sends its figures through Airflow's own metrics, so whatever Airflow is set up for gets them: StatsD (`[metrics]
+statsd_on`, with Airflow's extra `statsd`) or OpenTelemetry (`[metrics] otel_on`, extra `otel`). Names begin with Airflow's
+prefix, and end with the name of the pipeline or receiver, which is also a tag.
+
+[grafana.json](grafana.json) is a Grafana dashboard of all of them. [alerts.md](alerts.md) has alerts for Prometheus, and how
+Prometheus gets the names that dashboard and alerts use.
+"""
