@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -31,6 +32,7 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import LazyDeserializedDAG
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
+from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from sqlalchemy import delete, select
 from starlette.routing import Mount
@@ -232,42 +234,81 @@ def bundle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(routes, "BUNDLE", tmp_path / "tidegate.js")
 
 
-OF_ORDERS = ("lag", "map", "batches/1", "runs/r1", "history")
-USERS = (
-    # user, role, and the answers of: a DAG's routes, the list and the bundle, what does not exist
-    ("anonymous", None, 401, 401, 401),
-    ("no_plugins", "ADMIN", 403, 403, 403),
-    ("other", "ADMIN", 403, 200, 404),
-    ("tasks", "ADMIN", 403, 200, 404),
-    ("viewer", "VIEWER", 200, 200, 404),
-    ("op", "OP", 200, 200, 404),
-    ("admin", "ADMIN", 200, 200, 404),
-)
+EXAMPLES = {
+    # a path for each route; the table of the docs has a column for each title
+    "api/pipelines": ("api/pipelines", "`api/pipelines`"),
+    "api/dags/{dag_id}/lag": ("api/dags/orders/lag", "`api/dags/<dag>/…`"),
+    "api/dags/{dag_id}/map": ("api/dags/orders/map", "`api/dags/<dag>/…`"),
+    "api/dags/{dag_id}/batches/{seq}": ("api/dags/orders/batches/1", "`api/dags/<dag>/…`"),
+    "api/dags/{dag_id}/runs/{run_id:path}": ("api/dags/orders/runs/r1", "`api/dags/<dag>/…`"),
+    "api/dags/{dag_id}/history": ("api/dags/orders/history", "`api/dags/<dag>/…`"),
+    "bundle/tidegate.js": ("bundle/tidegate.js", "the script"),
+    "{_path:path}": ("docs", "anything else"),
+}
+USERS = {
+    # user and role, by what the table says of them
+    "anonymous": ("anonymous", None),
+    "without the right to see plugins": ("no_plugins", "ADMIN"),
+    "may see another DAG only": ("other", "ADMIN"),
+    "may see DAGs, but not their runs": ("tasks", "ADMIN"),
+    "Viewer": ("viewer", "VIEWER"),
+    "Op": ("op", "OP"),
+    "Admin": ("admin", "ADMIN"),
+}
+LISTED = {"other": ["visits"], "tasks": []}
+"""What lists have for who may not see all of it."""
+DOCS = Path(__file__).parents[2] / "docs" / "pages.md"
 
 
-@pytest.mark.parametrize(("user", "role", "of_dag", "of_list", "of_nothing"), USERS, ids=[u[0] for u in USERS])
-def test_every_route_asks_the_auth_manager(
-    ask: Callable[..., Response],
-    bundle: None,
-    user: str,
-    role: str | None,
-    of_dag: int,
-    of_list: int,
-    of_nothing: int,
-) -> None:
-    """By the DAG of the path; a list has what the user may see, and nothing is answered to who is not known."""
-    answers = {path: ask(f"api/dags/orders/{path}", user, role) for path in OF_ORDERS}
-    assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(OF_ORDERS, of_dag)
+def test_every_route_asks_the_auth_manager(ask: Callable[..., Response], bundle: None) -> None:
+    """By the DAG of the path; a list has what the user may see. The docs have the table that is made here.
+
+    `TIDEGATE_WRITE_DOCS=1` writes it there.
+    """
+    paths = {route.path.removeprefix("/") for route in routes.router.routes if isinstance(route, APIRoute)}
+    assert paths == {*EXAMPLES}, "each route has a row"
+    titles = [*dict.fromkeys(title for _, title in EXAMPLES.values())]
+    lines = [f"| who | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
+    for who, (user, role) in USERS.items():
+        answers: dict[str, set[int]] = {title: set() for title in titles}
+        for path, title in EXAMPLES.values():
+            answers[title].add(ask(path, user, role).status_code)
+        (of_dag,) = answers["`api/dags/<dag>/…`"]
+        # whether a pipeline exists is nothing for who may not see its runs
+        assert ask("api/dags/unknown/lag", user, role).status_code == (404 if of_dag == 200 else of_dag)
+        lines.append(f"| {who} | {' | '.join(str(code) for title in titles for code in answers[title])} |")
+    table, docs = "\n".join(lines), DOCS.read_text(encoding="utf-8")
+    if os.environ.get("TIDEGATE_WRITE_DOCS"):
+        old = docs[docs.index("| who |") : docs.index("\n\n", docs.index("| who |"))]
+        DOCS.write_text(docs.replace(old, table), encoding="utf-8")
+    assert table in DOCS.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("user", "role"), USERS.values(), ids=[user for user, _ in USERS.values()])
+def test_a_list_has_what_the_user_may_see(ask: Callable[..., Response], user: str, role: str | None) -> None:
+    """And nothing of other pipelines."""
     seen = ask("api/pipelines", user, role)
-    assert seen.status_code == of_list
-    if of_list == 200:
-        names = [each["pipeline"] for each in seen.json()["pipelines"]]
-        assert names == {"other": ["visits"], "tasks": []}.get(user, ["orders", "visits"])
-    assert ask("bundle/tidegate.js", user, role).status_code == of_list
-    for path in ("", "docs", "redoc", "openapi.json", "api"):
-        assert ask(path, user, role).status_code == of_nothing, path
-    # whether a pipeline exists is nothing for who may not see its runs
-    assert ask("api/dags/unknown/lag", user, role).status_code == (404 if of_dag == 200 else of_dag)
+    if seen.status_code == 200:
+        assert [each["pipeline"] for each in seen.json()["pipelines"]] == LISTED.get(user, ["orders", "visits"])
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "docs", "redoc", "openapi.json", "api", "api/dags/~/map", "/api/pipelines", "api/dags/"]
+)
+def test_no_path_tells_anything_to_who_is_not_known(ask: Callable[..., Response], path: str) -> None:
+    """Nor one that a proxy or a client would write in another way."""
+    assert {ask(each, role=None).status_code for each in (path, path.replace("/", "%2F"), f"x/%2e%2e/{path}")} == {401}
+    # all DAGs at once are no DAG
+    assert ask(path).status_code == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"])
+def test_other_methods_are_refused_whoever_asks(app: TestClient, ask: Callable[..., Response], method: str) -> None:
+    """In the same way for paths that there are and paths that there are not."""
+    token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="admin", role="ADMIN"))
+    for headers in ({}, {"Authorization": f"Bearer {token}"}):
+        for path, _ in EXAMPLES.values():
+            assert app.request(method, f"/tidegate/{path}", headers=headers).status_code == 405
 
 
 def test_no_route_writes(ask: Callable[..., Response]) -> None:
