@@ -136,7 +136,7 @@ def test_the_mapping_of_statsd_makes_the_names_of_the_dashboard(metric: Metric) 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
 def test_the_collector_makes_the_names_of_the_dashboard(metric: Metric) -> None:
     """With OpenTelemetry's dots, of which Prometheus makes underscores."""
-    (statement,) = BLOCKS[1]["processors"]["transform/tidegate"]["metric_statements"][0]["statements"]
+    (statement,) = BLOCKS[1]["processors"]["transform/tidegate"]["metric_statements"]
     pattern, by = (json.loads(text) for text in re.findall(r'".*?"(?=[,)])', statement))
     shortened = re.sub(pattern, by.replace("$$", "\\"), sent(metric))
     assert shortened.replace(".", "_") == prometheus_name(metric)

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from tidegate.core.load.job import COLD_S
+
 PREFIX = "tidegate"
 ASK_MS = 60_000
 """How often a plan asks the brokers how old the next record is, at most: that takes longer than all else it asks."""
@@ -54,7 +56,11 @@ METRICS = {
         Metric("batch.skipped", "counter", "", "runs that found nothing to read", _BATCHES),
         Metric("batch.failed", "counter", "", "tries of tasks that failed, those that are tried again too", _BATCHES),
         Metric(
-            "batch.cold", "counter", "", "batches whose load began within 120 s of the start of its Spark application", _BATCHES
+            "batch.cold",
+            "counter",
+            "",
+            f"batches whose load began within {COLD_S} s of its Spark's start",
+            _BATCHES,
         ),
         Metric("batch.seq", "gauge", "", "number of the last batch", "Last batch"),
         Metric("batch.records", "gauge", "records", "offsets that it read", _SIZE),

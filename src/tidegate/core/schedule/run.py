@@ -65,7 +65,8 @@ class Planned:
     `caught_up_from` is the batch of a saved cursor that something had put back. `create` says whether the load
     may create the table: only where no batch has written to it, or an operator has accepted that it is gone. `advice` is on the
     pipeline's interval, where a range was planned now and enough is known. `maintenance` says why the table
-    needs it; None where it does not. `cursor` is the one that is believed.
+    needs it; None where it does not. `cursor` is the one that is believed; None where the plan did not
+    need the brokers.
     """
 
     saved: SavedRange
@@ -131,16 +132,15 @@ def plan_batch(
         decided = belief.saved
     if isinstance(decided, Skip):
         return replace(decided, cursor=belief.cursor)
+    cursor = belief.cursor if belief.saved is None or belief.needs_log else None
     if belief.saved is not None and belief.origin == "own":
-        return Planned(decided, belief.key, "own", committed=belief.redo, create=belief.create, cursor=belief.cursor)
+        return Planned(decided, belief.key, "own", committed=belief.redo, create=belief.create, cursor=cursor)
     decided = replace(decided, present=present_again(evidence, belief.cursor))
     key = ledger.save_range(decided) if save else ledger.range_key(decided.seq, run_id)
     if save:
         _check_in_time(ledger, decided, key, sink, pipeline.sink.table)
     if belief.saved is not None:
-        return Planned(
-            decided, key, "adopted", caught_up_from=belief.caught_up_from, create=belief.create, cursor=belief.cursor
-        )
+        return Planned(decided, key, "adopted", caught_up_from=belief.caught_up_from, create=belief.create, cursor=cursor)
     return Planned(
         decided,
         key,
@@ -149,7 +149,7 @@ def plan_batch(
         create=belief.create,
         advice=outlook(pipeline, belief.cursor, log.watermarks, now_ms=now_ms),
         maintenance=maintenance_advice(pipeline, evidence.history, now_ms=now_ms),
-        cursor=belief.cursor,
+        cursor=cursor,
     )
 
 
