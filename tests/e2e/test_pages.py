@@ -85,9 +85,10 @@ def loaded(project: Project, platform: Platform, kafka: dict[str, str]) -> dict[
 
 
 def blocks(page: Page, partition: int) -> Any:
-    """The row of a partition, once it shows its batches."""
+    """The row of a partition, once it shows its batches, and Airflow's own panels have come to rest."""
     row = page.get_by_role("slider", name=f"Offsets of {NAME}-{partition}")
     expect(row).to_have_attribute("data-blocks", "2")
+    page.wait_for_load_state("networkidle")
     return row
 
 

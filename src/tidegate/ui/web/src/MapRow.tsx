@@ -27,6 +27,8 @@ interface Drag {
   row: Row;
   start: number;
   end: number;
+  /** Where it began on the screen: the row itself may move meanwhile. */
+  x: number;
 }
 
 /** One partition. A click or Enter opens a block; dragging over offsets, or R on a block of them, asks for their replay. */
@@ -49,7 +51,7 @@ export const MapRow = memo(function MapRow({ row: newest, look, times, marked, o
     if (drag === undefined) return;
     setDrag(undefined);
     const end = share(event);
-    if (times !== undefined || Math.abs(end - drag.start) * width < CLICK) {
+    if (times !== undefined || Math.abs(event.clientX - drag.x) < CLICK) {
       const block = blockAt(end, row, span);
       if (block === undefined) return;
       setAt(block.from);
@@ -106,7 +108,7 @@ export const MapRow = memo(function MapRow({ row: newest, look, times, marked, o
         onPointerDown={(event) => {
           if (event.button !== 0) return;
           event.currentTarget.setPointerCapture(event.pointerId);
-          setDrag({ row: newest, start: share(event), end: share(event) });
+          setDrag({ row: newest, start: share(event), end: share(event), x: event.clientX });
         }}
         onPointerMove={(event) => {
           setOver(share(event));

@@ -130,8 +130,6 @@ function RangesOf({ dagId }: { dagId: string }) {
                     ))}
                   </select>
                 </label>
-                {/* in a line that is there anyway: rows must not move below the pointer */}
-                {map.waiting_for.length > 0 && <span className="muted">Waiting for the {map.waiting_for.join(" and the ")}…</span>}
               </div>
               {map.partitions > PARTITIONS && (
                 <div className="bar">
@@ -168,6 +166,8 @@ function RangesOf({ dagId }: { dagId: string }) {
               {rows.length === 0 && <p>Nothing is read yet: the first run saves a first range.</p>}
               {rows.length > 0 && (
                 <p className="muted">
+                  {/* below the rows, which must not move below the pointer */}
+                  {map.waiting_for.length > 0 && `Waiting for the ${map.waiting_for.join(" and the ")}… `}
                   {timed
                     ? "A block lasts from the plan of its batch to its load. Click on one to see its batch; by keyboard: arrow keys and Enter."
                     : "Drag over a part of a row to replay it; click on a block to see its batch. By keyboard: arrow keys, Enter, and R to replay."}

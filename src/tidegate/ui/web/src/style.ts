@@ -25,7 +25,7 @@ const STYLE = `
 .tidegate input, .tidegate select { border: 1px solid ${token("border-emphasized")}; border-radius: .25rem; padding: .25rem .5rem; background: ${token("bg")}; width: 100%; max-width: 100%; }
 .tidegate :focus-visible { outline: 2px solid ${token("blue-focus-ring")}; outline-offset: 2px; }
 .tidegate .bar { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center; margin: .5rem 0; }
-.tidegate .row { display: grid; grid-template-columns: minmax(7rem, 14rem) 1fr minmax(6rem, 9rem); gap: .75rem; align-items: center; margin: .25rem 0; }
+.tidegate .row { display: grid; grid-template-columns: minmax(7rem, 14rem) minmax(0, 1fr) minmax(6rem, 9rem); gap: .75rem; align-items: center; margin: .25rem 0; }
 .tidegate .row > :first-child { overflow-wrap: anywhere; }
 .tidegate .axis { grid-column: 2; display: flex; justify-content: space-between; gap: .75rem; font-size: .75rem; font-variant-numeric: tabular-nums; min-height: 1.2rem; margin-top: -.5rem; }
 .tidegate .axis > :nth-child(2) { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -69,10 +69,10 @@ const STYLE = `
   .tidegate .split { grid-template-rows: auto 1fr; }
   .tidegate .split > :first-child, .tidegate .split > :last-child { grid-column: 1; }
   .tidegate .split > aside { grid-column: 2; grid-row: 1 / 3; position: sticky; top: .5rem; max-height: calc(100vh - 1rem); overflow-y: auto; }
-  .tidegate .split .row { grid-template-columns: minmax(5rem, 9rem) 1fr 6rem; }
+  .tidegate .split .row { grid-template-columns: minmax(5rem, 9rem) minmax(0, 1fr) 6rem; }
 }
 @container (max-width: 45rem) {
-  .tidegate .row { grid-template-columns: 1fr auto; gap: .1rem .75rem; margin: .6rem 0; }
+  .tidegate .row { grid-template-columns: minmax(0, 1fr) auto; gap: .1rem .75rem; margin: .6rem 0; }
   .tidegate .row > svg, .tidegate .row > .axis { grid-column: 1 / -1; margin-top: 0; }
   .tidegate .row > svg { grid-row: 2; }
   .tidegate .axis > :nth-child(2) { white-space: normal; }
