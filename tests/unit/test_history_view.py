@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.audit.views.history import Forecast, Planned, Point, forecast, points, sampled
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.audit.views.history import Forecast, Landed, Planned, Point, forecast, points, sampled
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound, RateControl
@@ -24,8 +23,8 @@ def plan(seq: int, **changes: Any) -> Planned:
     return replace(Planned(seq, 1000 * seq, offsets=10, lag=15, bound=None), **changes)
 
 
-def load(seq: int, at_ms: int, rows: int = 9, replay: str | None = None) -> Receipt:
-    return Receipt(LoadId("p", seq, "r", (OffsetRange("t", 0, 0, 10),), "v1", "a", replay=replay), seq, at_ms, rows)
+def load(seq: int, at_ms: int, rows: int = 9) -> Landed:
+    return Landed(seq, at_ms, rows, offsets=10)
 
 
 def timing(ended_at_ms: int, records: int = 10, run_ms: int = 400) -> BatchTiming:
@@ -41,8 +40,8 @@ def test_what_waited_is_the_batch_and_what_it_left_behind() -> None:
 
 
 def test_each_batch_is_one_point() -> None:
-    """By its plan, its load and its timing; one whose plan is gone is known by its receipt alone, and replays are none."""
-    receipts = [load(1, 900), load(2, 2600, rows=8), load(2, 2900), load(1, 3000, replay="x"), load(3, 3300)]
+    """By its plan, its load and its timing; one whose plan is gone is known by its receipt alone."""
+    receipts = [load(1, 900), load(2, 2600, rows=8), load(2, 2900), load(3, 3300)]
     cursor = Cursor("p", 3, timings=(timing(500), timing(3500)))
     found = points([plan(4), plan(3), plan(2)], receipts, cursor)
     assert found == [

@@ -1,20 +1,25 @@
-"""What is kept of saved ranges in the API server. They never change, and those of thousands of partitions decode slowly."""
+"""What is kept of saved ranges and receipts in the API server.
+
+They never change, and those of thousands of partitions decode slowly. So each is decoded once, and one request decodes for
+`BUDGET_S` at most: the rest comes with the next one.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from threading import Lock
 
 from tidegate.airflow.database_store import DatabaseStore, Held
-from tidegate.core.audit.views.history import Planned
+from tidegate.core.audit.loads import Loads
+from tidegate.core.audit.views.history import Landed, Planned
 from tidegate.core.errors import StateCorrupt
+from tidegate.core.load.receipt import offsets_of
 from tidegate.core.state.ledger import Ledger, Listing
 
-STEP = 50
+STEP = 20
 """Ranges that are read at once."""
 BUDGET_S = 0.3
-"""How long one request reads what is not known yet. The rest comes with the next one."""
 
 
 class Plans:
@@ -51,6 +56,36 @@ class Plans:
             if found and found[-1].planned_at_ms < from_ms:
                 break
         return found, True
+
+
+class Landings:
+    """The receipts of batches in short: how many offsets each load read, by its snapshot. `clock` is in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._offsets: dict[int, int] = {}
+
+    def of(self, loads: Loads | None, planned: Collection[int], *, from_ms: int) -> tuple[list[Landed], bool]:
+        """The loads of batches, the oldest first, and whether these are all that were asked for.
+
+        Args:
+            loads: of a pipeline; None where they are not known.
+            planned: the batches whose saved ranges are known: how many offsets they have need not be read again.
+            from_ms: the first time that a commit is asked for of (epoch ms), where its batch is not one of these.
+        """
+        until, complete = self._clock() + BUDGET_S, True
+        found: list[Landed] = []
+        for commit, seq in reversed(() if loads is None else loads.commits):
+            known = 0 if seq in planned else self._offsets.get(commit.snapshot)
+            if seq is None or (seq not in planned and commit.committed_at_ms < from_ms):
+                continue
+            if known is None:
+                if self._clock() > until:
+                    complete = False
+                    continue
+                known = self._offsets[commit.snapshot] = offsets_of(commit.properties, snapshot=commit.snapshot)
+            found.append(Landed(seq, commit.committed_at_ms, commit.rows, known))
+        return found[::-1], complete
 
 
 def _read(pipeline: str, keys: Sequence[str]) -> dict[str, Planned | None]:

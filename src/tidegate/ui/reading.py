@@ -15,6 +15,7 @@ from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.replay import DRY_RUN, REPORT
 from tidegate.airflow.operators.shared import now_ms
 from tidegate.airflow.retries import WAITING
+from tidegate.core.audit.loads import Loads
 from tidegate.core.audit.views.batch import BatchView, batch_view
 from tidegate.core.audit.views.batches import entries, loaded_last, started_by
 from tidegate.core.audit.views.history import forecast, points, sampled
@@ -27,7 +28,6 @@ from tidegate.core.audit.views.strip import run_marks
 from tidegate.core.audit.views.waiting import waits_for
 from tidegate.core.config.names import REPLAY_DAG
 from tidegate.core.errors import StateCorrupt, TidegateError
-from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing, RangeKey
@@ -36,7 +36,7 @@ from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.ui import server
 from tidegate.ui.answers import Answer, Answers
-from tidegate.ui.plans import Plans
+from tidegate.ui.plans import Landings, Plans
 from tidegate.ui.runs import NEWEST, handed_on, runs, slots, tasks
 
 LOG_S, LAG_S, TABLE_S = 3.0, 5.0, 15.0
@@ -64,9 +64,10 @@ class Source:
         self._kafka = server.Kafka()
         self._table = IcebergReader()
         self._plans = Plans()
+        self._landings = Landings()
         self._logs = Answers[Watermarks](LOG_S, wait_s=wait_s, now_ms=now_ms)
         self._lags = Answers[Lags](LAG_S, wait_s=wait_s, now_ms=now_ms)
-        self._receipts = Answers[list[Receipt]](TABLE_S, wait_s=wait_s, now_ms=now_ms)
+        self._loads = Answers[Loads](TABLE_S, wait_s=wait_s, now_ms=now_ms)
 
     def overviews(self, of: Mapping[str, server.Found], file_errors: Mapping[str, str]) -> list[dict[str, Any]]:
         """Pipelines at a glance, those that need attention first.
@@ -140,12 +141,12 @@ class Source:
         except StateCorrupt as error:
             cursor = Cursor(of.pipeline)
             faults.append(str(error))
-        log, receipts = self._log(of, cursor), self._receipts_of(of)
-        seqs = {key.seq for key in listing.ranges} | {r.load.seq for r in receipts.value or () if r.load.replay is None}
+        log, loads = self._log(of, cursor), self._loads_of(of)
+        seqs = {key.seq for key in listing.ranges} | (loads.value.batches if loads.value is not None else set())
         most = max(10, min(batches, MOST_RANGES // max(1, len(cursor.offsets))))
         chosen = {*sorted(seq for seq in seqs if before is None or seq < before)[-most:]}
         saved = self._saved(of.pipeline, listing, chosen, faults)
-        loaded = [r for r in receipts.value or () if r.load.replay is not None or r.load.seq in chosen]
+        loaded = [] if loads.value is None else loads.value.of_batches(chosen)
         ran, by_version, marks = entries(saved, loaded, cursor), loaded_last(loaded), self._marks(of, saved)
         if axis == "time":
             view = time_map(of.pipeline, ran, cursor, log.value, frame, now_ms=now_ms(), marks=marks)
@@ -159,8 +160,8 @@ class Source:
             "transforms": sorted({version for version, _ in by_version}),
             "runs": self._strip(of, listing),
             "faults": faults,
-            "error": shown(log.error or receipts.error),
-            "waiting_for": _waited_for(log=log, table=receipts),
+            "error": shown(log.error or loads.error),
+            "waiting_for": _waited_for(log=log, table=loads),
         }
 
     @staticmethod
@@ -185,9 +186,9 @@ class Source:
         ledger = Ledger(DatabaseStore(), of.pipeline)
         listing = ledger.listing()
         key = next((key for key in listing.ranges if key.seq == seq), None)
-        receipts = self._receipts_of(of)
-        view = None if key is None else self._batch(of, ledger, listing, key, receipts)
-        return {"batch": None if view is None else view.to_json(), "error": shown(receipts.error)}
+        loads = self._loads_of(of)
+        view = None if key is None else self._batch(of, ledger, listing, key, loads.value)
+        return {"batch": None if view is None else view.to_json(), "error": shown(loads.error)}
 
     def run(self, dag_id: str, of: Declared, run_id: str) -> dict[str, Any]:
         """What a run of one of the pipeline's DAGs read; `error` is why its loads are not known."""
@@ -195,27 +196,26 @@ class Source:
         listing = ledger.listing()
         ran = next(iter(runs(dag_id, [run_id])), None)
         key = listing.of_run(run_id) if dag_id == of.pipeline else None
-        receipts = self._receipts_of(of)
+        loads = self._loads_of(of)
         if key is not None:
-            view = RunView("batch", batch=self._batch(of, ledger, listing, key, receipts))
+            view = RunView("batch", batch=self._batch(of, ledger, listing, key, loads.value))
         elif ran is not None and (dag_id == f"{of.pipeline}{REPLAY_DAG}" or listing.replay_of_run(run_id) is not None):
-            view = self._replay(dag_id, of, ran, receipts)
+            view = self._replay(dag_id, of, ran, loads.value)
         else:
             states = {task.name: task.state for task in tasks(dag_id, run_id)}
             view = without_a_batch(ran, states.get("plan"))
-        return {**view.to_json(), "error": shown(receipts.error)}
+        return {**view.to_json(), "error": shown(loads.error)}
 
-    def _batch(
-        self, of: Declared, ledger: Ledger, listing: Listing, key: RangeKey, receipts: Answer[list[Receipt]]
-    ) -> BatchView:
+    def _batch(self, of: Declared, ledger: Ledger, listing: Listing, key: RangeKey, loads: Loads | None) -> BatchView:
         saved = ledger.saved_range(key.key)
         who = next(map(started_by, runs(of.pipeline, [saved.run_id])), None)
         cursor = self._cursor(ledger, listing) or Cursor(of.pipeline)
         answer = _answers(of, [saved.run_id]).get(saved.run_id)
-        return batch_view(saved, cursor, receipts.value or (), who, answer)
+        receipts = () if loads is None else loads.of_batches({saved.seq})
+        return batch_view(saved, cursor, receipts, who, answer)
 
     @staticmethod
-    def _replay(dag_id: str, of: Declared, run: Mapping[str, Any], receipts: Answer[list[Receipt]]) -> RunView:
+    def _replay(dag_id: str, of: Declared, run: Mapping[str, Any], loads: Loads | None) -> RunView:
         ledger, run_id = Ledger(DatabaseStore(), of.pipeline), str(run["dag_run_id"])
         key = ledger.listing().replay_of_run(run_id)
         plan, end = ("plan",), ("verify", "commit")
@@ -223,9 +223,8 @@ class Source:
         report = next(iter(handed_on(dag_id, [run_id], REPORT, tasks=plan).values()), dry)
         verdict = next(iter(handed_on(dag_id, [run_id], "return_value", tasks=end).values()), None)
         saved = None if key is None else ledger.saved_replay(key.key)
-        view = replay_view(
-            run, of.pipeline, saved, receipts.value or (), report=report, dry_run=dry is not None, verdict=verdict
-        )
+        receipts = () if saved is None or loads is None else loads.of_replay(saved.replay)
+        view = replay_view(run, of.pipeline, saved, receipts, report=report, dry_run=dry is not None, verdict=verdict)
         return RunView("replay", replay=view)
 
     def history(self, of: Declared, *, hours: int, buckets: int) -> dict[str, Any]:
@@ -242,10 +241,11 @@ class Source:
             cursor = Cursor(of.pipeline)
             faults.append(str(error))
         plans, complete = self._plans.of(of.pipeline, listing, from_ms=from_ms)
-        receipts = self._receipts_of(of)
+        loads = self._loads_of(of)
+        landed, all_landed = self._landings.of(loads.value, {plan.seq for plan in plans}, from_ms=from_ms)
         ask = self._lag_of(of)
         lags = None if ask is None else self._lags.get(of.pipeline, ask).value
-        ran = points(plans, receipts.value or (), cursor)
+        ran = points(plans, landed, cursor)
         lag = None if lags is None else total_lag(lags).records_behind
         return {
             "from_ms": from_ms,
@@ -253,9 +253,9 @@ class Source:
             "points": [p.to_json() for p in sampled(ran, from_ms=from_ms, until_ms=until_ms, buckets=buckets)],
             "forecast": forecast(cursor, ran, interval_s=of.interval_s, lag=lag).to_json(),
             "lag": lag,
-            "complete": complete,
+            "complete": complete and all_landed,
             "faults": faults,
-            "error": shown(receipts.error),
+            "error": shown(loads.error),
         }
 
     def _cursor(self, ledger: Ledger, listing: Listing | None = None) -> Cursor | None:
@@ -269,9 +269,9 @@ class Source:
 
         return self._logs.get((of.pipeline, *topics), lambda: self._kafka.ask(of.connection, ask))
 
-    def _receipts_of(self, of: Declared) -> Answer[list[Receipt]]:
+    def _loads_of(self, of: Declared) -> Answer[Loads]:
         # not those of expired snapshots: the table that keeps them may be large, and pages ask again and again
-        return self._receipts.get((of.table, of.pipeline), lambda: self._table.history(of.table).receipts(of.pipeline))
+        return self._loads.get((of.table, of.pipeline), lambda: Loads.of(self._table.history(of.table), of.pipeline))
 
     def _saved(self, pipeline: str, listing: Listing, chosen: set[int], faults: list[str]) -> list[SavedRange]:
         """The saved ranges of some batches, by few questions; those that cannot be read become faults."""

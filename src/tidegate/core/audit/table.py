@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from tidegate.core.errors import TableLost, some
 from tidegate.core.load.boxes import Box, boxes_of
-from tidegate.core.load.receipt import PREFIX, Receipt, batch_of
+from tidegate.core.load.receipt import PREFIX, Receipt, batch_of, replay_of
 from tidegate.core.offsets.algebra import common, merged, without
 from tidegate.core.offsets.ranges import OffsetRange, total_count
 from tidegate.core.offsets.watermarks import Watermarks, other_topics
@@ -46,6 +46,14 @@ class TableCommit:
     properties: dict[str, str] = field(default_factory=dict)
     rows: int | None = 0
     kept: int = 0
+
+    def receipt(self) -> Receipt:
+        """The receipt of the load that made it. Raises StateCorrupt."""
+        receipt = Receipt.from_properties(
+            self.properties, snapshot=self.snapshot, committed_at_ms=self.committed_at_ms, rows=self.rows, kept=self.kept
+        )
+        assert receipt is not None  # noqa: S101 - only loads are asked for theirs
+        return receipt
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ class TableHistory:
         Raises:
             StateCorrupt: a receipt cannot be read.
         """
-        batches = (batch_of(commit.properties, snapshot=commit.snapshot) for commit in self._loads(pipeline))
+        batches = (batch_of(commit.properties, snapshot=commit.snapshot) for commit in self.loads(pipeline))
         return max((batch for batch in batches if batch is not None), default=None)
 
     def receipts(self, pipeline: str) -> list[Receipt]:
@@ -91,7 +99,7 @@ class TableHistory:
         Raises:
             StateCorrupt: a receipt cannot be read.
         """
-        return [_receipt(commit) for commit in self._loads(pipeline)][::-1]
+        return [commit.receipt() for commit in self.loads(pipeline)][::-1]
 
     def replayed(self, pipeline: str) -> list[Receipt]:
         """The receipts of the pipeline's replays, newest commit first.
@@ -99,7 +107,7 @@ class TableHistory:
         Raises:
             StateCorrupt: a receipt cannot be read.
         """
-        return [_receipt(commit) for commit in self._loads(pipeline) if f"{PREFIX}replay" in commit.properties]
+        return [commit.receipt() for commit in self.loads(pipeline) if replay_of(commit.properties) is not None]
 
     def was_loaded_by(self, pipeline: str) -> bool:
         """Whether the pipeline has loaded rows: by a receipt, or, where those have expired, as an owner of rows."""
@@ -111,25 +119,14 @@ class TableHistory:
         Raises:
             StateCorrupt: the receipt cannot be read.
         """
-        for commit in self._loads(pipeline):
-            if commit.properties.get(f"{PREFIX}run-id") == run_id and f"{PREFIX}replay" not in commit.properties:
-                return _receipt(commit)
+        for commit in self.loads(pipeline):
+            if commit.properties.get(f"{PREFIX}run-id") == run_id and replay_of(commit.properties) is None:
+                return commit.receipt()
         return None
 
-    def _loads(self, pipeline: str) -> Iterable[TableCommit]:
-        return (commit for commit in self.commits if commit.properties.get(f"{PREFIX}pipeline") == pipeline)
-
-
-def _receipt(commit: TableCommit) -> Receipt:
-    receipt = Receipt.from_properties(
-        commit.properties,
-        snapshot=commit.snapshot,
-        committed_at_ms=commit.committed_at_ms,
-        rows=commit.rows,
-        kept=commit.kept,
-    )
-    assert receipt is not None  # noqa: S101 - `_loads` passes over the commits of others
-    return receipt
+    def loads(self, pipeline: str) -> tuple[TableCommit, ...]:
+        """The commits of the pipeline's loads, newest first."""
+        return tuple(commit for commit in self.commits if commit.properties.get(f"{PREFIX}pipeline") == pipeline)
 
 
 @dataclass(frozen=True)

@@ -214,13 +214,31 @@ def covering(receipts: Sequence[Receipt], task: Mapping[str, str], ranges: tuple
     return (r for r in reversed(receipts) if r.load.task == task and r.covers(ranges))
 
 
+def replay_of(properties: Mapping[str, str]) -> str | None:
+    """The name of the replay in a load's properties; None for a batch of the schedule."""
+    return properties.get(f"{PREFIX}replay")
+
+
+def offsets_of(properties: Mapping[str, str], *, snapshot: int) -> int:
+    """How many offsets a load read, by its properties, without making ranges of them.
+
+    Raises:
+        StateCorrupt: the properties are broken.
+    """
+    try:
+        topics = json.loads(properties[f"{PREFIX}ranges"])
+        return sum(until - start for partitions in topics.values() for start, until in partitions.values())
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise _unreadable(snapshot, error) from error
+
+
 def batch_of(properties: Mapping[str, str], *, snapshot: int) -> tuple[int, int] | None:
     """Generation and batch in a load's properties, without reading its ranges; None for a replay.
 
     Raises:
         StateCorrupt: the properties are broken.
     """
-    if f"{PREFIX}replay" in properties:
+    if replay_of(properties) is not None:
         return None
     try:
         return int(properties.get(f"{PREFIX}generation", "0")), int(properties[f"{PREFIX}seq"])

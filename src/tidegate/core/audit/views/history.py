@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.core.errors import ConfigError, RequestError
-from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import total_count
 from tidegate.core.rates.advice import advise, drain_time
 from tidegate.core.rates.control import RateControl
@@ -36,6 +35,16 @@ class Planned:
         offsets = total_count(saved.ranges)
         bound = saved.rate.records if saved.rate is not None and saved.rate.applied else None
         return Planned(saved.seq, saved.planned_at_ms, offsets, offsets + saved.remaining, bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What is kept of the receipt of a batch's load: its number, the commit's time (epoch ms), its rows and its offsets."""
+
+    seq: int
+    committed_at_ms: int
+    rows: int | None
+    offsets: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +84,22 @@ class Point:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def points(planned: Iterable[Planned], receipts: Iterable[Receipt], cursor: Cursor) -> list[Point]:
+def points(planned: Iterable[Planned], landed: Iterable[Landed], cursor: Cursor) -> list[Point]:
     """A point for each batch, in order: by its saved range, and by its receipt where the range is not kept any more.
 
     Args:
         planned: what is known of saved ranges, in any order.
-        receipts: of the pipeline, the oldest commit first; replays are left out.
+        landed: what is known of receipts, the oldest commit first.
         cursor: how far it has come, with the timings of the last batches.
     """
     found = {each.seq: Point(each.planned_at_ms, each.seq, 1, each.lag, each.offsets, each.bound) for each in planned}
-    for receipt in receipts:
-        seq, at_ms = receipt.load.seq, receipt.committed_at_ms
-        if receipt.load.replay is not None:
-            continue
-        plan = found.get(seq)
+    for load in landed:
+        plan = found.get(load.seq)
         if plan is None or plan.lag is None:
-            found[seq] = Point(at_ms, seq, 1, None, total_count(receipt.load.ranges), rows=receipt.rows)
+            found[load.seq] = Point(load.committed_at_ms, load.seq, 1, None, load.offsets, rows=load.rows)
         else:
-            took_s = max(0, at_ms - plan.at_ms) / 1000 if plan.run_s is None else plan.run_s
-            found[seq] = replace(plan, rows=receipt.rows, run_s=took_s)
+            took_s = max(0, load.committed_at_ms - plan.at_ms) / 1000 if plan.run_s is None else plan.run_s
+            found[load.seq] = replace(plan, rows=load.rows, run_s=took_s)
     _add_timings(found, cursor)
     return [point for _, point in sorted(found.items())]
 

@@ -1,0 +1,71 @@
+"""Laws of the loads that a table's commits hold: as all receipts, parsed one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain, repeat
+
+import pytest
+
+from tidegate.core.audit.loads import Loads
+from tidegate.core.audit.table import TableCommit, TableHistory
+from tidegate.core.audit.views.history import Landed
+from tidegate.core.errors import StateCorrupt
+from tidegate.core.load.receipt import LoadId, offsets_of
+from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.ui.plans import Landings
+
+
+def commit(snapshot: int, seq: int, replay: str | None = None, pipeline: str = "p") -> TableCommit:
+    ranges = (OffsetRange("t", 0, 10 * seq, 10 * seq + 10), OffsetRange("u", 3, 0, seq))
+    load = LoadId(pipeline, seq, "r", ranges, "m:f", "a", replay=replay)
+    return TableCommit(snapshot, 1000 * snapshot, load.to_properties(), 9)
+
+
+COMMITS = [
+    commit(1, 1),
+    commit(2, 0, "early"),
+    commit(3, 2),
+    commit(4, 7, pipeline="other"),
+    TableCommit(5, 5000, {}),
+    commit(6, 3),
+    commit(7, 0, "late"),
+    commit(8, 2),
+]
+HISTORY = TableHistory(tuple(COMMITS[::-1]))
+
+
+def test_the_receipts_of_some_batches_come_with_the_replays_that_may_have_replaced_them() -> None:
+    """In the order of the commits; a replay before the first of them has replaced nothing of them."""
+    loads = Loads.of(HISTORY, "p")
+    assert loads.batches == {1, 2, 3}
+    assert [r.snapshot for r in loads.of_batches({1, 2, 3})] == [1, 2, 3, 6, 7, 8]
+    assert loads.of_batches({1, 2, 3}) == HISTORY.receipts("p")
+    assert [r.snapshot for r in loads.of_batches({2})] == [3, 7, 8]
+    assert [r.snapshot for r in loads.of_batches({3})] == [6, 7]
+    assert loads.of_batches({9}) == []
+    assert [r.snapshot for r in loads.of_replay("early")] == [2]
+
+
+def test_offsets_are_counted_as_the_ranges_have_them() -> None:
+    """Without making ranges of them; what is broken is named."""
+    for each in HISTORY.loads("p"):
+        assert offsets_of(each.properties, snapshot=each.snapshot) == total_count(each.receipt().load.ranges)
+    for broken in ("{", "[]", '{"t": 3}', '{"t": {"0": [1]}}'):
+        with pytest.raises(StateCorrupt, match="snapshot 9 "):
+            offsets_of({"tidegate.ranges": broken}, snapshot=9)
+    with pytest.raises(StateCorrupt, match="snapshot 9 "):
+        Loads.of(TableHistory((TableCommit(9, 1, {"tidegate.pipeline": "p", "tidegate.seq": "?"}),)), "p")
+
+
+def test_a_request_counts_for_so_long_and_the_next_one_goes_on() -> None:
+    """The newest first. Batches whose saved ranges are known need not be counted, and older ones are not asked for."""
+    times = chain([0.0, 0.1], repeat(9.0))
+    loads, landings = Loads.of(HISTORY, "p"), Landings(lambda: next(times))
+    newest = Landed(2, 8000, 9, 12)
+    assert landings.of(loads, (), from_ms=0) == ([newest], False)
+    times = repeat(9.0)
+    every = [Landed(1, 1000, 9, 11), Landed(2, 3000, 9, 12), Landed(3, 6000, 9, 13), newest]
+    assert landings.of(loads, (), from_ms=0) == (every, True)
+    assert landings.of(loads, {2}, from_ms=6500) == ([replace(every[1], offsets=0), replace(newest, offsets=0)], True)
+    assert landings.of(None, (), from_ms=0) == ([], True)
