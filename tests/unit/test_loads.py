@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, repeat
 
@@ -60,7 +61,7 @@ def test_offsets_are_counted_as_the_ranges_have_them() -> None:
 
 def test_a_request_counts_for_so_long_and_the_next_one_goes_on() -> None:
     """The newest first. Batches whose saved ranges are known need not be counted, and older ones are not asked for."""
-    times = chain([0.0, 0.1], repeat(9.0))
+    times: Iterator[float] = chain([0.0, 0.1], repeat(9.0))
     loads, landings = Loads.of(HISTORY, "p"), Landings(lambda: next(times))
     newest = Landed(2, 8000, 9, 12)
     assert landings.of(loads, (), from_ms=0) == ([newest], False)
