@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Page, Route, expect
 
-from tests.e2e.project import REPO, Project
+from tests.e2e.browser import browser, go, harmful, page
+from tests.e2e.project import Project
 from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import judge
@@ -24,10 +21,7 @@ from tidegate.local.flights import create_topic, produce, read_flights
 
 NAME = "shown"
 TABLE = "lake.shown.shown"
-AXE = REPO / "src/tidegate/ui/web/node_modules/axe-core/axe.min.js"
-HARMFUL = ("serious", "critical")
-NETWORK = "Failed to load resource"
-"""What Chromium logs of each answer that is a refusal, which pages show."""
+__all__ = ["browser", "page"]
 
 pytestmark = pytest.mark.usefixtures("catalog")
 
@@ -38,37 +32,6 @@ def kafka(platform: Platform) -> dict[str, str]:
     create_topic(settings, NAME, 2)
     platform.sync_pools({"tidegate_lake_shown_shown": 2})
     return settings
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """The Chromium of this machine, or the one that `playwright install chromium` has fetched."""
-    found = os.environ.get("TIDEGATE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield made
-        made.close()
-
-
-@pytest.fixture
-def page(browser: Browser, platform: Platform) -> Iterator[Page]:
-    """A page of a user who has logged in; whatever a script logs as an error fails the test."""
-    user, password = platform.airflow_login
-    with browser.new_context(base_url=platform.airflow_url, viewport={"width": 1280, "height": 900}) as context:
-        opened = context.new_page()
-        opened.goto("/")
-        opened.fill("input[name=username]", user)
-        opened.fill("input[name=password]", password)
-        opened.click("button[type=submit]")
-        opened.wait_for_url(re.compile(r"^(?!.*login)"))
-        expect(opened.get_by_role("link", name="Tidegate")).to_be_visible()
-        wrong: list[str] = []
-        opened.on("pageerror", lambda error: wrong.append(str(error)))
-        opened.on(
-            "console", lambda said: wrong.append(said.text) if said.type == "error" and NETWORK not in said.text else None
-        )
-        yield opened
-        assert wrong == []
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +73,7 @@ def test_pages_are_accessible(page: Page, loaded: dict[str, Any], theme: str, wi
     for path, text in shown.items():
         page.goto(path)
         expect(page.locator(".tidegate")).to_contain_text(text)
-        page.add_script_tag(path=AXE)
-        found = page.evaluate("axe.run('.tidegate')")["violations"]
-        assert [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in HARMFUL] == []
+        assert harmful(page) == []
 
 
 def test_pages_follow_each_other_in_one_tab(page: Page, loaded: dict[str, Any]) -> None:
@@ -125,8 +86,7 @@ def test_pages_follow_each_other_in_one_tab(page: Page, loaded: dict[str, Any]) 
         ("/plugin/tidegate", TABLE),
         (f"/dags/{NAME}/plugin/ranges", "Batches 1 to 2"),
     ):
-        # as a link of the UI does
-        page.evaluate("path => { history.pushState({}, '', path); dispatchEvent(new PopStateEvent('popstate')) }", path)
+        go(page, path)
         expect(page.locator(".tidegate")).to_contain_text(text)
     assert page.evaluate("globalThis.stays") == 1
 
