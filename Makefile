@@ -11,7 +11,7 @@ WEB := src/tidegate/ui/web
 BUNDLE := src/tidegate/ui/bundle/tidegate.js
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix $(WEB)
 
-.PHONY: help venv jars sums bundle check test test-fast fast-types fast-unit fast-dags test-unit test-pages test-lineage test-spark test-dags test-integration test-e2e test-chaos chaos chaos-receivers bench demo up down schema docs clean
+.PHONY: help venv jars sums bundle check test test-fast fast-types fast-unit fast-dags test-unit test-pages test-lineage test-spark test-dags test-integration test-e2e test-chaos pictures chaos chaos-receivers bench demo up down schema docs clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -136,6 +136,15 @@ docs: venv ## the pages that are made from code
 	$(BIN)/python -c 'from tidegate.core.config.reference import page; print(page(), end="")' > docs/settings.md
 	$(BIN)/python -c 'from tidegate.core.metrics import page; print(page(), end="")' > docs/metrics.md
 	$(BIN)/python -c 'from tidegate.core.dashboard import page; print(page(), end="")' > docs/grafana.json
+
+$(WEB)/dev/node_modules: $(WEB)/node_modules $(WEB)/dev/package-lock.json
+	$(NPM)/dev ci --silent --no-audit --no-fund
+	@touch $@
+
+pictures: bundle $(WEB)/dev/node_modules ## those of docs/pages.md, of the pages without Airflow, by CHROMIUM=/usr/bin/chromium
+	$(NPM)/dev run --silent pictures
+	@# 256 colours, those that are rare as well, are a third of the bytes
+	$(BIN)/python -c 'import pathlib, PIL.Image as P; [P.open(f).convert("RGB").quantize(256, P.Quantize.MAXCOVERAGE, dither=P.Dither.NONE).save(f, optimize=True) for f in pathlib.Path("docs/pages").iterdir()]'
 
 schema: venv ## the JSON Schemas that editors use for pipelines and receivers
 	$(BIN)/tidegate check --schema > dags/pipelines/pipeline.schema.json

@@ -1,5 +1,6 @@
 // Answers as the plugin's routes and Airflow give them, made up. A DAG's name says what is special about it.
-const NOW = () => Date.now();
+/** Epoch ms; a picture that is made again is the same where the time is given. */
+const NOW = () => Number(process.env.NOW ?? Date.now());
 const AWAY = { message: "no broker of kafka_default answers", fix: "Start the brokers, or mend the connection's bootstrap.servers" };
 const HOSTILE = `a"b'c/<img src=x onerror="globalThis.hacked=1">`;
 
@@ -111,10 +112,10 @@ function history(dag, query) {
   const until_ms = NOW();
   const from_ms = until_ms - hours * 3_600_000;
   const points = dag === "empty" ? [] : Array.from({ length: buckets }, (_, n) => ({
-    at_ms: from_ms + ((n + 0.2) * (until_ms - from_ms)) / buckets, seq: 4980 - (buckets - n) * 3, batches: 3, lag: Math.round(40_000 + 30_000 * Math.sin(n / 9)), records: 180_000 + 1000 * (n % 37),
-    bound: n % 5 === 0 ? null : 200_000 + 500 * (n % 11), run_s: n < 20 ? null : 18 + (n % 13), load_s: n < 20 ? null : 11 + (n % 7), rows: 170_000,
+    at_ms: from_ms + ((n + 0.2) * (until_ms - from_ms)) / buckets, seq: 4980 - (buckets - n) * 3, batches: 3, lag: Math.round(40_000 + 30_000 * Math.sin(n / 9)), records: 3 * (150_000 + 1000 * (n % 37)),
+    bound: n > 40 && n < 50 ? null : 200_000 + 500 * (n % 11), run_s: n < 20 ? null : 18 + (n % 13), load_s: n < 20 ? null : 11 + (n % 7), rows: 170_000,
   }));
-  const forecast = { next_bound: 214_000, interval_s: 60, arrival_per_s: 3120.5, drain_s: 96, verdict: "the pipeline keeps up: 3,120 records/s arrive, and a run every 60 s loads at most 9,411 records/s; it would keep up with an interval of 12 s or longer" };
+  const forecast = dag === "empty" ? { next_bound: null, interval_s: 60, arrival_per_s: null, drain_s: null, verdict: null } : { next_bound: 214_000, interval_s: 60, arrival_per_s: 3120.5, drain_s: 96, verdict: "the pipeline keeps up: 3,120 records/s arrive, and a run every 60 s loads at most 9,411 records/s; it would keep up with an interval of 12 s or longer" };
   return { at_ms: until_ms, from_ms, until_ms, points, forecast, lag: 37_035, complete: hours < 700, faults: [], error: null };
 }
 

@@ -128,7 +128,7 @@ function Phases({ dagId, batch }: { dagId: string; batch: Batch }) {
   const known = asked.answer !== undefined || asked.error !== undefined;
   const phases = tasks.length > 0 ? tasks : known && batch.timing !== null ? phasesOfTiming(batch.timing) : [];
   if (phases.length === 0) return null;
-  const looks = phases.map((phase) => ({ ...phase, color: token(COLORS[phase.name] ?? "gray-solid") }));
+  const looks = phases.map((phase) => ({ ...phase, color: token(COLORS[phase.name] ?? "cyan-solid") }));
   return (
     <div>
       <div className="phases" role="img" aria-label={phases.map(({ name, ms }) => `${name} ${duration(ms / 1000)}`).join(", ")}>

@@ -1,7 +1,7 @@
 import { useState } from "react";
 
 import { type History as Answer, type Point, part, view } from "./api";
-import { count, duration, time } from "./format";
+import { clock, count, duration, time } from "./format";
 import { Entry } from "./kinds";
 import { Asking, Faults } from "./Page";
 import { token } from "./style";
@@ -21,7 +21,7 @@ export function History({ dagId }: { dagId: string }) {
   const points = answer?.points ?? [];
   const rates = points.map((each) => (each.run_s === null || each.run_s === 0 ? null : each.records / each.batches / each.run_s));
   return (
-    <section aria-label="History">
+    <section aria-label="History" className="history">
       <div className="bar">
         <h2>Batches over time</h2>
         <label className="short">
@@ -47,9 +47,9 @@ export function History({ dagId }: { dagId: string }) {
             show={count}
           />
           <Chart
-            name="Records"
+            name="Records per batch"
             of={answer}
-            series={[{ name: "records", color: "blue-solid", values: points.map((each) => each.records) }]}
+            series={[{ name: "records per batch", color: "blue-solid", values: points.map((each) => each.records / each.batches) }]}
             line={{ name: "the most that was allowed", values: points.map((each) => each.bound) }}
             next={answer.forecast.next_bound}
             show={count}
@@ -107,7 +107,7 @@ interface ChartOf {
   show: (value: number) => string;
 }
 
-/** Columns over time; several batches of one column are its greatest, or their sum, as the server says. */
+/** Columns over time. Several batches of one column are the greatest of them, as the server says, or their average. */
 function Chart({ name, of, series, line, next = null, show }: ChartOf) {
   const [element, width] = useWidth<SVGSVGElement>();
   const points = of.points;
@@ -151,12 +151,18 @@ function Chart({ name, of, series, line, next = null, show }: ChartOf) {
           <path d={`M${width - 4 * step},${Math.max(1, y(next))}H${width}`} stroke={token("orange-solid")} strokeWidth="2" strokeDasharray="3 2" />
         )}
       </svg>
+      <div className="ends muted">
+        <span>{clock(of.from_ms)}</span>
+        <span>{clock(of.until_ms)}</span>
+      </div>
       <ul className="legend">
-        {series.map((each) => (
-          <Entry key={each.name} name={each.name}>
-            <rect width="20" height="14" fill={token(each.color)} />
-          </Entry>
-        ))}
+        {/* a chart of one thing has its name above it */}
+        {series.length + (line === undefined ? 0 : 1) > 1 &&
+          series.map((each) => (
+            <Entry key={each.name} name={each.name}>
+              <rect width="20" height="14" fill={token(each.color)} />
+            </Entry>
+          ))}
         {line !== undefined && (
           <Entry name={line.name}>
             <rect y="6" width="20" height="2" fill={token("orange-solid")} />

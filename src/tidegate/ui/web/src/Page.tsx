@@ -17,12 +17,15 @@ export function Page({ title, children }: { title: string; children: ReactNode }
 /** An error and what to do about it, as one text. */
 export const saidOf = ({ message, fix }: Refusal): string => (fix === "" ? message : `${message}. ${fix}`);
 
+/** A text whose parts between backticks are code. */
+export const withCode = (text: string): ReactNode[] => text.split(/`([^`]+)`/).map((each, n) => (n % 2 === 1 ? <code key={n}>{each}</code> : each));
+
 /** Why something is not shown, or is not new. */
 export function Refused({ error, since }: { error: Refusal | undefined | null; since?: string }) {
   if (!error) return null;
   return (
     <div className="note bad" role="status">
-      {saidOf(error)}
+      {withCode(saidOf(error))}
       {since === undefined ? "" : ` (shown as of ${since})`}
     </div>
   );
@@ -39,7 +42,7 @@ export function Asking({ asked }: { asked: Asked<unknown> }) {
 export function Faults({ faults }: { faults: string[] }) {
   return faults.map((fault) => (
     <div className="note bad" key={fault}>
-      {fault}
+      {withCode(fault)}
     </div>
   ));
 }

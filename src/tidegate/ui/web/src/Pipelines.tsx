@@ -2,7 +2,7 @@ import { useState } from "react";
 
 import { type Pipeline, address, part, runPage, view } from "./api";
 import { ago, count, duration } from "./format";
-import { Asking, Faults, Page, saidOf } from "./Page";
+import { Asking, Faults, Page, saidOf, withCode } from "./Page";
 import { Sparkline } from "./Sparkline";
 import { useAnswer, useNow } from "./useAnswer";
 
@@ -25,7 +25,7 @@ export function Pipelines() {
   return (
     <Page title="Tidegate">
       <Asking asked={asked} />
-      {pipelines?.length === 0 && <p>No pipeline yet, or none that you may see. `tidegate init` writes a first one into a DAG folder.</p>}
+      {pipelines?.length === 0 && <p>{withCode("No pipeline yet, or none that you may see. `tidegate init` writes a first one into a DAG folder.")}</p>}
       {pipelines !== undefined && pipelines.length > 0 && (
         <div className="wide" tabIndex={0} role="region" aria-label="Pipelines">
           {/* a narrow page shows rows as cards: styles that make them so would take the roles away, so they are named */}
@@ -66,17 +66,20 @@ function PipelineRow({ of, now }: { of: Pipeline; now: number }) {
         {of.file_error !== null && <div className="note bad said-as-is">{of.file_error}</div>}
         {of.failure !== null && (
           <div className="note bad">
-            {of.failure.why} <a href={runPage(of.pipeline, of.failure.run_id)}>{of.failure.run_id}</a>
+            {withCode(of.failure.why)}
+            <div>
+              Run <a href={runPage(of.pipeline, of.failure.run_id)}>{of.failure.run_id}</a>
+            </div>
             {of.failure.command !== null && <Command line={of.failure.command} />}
           </div>
         )}
-        {of.waiting !== null && <div className="note warn">{of.waiting}</div>}
+        {of.waiting !== null && <div className="note warn">{withCode(of.waiting)}</div>}
         {of.pending !== null && (
           <div className="muted">
             batch {count(of.pending.seq)} is saved: {count(of.pending.offsets)} offsets
           </div>
         )}
-        {of.lag_error !== null && <div className="note warn">lag: {saidOf(of.lag_error)}</div>}
+        {of.lag_error !== null && <div className="note warn">lag: {withCode(saidOf(of.lag_error))}</div>}
       </td>
       <td role="cell" data-name={COLUMNS[2]} className="number">
         {lag === null ? "–" : count(lag.records_behind)}
@@ -125,7 +128,7 @@ function State({ of, now }: { of: Pipeline; now: number }) {
       <span className={`state ${kind}`}>{said}</span>
       {of.run !== null && (
         <div className="muted">
-          <a href={runPage(of.pipeline, of.run.run_id)}>run {of.run.state}</a> for {duration(Math.max(0, now - of.run.since_ms) / 1000)}
+          <a href={runPage(of.pipeline, of.run.run_id)}>{of.run.state}</a> for {duration(Math.max(0, now - of.run.since_ms) / 1000)}
         </div>
       )}
     </>

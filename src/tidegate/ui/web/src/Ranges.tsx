@@ -152,17 +152,19 @@ function RangesOf({ dagId }: { dagId: string }) {
                   setMarked(undefined);
                 }}
               />
-              {rows.map((row) => (
-                <MapRow
-                  key={`${row.topic}-${row.partition}`}
-                  row={row}
-                  look={look}
-                  times={times}
-                  marked={of?.topic === row.topic && of.partition === row.partition ? of : undefined}
-                  onBlock={open}
-                  onRange={choose}
-                />
-              ))}
+              <div className="rows">
+                {rows.map((row) => (
+                  <MapRow
+                    key={`${row.topic}-${row.partition}`}
+                    row={row}
+                    look={look}
+                    times={times}
+                    marked={of?.topic === row.topic && of.partition === row.partition ? of : undefined}
+                    onBlock={open}
+                    onRange={choose}
+                  />
+                ))}
+              </div>
               {rows.length === 0 && <p>Nothing is read yet: the first run saves a first range.</p>}
               {rows.length > 0 && (
                 <p className="muted">
@@ -190,7 +192,7 @@ function RangesOf({ dagId }: { dagId: string }) {
           )}
           {seq !== undefined && <BatchPanel key={seq} dagId={dagId} seq={seq} onClose={() => { go({ batch: undefined }); }} />}
         </aside>
-        <History dagId={dagId} />
+        {drawn && <History dagId={dagId} />}
       </div>
     </Page>
   );

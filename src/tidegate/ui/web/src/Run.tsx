@@ -1,7 +1,7 @@
 import { type ReplayRun, type RunAnswer, address, part, runPage, view } from "./api";
 import { BatchDetails } from "./BatchDetails";
 import { count, time } from "./format";
-import { Asking, Page, Refused } from "./Page";
+import { Asking, Page, Refused, withCode } from "./Page";
 import { useAnswer } from "./useAnswer";
 
 /** What one DAG run read: its batch, its replay, or why there is neither. */
@@ -27,7 +27,7 @@ function RunOf({ dagId, of }: { dagId: string; of: RunAnswer }) {
       </>
     );
   }
-  return <div className={`note said-as-is ${BAD.includes(of.kind) ? "bad" : ""}`}>{of.reason}</div>;
+  return <div className={`note said-as-is ${BAD.includes(of.kind) ? "bad" : ""}`}>{withCode(of.reason ?? "")}</div>;
 }
 
 function ReplayDetails({ dagId, of }: { dagId: string; of: ReplayRun }) {

@@ -19,7 +19,7 @@ function two(s: number, large: number, of: string, small: number, rest: string):
 }
 
 /** How long ago a time (epoch ms) was. */
-export const ago = (atMs: number, nowMs: number): string => `${duration(Math.max(0, nowMs - atMs) / 1000)} ago`;
+export const ago = (atMs: number, nowMs: number): string => `${duration(Math.max(0, Math.floor((nowMs - atMs) / 1000)))} ago`;
 
 /** A time (epoch ms) in the browser's zone. */
 export const time = (atMs: number): string => new Date(atMs).toLocaleString();
