@@ -27,7 +27,7 @@ from tidegate.core.announce.hours import (
     span_from_json,
     spans,
 )
-from tidegate.core.config.pipeline import Announce
+from tidegate.core.config.pipeline import Announce, Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.cursor import Cursor
@@ -115,6 +115,7 @@ def test_keys_are_as_airflows_mappers_read_them() -> None:
     assert announcement((NOON - DAY_MS, NOON), None, period_ms=DAY_MS).keys == ("2025-12-31T00:00:00",)
     assert Announce("day", 1.5).period_ms == DAY_MS
     assert Announce("day", 1.5).grace_ms == 1500
+    assert Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b")).hours_asset == "tidegate/p/hours"
 
 
 def test_a_task_says_what_it_announces() -> None:
