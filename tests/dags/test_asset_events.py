@@ -9,9 +9,10 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from tidegate.airflow.events import AssetEvents
-from tidegate.testing.contracts.events import EventsContract, Written
+from tidegate.testing.contracts.events import Announced, EventsContract, Written
 
 TABLE = "lake.a.b"
+HOURS = Asset(name="tidegate/p/hours")
 
 
 @pytest.fixture
@@ -21,7 +22,13 @@ def accessors() -> OutletEventAccessors:
 
 def asset_events(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> AssetEvents:
     context: Any = {"outlet_events": accessors}
-    return AssetEvents(context, [outlet], TABLE)
+    return AssetEvents(context, [outlet, HOURS], TABLE, HOURS.name)
+
+
+@pytest.fixture
+def announced(accessors: OutletEventAccessors) -> Announced:
+    """As Airflow makes events of it: one of each key, all with the same extra."""
+    return lambda: dict.fromkeys(accessors[HOURS].partition_keys, accessors[HOURS].extra)
 
 
 class TestOfAnAsset(EventsContract):

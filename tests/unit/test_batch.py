@@ -36,6 +36,7 @@ from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.codec import encode
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, run_key
+from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
 
@@ -579,6 +580,25 @@ def test_the_size_of_records_is_kept_for_limits_in_bytes() -> None:
     commit_batch(pipeline, planned.key, world.load(planned), store=world.store, record_bytes=200.0)
     world.brokers.latest[P0] = 1000
     assert [str(r) for r in world.run("run2").saved.ranges] == ["t-0 [25, 30)"]
+
+
+def test_what_is_announced_with_a_batch_is_saved_with_the_cursor() -> None:
+    """It is decided on the batch and the cursor after it, once; a batch that announces nothing keeps what was announced."""
+    world = World()
+    asked = []
+
+    def announce(saved: SavedRange, cursor: Cursor) -> tuple[int, int]:
+        asked.append((saved.seq, cursor.seq, cursor.announced))
+        return 10, 20
+
+    planned = world.planned("run1")
+    for _ in range(2):
+        _, after, _ = commit_batch(PIPELINE, planned.key, world.load(planned), store=world.store, announce=announce)
+        assert after.announced == world.cursor.announced == (10, 20)
+    assert asked == [(1, 1, None)]
+    world.brokers.latest[P0] = 1000
+    world.run("run2")
+    assert world.cursor.announced == (10, 20)
 
 
 def test_what_a_batch_took_is_kept_until_the_next_one_is_committed() -> None:

@@ -35,7 +35,7 @@ FILES: list[dict[str, Any]] = [
     MINIMAL,
     {**MINIMAL, "source": {"pattern": "orders_.*"}, "limits": {"min_records": 10}},
     {**MINIMAL, "source": {"assign": {"orders": [0]}}, "schedule": {"lag": 10}},
-    {**MINIMAL, "schedule": {"max_delay": "15m"}, "maintenance": {"schedule": "@daily"}},
+    {**MINIMAL, "schedule": {"max_delay": "15m"}, "maintenance": {"schedule": "@daily"}, "announce": {"grace": "15m"}},
     {**MINIMAL, "spark": {"max_executors": 10_000}, "dedupe": {"window": 10_000}},
     *({**MINIMAL, "backpressure": {"policy": name}} for name in ("static", "pid", "fixed_point", "target")),
 ]
@@ -78,7 +78,7 @@ ANYTHING: list[Any] = [
 # The grammar of cron, regular expressions that end soon, times and durations as text: only the validator knows them.
 SAID_IN_PART = {
     *("schedule", "schedule.max_delay", "schedule.poll", "source.pattern", "source.exclude", "source.start"),
-    *("maintenance.schedule", "maintenance.keep", "maintenance.keep_orphans"),
+    *("maintenance.schedule", "maintenance.keep", "maintenance.keep_orphans", "announce.grace"),
 }
 # Settings that exclude or need another one. An empty one counts as absent for the validator, as present for the schema.
 IN_RELATION = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.testing.contracts.events import EventsContract, Written
+from tidegate.testing.contracts.events import Announced, EventsContract, Written
 from tidegate.testing.fakes import MemoryEvents
 
 
@@ -16,3 +16,7 @@ class TestMemoryEvents(EventsContract):
     @pytest.fixture
     def written(self, events: MemoryEvents) -> Written:
         return lambda: [event.to_json() for event in events.happened]
+
+    @pytest.fixture
+    def announced(self, events: MemoryEvents) -> Announced:
+        return lambda: {hour: event.to_json() for hour, event in events.hours.items()}

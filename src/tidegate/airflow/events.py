@@ -1,8 +1,12 @@
-"""Events of a pipeline's table as asset events of Airflow: what is scheduled on the asset runs when its rows have changed."""
+"""Events of a pipeline's table as asset events of Airflow: what is scheduled on the asset runs when its rows have changed.
+
+Hours are partition events of an asset of their own: Airflow starts no ordinary consumer by an event that has a partition key,
+and no partitioned one by an event without (ADR 24).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from airflow.sdk import Asset, AssetAlias, Context
@@ -20,24 +24,28 @@ class AssetEvents:
         context: of the task.
         outlets: of the task.
         table: whose asset an alias stands for.
+        hours: the asset of hours. It has to be none of the outlets where there is no hour to announce (`outlets_with`).
     """
 
-    def __init__(self, context: Context, outlets: Iterable[Any], table: str) -> None:
+    def __init__(self, context: Context, outlets: Iterable[Any], table: str, hours: str | None = None) -> None:
         self._accessors = context["outlet_events"]
         self._outlets = tuple(outlets)
         self._table = table
+        self._hours = hours
 
-    def committed(self, event: Committed) -> None:
+    def committed(self, event: Committed, hours: Sequence[str] = ()) -> None:
         """As the port."""
-        self._write(event.to_json())
+        self._write(event.to_json(), hours)
 
-    def replayed(self, event: Replayed) -> None:
+    def replayed(self, event: Replayed, hours: Sequence[str] = ()) -> None:
         """As the port."""
-        self._write(event.to_json())
+        self._write(event.to_json(), hours)
 
-    def _write(self, extra: dict[str, Any]) -> None:
+    def _write(self, extra: dict[str, Any], hours: Sequence[str]) -> None:
         for outlet in self._outlets:
             if isinstance(outlet, AssetAlias):
                 self._accessors[outlet].add(Asset(name=self._table), extra=extra)
             else:
                 self._accessors[outlet].extra = extra
+                if outlet.name == self._hours:
+                    self._accessors[outlet].add_partitions([*hours])

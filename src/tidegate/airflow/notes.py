@@ -126,8 +126,8 @@ class _Tasks:
         return self._run.dag_id.endswith(MAINTAIN_DAG)
 
     def lines(self) -> str:
-        """What the tasks left for the note: the plan, and each step of maintenance."""
-        steps = get_args(Step) if self._is_maintenance else ()
+        """What the tasks left for the note: the plan, each step of maintenance, and the last task."""
+        steps = get_args(Step) if self._is_maintenance else ("commit", "verify")
         return "\n".join(text for task in ("plan", *steps) if (text := self.xcom(task, XCOM_KEY)))
 
     def failure(self, *, timed_out: bool) -> str:

@@ -131,11 +131,11 @@ class JobRunner(Protocol):
 class Events(Protocol):
     """Who is told when rows of a pipeline's table have changed. An event may come twice, when its task is run again."""
 
-    def committed(self, event: Committed) -> None:
-        """A batch was committed."""
+    def committed(self, event: Committed, hours: Sequence[str] = ()) -> None:
+        """A batch was committed; with it these hours are complete, or have changed (`tidegate.core.announce`)."""
 
-    def replayed(self, event: Replayed) -> None:
-        """A replay was verified."""
+    def replayed(self, event: Replayed, hours: Sequence[str] = ()) -> None:
+        """A replay was verified, which has changed these hours."""
 
 
 Failures: TypeAlias = dict[int, TidegateError]

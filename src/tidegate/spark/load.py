@@ -17,11 +17,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
+from tidegate.core.announce.hours import HOUR_MS, Times
 from tidegate.core.errors import ReceiptMismatch, RequestError, SinkUnavailable, TableLost, TidegateError, some
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
@@ -123,6 +125,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
                 first_last=first_last if whole else sink.offsets_of(receipt),
                 repeats=None if job.dedupe is None else records - read["kept"],
                 errors=written.get("errors"),
+                times=_times(read, job),
             )
             _judge(receipt, observed, job)
     return LoadResult(receipt, observed, phases.seconds)
@@ -140,7 +143,7 @@ class _Write:
         # An observation belongs to one execution: after a refused write, the next attempt needs new ones.
         self.read, self.written = Observation("tidegate_read"), Observation("tidegate_written")
         self.records = _records(self._spark, self._job)
-        self.kept, records = Observation("tidegate_kept"), self.records.observe(self.read, *_sizes())
+        self.kept, records = Observation("tidegate_kept"), self.records.observe(self.read, *_read(self._job))
         if self._job.dedupe is not None:
             records = without_repeats(self._spark, records, self._job, self._job.dedupe).observe(self.kept, _count())
         with expecting(total_count(self._job.ranges)):
@@ -174,18 +177,18 @@ class _Write:
             return observed
         return {}
 
-    def seen(self) -> Mapping[str, int]:
+    def seen(self) -> Mapping[str, Any]:
         """How many records it read, under `rows`, and their `bytes`, once it is executed; under `kept` those without repeats.
 
         Where Spark finds during execution that a part of the plan has no rows (such as a grouping of none), it drops that part
         together with its observation. The records are counted once more then.
         """
         with suppress(Exception):  # without metrics a classic session raises, and Connect returns an empty dict
-            observed: dict[str, int] = self.read.get
-            kept: dict[str, int] = observed if self._job.dedupe is None else self.kept.get
+            observed: dict[str, Any] = self.read.get
+            kept: dict[str, Any] = observed if self._job.dedupe is None else self.kept.get
             if observed and kept:
                 return {**observed, "kept": kept["rows"]}
-        counted = self.records.agg(*_sizes()).collect()[0].asDict()
+        counted = self.records.agg(*_read(self._job)).collect()[0].asDict()
         if self._job.dedupe is not None:
             counted["kept"] = without_repeats(self._spark, self.records, self._job, self._job.dedupe).count()
         return counted
@@ -222,8 +225,23 @@ def _records(spark: SparkSession, job: LoadJob) -> DataFrame:
     return read_ranges(spark, job.ranges, job.kafka_options, split=job.split, isolation_level=job.isolation_level)
 
 
-def _sizes() -> tuple[Column, Column]:
-    return _count(), _bytes().alias("bytes")
+def _read(job: LoadJob) -> tuple[Column, ...]:
+    """What is observed of the records."""
+    return _count(), _bytes().alias("bytes"), *(() if job.hours is None else _hours(*job.hours))
+
+
+def _hours(since_ms: int, until_ms: int) -> tuple[Column, Column]:
+    """The earliest timestamp, and the hours from `since_ms` to `until_ms`. A record without a timestamp has -1."""
+    at = F.unix_millis("timestamp")
+    looked_at = (at >= since_ms) & (at < until_ms)
+    hour = F.when(looked_at, F.floor(at / HOUR_MS).cast("long"))
+    return F.min(F.when(at >= 0, at)).alias("first_ms"), F.collect_set(hour).alias("hours")
+
+
+def _times(read: Mapping[str, Any], job: LoadJob) -> Times | None:
+    if job.hours is None:
+        return None
+    return Times(read["first_ms"], tuple(sorted(read["hours"])), job.hours[0])
 
 
 def _count() -> Column:

@@ -218,17 +218,22 @@ class FakeRunner:
 
 @dataclass
 class MemoryEvents:
-    """What happened, in order."""
+    """What happened, in order, and the hours that were announced, each with its event."""
 
     happened: list[Committed | Replayed] = field(default_factory=list)
+    hours: dict[str, Committed | Replayed] = field(default_factory=dict)
 
-    def committed(self, event: Committed) -> None:
+    def committed(self, event: Committed, hours: Sequence[str] = ()) -> None:
         """As the port."""
-        self.happened.append(event)
+        self._happened(event, hours)
 
-    def replayed(self, event: Replayed) -> None:
+    def replayed(self, event: Replayed, hours: Sequence[str] = ()) -> None:
         """As the port."""
+        self._happened(event, hours)
+
+    def _happened(self, event: Committed | Replayed, hours: Sequence[str]) -> None:
         self.happened.append(event)
+        self.hours |= dict.fromkeys(hours, event)
 
 
 @dataclass

@@ -7,12 +7,14 @@ from typing import Any
 
 from airflow.sdk import Asset, Context
 
-from tidegate.airflow import metrics
+from tidegate.airflow import metrics, notes
 from tidegate.airflow.events import AssetEvents
-from tidegate.airflow.operators.replay import verified
+from tidegate.airflow.operators.announce import Announcing, hours_outlets, outlets_with
+from tidegate.airflow.operators.replay import announced_by, verified
 from tidegate.airflow.operators.shared import kafka_settings, now_ms
 from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
+from tidegate.core.announce.hours import Announcement
 from tidegate.core.audit.table import CLOCKS_APART_MS
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError, TidegateError
@@ -40,7 +42,7 @@ class CommitOperator(Patient):
     ui_color = "#f6e3c5"
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
-        super().__init__(outlets=[Asset(name=pipeline.sink.table)], **kwargs)
+        super().__init__(outlets=[Asset(name=pipeline.sink.table), *hours_outlets(pipeline)], **kwargs)
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -54,19 +56,24 @@ class CommitOperator(Patient):
         plan = context["ti"].xcom_pull(task_ids="plan")
         if not plan:
             raise RequestError("this run has no plan to commit", fix="Clear the run's plan task")
-        events = AssetEvents(context, self.outlets, self.pipeline.sink.table)
         if "replay" in plan:
-            _, event, verdict = verified(self.pipeline, plan["key"], self.patience(context), self.log)
-            events.replayed(event)
+            patience = self.patience(context)
+            saved_replay, event, verdict = verified(self.pipeline, plan["key"], patience, self.log)
+            said = announced_by(self.pipeline, saved_replay, patience, context, self.log)
+            self._events(context, said).replayed(event, said.keys)
             return verdict
         answer = context["ti"].xcom_pull(task_ids="load")
         store = VariableStore()
-        result = timing = None
+        result = timing = times = announcing = None
+        if self.pipeline.announce:
+            announcing = Announcing(self.pipeline, self.pipeline.announce, self.patience(context), self.log)
         if answer:
             planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
             result = self.patience(context).through(lambda: whole(answer, planned, self._receipt_at))
             disturbed = plan.get("disturbed") or answer.get("disturbed") or self.disturbed(context)
             timing = None if disturbed else timing_of(planned, result, context, plan.get("started_ms"))
+            if announcing:
+                times = result.observed.times or announcing.times_by_ends(planned.to_load)
         saved, cursor, moved = commit_batch(
             self.pipeline,
             plan["key"],
@@ -74,6 +81,7 @@ class CommitOperator(Patient):
             store=store,
             record_bytes=result.observed.record_bytes if result else None,
             timing=timing,
+            announce=partial(announcing.span, times) if announcing else None,
         )
         self.log.info("batch %d of %s: %s", saved.seq, saved.pipeline, "committed" if moved else "was committed before")
         if moved:
@@ -84,7 +92,10 @@ class CommitOperator(Patient):
                 interval_s=self.pipeline.fixed_interval_s,
             )
         self._show_in_group(cursor)
-        events.committed(
+        said = announcing.of_batch(saved, cursor, times) if announcing else Announcement()
+        if said.left:
+            context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Hours announced: {said}")
+        self._events(context, said).committed(
             Committed(
                 pipeline=saved.pipeline,
                 seq=saved.seq,
@@ -95,9 +106,14 @@ class CommitOperator(Patient):
                 snapshot=result.receipt.snapshot if result else None,
                 table=table_uri(self.pipeline.sink.table),
                 topics=topic_uris(self.pipeline.source.connection, saved.ranges),
-            )
+            ),
+            said.keys,
         )
         return {"seq": saved.seq, "moved": moved}
+
+    def _events(self, context: Context, said: Announcement) -> AssetEvents:
+        self.outlets = outlets_with(self.outlets, self.pipeline, said.keys)
+        return AssetEvents(context, self.outlets, self.pipeline.sink.table, self.pipeline.hours_asset)
 
     def _receipt_at(self, snapshot: int) -> Receipt | None:
         reader, table, name = IcebergReader(), self.pipeline.sink.table, self.pipeline.name

@@ -10,6 +10,7 @@ from typing import Any
 from airflow.sdk import Context
 
 from tidegate.airflow import notes
+from tidegate.airflow.operators.announce import window_of
 from tidegate.airflow.operators.shared import brokers_of, kafka_settings
 from tidegate.airflow.operators.spark import SparkTask
 from tidegate.airflow.store import VariableStore
@@ -58,8 +59,10 @@ class SparkLoad(SparkTask):
             # of a standalone master, which counts no executors
             self._total_executor_cores = None if resources.executors is None else resources.total_cores
         dedupe = self.pipeline.dedupe
+        replay = what.get("replay") is not None
         return LoadJob(
             pipeline=self.pipeline.name,
+            hours=window_of(self._ledger, replay=replay) if self.pipeline.announce else None,
             dedupe=dedupe,
             look_back={} if dedupe is None else look_back(what["ranges"], dedupe.window, read_beginnings(self._ledger, saved)),
             kafka_options=kafka_settings(self.pipeline, "load", spark_client, self.log),

@@ -10,13 +10,17 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow import metrics, notes
 from tidegate.airflow.events import AssetEvents
+from tidegate.airflow.operators.announce import Announcing, hours_outlets, outlets_with
 from tidegate.airflow.operators.load import SparkLoad
 from tidegate.airflow.operators.shared import SHOWN, as_note, now_ms, ports_of
 from tidegate.airflow.retries import Patient
+from tidegate.airflow.store import VariableStore
+from tidegate.core.announce.hours import Announcement
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError
 from tidegate.core.events import Replayed
 from tidegate.core.lineage import table_uri, topic_uris
+from tidegate.core.load.receipt import Observed
 from tidegate.core.offsets.ranges import total_count
 from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.replay.report import ReplayReport
@@ -133,7 +137,7 @@ class VerifyReplayOperator(Patient):
     ui_color = "#f6e3c5"
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
-        super().__init__(outlets=[AssetAlias(name=pipeline.replay_dag)], **kwargs)
+        super().__init__(outlets=[AssetAlias(name=pipeline.replay_dag), *hours_outlets(pipeline)], **kwargs)
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -146,9 +150,12 @@ class VerifyReplayOperator(Patient):
         plan = context["ti"].xcom_pull(task_ids="plan", key=REPLAY)
         if not plan:
             raise RequestError("this run has no replay to verify", fix="See the log of its plan task")
-        saved, event, verdict = verified(self.pipeline, plan["key"], self.patience(context), self.log)
+        patience = self.patience(context)
+        saved, event, verdict = verified(self.pipeline, plan["key"], patience, self.log)
+        said = announced_by(self.pipeline, saved, patience, context, self.log)
+        self.outlets = outlets_with(self.outlets, self.pipeline, said.keys)
         if saved.table == self.pipeline.sink.table:  # a trial's table is nobody's asset
-            AssetEvents(context, self.outlets, saved.table).replayed(event)
+            AssetEvents(context, self.outlets, saved.table, self.pipeline.hours_asset).replayed(event, said.keys)
         return verdict
 
 
@@ -208,3 +215,18 @@ def verified(pipeline: Pipeline, key: str, patience: Patience, log: Any) -> tupl
     expired = {"expired_offsets": total_count(verdict.expired), "expired": [str(r) for r in verdict.expired[:SHOWN]]}
     read: dict[str, Any] = {"table": table_uri(saved.table), "topics": topic_uris(pipeline.source.connection, saved.selection)}
     return saved, Replayed(pipeline=saved.pipeline, run_id=saved.run_id, **loaded, **read), {**loaded, **expired}
+
+
+def announced_by(pipeline: Pipeline, saved: SavedReplay, patience: Patience, context: Context, log: Any) -> Announcement:
+    """What a replay that is verified announces; nothing where the file does not ask for it, or the table is another."""
+    if pipeline.announce is None or saved.table != pipeline.sink.table:
+        return Announcement()
+    answers = context["ti"].xcom_pull(task_ids="load")
+    # of a mapped task there is one for each chunk that this run has loaded
+    loads = [answer for answer in (answers if isinstance(answers, list) else [answers]) if answer]
+    observed = {load["receipt"]["seq"]: Observed.from_json(load["observed"]) for load in loads}
+    cursor = Ledger(VariableStore(), pipeline.name).cursor()
+    said = Announcing(pipeline, pipeline.announce, patience, log).of_replay(saved, cursor, observed)
+    if said.left:
+        context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Hours announced: {said}")
+    return said

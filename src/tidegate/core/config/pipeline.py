@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
+from tidegate.core.announce.hours import PERIODS, Every
 from tidegate.core.config import values
 from tidegate.core.config.lag_schedule import LagSchedule, NoRunThatSkips
 from tidegate.core.config.maintenance import Maintenance
@@ -224,6 +225,32 @@ class Dedupe:
 
 
 @dataclass(frozen=True)
+class Announce:
+    """Which events tell other DAGs that an hour, or a day, of the records' timestamps is complete, or has changed.
+
+    Durations are in seconds here, whatever the file writes.
+    """
+
+    every: Every = setting(choice(Every), "What is announced: each hour, or each day (UTC).", "hour")
+    grace: float = setting(
+        values.GRACE,
+        "How long after its timestamp a record may be written to Kafka. An hour that no later record completes is complete so "
+        "long after its end.",
+        900,
+    )
+
+    @property
+    def period_ms(self) -> int:
+        """The length of what is announced, ms."""
+        return PERIODS[self.every]
+
+    @property
+    def grace_ms(self) -> int:
+        """`grace` in ms."""
+        return int(self.grace * 1000)
+
+
+@dataclass(frozen=True)
 class Sink:
     """Where the rows go."""
 
@@ -323,6 +350,14 @@ class Pipeline:
         None,
         mapping=Dedupe,
     )
+    announce: Announce | None = setting(
+        values.SETTINGS,
+        "Announces the hours of the records' timestamps that are complete, and those that late records and replays change, as "
+        "partition events of the asset `tidegate/<pipeline>/hours`. Without it, none is announced. "
+        "`{}` announces with the defaults.",
+        None,
+        mapping=Announce,
+    )
     split: Split = section(Split, "How a batch is cut into Spark tasks.")
     group: str | None = setting(
         values.GROUP,
@@ -395,6 +430,11 @@ class Pipeline:
     def maintain_dag(self) -> str:
         """The DAG that maintains this pipeline's table, where the file has `maintenance`."""
         return f"{self.name}{MAINTAIN_DAG}"
+
+    @property
+    def hours_asset(self) -> str:
+        """The asset whose partition events are the hours, where the file has `announce`. No name of a table has a slash."""
+        return f"tidegate/{self.name}/hours"
 
     @property
     def trials(self) -> str:

@@ -103,6 +103,7 @@ AGE = _duration(DAY_S, MOST_SECONDS, "from 1d to 366d", "5d or 36h")
 POLL = _duration(1, 3600, "from 1s to 1h")
 LEASE = _duration(10, 7 * 86_400, "from 10s to 7d")
 PAUSE = _duration(0, 3600, "from 0s to 1h")
+GRACE = _duration(0, 7 * 86_400, "from 0s to 7d")
 BLOCK_INTERVAL = _duration(0.01, 60, "from 0.01s to 1m")
 
 DESCRIPTION = text(f"a text of at most {LONGEST_TEXT} characters", LONGEST_TEXT)

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from tidegate.core.announce.hours import Span
 from tidegate.core.config.pipeline import Dedupe, Identity, Split
 from tidegate.core.errors import RequestError
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
 from tidegate.core.offsets.isolation import ISOLATION_LEVELS
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.codec import Shape
-from tidegate.core.state.cursor import POSITIONS, Positions
+from tidegate.core.state.cursor import POSITIONS, SPAN, Positions
 from tidegate.core.state.fields import LATER, MAPPING, OFFSETS, RANGES, TUPLE, fields_from_json, fields_to_json, form, optional
 
 IDENTITIES = get_args(Identity)
@@ -51,6 +52,7 @@ class LoadJob:
     new for each run of the job. None: the load makes one up.
     `dedupe` says which records are repeats, and left out; `look_back` is the offset from which each partition is read to find
     them (`tidegate.core.load.repeats.look_back`).
+    `hours` is from when until when (epoch ms) the load looks at which hours its records are of; None: it does not look.
 
     Raises:
         RequestError: the isolation level is none of Kafka's; the identity is none there is; a chunk of a replay does not say
@@ -79,6 +81,7 @@ class LoadJob:
     attempt: str | None = field(default=None, metadata=LATER)
     dedupe: Dedupe | None = field(default=None, metadata=DEDUPE | LATER)
     look_back: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS | LATER)
+    hours: Span | None = field(default=None, metadata=SPAN | LATER)
 
     def __post_init__(self) -> None:
         if self.isolation_level not in ISOLATION_LEVELS:

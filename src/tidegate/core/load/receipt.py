@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.core.announce.hours import Times
 from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.errors import RequestError, StateCorrupt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
@@ -266,6 +267,7 @@ class Observed:
     for a commit whose answer was lost. It speaks of rows, so records that the transform dropped do not show. None where the
     sink keeps no such bounds. `repeats` are those of the records that were left out as repeats (`tidegate.core.load.repeats`).
     `errors` are the rows whose `_error` says what is wrong with their record; None also where the rows have no such column.
+    `times` are the timestamps of the records, where the pipeline announces hours.
     """
 
     records: int | None
@@ -274,6 +276,7 @@ class Observed:
     first_last: Mapping[TopicPartition, tuple[int, int]] | None = None
     repeats: int | None = None
     errors: int | None = None
+    times: Times | None = None
 
     @property
     def record_bytes(self) -> float | None:
@@ -300,7 +303,8 @@ class Observed:
             for tp, (first, last) in sorted(self.first_last.items()):
                 bounds.setdefault(tp.topic, {})[str(tp.partition)] = [first, last]
         counts = {"records": self.records, "rows": self.rows, "bytes": self.bytes, "repeats": self.repeats}
-        return {**counts, "errors": self.errors, "first_last": bounds}
+        times = {} if self.times is None else {"times": self.times.to_json()}
+        return {**counts, "errors": self.errors, **times, "first_last": bounds}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Observed:
@@ -313,5 +317,6 @@ class Observed:
         first_last = (
             None if bounds is None else {r.topic_partition: (r.from_offset, r.until_offset) for r in ranges_from_json(bounds)}
         )
-        later = (value.get(name) for name in ("repeats", "errors"))
-        return Observed(value["records"], value["rows"], value.get("bytes"), first_last, *later)
+        repeats, errors = (value.get(name) for name in ("repeats", "errors"))
+        times = Times.from_json(value["times"]) if value.get("times") else None
+        return Observed(value["records"], value["rows"], value.get("bytes"), first_last, repeats, errors, times)

@@ -11,10 +11,11 @@ the next batch adopts it. Nothing here knows Airflow, Kafka's client or Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from tidegate.core.announce.hours import Span
 from tidegate.core.audit.rebuild import saved_of
 from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.counts import is_whole
@@ -315,6 +316,7 @@ def commit_batch(
     store: StateStore,
     record_bytes: float | None = None,
     timing: BatchTiming | None = None,
+    announce: Callable[[SavedRange, Cursor], Span | None] | None = None,
 ) -> tuple[SavedRange, Cursor, bool]:
     """Move the cursor past the saved range at `key`; returns the range, the cursor, and whether it moved now (not before).
 
@@ -325,6 +327,8 @@ def commit_batch(
         store: the schedule.
         record_bytes: mean size of the records, where the load observed it.
         timing: what the batch took, where that is known.
+        announce: from when until when the hours are that are announced with the batch, whose range and cursor it is given;
+            None where the pipeline announces none.
 
     Raises:
         StateError: the schedule cannot be read or believed; `CommitConflict` where the cursor is elsewhere.
@@ -340,6 +344,8 @@ def commit_batch(
     after = apply(cursor, commit, rate_state=_rate_state(pipeline, cursor, saved, timing))
     if after is cursor:
         return saved, cursor, False
+    if announce is not None:
+        after = replace(after, announced=announce(saved, after))
     if accepted and accepted.creates and receipt is None:  # the table is still to be created
         ledger.save_accepted(Accepted(saved.seq + 1, gone=True))
     ledger.save_cursor(after)

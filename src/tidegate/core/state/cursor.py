@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.core.announce.hours import Span, span_from_json
 from tidegate.core.counts import is_whole
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -36,6 +37,7 @@ COUNT = form(int, lambda value: value if is_whole(value) else 0)
 """A number that no batch depends on."""
 COUNTS = form(list, lambda values: tuple(values) if isinstance(values, list) and all(map(is_whole, values)) else ())
 """Numbers that no batch depends on."""
+SPAN = form(lambda span: None if span is None else list(span), span_from_json)
 MOST_TIMINGS = 100
 """So many batches show what a batch costs, in about 5 kB of a cursor."""
 
@@ -78,7 +80,8 @@ class Cursor:
     `rate_state` is what the rate policy has learned (`tidegate.core.rates.control`), `timings` are those of the last batches
     that are known, at most `MOST_TIMINGS`, oldest first, and `cores` what each of these loads had (0: not known).
     `remaining` counts the records that the last batch left behind. `resumed` is, for each partition that lost records to
-    retention as an operator accepted, where it went on: nothing before that is in its log.
+    retention as an operator accepted, where it went on: nothing before that is in its log. `announced` is from when until when
+    (epoch ms) the hours were that the last batch announced; None where none ever did.
     """
 
     pipeline: str
@@ -99,6 +102,7 @@ class Cursor:
     cores: tuple[int, ...] = field(default=(), metadata=COUNTS | LATER)
     remaining: int = field(default=0, metadata=COUNT | LATER)
     resumed: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS | LATER)
+    announced: Span | None = field(default=None, metadata=SPAN | LATER)
 
     def __post_init__(self) -> None:
         if not is_whole(self.seq):

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tidegate.core.events import Committed, Replayed
 from tidegate.core.ports import Events
 
@@ -14,7 +16,10 @@ COMMITTED = Committed("p", 7, "tidegate.p.range.0000000007.r", 200, 190, "m:f@1"
 EMPTY = Committed("p", 8, "tidegate.p.range.0000000008.r", 0, 0, None, None, TABLE, ())
 REPLAYED = Replayed("p", "manual__1", "again", 3, 600, 590, "m:f@2", TABLE, TOPICS)
 
+HOURS = ("2026-01-01T10:00:00", "2026-01-01T11:00:00")
+
 Written = Callable[[], list[dict[str, Any]]]
+Announced = Callable[[], dict[str, dict[str, Any]]]
 
 
 class EventsContract:
@@ -23,6 +28,7 @@ class EventsContract:
     Fixtures of the subclass:
         events: the port under test; nothing has happened yet.
         written: returns what whoever listens reads, as JSON-ready mappings; where only the last event is kept, that one.
+        announced: returns what whoever listens for hours reads, by the hour.
     """
 
     def test_nothing_is_written_before_something_happened(self, events: Events, written: Written) -> None:
@@ -71,6 +77,24 @@ class EventsContract:
                 "page": "dags/p/plugin/ranges",
             }
         ]
+
+    @pytest.mark.parametrize("event", [COMMITTED, REPLAYED], ids=["batch", "replay"])
+    def test_each_hour_comes_with_what_happened(
+        self, events: Events, written: Written, announced: Announced, event: Committed | Replayed
+    ) -> None:
+        """As the event of the table, which comes as well."""
+        events.committed(event, HOURS) if isinstance(event, Committed) else events.replayed(event, HOURS)
+        assert written() == [event.to_json()]
+        assert announced() == dict.fromkeys(HOURS, event.to_json())
+
+    def test_without_hours_nobody_who_listens_for_them_is_told(
+        self, events: Events, written: Written, announced: Announced
+    ) -> None:
+        """Most batches complete none."""
+        events.committed(COMMITTED)
+        events.replayed(REPLAYED)
+        assert written()
+        assert announced() == {}
 
     def test_the_last_event_of_a_task_is_there(self, events: Events, written: Written) -> None:
         """A task that is run again writes its event again."""

@@ -1,0 +1,39 @@
+"""Counts the payments of an hour once the hour is complete, and again when late records or a replay have changed it.
+
+The pipeline `payments` loads into `lake.shop.payments`, keeps each record's timestamp in the column `_timestamp`, and its file
+has `announce: {}`. Put this file beside your other DAGs.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import Asset, PartitionedAssetTimetable, dag, task
+
+
+@task
+def count(**context: Any) -> dict[str, Any]:
+    """Read exactly the rows of the hour that this run is for."""
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - not while Airflow reads the file
+
+    begin = datetime.fromisoformat(context["dag_run"].partition_key).replace(tzinfo=UTC)
+    until = begin + timedelta(hours=1)
+    rows = (
+        load_catalog("lake")
+        .load_table("shop.payments")
+        .scan(
+            row_filter=f"_timestamp >= '{begin.isoformat()}' AND _timestamp < '{until.isoformat()}'",
+            selected_fields=("_timestamp",),
+        )
+    )
+    return {"hour": begin.isoformat(), "payments": len(rows.to_arrow())}
+
+
+@dag(schedule=PartitionedAssetTimetable(assets=Asset("tidegate/payments/hours")), max_active_runs=4)
+def payments_hourly() -> None:
+    """One run for each announced hour."""
+    count()
+
+
+payments_hourly()

@@ -1,0 +1,225 @@
+"""Laws of the hours that are announced: each once when it is complete, and again when its rows change."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.core.announce.asking import read_until, times_by_ends
+from tidegate.core.announce.hours import (
+    DAY_MS,
+    HOUR_MS,
+    LOOK_BACK_DAYS,
+    MOST_KEYS,
+    PERIODS,
+    Announcement,
+    Span,
+    Times,
+    announcement,
+    complete_until,
+    key_of,
+    look_back,
+    next_span,
+    span_from_json,
+    spans,
+)
+from tidegate.core.config.pipeline import Announce, Pipeline, Sink, Source
+from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.saved_range import SavedRange
+from tidegate.testing.fakes import FakeBrokers
+
+NOON = 1_767_268_800_000
+"""2026-01-01, 12:00 UTC."""
+GRACE_MS = 900_000
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+periods = st.sampled_from([*PERIODS.values()])
+times_ms = st.integers(0, 100 * DAY_MS)
+
+
+def hours_of(*at_ms: int) -> tuple[int, ...]:
+    return tuple(sorted({at // HOUR_MS for at in at_ms}))
+
+
+@given(st.lists(st.tuples(times_ms, times_ms), min_size=1, max_size=20), times_ms, periods)
+def test_batches_announce_every_period_once_and_in_order(batches: list[tuple[int, int]], first_ms: int, period_ms: int) -> None:
+    """Whatever the completeness of each: no period twice, none left out, never back."""
+    span: Span | None = None
+    announced: list[Span] = []
+    for now_ms, complete_ms in batches:
+        span = next_span(span, first_ms, complete_ms, now_ms=now_ms, period_ms=period_ms)
+        assert span is not None
+        announced.append(span)
+    for (_, until), (begin, _) in pairwise(announced):
+        assert until == begin
+    assert all(begin <= until and begin % period_ms == until % period_ms == 0 for begin, until in announced)
+    assert announced[-1][1] <= max(announced[0][1], *(complete for _, complete in batches))
+
+
+def test_the_first_batch_begins_with_its_earliest_record() -> None:
+    """One of the far future begins now, so that it keeps nothing back; without any timestamp nothing begins."""
+    ten, now = NOON - 2 * HOUR_MS, NOON + 5
+    assert next_span(None, ten + 7, NOON, now_ms=now, period_ms=HOUR_MS) == (ten, NOON)
+    assert next_span(None, NOON + 1, ten, now_ms=now, period_ms=HOUR_MS) == (NOON, NOON)
+    assert next_span(None, NOON + 900 * DAY_MS, NOON, now_ms=now, period_ms=HOUR_MS) == (NOON, NOON)
+    assert next_span(None, None, NOON, now_ms=now, period_ms=HOUR_MS) is None
+
+
+def test_a_setting_that_changes_leaves_no_gap() -> None:
+    """From hours to days, the day of the last hour is announced whole."""
+    assert next_span((0, NOON), None, NOON + DAY_MS, now_ms=NOON, period_ms=DAY_MS) == (
+        NOON - 12 * HOUR_MS,
+        NOON + 12 * HOUR_MS,
+    )
+
+
+@given(st.integers(0, 10**13), st.integers(0, DAY_MS), st.lists(st.none() | st.integers(0, 10**13)))
+def test_everything_is_read_until_the_next_record_or_by_the_clock(
+    now_ms: int, grace_ms: int, next_ms: list[int | None]
+) -> None:
+    """Nothing that is unread is earlier; a record of the future moves nothing beyond now."""
+    until = complete_until(now_ms, grace_ms, next_ms)
+    assert until <= now_ms
+    assert all(until <= at for at in next_ms if at is not None)
+    if None in next_ms or not next_ms:
+        assert until <= now_ms - grace_ms
+
+
+@given(st.lists(times_ms, max_size=60), times_ms, times_ms, periods)
+def test_keys_are_those_of_the_span_and_of_late_records_and_nothing_is_dropped_silently(
+    records: list[int], begin: int, length: int, period_ms: int
+) -> None:
+    """Against a model that counts every period; what does not fit is in `left`."""
+    begin, until = (at // period_ms * period_ms for at in (begin, begin + length))
+    times = Times(min(records, default=None), hours_of(*records), 0)
+    said = announcement((begin, until), times, period_ms=period_ms)
+    late = {at // period_ms * period_ms for at in records}
+    expected = sorted({*range(begin, until, period_ms), *(at for at in late if at < begin)})
+    assert list(said.keys) == [key_of(at) for at in expected[-MOST_KEYS:]]
+    left = [at for first, last in said.left for at in range(first, last, period_ms)]
+    assert left == expected[:-MOST_KEYS]
+    assert ("Not announced" in str(said)) == bool(left)
+    assert said == announcement((begin, until), times, period_ms=period_ms)
+
+
+def test_keys_are_as_airflows_mappers_read_them() -> None:
+    """Without a zone; also those of days."""
+    span = NOON - HOUR_MS, NOON
+    assert announcement(span, None, period_ms=HOUR_MS).keys == ("2026-01-01T11:00:00",)
+    assert announcement((NOON - DAY_MS, NOON), None, period_ms=DAY_MS).keys == ("2025-12-31T00:00:00",)
+    assert Announce("day", 1.5).period_ms == DAY_MS
+    assert Announce("day", 1.5).grace_ms == 1500
+    assert Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b")).hours_asset == "tidegate/p/hours"
+
+
+def test_a_task_says_what_it_announces() -> None:
+    """And at most five stretches that it does not; of records older than a year only from when on."""
+    assert str(Announcement()) == "none"
+    assert announcement(None, Times(1, (1,), 0), period_ms=HOUR_MS) == Announcement()
+    assert str(announcement((NOON - 2 * HOUR_MS, NOON), None, period_ms=HOUR_MS)) == (
+        "2026-01-01T10:00:00 to 2026-01-01T11:00:00, 2 in all"
+    )
+    old = announcement((NOON, NOON), Times(5, (), look_back(NOON)), period_ms=HOUR_MS)
+    assert old.left == ((0, look_back(NOON)),)
+    assert str(old) == (
+        "none. Not announced: 1970-01-01T00:00:00Z until 2024-12-31T00:00:00Z "
+        "(a task announces 48 at most, none older than a year)"
+    )
+    many = Announcement((), tuple((n * HOUR_MS, (n + 1) * HOUR_MS) for n in range(0, 16, 2)))
+    assert str(many).startswith(
+        "none. Not announced: 3 stretches before, and 1970-01-01T06:00:00Z until 1970-01-01T07:00:00Z; "
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), max_size=8), st.integers(0, 100), st.integers(0, 100))
+def test_all_hours_between_two_records_may_have_some(stretches: list[Span], since: int, until: int) -> None:
+    """In the window alone; in tenths of an hour."""
+    tenth = HOUR_MS // 10
+    window = since * tenth, until * tenth
+    times = Times.between([(a * tenth, b * tenth) for a, b in stretches], window)
+    inside = {t for a, b in stretches for t in range(min(a, b), max(a, b) + 1) if since <= t < until}
+    assert set(times.hours) >= {t // 10 for t in inside}
+    assert times.first_ms == min((min(ends) * tenth for ends in stretches), default=None)
+    assert all(since // 10 <= hour <= until // 10 for hour in times.hours)
+
+
+def test_times_of_several_loads_are_joined() -> None:
+    """The window that is said is the shortest."""
+    assert Times.joined([]) is None
+    assert Times.joined([Times(None, (), 3), Times(9, (2, 5), 1), Times(7, (5,), 2)]) == Times(7, (2, 5), 3)
+
+
+@given(st.none() | times_ms, st.sets(st.integers(0, 3000)), times_ms)
+def test_times_travel_as_json(first_ms: int | None, hours: set[int], since_ms: int) -> None:
+    """Hours that follow each other take no more room than two."""
+    times = Times(first_ms, tuple(sorted(hours)), since_ms)
+    assert Times.from_json(json.loads(json.dumps(times.to_json()))) == times
+    assert len(json.dumps(Times(0, tuple(range(8000)), 0).to_json())) < 100
+
+
+def test_spans_are_the_longest_stretches() -> None:
+    assert spans([], 1) == []
+    assert spans([1, 2, 5, 6, 7, 9], 1) == [(1, 3), (5, 8), (9, 10)]
+
+
+def test_the_window_is_a_year_and_never_before_the_epoch() -> None:
+    assert look_back(NOON) == NOON - 12 * HOUR_MS - LOOK_BACK_DAYS * DAY_MS
+    assert look_back(DAY_MS) == 0
+
+
+@pytest.mark.parametrize("saved", [None, "x", [1], [1, "2"], [2, 1], [True, 2], {"a": 1}, 7])
+def test_what_was_announced_is_read_or_begun_anew(saved: object) -> None:
+    """No batch depends on it."""
+    assert span_from_json(saved) is None
+    assert span_from_json([1, 2]) == (1, 2)
+    cursor = Cursor("p", announced=(NOON, NOON + HOUR_MS))
+    assert Cursor.from_json(json.loads(json.dumps(cursor.to_json()))) == cursor
+    without = {name: value for name, value in cursor.to_json().items() if name != "announced"}
+    assert Cursor.from_json(without).announced is None
+
+
+def saved_range(*, remaining: int = 0) -> SavedRange:
+    return SavedRange("p", 1, "r", (), (), {}, {}, NOON, remaining=remaining)
+
+
+def asked(brokers: FakeBrokers, cursor: Cursor, *, remaining: int = 1) -> int:
+    return read_until(
+        saved_range(remaining=remaining), cursor, lambda: brokers, level="read_committed", grace_ms=GRACE_MS, now_ms=NOON + 1000
+    )
+
+
+def test_a_batch_that_read_to_the_end_asks_nothing() -> None:
+    """The log ended there when it was planned, not when it is committed."""
+    away = FakeBrokers({P0: 9}, away=True)
+    assert asked(away, Cursor("p", 1, {P0: 9}), remaining=0) == NOON - GRACE_MS
+    with pytest.raises(BrokerUnavailable):
+        asked(away, Cursor("p", 1, {P0: 8}))
+
+
+def test_what_waits_says_until_when_everything_is_read() -> None:
+    """By the next unread record; one of the year 2099 that was read harms nothing, and one that is not read little."""
+    early, late = NOON - 5 * HOUR_MS, NOON + 10 * 365 * DAY_MS
+    brokers = FakeBrokers({P0: 4, P1: 2}, times={P0: [early, late, early + 7, NOON], P1: [early, early]})
+    assert asked(brokers, Cursor("p", 1, {P0: 2, P1: 2})) == early + 7
+    assert asked(brokers, Cursor("p", 1, {P0: 3, P1: 2})) == NOON + 1000 - GRACE_MS
+    assert asked(brokers, Cursor("p", 1, {P0: 1})) == NOON + 1000
+    assert brokers.isolation_level == "read_committed"
+    with pytest.raises(CursorBeyondLog):
+        asked(brokers, Cursor("p", 1, {P0: 5}))
+
+
+def test_the_times_of_a_load_that_lost_them_are_those_between_its_ends() -> None:
+    """Of ranges that are still in the log; empty ones say nothing."""
+    at = [NOON, NOON + HOUR_MS, NOON + 3 * HOUR_MS, NOON + 9 * HOUR_MS]
+    brokers = FakeBrokers({P0: 4, P1: 0}, times={P0: at})
+    ranges = [OffsetRange("t", 0, 1, 3), OffsetRange("t", 1, 0, 0)]
+    found = times_by_ends(ranges, brokers, level="read_committed", window=(0, NOON + 30 * HOUR_MS))
+    assert found == Times(NOON + HOUR_MS, hours_of(*(NOON + n * HOUR_MS for n in (1, 2, 3))), 0)
+    gone = times_by_ends([OffsetRange("t", 0, 7, 9)], brokers, level="read_committed", window=(0, NOON))
+    assert gone == Times(None, (), 0)
