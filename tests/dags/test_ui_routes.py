@@ -63,7 +63,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class AuthManager(SimpleAuthManager):
-    """`other` may see the DAG visits alone, `tasks` no runs, `no_plugins` no plugin, and `blind` no import errors."""
+    """`other` sees the DAG visits alone, `tasks` no runs, `no_plugins` no plugin, `blind` no errors, `no_replays` no replays."""
 
     def is_authorized_dag(
         self,
@@ -75,6 +75,8 @@ class AuthManager(SimpleAuthManager):
     ) -> bool:
         """As Airflow's own, and more strictly."""
         if user.username == "other" and (details is None or details.id != "visits"):
+            return False
+        if user.username == "no_replays" and details is not None and str(details.id).endswith("__replay"):
             return False
         if user.username == "tasks" and access_entity is DagAccessEntity.RUN:
             return False
@@ -458,6 +460,7 @@ def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Callable
         ("again", "orders__replay", "v2")
     ]
     assert {mark["run_id"]: mark["kind"] for mark in ask("api/dags/orders/map").json()["runs"]}["again"] == "replay"
+    assert "again" not in {mark["run_id"] for mark in ask("api/dags/orders/map", "no_replays").json()["runs"]}
     add_run("orders__replay", "dry", "success", "Dry run: nothing was changed.")
     add_task("orders__replay", "dry", "plan", "skipped", dry_run={"total": 10, "replaces": report["replaces"]})
     dry = ask("api/dags/orders__replay/runs/dry").json()["replay"]
@@ -613,3 +616,46 @@ def test_saved_state_that_is_corrupt_is_named(ask: Callable[..., Response]) -> N
         assert ask("api/dags/orders/batches/4").status_code == 500
     finally:
         DatabaseStore().delete(key)
+
+
+def test_a_connection_has_one_client_which_is_closed_once_nobody_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or when the connection has changed, or when the server ends."""
+    opened: list[Brokers] = []
+
+    class Brokers:
+        def __init__(self, settings: dict[str, str], **_: float) -> None:
+            self.name, self.is_open = settings["name"], True
+            opened.append(self)
+
+        def close(self) -> None:
+            self.is_open = False
+
+    now, names = 0.0, {"a": "a", "b": "b"}
+    monkeypatch.setattr(server, "AdminBrokers", Brokers)
+    monkeypatch.setattr(server, "_settings", lambda connection: {"name": names[connection]})
+    kafka = server.Kafka(clock=lambda: now)
+
+    def ask(connection: str) -> str:
+        asked: str = kafka.ask(connection, lambda brokers: brokers.name)  # type: ignore[attr-defined]
+        return asked
+
+    assert (ask("a"), ask("a"), ask("b")) == ("a", "a", "b")
+    assert len(opened) == 2
+    now += server.IDLE_S
+    ask("a")
+    assert [each.is_open for each in opened] == [True, True]
+    now += 1
+    names["a"] = "moved"
+    assert ask("a") == "moved"
+    assert [(each.name, each.is_open) for each in opened] == [("a", False), ("b", False), ("moved", True)]
+    kafka.close()
+    assert not any(each.is_open for each in opened)
+
+
+def test_the_connections_to_brokers_end_with_the_server(monkeypatch: pytest.MonkeyPatch, database: None) -> None:
+    """Airflow's own app enters and leaves ours."""
+    closed: list[object] = []
+    monkeypatch.setattr(server.Kafka, "close", lambda kafka: closed.append(kafka))
+    with TestClient(routes.make_app()):
+        assert closed == []
+    assert len(closed) == 1

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pyiceberg.catalog import load_catalog
 
 from tests.e2e.project import REPO
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.client import PASSWORD, URL, USER
+from tidegate.core.pages import PIPELINES
 from tidegate.kafka.topics import create_topic, produce_lines
 from tidegate.local import Platform
 from tidegate.local.airflow import Airflow
@@ -193,3 +195,12 @@ def test_the_first_pipeline_runs(home: Home, airflow: Airflow, api: AirflowApi, 
         "tidegate", "ledger", "verify", "orders", "--json", **{URL: airflow.url, USER: user, PASSWORD: password}
     )
     assert verdict["holds"]
+    # the pages are in the package, and need nothing that it does not bring
+    assert api.page(PIPELINES) == f"{airflow.url}/{PIPELINES}"
+    token = httpx.post(f"{airflow.url}/auth/token", json={"username": user, "password": password}, trust_env=False).json()
+    answer = httpx.get(
+        f"{airflow.url}/tidegate/api/pipelines",
+        headers={"Authorization": f"Bearer {token['access_token']}"},
+        trust_env=False,
+    )
+    assert [(each["pipeline"], each["faults"]) for each in answer.json()["pipelines"]] == [("orders", [])]

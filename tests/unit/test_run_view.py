@@ -94,7 +94,7 @@ def test_the_last_runs_are_told_apart() -> None:
     ]
     replays = [run("success", run_id="replay", since_ms=3)]
     batches = {"old": (1, 5), "loaded": (2, 10), "failed": (3, None), "running": (3, 7)}
-    marks = run_marks(runs, replays, batches, pipeline="p", replay_dag="p__replay", most=7)
+    marks = run_marks({"p": runs, "p__replay": replays}, batches, pipeline="p", most=7)
     assert [(mark.run_id, mark.kind, mark.seq, mark.records) for mark in marks] == [
         ("loaded", "loaded", 2, 10),
         ("nothing", "nothing", None, None),

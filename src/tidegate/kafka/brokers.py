@@ -118,6 +118,10 @@ class AdminBrokers:
         """
         return lag.retention_ms(self._settings, topics, timeout_s=self._timeout_s)
 
+    def close(self) -> None:
+        """Close the connections to the brokers; nothing can be asked any more."""
+        self._admin.close()
+
     def settle(self) -> None:
         """Give a recovering broker a moment, before watermarks are read again."""
         time.sleep(SETTLE_S)

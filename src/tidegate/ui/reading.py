@@ -69,6 +69,10 @@ class Source:
         self._lags = Answers[Lags](LAG_S, wait_s=wait_s, now_ms=now_ms)
         self._loads = Answers[Loads](TABLE_S, wait_s=wait_s, now_ms=now_ms)
 
+    def close(self) -> None:
+        """Close the connections to brokers."""
+        self._kafka.close()
+
     def overviews(self, of: Mapping[str, server.Found], file_errors: Mapping[str, str]) -> list[dict[str, Any]]:
         """Pipelines at a glance, those that need attention first.
 
@@ -158,7 +162,6 @@ class Source:
             "first_seq": min(chosen, default=None),
             "last_seq": max(chosen, default=None),
             "transforms": sorted({version for version, _ in by_version}),
-            "runs": self._strip(of, listing),
             "faults": faults,
             "error": shown(log.error or loads.error),
             "waiting_for": _waited_for(log=log, table=loads),
@@ -171,15 +174,14 @@ class Source:
         answers = _answers(of, list(by_run))
         return {by_run[run_id]: answer.marks for run_id, answer in answers.items() if answer.marks}
 
-    def _strip(self, of: Declared, listing: Listing) -> list[dict[str, Any]]:
-        """The last runs of the schedule and of replays."""
-        replay_dag = f"{of.pipeline}{REPLAY_DAG}"
-        ran = runs(of.pipeline)
-        keys = listing.of_runs(str(run["dag_run_id"]) for run in ran)
+    def last_runs(self, of: Declared, dag_ids: Iterable[str]) -> list[dict[str, Any]]:
+        """The last runs of some of a pipeline's DAGs: of its schedule, and of its replays."""
+        ran = {dag_id: runs(dag_id) for dag_id in dag_ids}
+        listing = Ledger(DatabaseStore(), of.pipeline).listing()
+        keys = listing.of_runs(str(run["dag_run_id"]) for run in ran.get(of.pipeline, ()))
         records = {plan.seq: plan.offsets for plan in self._plans.of(of.pipeline, listing, most=NEWEST)[0]}
         batches = {run_id: (key.seq, records.get(key.seq)) for run_id, key in keys.items()}
-        marks = run_marks(ran, runs(replay_dag), batches, pipeline=of.pipeline, replay_dag=replay_dag, most=NEWEST)
-        return [mark.to_json() for mark in marks]
+        return [mark.to_json() for mark in run_marks(ran, batches, pipeline=of.pipeline, most=NEWEST)]
 
     def batch(self, of: Declared, seq: int) -> dict[str, Any]:
         """The batch of that number; `error` is why its loads are not known."""

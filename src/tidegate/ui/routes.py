@@ -10,7 +10,8 @@ path, and lists are made of what the user may see. Anonymous users are answered 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeVar
@@ -26,6 +27,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.shared import now_ms
 from tidegate.core.audit.views.range_map import Frame
+from tidegate.core.config.names import REPLAY_DAG
 from tidegate.core.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
 from tidegate.ui.reading import Source, shown
@@ -53,12 +55,20 @@ def make_app() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        lifespan=_lifespan,
     )
     app.state.source = Source()
     app.state.apart = defaultdict[str, CapacityLimiter](partial(CapacityLimiter, THREADS))
     app.add_exception_handler(TidegateError, _refuse)
     app.include_router(router)
     return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Airflow enters it as its own."""
+    yield
+    await to_thread.run_sync(app.state.source.close)
 
 
 def _source(request: Request) -> Source:
@@ -127,6 +137,7 @@ def _frame(
 @router.get("/api/dags/{dag_id}/map", dependencies=[MayRead])
 async def ranges(
     request: Request,
+    user: GetUserDep,
     of: ThePipeline,
     source: TheSource,
     frame: Annotated[Frame, Depends(_frame)],
@@ -134,9 +145,14 @@ async def ranges(
     before: Annotated[int | None, Query(ge=0)] = None,
     axis: Literal["offset", "time"] = "offset",
 ) -> dict[str, Any]:
-    """The range map of the newest batches, or of those before one, and of some partitions."""
-    view = await _apart(request, of, lambda: source.range_map(of, frame, batches=batches, before=before, axis=axis))
-    return _now(**view)
+    """The range map of the newest batches, or of those before one, and of some partitions; and the last runs."""
+
+    def ask() -> dict[str, Any]:
+        replay_dag = f"{of.pipeline}{REPLAY_DAG}"
+        dags = [of.pipeline, *([replay_dag] if _may_see_runs(user, replay_dag) else [])]
+        return {**source.range_map(of, frame, batches=batches, before=before, axis=axis), "runs": source.last_runs(of, dags)}
+
+    return _now(**await _apart(request, of, ask))
 
 
 @router.get("/api/dags/{dag_id}/batches/{seq}", dependencies=[MayRead])

@@ -5,7 +5,9 @@ Every question opens a short session of its own. All of them block, so routes ca
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -79,15 +81,26 @@ def slots(pool: str) -> Slots:
 
 
 def handed_on(dag_id: str, run_ids: Sequence[str], key: str, *, tasks: Sequence[str]) -> dict[tuple[str, str, int], Any]:
-    """What tasks of some runs handed on under a key (XComs), by run, task and map index."""
+    """What tasks of some runs handed on under a key (XComs), by run, task and map index.
+
+    Values are read as JSON and no more: nobody's class is made here.
+    """
     found: dict[tuple[str, str, int], Any] = {}
     with create_session(scoped=False) as session:
         for at in range(0, len(run_ids), PAGE):
             of = select(XComModel).where(XComModel.dag_id == dag_id, XComModel.run_id.in_(run_ids[at : at + PAGE]))
             of = of.where(XComModel.key == key, XComModel.task_id.in_(tasks))
             for each in session.scalars(of):
-                found[each.run_id, each.task_id, each.map_index] = XComModel.deserialize_value(each)
+                found[each.run_id, each.task_id, each.map_index] = _plain(each.value)
     return found
+
+
+def _plain(value: Any) -> Any:
+    """What the database has: a value as a task sent it, or JSON text, as Airflow's own servers write it."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
 
 
 def _ms(at: datetime) -> int:

@@ -34,6 +34,8 @@ REFUSED_S = 1.0
 """Refused connections: a page is shown without the log rather than late."""
 AWAY_S = 10.0
 """How long brokers that did not answer are not asked again."""
+IDLE_S = 600.0
+"""How long a client is kept that nobody needs."""
 FOLDER = "pipelines"
 """Of the files of pipelines."""
 RAISED = "ConfigError: "
@@ -109,44 +111,73 @@ def file_errors() -> dict[str, str]:
 
 
 class Kafka:
-    """The brokers of each connection, by one client for all who ask."""
+    """The brokers of each connection, by one client for all who ask. `clock` is in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = Lock()
         self._clients: dict[str, _Client] = {}
 
     def ask(self, connection: str, question: Callable[[AdminBrokers], T]) -> T:
         """The answer of the brokers that a connection names. One question at a time of each connection.
 
+        Clients that nobody has needed for `IDLE_S` are closed, and one whose connection has changed.
+
         Raises:
             ConfigError: there is no such connection, or it names no broker.
             BrokerUnavailable: no broker answers; also within `AWAY_S` after one that did not answer.
             KafkaError: what a broker refuses.
         """
-        settings = _settings(connection)
+        settings, now = _settings(connection), self._clock()
         with self._lock:
-            client = self._clients.get(connection)
-            if client is None or client.settings != settings:
-                client = self._clients[connection] = _Client(settings)
+            old = {name for name, each in self._clients.items() if now - each.asked_at > IDLE_S}
+            known = self._clients.get(connection)
+            if known is not None and known.settings != settings:
+                old.add(connection)
+            unneeded = [self._clients.pop(name) for name in old]
+            client = self._clients.setdefault(connection, _Client(settings, self._clock))
+            client.asked_at = now
+        for each in unneeded:
+            each.close()
         return client.ask(question)
+
+    def close(self) -> None:
+        """Close all clients."""
+        with self._lock:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
 
 
 class _Client:
-    def __init__(self, settings: dict[str, str]) -> None:
+    """One client of a connection's brokers, which is opened when they are asked."""
+
+    def __init__(self, settings: dict[str, str], clock: Callable[[], float]) -> None:
         self.settings = settings
+        self.asked_at = 0.0
+        self._clock = clock
         self._lock = Lock()
-        self._brokers = AdminBrokers(settings, timeout_s=TIMEOUT_S, refused_s=REFUSED_S)
+        self._brokers: AdminBrokers | None = None
         self._away: tuple[float, BrokerUnavailable] | None = None
 
     def ask(self, question: Callable[[AdminBrokers], T]) -> T:
         with self._lock:
-            if self._away is not None and time.monotonic() < self._away[0]:
+            if self._away is not None and self._clock() < self._away[0]:
                 raise self._away[1]
+            if self._brokers is None:
+                self._brokers = AdminBrokers(self.settings, timeout_s=TIMEOUT_S, refused_s=REFUSED_S)
             try:
                 return question(self._brokers)
             except BrokerUnavailable as error:
-                self._away = time.monotonic() + AWAY_S, error
+                self._away = self._clock() + AWAY_S, error
                 raise
+
+    def close(self) -> None:
+        """Close it, after the question that is being asked."""
+        with self._lock:
+            if self._brokers is not None:
+                self._brokers.close()
+                self._brokers = None
 
 
 def _settings(connection: str) -> dict[str, str]:

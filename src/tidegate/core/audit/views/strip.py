@@ -28,26 +28,26 @@ class RunMark:
 
 
 def run_marks(
-    runs: Iterable[Mapping[str, Any]],
-    replays: Iterable[Mapping[str, Any]],
+    runs: Mapping[str, Iterable[Mapping[str, Any]]],
     batches: Mapping[str, tuple[int, int | None]],
     *,
     pipeline: str,
-    replay_dag: str,
     most: int,
 ) -> list[RunMark]:
-    """The newest runs of both DAGs, the oldest first.
+    """The newest runs of some DAGs, the oldest first.
 
     Args:
-        runs: of the schedule, as Airflow's REST API lists them, with `since_ms`.
-        replays: of the DAG that replays, likewise.
-        batches: number and records of the batch that each run saved, by run id; records are None where they are not known.
-        pipeline: the id of the schedule's DAG.
-        replay_dag: the id of the DAG that replays.
+        runs: by DAG id, as Airflow's REST API lists them, with `since_ms`.
+        batches: number and records of the batch that each run of the schedule saved, by run id; records are None where they
+            are not known.
+        pipeline: the id of the schedule's DAG; others replay.
         most: how many runs.
     """
-    marks = [_mark(run, pipeline, batches.get(str(run["dag_run_id"])), replays=False) for run in runs]
-    marks += [_mark(run, replay_dag, None, replays=True) for run in replays]
+    marks = [
+        _mark(run, dag_id, batches.get(str(run["dag_run_id"])) if dag_id == pipeline else None, replays=dag_id != pipeline)
+        for dag_id, of_dag in runs.items()
+        for run in of_dag
+    ]
     return sorted(marks, key=lambda mark: mark.at_ms)[-most:]
 
 
