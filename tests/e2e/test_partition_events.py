@@ -105,3 +105,7 @@ def test_a_downstream_dag_runs_for_exactly_the_hours_that_changed(
     write(kafka, NAME, 0, [PAYMENT], times=[now])
     assert runs.run()["state"] == "success"  # nothing is complete by it, and nobody is told
     assert sorted(announced(api)) == sorted(expected)
+
+    told = project.tidegate("announce", NAME, "--since", hours[2], "--until", key_of(first + 3 * HOUR_MS))
+    assert told["keys"] == [hours[2]]
+    assert downstream.has_run_for(*expected, hours[2]), downstream.keys()

@@ -129,7 +129,7 @@ def test_a_task_says_what_it_announces() -> None:
     assert old.left == ((0, look_back(NOON)),)
     assert str(old) == (
         "none. Not announced: 1970-01-01T00:00:00Z until 2024-12-31T00:00:00Z "
-        "(a task announces 48 at most, none older than a year)"
+        "(a task announces 48 at most, none older than a year): see `tidegate announce`"
     )
     many = Announcement((), tuple((n * HOUR_MS, (n + 1) * HOUR_MS) for n in range(0, 16, 2)))
     assert str(many).startswith(

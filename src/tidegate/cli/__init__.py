@@ -11,7 +11,20 @@ import sys
 
 import typer
 
-from tidegate.cli import bench, check, init, ledger, platform, receivers, replay, schedule, simulate, simulate_receiver, tools
+from tidegate.cli import (
+    announce,
+    bench,
+    check,
+    init,
+    ledger,
+    platform,
+    receivers,
+    replay,
+    schedule,
+    simulate,
+    simulate_receiver,
+    tools,
+)
 from tidegate.cli.shared import err, out
 from tidegate.core.errors import TidegateError
 
@@ -21,7 +34,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help=__doc__.splitlines()[0] if __doc__ else None,
 )
-for commands in (init, platform, check, tools, schedule, receivers, simulate, simulate_receiver, ledger, replay, bench):
+for commands in (
+    init,
+    platform,
+    check,
+    tools,
+    schedule,
+    receivers,
+    simulate,
+    simulate_receiver,
+    ledger,
+    replay,
+    announce,
+    bench,
+):
     app.add_typer(commands.app)
 
 

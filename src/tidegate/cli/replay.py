@@ -21,10 +21,11 @@ from tidegate.cli.shared import (
     show_page,
     show_progress,
     the_pipeline,
+    time_of,
 )
 from tidegate.core.audit.views.replays import ReplayRun
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.times import epoch_ms, utc
+from tidegate.core.config.times import utc
 from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, RequestError, SinkUnavailable, StateMasked
 from tidegate.core.pages import run_page
 from tidegate.core.replay.request import ReplayRequest, check_permitted
@@ -230,7 +231,4 @@ def _is_time(text: str) -> bool:
 def _time(text: str | None) -> str | None:
     if text is None:
         return None
-    try:
-        return utc(epoch_ms(text))
-    except (ValueError, TypeError) as error:
-        raise RequestError(f"{text!r} is no time", fix="Write 2013-03-01, or 2013-03-01T12:00:00Z") from error
+    return utc(time_of(text))

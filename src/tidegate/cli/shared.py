@@ -16,6 +16,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.times import epoch_ms
 from tidegate.core.errors import RequestError
 from tidegate.pipelines import load_pipeline, pipelines_of
 
@@ -48,6 +49,14 @@ def print_table(table: Table, *, fold: bool = False) -> None:
 def now_ms() -> int:
     """The time, epoch ms."""
     return time.time_ns() // 1_000_000
+
+
+def time_of(text: str) -> int:
+    """A time that somebody wrote, epoch ms. Raises RequestError where it is none."""
+    try:
+        return epoch_ms(text)
+    except (ValueError, TypeError) as error:
+        raise RequestError(f"{text!r} is no time", fix="Write 2013-03-01, or 2013-03-01T12:00:00Z") from error
 
 
 def the_pipeline(project: Path, name: str) -> Pipeline:

@@ -142,7 +142,8 @@ class Announcement:
             return said
         named = "; ".join(f"{utc(begin)} until {utc(until)}" for begin, until in self.left[-5:])
         more = f"{len(self.left) - 5} stretches before, and " if len(self.left) > 5 else ""
-        return f"{said}. Not announced: {more}{named} (a task announces {MOST_KEYS} at most, none older than a year)"
+        why = f"a task announces {MOST_KEYS} at most, none older than a year"
+        return f"{said}. Not announced: {more}{named} ({why}): see `tidegate announce`"
 
 
 def announcement(span: Span | None, times: Times | None, *, period_ms: int) -> Announcement:
