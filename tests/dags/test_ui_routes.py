@@ -63,7 +63,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class AuthManager(SimpleAuthManager):
-    """`other` sees the DAG visits alone, `tasks` no runs, `no_plugins` no plugin, `blind` no errors, `no_replays` no replays."""
+    """`other` sees only the DAG visits, `tasks` no runs, `no_plugins` no plugin, `blind` no errors, `no_replays` no replays."""
 
     def is_authorized_dag(
         self,
@@ -655,7 +655,11 @@ def test_a_connection_has_one_client_which_is_closed_once_nobody_needs_it(monkey
 def test_the_connections_to_brokers_end_with_the_server(monkeypatch: pytest.MonkeyPatch, database: None) -> None:
     """Airflow's own app enters and leaves ours."""
     closed: list[object] = []
-    monkeypatch.setattr(server.Kafka, "close", lambda kafka: closed.append(kafka))
+
+    def close(kafka: server.Kafka) -> None:
+        closed.append(kafka)
+
+    monkeypatch.setattr(server.Kafka, "close", close)
     with TestClient(routes.make_app()):
         assert closed == []
     assert len(closed) == 1
