@@ -40,9 +40,10 @@ def announce(
             f"no whole {this.announce.every} lies between {since} and {until}, or it has not ended",
             fix="Give --since an earlier time than --until, and --until one that has passed",
         )
-    keys = [key_of(at) for at in range(begin, end, period_ms)]
-    if len(keys) > MOST:
-        raise RequestError(f"{len(keys):,} {this.announce.every}s are too many at once", fix=f"Announce at most {MOST:,}")
+    periods = range(begin, end, period_ms)
+    if len(periods) > MOST:
+        raise RequestError(f"{len(periods):,} {this.announce.every}s are too many at once", fix=f"Announce at most {MOST:,}")
+    keys = [key_of(at) for at in periods]
     if not dry_run:
         with open_remote(project) as remote:
             remote.api.announce(this.hours_asset, keys, {"pipeline": this.name})
