@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.shared import HERE, AsJson, Name, Project, now_ms, open_remote, out, the_pipeline, time_of
+from tidegate.cli.shared import HERE, AsJson, Name, Project, now_ms, open_remote, out, show_progress, the_pipeline, time_of
 from tidegate.core.announce.hours import floored, key_of
 from tidegate.core.errors import RequestError
 
@@ -45,8 +45,9 @@ def announce(
         raise RequestError(f"{len(periods):,} {this.announce.every}s are too many at once", fix=f"Announce at most {MOST:,}")
     keys = [key_of(at) for at in periods]
     if not dry_run:
-        with open_remote(project) as remote:
-            remote.api.announce(this.hours_asset, keys, {"pipeline": this.name})
+        with open_remote(project) as remote, show_progress() as progress:
+            for done, _ in enumerate(remote.api.announce(this.hours_asset, keys, {"pipeline": this.name}), 1):
+                progress("announcing", done, len(keys))
     if as_json:
         out.print_json(json.dumps({"pipeline": this.name, "asset": this.hours_asset, "keys": keys, "dry_run": dry_run}))
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Any
@@ -232,13 +232,14 @@ class AirflowApi(RestClient):
         has_pages = any(plugin["name"] == "tidegate" and plugin.get("react_apps") for plugin in plugins)
         return str(self.base_url.join(path)) if has_pages else None
 
-    def announce(self, asset: str, keys: Iterable[str], extra: Mapping[str, Any]) -> None:
-        """Write an event of an asset for each partition key. Raises PlatformError: earlier ones are written."""
+    def announce(self, asset: str, keys: Iterable[str], extra: Mapping[str, Any]) -> Iterator[str]:
+        """Write an event of an asset for each partition key, which is given back. Raises PlatformError: those are written."""
         found = [a["id"] for a in self.pages("/assets", "assets", name_pattern=asset) if a["name"] == asset]
         if not found:
             raise PlatformError(f"Airflow knows no asset {asset}", fix="Wait until it has read the DAGs, then try again")
         for key in keys:
             self.post("/assets/events", {"asset_id": found[0], "partition_key": key, "extra": dict(extra)})
+            yield key
 
     def sync_pool(self, name: str, slots: int) -> None:
         """Make sure that the pool exists. One that exists keeps its slots: they are for operators to tune."""
