@@ -111,7 +111,7 @@ chaos: jars ## prove exactly-once by killing things: FAULTS=200 SEED=7
 chaos-receivers: jars ## prove that receivers lose nothing acknowledged, by killing things: FAULTS=20 SEED=7
 	$(BIN)/python -m tests.chaos.receiving.run --faults $(FAULTS) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
 
-bench: jars ## figures; nothing here passes or fails by time
+bench: jars bundle ## figures; nothing here passes or fails by time
 	$(BIN)/tidegate bench --json docs/benchmarks/results.json --page docs/benchmarks.md
 	$(BIN)/python -m tests.bench.rate_policies
 	$(BIN)/python -m tests.bench.receiver_policies
@@ -120,6 +120,7 @@ bench: jars ## figures; nothing here passes or fails by time
 	$(BIN)/python -m tests.bench.receivers
 	$(BIN)/python -m tests.bench.receiver_backpressure
 	$(BIN)/python -m tests.bench.yardstick
+	$(BIN)/python -m tests.bench.pages
 
 demo: jars bundle ## the main job, end to end, on the embedded platform
 	$(BIN)/tidegate demo

@@ -140,11 +140,7 @@ class Source:
         """The range map of some batches: the newest `batches` of those before `before`; of the log as far as it is known."""
         ledger, faults = Ledger(DatabaseStore(), of.pipeline), list[str]()
         listing = ledger.listing()
-        try:
-            cursor = self._cursor(ledger, listing) or Cursor(of.pipeline)
-        except StateCorrupt as error:
-            cursor = Cursor(of.pipeline)
-            faults.append(str(error))
+        cursor = self._cursor_or_fault(ledger, listing, faults)
         log, loads = self._log(of, cursor), self._loads_of(of)
         seqs = {key.seq for key in listing.ranges} | (loads.value.batches if loads.value is not None else set())
         most = max(10, min(batches, MOST_RANGES // max(1, len(cursor.offsets))))
@@ -237,11 +233,7 @@ class Source:
         ledger, until_ms, faults = Ledger(DatabaseStore(), of.pipeline), now_ms(), list[str]()
         from_ms = until_ms - hours * 3_600_000
         listing = ledger.listing()
-        try:
-            cursor = self._cursor(ledger, listing) or Cursor(of.pipeline)
-        except StateCorrupt as error:
-            cursor = Cursor(of.pipeline)
-            faults.append(str(error))
+        cursor = self._cursor_or_fault(ledger, listing, faults)
         plans, complete = self._plans.of(of.pipeline, listing, from_ms=from_ms)
         loads = self._loads_of(of)
         landed, all_landed = self._landings.of(loads.value, {plan.seq for plan in plans}, from_ms=from_ms)
@@ -262,6 +254,14 @@ class Source:
 
     def _cursor(self, ledger: Ledger, listing: Listing | None = None) -> Cursor | None:
         return ledger.cursor() if (listing or ledger.listing()).has_cursor else None
+
+    def _cursor_or_fault(self, ledger: Ledger, listing: Listing, faults: list[str]) -> Cursor:
+        """The cursor, or one before the first batch where there is none, or where it cannot be read, which becomes a fault."""
+        try:
+            return self._cursor(ledger, listing) or Cursor(ledger.pipeline)
+        except StateCorrupt as error:
+            faults.append(str(error))
+            return Cursor(ledger.pipeline)
 
     def _log(self, of: Declared, cursor: Cursor) -> Answer[Watermarks]:
         topics = sorted({tp.topic for tp in cursor.offsets})
