@@ -318,11 +318,11 @@ def _row_blocks(
     batches = [b for b in batches if b.kind != "committed" or b.from_offset < (row.next_offset or 0)]
     taken = [OffsetRange(tp.topic, tp.partition, b.from_offset, b.until_offset) for b in batches]
     blocks = [part for batch, own in zip(batches, taken, strict=True) for part in _parts(batch, own, absent, versions)]
-    blocks += [Block(r.from_offset, r.until_offset, "lost", offsets=r.count) for r in without(lost, taken)]
+    blocks += [Block(r.from_offset, r.until_offset, "lost", offsets=r.count) for r in (without(lost, taken) if lost else ())]
     begin = max(row.next_offset or 0, row.log_start or 0)
     if row.log_end is not None and row.log_end > begin:
         waiting = [OffsetRange(tp.topic, tp.partition, begin, row.log_end)]
-        unread = without(waiting, [*taken, *lost])
+        unread = without(waiting, [r for r in (*taken, *lost) if r.until_offset > begin])
         blocks += [Block(r.from_offset, r.until_offset, "pending", offsets=r.count) for r in unread]
     return sorted(blocks, key=lambda block: block.from_offset)
 
@@ -335,9 +335,10 @@ def _parts(
     held = without([own], missing) if missing else (own,)
     parts: list[tuple[OffsetRange, Kind, Version | None]] = [(r, "absent", None) for r in missing]
     for version, ranges in versions.items():
-        found = common(held, ranges)
+        whole = any(r.from_offset <= own.from_offset and own.until_offset <= r.until_offset for r in ranges)
+        found = held if whole else common(held, ranges)
         parts += [(r, batch.kind, version) for r in found]
-        held = without(held, found) if found else held
+        held = () if whole else without(held, found) if found else held
         if not held:
             break
     parts += [(r, batch.kind, None) for r in held]
