@@ -103,6 +103,19 @@ def test_the_newest_load_of_an_offset_stands_for_it() -> None:
     assert live([first, second, replayed, whole]) == [(whole, (r(0, 20),))]
 
 
+@given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)), max_size=4), max_size=8))
+def test_each_offset_is_live_in_its_newest_load_alone(loads: list[list[tuple[int, int, int]]]) -> None:
+    """Whatever order the loads were in, by disjoint sorted ranges; an empty range is nothing."""
+    receipts, newest = [], dict[tuple[int, int], int]()
+    for number, ranges in enumerate(loads):
+        by_partition = {partition: r(start, start + size, partition) for partition, start, size in ranges}
+        receipts.append(receipt(number, *by_partition.values()))
+        newest |= dict.fromkeys(offsets(by_partition.values()), number)
+    found = {one.load.seq: left for one, left in live(receipts)}
+    assert {offset: seq for seq, left in found.items() for offset in offsets(left)} == newest
+    assert all(left == merged(left) and left for left in found.values())
+
+
 def test_whole_batches_are_those_that_the_selection_touches() -> None:
     """More than the selection, where it cuts through one."""
     batches = {4: (r(0, 10), r(0, 0, 1)), 5: (r(10, 20),), 6: (r(20, 30),)}

@@ -7,7 +7,7 @@ one load takes, so it holds one range of a partition at most. Chunks partition t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.core.errors import RequestError
@@ -44,12 +44,21 @@ def live(receipts: Sequence[Receipt]) -> list[tuple[Receipt, tuple[OffsetRange, 
     live_loads = []
     covered: dict[TopicPartition, list[OffsetRange]] = {}
     for receipt in reversed(receipts):
-        mine = receipt.load.ranges
-        left = without(mine, [o for r in mine for o in covered.get(r.topic_partition, ())])
-        for r in mine:
-            covered[r.topic_partition] = list(merged([*covered.get(r.topic_partition, ()), r]))
+        left: list[OffsetRange] = []
+        for r in receipt.load.ranges:
+            if r.count:
+                known = covered.get(r.topic_partition, [])
+                # most loads are of offsets right before those of the load after them, and no arithmetic on sets is needed
+                before = not known or r.until_offset <= known[0].from_offset
+                touches = before and known and r.until_offset == known[0].from_offset
+                left += [r] if before else without([r], known)
+                if touches:
+                    known = [replace(known[0], from_offset=r.from_offset), *known[1:]]
+                else:
+                    known = [r, *known] if before else list(merged([*known, r]))
+                covered[r.topic_partition] = known
         if left:
-            live_loads.append((receipt, left))
+            live_loads.append((receipt, merged(left)))
     return live_loads
 
 
