@@ -162,9 +162,9 @@ def add_dag(dag: DAG) -> None:
         SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags", session=session)
 
 
-def add_run(dag_id: str, run_id: str, state: str, note: str | None = None) -> None:
+def add_run(dag_id: str, run_id: str, state: str, note: str | None = None, run_type: str = "manual") -> None:
     with create_session() as session:
-        run = DagRun(dag_id=dag_id, run_id=run_id, run_type="manual", state=DagRunState(state), run_after=NOW, queued_at=NOW)
+        run = DagRun(dag_id=dag_id, run_id=run_id, run_type=run_type, state=DagRunState(state), run_after=NOW, queued_at=NOW)
         session.add(run)
         session.flush()
         run.note = note
@@ -570,6 +570,44 @@ def test_a_pipeline_whose_file_cannot_be_read_stays_in_the_list(ask: Callable[..
     finally:
         with create_session() as session:
             session.get_one(DagModel, "visits").is_stale = False
+            session.execute(delete(ParseImportError))
+
+
+def test_what_is_odd_in_one_place_hides_nothing_else(ask: Callable[..., Response], world: World) -> None:
+    """A receipt that cannot be read, XComs of somebody, a backfill, and a run of a replay's name."""
+    broken = receipt(1, "r1")
+    properties = {**broken.load.to_properties(), "tidegate.ranges": "{"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(IcebergReader, "history", lambda *_: TableHistory((TableCommit(1, 1, properties, 1),)))
+        view = ask("api/dags/orders/map").json()
+    assert [b["kind"] for b in view["rows"][0]["blocks"]] == ["committed", "committed", "planned", "pending"]
+    assert "cannot be read" in view["faults"][0]
+    odd: list[dict[str, Any]] = [{"report": [1]}, {"dry_run": 5}, {"report": "x"}]
+    for n, said in enumerate(odd):
+        add_run("orders__replay", f"odd{n}", "success")
+        add_task("orders__replay", f"odd{n}", "plan", "success", **said)
+        add_task("orders__replay", f"odd{n}", "verify", "success", return_value="done")
+        assert ask(f"api/dags/orders__replay/runs/odd{n}").json()["replay"]["verdict"] is None
+    add_run("visits", "backfill__1", "failed", "Failed in load: x.", run_type="backfill")
+    visits = next(each for each in ask("api/pipelines").json()["pipelines"] if each["pipeline"] == "visits")
+    assert visits["failure"] is None
+    add_run("orders", "again", "success", "Nothing to read: no new records.")
+    assert ask("api/dags/orders/runs/again").json()["kind"] != "replay"
+
+
+def test_a_file_of_another_bundle_is_none_of_a_pipelines(ask: Callable[..., Response]) -> None:
+    """Files of two bundles may have the same name."""
+    with create_session() as session:
+        session.add(DagBundleModel(name="others"))
+        session.flush()
+        session.add(
+            ParseImportError(filename="pipelines/visits.yaml", bundle_name="others", stacktrace="secret", timestamp=NOW)
+        )
+    try:
+        (visits,) = ask("api/pipelines", "other").json()["pipelines"]
+        assert visits["file_error"] is None
+    finally:
+        with create_session() as session:
             session.execute(delete(ParseImportError))
 
 

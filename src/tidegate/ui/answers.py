@@ -60,7 +60,7 @@ class Answers(Generic[T]):
 
         Args:
             key: names the question.
-            ask: asks it; a `TidegateError` that it raises is part of the answer.
+            ask: asks it; what it raises is part of the answer.
         """
         return self.get_all({key: ask})[key]
 
@@ -74,7 +74,8 @@ class Answers(Generic[T]):
         """The answer that is being asked for; None where the one that is held is new enough."""
         with self._lock:
             asked_at_ms, held = self._held.get(key, (0, None))
-            if held is not None and self._now_ms() - asked_at_ms < self._keep_ms:
+            # a clock may have gone back
+            if held is not None and 0 <= self._now_ms() - asked_at_ms < self._keep_ms:
                 return None
             future = self._asking.get(key)
             if future is None:
@@ -83,25 +84,21 @@ class Answers(Generic[T]):
             return future
 
     def _ask(self, key: Hashable, ask: Callable[[], T], future: Future[Answer[T]]) -> None:
-        fault: Exception | None = None
         try:
             answer = Answer(ask(), self._now_ms())
         except TidegateError as error:
             answer = replace(self._known(key), error=error)
-        except Exception as error:  # a fault of ours: whoever waits gets it, and it is not kept
+        except Exception as error:  # a fault of ours, which hides nothing of what else a page shows
             log.exception("%s cannot be asked", key)
-            fault = error
+            said = TidegateError(f"it cannot be read: {type(error).__name__}", fix="See the log of Airflow's API server")
+            answer = replace(self._known(key), error=said)
         with self._lock:
-            if fault is None:
-                self._held.pop(key, None)
-                self._held[key] = self._now_ms(), answer
-                for old in list(self._held)[:-MOST]:
-                    del self._held[old]
+            self._held.pop(key, None)
+            self._held[key] = self._now_ms(), answer
+            for old in list(self._held)[:-MOST]:
+                del self._held[old]
             del self._asking[key]
-        if fault is None:
-            future.set_result(answer)
-        else:
-            future.set_exception(fault)
+        future.set_result(answer)
 
     def _answer(self, key: Hashable, future: Future[Answer[T]] | None, until: float) -> Answer[T]:
         if future is None:
@@ -109,7 +106,7 @@ class Answers(Generic[T]):
         try:
             return future.result(max(0.0, until - time.monotonic()))
         except TimeoutError:
-            return future.result() if future.done() else replace(self._known(key), waiting=True)
+            return replace(self._known(key), waiting=True)
 
     def _known(self, key: Hashable) -> Answer[T]:
         with self._lock:

@@ -27,7 +27,7 @@ class Plans:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._known: dict[str, dict[str, Planned | None]] = {}
+        self._known: dict[str, dict[str, Planned]] = {}
 
     def of(self, pipeline: str, listing: Listing, *, most: int | None = None, from_ms: int = 0) -> tuple[list[Planned], bool]:
         """Saved ranges of a pipeline, the newest batch first, and whether these are all that were asked for.
@@ -52,7 +52,7 @@ class Plans:
             if missing and time.monotonic() > until:
                 return found, False
             known.update(_read(pipeline, missing))
-            found += [plan for key in page if (plan := known.get(key)) is not None]
+            found += [known[key] for key in page if key in known]
             if found and found[-1].planned_at_ms < from_ms:
                 break
         return found, True
@@ -88,14 +88,12 @@ class Landings:
         return found[::-1], complete
 
 
-def _read(pipeline: str, keys: Sequence[str]) -> dict[str, Planned | None]:
+def _read(pipeline: str, keys: Sequence[str]) -> dict[str, Planned]:
     ledger = Ledger(Held(DatabaseStore().values(keys)), pipeline)
-    read: dict[str, Planned | None] = {}
+    read: dict[str, Planned] = {}
     for key in keys:
         try:
             read[key] = Planned.of(ledger.saved_range(key))
-        except StateCorrupt:
-            read[key] = None
-        except KeyError:
-            continue  # it was deleted meanwhile
+        except (StateCorrupt, KeyError):
+            continue  # it may be repaired, or was deleted meanwhile
     return read

@@ -45,6 +45,8 @@ WAIT_S = 0.3
 """How long a page waits for brokers, and as long again for a table."""
 MOST_RANGES = 20_000
 """Of one map: batches of thousands of partitions are shown a few at a time."""
+BACKFILL = "backfill"
+"""Airflow's type of the runs of a date backfill."""
 SPARKLINE = 30
 """Batches whose lag is shown beside a pipeline."""
 
@@ -80,8 +82,12 @@ class Source:
             of: the pipelines.
             file_errors: why files of pipelines cannot be read, by pipeline; those of other pipelines are shown, too.
         """
-        asked = {name: ask for name, found in of.items() if (ask := self._lag_of(found.declared)) is not None}
-        lags = self._lags.get_all(asked)
+        asked = {
+            (name, found.declared.connection): ask
+            for name, found in of.items()
+            if (ask := self._lag_of(found.declared)) is not None
+        }
+        lags = {name: answer for (name, _), answer in self._lags.get_all(asked).items()}
         views = [self._overview(found, lags.get(name), file_errors.get(name)) for name, found in of.items()]
         views += [Overview(name, file_error=why) for name, why in file_errors.items() if name not in of]
         errors = {name: shown(answer.error) for name, answer in lags.items()}
@@ -91,9 +97,9 @@ class Source:
         declared = of.declared
         ledger = Ledger(DatabaseStore(), declared.pipeline)
         plans, _ = self._plans.of(declared.pipeline, ledger.listing(), most=SPARKLINE)
-        view = overview(
-            ledger, table=declared.table, paused=of.paused, interval_s=declared.interval_s, runs=runs(declared.pipeline)
-        )
+        # the schedule does not wait for a backfill
+        ran = [run for run in runs(declared.pipeline) if run["run_type"] != BACKFILL]
+        view = overview(ledger, table=declared.table, paused=of.paused, interval_s=declared.interval_s, runs=ran)
         return replace(
             view,
             lag=None if lag is None or lag.value is None else (total_lag(lag.value), lag.at_ms),
@@ -116,7 +122,7 @@ class Source:
         ask = self._lag_of(of)
         if ask is None:
             return {"at_ms": now_ms(), "lag": None, "error": None}
-        answer = self._lags.get(of.pipeline, ask)
+        answer = self._lags.get((of.pipeline, of.connection), ask)
         view = None if answer.value is None else LagView(of.pipeline, tuple(answer.value)).to_json()
         return {"at_ms": answer.at_ms, "lag": view, "error": shown(answer.error)}
 
@@ -146,7 +152,11 @@ class Source:
         most = max(10, min(batches, MOST_RANGES // max(1, len(cursor.offsets))))
         chosen = {*sorted(seq for seq in seqs if before is None or seq < before)[-most:]}
         saved = self._saved(of.pipeline, listing, chosen, faults)
-        loaded = [] if loads.value is None else loads.value.of_batches(chosen)
+        try:
+            loaded = [] if loads.value is None else loads.value.of_batches(chosen)
+        except StateCorrupt as error:
+            loaded = []
+            faults.append(str(error))
         ran, by_version, marks = entries(saved, loaded, cursor), loaded_last(loaded), self._marks(of, saved)
         if axis == "time":
             view = time_map(of.pipeline, ran, cursor, log.value, frame, now_ms=now_ms(), marks=marks)
@@ -197,7 +207,7 @@ class Source:
         loads = self._loads_of(of)
         if key is not None:
             view = RunView("batch", batch=self._batch(of, ledger, listing, key, loads.value))
-        elif ran is not None and (dag_id == f"{of.pipeline}{REPLAY_DAG}" or listing.replay_of_run(run_id) is not None):
+        elif ran is not None and (dag_id == f"{of.pipeline}{REPLAY_DAG}" or ran["run_type"] == BACKFILL):
             view = self._replay(dag_id, of, ran, loads.value)
         else:
             states = {task.name: task.state for task in tasks(dag_id, run_id)}
@@ -218,8 +228,8 @@ class Source:
         key = ledger.listing().replay_of_run(run_id)
         plan, end = ("plan",), ("verify", "commit")
         dry = next(iter(handed_on(dag_id, [run_id], DRY_RUN, tasks=plan).values()), None)
-        report = next(iter(handed_on(dag_id, [run_id], REPORT, tasks=plan).values()), dry)
-        verdict = next(iter(handed_on(dag_id, [run_id], "return_value", tasks=end).values()), None)
+        report = _mapping(next(iter(handed_on(dag_id, [run_id], REPORT, tasks=plan).values()), dry))
+        verdict = _mapping(next(iter(handed_on(dag_id, [run_id], "return_value", tasks=end).values()), None))
         saved = None if key is None else ledger.saved_replay(key.key)
         receipts = () if saved is None or loads is None else loads.of_replay(saved.replay)
         view = replay_view(run, of.pipeline, saved, receipts, report=report, dry_run=dry is not None, verdict=verdict)
@@ -238,9 +248,9 @@ class Source:
         loads = self._loads_of(of)
         landed, all_landed = self._landings.of(loads.value, {plan.seq for plan in plans}, from_ms=from_ms)
         ask = self._lag_of(of)
-        lags = None if ask is None else self._lags.get(of.pipeline, ask).value
+        behind = None if ask is None else self._lags.get((of.pipeline, of.connection), ask)
         ran = points(plans, landed, cursor)
-        lag = None if lags is None else total_lag(lags).records_behind
+        lag = None if behind is None or behind.value is None else total_lag(behind.value).records_behind
         return {
             "from_ms": from_ms,
             "until_ms": until_ms,
@@ -249,7 +259,7 @@ class Source:
             "lag": lag,
             "complete": complete and all_landed,
             "faults": faults,
-            "error": shown(loads.error),
+            "error": shown(loads.error or (None if behind is None else behind.error)),
         }
 
     def _cursor(self, ledger: Ledger, listing: Listing | None = None) -> Cursor | None:
@@ -269,7 +279,7 @@ class Source:
         def ask(brokers: AdminBrokers) -> Watermarks:
             return brokers.watermarks(topics, isolation_level=of.isolation_level)
 
-        return self._logs.get((of.pipeline, *topics), lambda: self._kafka.ask(of.connection, ask))
+        return self._logs.get((of.pipeline, of.connection, *topics), lambda: self._kafka.ask(of.connection, ask))
 
     def _loads_of(self, of: Declared) -> Answer[Loads]:
         # not those of expired snapshots: the table that keeps them may be large, and pages ask again and again
@@ -295,6 +305,11 @@ def _answers(of: Declared, run_ids: list[str]) -> dict[str, LoadAnswer]:
     found = handed_on(of.pipeline, run_ids, "return_value", tasks=("load",))
     answers = {run_id: LoadAnswer.of(value) for (run_id, _, _), value in found.items()}
     return {run_id: answer for run_id, answer in answers.items() if answer is not None}
+
+
+def _mapping(value: Any) -> Mapping[str, Any] | None:
+    """What a task handed on, where it is what ours do."""
+    return value if isinstance(value, Mapping) else None
 
 
 def _waited_for(**answers: Answer[Any]) -> list[str]:

@@ -114,7 +114,7 @@ def _shown_errors(user: BaseUser, found: Mapping[str, Found], known: Mapping[str
     Who may see import errors sees the text, of pipelines that the user may see, and of files that never were a pipeline.
     Others learn which of their pipelines has one.
     """
-    errors = file_errors()
+    errors = {name: why for (bundle, name), why in file_errors().items() if name not in known or known[name].bundle == bundle}
     if get_auth_manager().is_authorized_view(access_view=AccessView.IMPORT_ERRORS, user=user):
         return {name: why for name, why in errors.items() if name in found or name not in known}
     return dict.fromkeys(errors.keys() & found.keys(), "Its file cannot be read. Who may see import errors sees why.")

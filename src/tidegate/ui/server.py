@@ -44,11 +44,12 @@ RAISED = "ConfigError: "
 
 @dataclass(frozen=True)
 class Found:
-    """A DAG of ours: what it declares, whether it is paused, and whether Airflow still finds it in its file."""
+    """A DAG of ours: what it declares, whether it is paused, whether Airflow still finds it in its file, and its bundle."""
 
     declared: Declared
     paused: bool
     current: bool = True
+    bundle: str | None = None
 
 
 class Dags:
@@ -66,14 +67,17 @@ class Dags:
         return self._find(dag_id).get(dag_id)
 
     def _find(self, dag_id: str | None = None) -> dict[str, Found]:
-        tagged = select(DagModel.dag_id, DagModel.is_paused, DagModel.is_stale)
+        tagged = select(DagModel.dag_id, DagModel.is_paused, DagModel.is_stale, DagModel.bundle_name)
         tagged = tagged.join(DagTag, DagTag.dag_id == DagModel.dag_id).where(DagTag.name == MARK)
         if dag_id is not None:
             tagged = tagged.where(DagModel.dag_id == dag_id)
         with create_session(scoped=False) as session:
             rows = {row.dag_id: row for row in session.execute(tagged)}
             declared = self._declared_by(list(rows), session)
-        return {each: Found(said, bool(rows[each].is_paused), not rows[each].is_stale) for each, said in declared.items()}
+        return {
+            each: Found(said, bool(rows[each].is_paused), not rows[each].is_stale, rows[each].bundle_name)
+            for each, said in declared.items()
+        }
 
     def _declared_by(self, dag_ids: Sequence[str], session: Session) -> dict[str, Declared]:
         newest = select(DagVersion.dag_id, func.max(DagVersion.version_number).label("number"))
@@ -98,14 +102,15 @@ def _plan_doc(data: Mapping[str, Any] | None) -> str | None:
     return next((task.get("doc_json") for task in tasks if task.get("task_id") == "plan"), None)
 
 
-def file_errors() -> dict[str, str]:
-    """Why files of pipelines cannot be read, by pipeline, as Airflow's import errors say."""
+def file_errors() -> dict[tuple[str | None, str], str]:
+    """Why files of pipelines cannot be read, by bundle and pipeline, as Airflow's import errors say."""
     with create_session(scoped=False) as session:
-        rows = session.execute(select(ParseImportError.filename, ParseImportError.stacktrace)).all()
-    files = ((PurePosixPath(row.filename or ""), row.stacktrace or "") for row in rows)
+        of = select(ParseImportError.bundle_name, ParseImportError.filename, ParseImportError.stacktrace)
+        rows = session.execute(of).all()
+    files = ((row.bundle_name, PurePosixPath(row.filename or ""), row.stacktrace or "") for row in rows)
     return {
-        file.stem: why.rpartition(RAISED)[2].strip()
-        for file, why in files
+        (bundle, file.stem): why.rpartition(RAISED)[2].strip()
+        for bundle, file, why in files
         if file.parent.name == FOLDER and file.suffix in (".yaml", ".yml")
     }
 

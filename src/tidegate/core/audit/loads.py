@@ -40,10 +40,12 @@ class Loads:
     def of_batches(self, seqs: Collection[int]) -> list[Receipt]:
         """The receipts of some batches, and of all replays since the first of them, the oldest first.
 
+        Where a batch has none, since its snapshot has expired, replays of it may be older than all others.
+
         Raises:
             StateCorrupt: a receipt cannot be read.
         """
-        first = next((n for n, (_, seq) in enumerate(self.commits) if seq in seqs), len(self.commits))
+        first = next((n for n, (_, seq) in enumerate(self.commits) if seq in seqs), -1) if self.batches.issuperset(seqs) else -1
         return self._receipts(lambda n, _, seq: seq in seqs or (seq is None and n > first))
 
     def of_replay(self, name: str) -> list[Receipt]:
