@@ -358,7 +358,7 @@ def test_what_is_away_is_named_and_the_rest_is_shown(ask: Callable[..., Response
     world.receipts = SinkUnavailable("no catalog answers", fix="Start that")
     view = ask("api/dags/orders/map").json()
     assert [b["kind"] for b in view["rows"][0]["blocks"]] == ["committed", "committed", "planned"]
-    assert view["error"] == {"message": "no broker answers", "fix": "Start it"}
+    assert (view["error"], view["error_at_ms"]) == ({"message": "no broker answers", "fix": "Start it"}, None)
     lag = ask("api/dags/orders/lag").json()
     assert (lag["lag"], lag["error"]["fix"]) == (None, "Start it")
     one = ask("api/dags/orders/batches/2").json()
@@ -460,6 +460,9 @@ def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Callable
         ("again", "orders__replay", "v2")
     ]
     assert {mark["run_id"]: mark["kind"] for mark in ask("api/dags/orders/map").json()["runs"]}["again"] == "replay"
+    for path in ("batches/1", "runs/r1"):
+        hidden = ask(f"api/dags/orders/{path}", "no_replays").json()["batch"]
+        assert (hidden["replays"], hidden["explained"]) == ([], [])
     assert "again" not in {mark["run_id"] for mark in ask("api/dags/orders/map", "no_replays").json()["runs"]}
     add_run("orders__replay", "dry", "success", "Dry run: nothing was changed.")
     add_task("orders__replay", "dry", "plan", "skipped", dry_run={"total": 10, "replaces": report["replaces"]})
@@ -537,9 +540,9 @@ def test_the_overview_has_the_lag_and_what_the_active_run_waits_for(ask: Callabl
 
 def test_a_broker_that_is_away_is_named_in_the_list(ask: Callable[..., Response], world: World) -> None:
     """The rest of the pipeline is shown."""
-    world.log = BrokerUnavailable("no broker answers", fix="Start it")
+    world.log = BrokerUnavailable("no broker answers at http://ann:secret@here/", fix="Start it")
     orders = next(each for each in ask("api/pipelines").json()["pipelines"] if each["pipeline"] == "orders")
-    assert (orders["lag"], orders["lag_error"]) == (None, {"message": "no broker answers", "fix": "Start it"})
+    assert (orders["lag"], orders["lag_error"]) == (None, {"message": "no broker answers at http://here/", "fix": "Start it"})
     assert orders["seq"] == 2
 
 

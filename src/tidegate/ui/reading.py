@@ -6,6 +6,7 @@ for them. What does not answer is left out of a view and named in its `error`: t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -53,9 +54,12 @@ SPARKLINE = 30
 Lags = list[PartitionLag]
 
 
+LOGIN = re.compile(r"//[^/\s@]+@")
+
+
 def shown(error: TidegateError | None) -> dict[str, str] | None:
-    """An error as pages show it."""
-    return None if error is None else {"message": error.message, "fix": error.fix}
+    """An error as pages show it, without the login that an address in it may have."""
+    return None if error is None else {"message": LOGIN.sub("//", error.message), "fix": error.fix}
 
 
 class Source:
@@ -170,6 +174,7 @@ class Source:
             "transforms": sorted({version for version, _ in by_version}),
             "faults": faults,
             "error": shown(log.error or loads.error),
+            "error_at_ms": _known_at(log if log.error else loads),
             "waiting_for": _waited_for(log=log, table=loads),
         }
 
@@ -189,16 +194,16 @@ class Source:
         batches = {run_id: (key.seq, records.get(key.seq)) for run_id, key in keys.items()}
         return [mark.to_json() for mark in run_marks(ran, batches, pipeline=of.pipeline, most=NEWEST)]
 
-    def batch(self, of: Declared, seq: int) -> dict[str, Any]:
-        """The batch of that number; `error` is why its loads are not known."""
+    def batch(self, of: Declared, seq: int, *, replays: bool) -> dict[str, Any]:
+        """The batch of that number; `error` is why its loads are not known. `replays`: whether to show those of its offsets."""
         ledger = Ledger(DatabaseStore(), of.pipeline)
         listing = ledger.listing()
         key = next((key for key in listing.ranges if key.seq == seq), None)
         loads = self._loads_of(of)
-        view = None if key is None else self._batch(of, ledger, listing, key, loads.value)
+        view = None if key is None else self._batch(of, ledger, listing, key, loads.value, replays=replays)
         return {"batch": None if view is None else view.to_json(), "error": shown(loads.error)}
 
-    def run(self, dag_id: str, of: Declared, run_id: str) -> dict[str, Any]:
+    def run(self, dag_id: str, of: Declared, run_id: str, *, replays: bool) -> dict[str, Any]:
         """What a run of one of the pipeline's DAGs read; `error` is why its loads are not known."""
         ledger = Ledger(DatabaseStore(), of.pipeline)
         listing = ledger.listing()
@@ -206,7 +211,7 @@ class Source:
         key = listing.of_run(run_id) if dag_id == of.pipeline else None
         loads = self._loads_of(of)
         if key is not None:
-            view = RunView("batch", batch=self._batch(of, ledger, listing, key, loads.value))
+            view = RunView("batch", batch=self._batch(of, ledger, listing, key, loads.value, replays=replays))
         elif ran is not None and (dag_id == f"{of.pipeline}{REPLAY_DAG}" or ran["run_type"] == BACKFILL):
             view = self._replay(dag_id, of, ran, loads.value)
         else:
@@ -214,12 +219,15 @@ class Source:
             view = without_a_batch(ran, states.get("plan"))
         return {**view.to_json(), "error": shown(loads.error)}
 
-    def _batch(self, of: Declared, ledger: Ledger, listing: Listing, key: RangeKey, loads: Loads | None) -> BatchView:
+    def _batch(
+        self, of: Declared, ledger: Ledger, listing: Listing, key: RangeKey, loads: Loads | None, *, replays: bool
+    ) -> BatchView:
         saved = ledger.saved_range(key.key)
         who = next(map(started_by, runs(of.pipeline, [saved.run_id])), None)
         cursor = self._cursor(ledger, listing) or Cursor(of.pipeline)
         answer = _answers(of, [saved.run_id]).get(saved.run_id)
-        receipts = () if loads is None else loads.of_batches({saved.seq})
+        found = () if loads is None else loads.of_batches({saved.seq})
+        receipts = [r for r in found if replays or r.load.replay is None]
         return batch_view(saved, cursor, receipts, who, answer)
 
     @staticmethod
@@ -310,6 +318,11 @@ def _answers(of: Declared, run_ids: list[str]) -> dict[str, LoadAnswer]:
 def _mapping(value: Any) -> Mapping[str, Any] | None:
     """What a task handed on, where it is what ours do."""
     return value if isinstance(value, Mapping) else None
+
+
+def _known_at(answer: Answer[Any]) -> int | None:
+    """When what is known was answered (epoch ms); None where nothing is."""
+    return None if answer.value is None else answer.at_ms
 
 
 def _waited_for(**answers: Answer[Any]) -> list[str]:

@@ -148,23 +148,26 @@ async def ranges(
     """The range map of the newest batches, or of those before one, and of some partitions; and the last runs."""
 
     def ask() -> dict[str, Any]:
-        replay_dag = f"{of.pipeline}{REPLAY_DAG}"
-        dags = [of.pipeline, *([replay_dag] if _may_see_runs(user, replay_dag) else [])]
+        dags = [of.pipeline, *([f"{of.pipeline}{REPLAY_DAG}"] if _may_see_replays(user, of) else [])]
         return {**source.range_map(of, frame, batches=batches, before=before, axis=axis), "runs": source.last_runs(of, dags)}
 
     return _now(**await _apart(request, of, ask))
 
 
 @router.get("/api/dags/{dag_id}/batches/{seq}", dependencies=[MayRead])
-async def batch(request: Request, of: ThePipeline, source: TheSource, seq: int) -> dict[str, Any]:
+async def batch(request: Request, user: GetUserDep, of: ThePipeline, source: TheSource, seq: int) -> dict[str, Any]:
     """One batch in full; null where nothing is saved of it."""
-    return _now(**await _apart(request, of, lambda: source.batch(of, seq)))
+    return _now(**await _apart(request, of, lambda: source.batch(of, seq, replays=_may_see_replays(user, of))))
 
 
 @router.get("/api/dags/{dag_id}/runs/{run_id:path}", dependencies=[MayRead])
-async def run(request: Request, dag_id: str, of: TheDag, source: TheSource, run_id: str) -> dict[str, Any]:
+async def run(request: Request, user: GetUserDep, dag_id: str, of: TheDag, source: TheSource, run_id: str) -> dict[str, Any]:
     """What a DAG run read: its batch, its replay, or why there is neither."""
-    return _now(**await _apart(request, of, lambda: source.run(dag_id, of, run_id)))
+
+    def ask() -> dict[str, Any]:
+        return source.run(dag_id, of, run_id, replays=_may_see_replays(user, of))
+
+    return _now(**await _apart(request, of, ask))
 
 
 @router.get("/api/dags/{dag_id}/history", dependencies=[MayRead])
@@ -201,6 +204,10 @@ def _may_see_runs(user: BaseUser, dag_id: str) -> bool:
     return get_auth_manager().is_authorized_dag(
         method="GET", access_entity=DagAccessEntity.RUN, details=DagDetails(id=dag_id), user=user
     )
+
+
+def _may_see_replays(user: BaseUser, of: Declared) -> bool:
+    return _may_see_runs(user, f"{of.pipeline}{REPLAY_DAG}")
 
 
 def _now(**answer: Any) -> dict[str, Any]:

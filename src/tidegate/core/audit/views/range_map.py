@@ -334,7 +334,9 @@ def _parts(
     missing = common([own], absent) if batch.kind == "committed" and absent else ()
     held = without([own], missing) if missing else (own,)
     parts: list[tuple[OffsetRange, Kind, Version | None]] = [(r, "absent", None) for r in missing]
-    for version, ranges in versions.items():
+    # offsets that a saved range is still to load may be those of a former topic, too
+    of_kind = {} if batch.kind == "planned" else versions
+    for version, ranges in of_kind.items():
         whole = any(r.from_offset <= own.from_offset and own.until_offset <= r.until_offset for r in ranges)
         found = held if whole else common(held, ranges)
         parts += [(r, batch.kind, version) for r in found]

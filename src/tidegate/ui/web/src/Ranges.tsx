@@ -2,7 +2,7 @@ import { useCallback, useEffect, useMemo, useState } from "react";
 
 import { type BatchAnswer, type Block, type RangeMap, type Row, part, view } from "./api";
 import { BatchDetails } from "./BatchDetails";
-import { count } from "./format";
+import { ago, count } from "./format";
 import { type Span, newestOf, replayable } from "./geometry";
 import { History } from "./History";
 import { Legend, type Look, Patterns, mostRows } from "./kinds";
@@ -12,7 +12,7 @@ import { Panel } from "./Panel";
 import { COLOURS, type Colour, type Place, placeOf, searchOf } from "./place";
 import { type Chosen, Replay } from "./Replay";
 import { Strip } from "./Strip";
-import { useAnswer } from "./useAnswer";
+import { useAnswer, useNow } from "./useAnswer";
 
 const PARTITIONS = 25;
 const COLUMNS = 200;
@@ -56,6 +56,7 @@ function RangesOf({ dagId }: { dagId: string }) {
   }, [asked.answer]);
   // while another page is asked for, the one before stays: whoever turns pages keeps the place and the focus
   const map = asked.answer ?? kept;
+  const now = useNow();
   const drawn = map !== undefined;
   useEffect(() => {
     if (drawn) performance.mark("tidegate:map");
@@ -86,7 +87,7 @@ function RangesOf({ dagId }: { dagId: string }) {
     <Page title="Ranges">
       <Patterns />
       {(map === undefined || asked.error !== undefined) && <Asking asked={asked} />}
-      <Refused error={map?.error} />
+      <Refused error={map?.error} {...(map?.error_at_ms == null ? {} : { since: ago(map.error_at_ms, now) })} />
       <Faults faults={map?.faults ?? []} />
       <div className={replay === undefined && seq === undefined ? "" : "split"}>
         <div>

@@ -91,6 +91,8 @@ export interface RangeMap {
   transforms: string[];
   faults: string[];
   error: Refusal | null;
+  /** When what is shown of the log, or of the table, was answered that `error` is about; null where nothing is shown of it. */
+  error_at_ms: number | null;
 }
 
 export interface Batch {
