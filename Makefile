@@ -59,7 +59,7 @@ check: venv ## lint, format, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: jars ## everything that has to be green
+test: jars bundle ## everything that has to be green
 	@# three at a time, the longest first: each waits for its servers more than it computes;
 	@# one that fails does not hide what the others find
 	$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target check test-e2e test-integration test-chaos test-unit test-spark test-dags test-lineage test-pages
