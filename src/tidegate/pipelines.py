@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import yaml
 
 from tidegate.core.config.downstream_conflicts import downstream_faults
+from tidegate.core.config.names import PIPELINES
 from tidegate.core.config.parse import parse_pipeline, parse_receiver
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.port_conflicts import port_faults
@@ -83,7 +84,7 @@ def shown_as(file: Path) -> str:
 
 def pipelines_of(project: Path) -> Path:
     """A project's folder of pipeline files: `dags/pipelines`, or `pipelines` where the project is a DAG folder itself."""
-    usual, inside = project / "dags" / "pipelines", project / "pipelines"
+    usual, inside = project / "dags" / PIPELINES, project / PIPELINES
     return inside if inside.is_dir() and not usual.is_dir() else usual
 
 

@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
+from tests.dags.ports import use_ports
 from tidegate.airflow import notes
 from tidegate.airflow.operators import (
     CommitOperator,
@@ -21,10 +22,8 @@ from tidegate.airflow.operators import (
     PlanReplayOperator,
     VerifyReplayOperator,
     commit,
-    load,
     plan,
     replay,
-    spark,
 )
 from tidegate.airflow.operators import announce as announcing
 from tidegate.core.announce.hours import DAY_MS, HOUR_MS, MOST_KEYS, Times
@@ -117,24 +116,13 @@ class Run:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Ports in memory."""
     made = World()
-    ports = {"store": made.store, "brokers": made.brokers, "sink": made.sink}
-    connection = SimpleNamespace(conn_type="spark_connect", conn_id="c")
-    for module in (plan, replay):
-        monkeypatch.setattr(module, "ports_of", lambda *_: ports)
-    for module in (load, commit, replay):
-        monkeypatch.setattr(module, "VariableStore", lambda: made.store)
-    for module in (plan, replay, commit, announcing):
-        monkeypatch.setattr(module, "now_ms", lambda: made.now_ms)
-    monkeypatch.setattr(spark, "get_connection", lambda *_, **__: connection)
-    monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
-    for module in (load, announcing):
-        monkeypatch.setattr(module, "brokers_of", lambda *_: made.brokers)
-    monkeypatch.setattr(commit, "IcebergReader", lambda: made.sink)
-    monkeypatch.setattr(CommitOperator, "_show_in_group", lambda *_: None)
     runner = FakeRunner(made.sink)
     real = runner.run
     monkeypatch.setattr(runner, "run", lambda job: made.seen(real(job), job))
-    monkeypatch.setattr(spark, "ConnectRunner", lambda *_, **__: runner)
+    use_ports(monkeypatch, store=made.store, sink=made.sink, brokers=made.brokers, runner=runner)
+    for module in (plan, replay, commit, announcing):
+        monkeypatch.setattr(module, "now_ms", lambda: made.now_ms)
+    monkeypatch.setattr(announcing, "brokers_of", lambda *_: made.brokers)
     return made
 
 

@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 
+from tests.dags.ports import use_ports
 from tidegate.airflow import notes
 from tidegate.airflow.operators import (
     CommitOperator,
@@ -26,11 +27,7 @@ from tidegate.airflow.operators import (
     PlanOperator,
     PlanReplayOperator,
     VerifyReplayOperator,
-    commit,
     load,
-    plan,
-    replay,
-    spark,
 )
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.load.job import LoadJob, LoadResult
@@ -93,18 +90,7 @@ def store() -> MemoryStore:
 def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeReader) -> None:
     """Ports in memory."""
     brokers = FakeBrokers({TopicPartition(TOPIC, n): 100 + n % 7 for n in range(PARTITIONS)})
-
-    connection = SimpleNamespace(conn_type="spark_connect", conn_id="c")
-    for module in (plan, replay):
-        monkeypatch.setattr(module, "ports_of", lambda *_: {"store": store, "brokers": brokers, "sink": sink})
-    for module in (load, commit):
-        monkeypatch.setattr(module, "VariableStore", lambda: store)
-    monkeypatch.setattr(spark, "get_connection", lambda *_, **__: connection)
-    monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
-    monkeypatch.setattr(load, "brokers_of", lambda *_: brokers)
-    monkeypatch.setattr(commit, "IcebergReader", lambda: sink)
-    monkeypatch.setattr(CommitOperator, "_show_in_group", lambda *_: None)
-    monkeypatch.setattr(spark, "ConnectRunner", lambda *_, **__: FakeRunner(sink))
+    use_ports(monkeypatch, store=store, sink=sink, brokers=brokers, runner=FakeRunner(sink))
 
 
 def batch(run: Run, *, commit: bool = True) -> Run:

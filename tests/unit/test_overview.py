@@ -39,7 +39,7 @@ def run(run_id: str, state: str, note: str | None = None) -> dict[str, Any]:
 
 
 def seen(ledger: Ledger, *runs: dict[str, Any], paused: bool = False, interval_s: float | None = 60.0) -> Overview:
-    return overview(ledger, table="lake.a.b", paused=paused, interval_s=interval_s, runs=runs)
+    return overview(ledger, ledger.listing(), table="lake.a.b", paused=paused, interval_s=interval_s, runs=runs)
 
 
 def test_a_healthy_pipeline_shows_what_its_batches_took(ledger: Ledger) -> None:

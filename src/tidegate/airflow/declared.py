@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 
-from tidegate.core.config.names import LONGEST_POOL
+from tidegate.core.config.names import LONGEST_POOL, REPLAY_DAG
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.offsets.isolation import IsolationLevel
 
@@ -27,6 +27,11 @@ class Declared:
     connection: str = ""
     isolation_level: IsolationLevel = "read_committed"
     interval_s: float | None = None
+
+    @property
+    def replay_dag(self) -> str:
+        """The id of the DAG that replays the pipeline."""
+        return f"{self.pipeline}{REPLAY_DAG}"
 
     @staticmethod
     def of(pipeline: Pipeline) -> Declared:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.offsets.ranges import total_count
+from tidegate.core.offsets.ranges import range_to_json, total_count
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -75,5 +75,5 @@ def _facet(job: LoadJob, result: LoadResult | None) -> Any:
         # as it was imported, with its version, where it came to that
         transform=job.transform if result is None else result.receipt.load.transform,
         offsets=total_count(ranges),
-        ranges=[{"topic": r.topic, "partition": r.partition, "from": r.from_offset, "until": r.until_offset} for r in named],
+        ranges=[range_to_json(r) for r in named],
     )

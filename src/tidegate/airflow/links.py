@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from airflow.sdk import BaseOperatorLink
 
 from tidegate.airflow.declared import Declared
-from tidegate.core.config.names import REPLAY_DAG
 from tidegate.core.pages import run_page
 
 OPERATORS = {
@@ -39,6 +38,6 @@ class PageLink(BaseOperatorLink):
         """The page's address below Airflow's; empty where the DAG is not ours: Airflow finds mapped tasks by name alone."""
         plan = operator.dag.task_dict.get("plan")
         declared = Declared.in_doc(getattr(plan, "doc_json", None))
-        if declared is None or ti_key.dag_id not in (declared.pipeline, f"{declared.pipeline}{REPLAY_DAG}"):
+        if declared is None or ti_key.dag_id not in (declared.pipeline, declared.replay_dag):
             return ""
         return run_page(ti_key.dag_id, ti_key.run_id)

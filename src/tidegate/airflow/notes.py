@@ -17,7 +17,7 @@ from airflow.listeners import hookimpl
 
 from tidegate.airflow import failures, metrics, pools
 from tidegate.core.config.maintenance import Step
-from tidegate.core.config.names import MAINTAIN_DAG, REPLAY_DAG
+from tidegate.core.config.names import BACKFILL, MAINTAIN_DAG
 from tidegate.core.schedule import run_notes
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ def send_metrics(dag_run: DagRun) -> None:
         failed = dag_run.state == "failed"
         if declared is None:
             return
-        if dag_run.dag_id == declared.pipeline and dag_run.run_type != "backfill":
+        if dag_run.dag_id == declared.pipeline and dag_run.run_type != BACKFILL:
             metrics.run_ended(declared.pipeline, at_s=None if failed else time.time())
-        elif dag_run.dag_id == f"{declared.pipeline}{REPLAY_DAG}" and failed:
+        elif dag_run.dag_id == declared.replay_dag and failed:
             metrics.replay_failed(declared.pipeline)
     except Exception:
         log.exception("run %s sends no metrics", dag_run.run_id)

@@ -27,7 +27,7 @@ from tidegate.core.audit.views.range_map import Frame, Mark, range_map, time_map
 from tidegate.core.audit.views.run import RunView, replay_view, without_a_batch
 from tidegate.core.audit.views.strip import run_marks
 from tidegate.core.audit.views.waiting import waits_for
-from tidegate.core.config.names import REPLAY_DAG
+from tidegate.core.config.names import BACKFILL
 from tidegate.core.errors import StateCorrupt, TidegateError
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
@@ -46,15 +46,13 @@ WAIT_S = 0.3
 """How long a page waits for brokers, and as long again for a table."""
 MOST_RANGES = 20_000
 """Of one map: batches of thousands of partitions are shown a few at a time."""
-BACKFILL = "backfill"
-"""Airflow's type of the runs of a date backfill."""
 SPARKLINE = 30
 """Batches whose lag is shown beside a pipeline."""
 
-Lags = list[PartitionLag]
-
-
 LOGIN = re.compile(r"//[^/\s@]+@")
+"""In an address."""
+
+Lags = list[PartitionLag]
 
 
 def shown(error: TidegateError | None) -> dict[str, str] | None:
@@ -89,7 +87,7 @@ class Source:
         asked = {
             (name, found.declared.connection): ask
             for name, found in of.items()
-            if (ask := self._lag_of(found.declared)) is not None
+            if (ask := self._lag_of(found.declared, self._readable_cursor(found.declared))) is not None
         }
         lags = {name: answer for (name, _), answer in self._lags.get_all(asked).items()}
         views = [self._overview(found, lags.get(name), file_errors.get(name)) for name, found in of.items()]
@@ -100,10 +98,11 @@ class Source:
     def _overview(self, of: server.Found, lag: Answer[Lags] | None, file_error: str | None) -> Overview:
         declared = of.declared
         ledger = Ledger(DatabaseStore(), declared.pipeline)
-        plans, _ = self._plans.of(declared.pipeline, ledger.listing(), most=SPARKLINE)
+        listing = ledger.listing()
+        plans, _ = self._plans.of(declared.pipeline, listing, most=SPARKLINE)
         # the schedule does not wait for a backfill
         ran = [run for run in runs(declared.pipeline) if run["run_type"] != BACKFILL]
-        view = overview(ledger, table=declared.table, paused=of.paused, interval_s=declared.interval_s, runs=ran)
+        view = overview(ledger, listing, table=declared.table, paused=of.paused, interval_s=declared.interval_s, runs=ran)
         return replace(
             view,
             lag=None if lag is None or lag.value is None else (total_lag(lag.value), lag.at_ms),
@@ -123,19 +122,20 @@ class Source:
 
     def lag(self, of: Declared) -> dict[str, Any]:
         """The lag, the newest that is known; none before the first batch."""
-        ask = self._lag_of(of)
+        ask = self._lag_of(of, self._readable_cursor(of))
         if ask is None:
             return {"at_ms": now_ms(), "lag": None, "error": None}
         answer = self._lags.get((of.pipeline, of.connection), ask)
         view = None if answer.value is None else LagView(of.pipeline, tuple(answer.value)).to_json()
         return {"at_ms": answer.at_ms, "lag": view, "error": shown(answer.error)}
 
-    def _lag_of(self, of: Declared) -> Callable[[], Lags] | None:
+    def _readable_cursor(self, of: Declared) -> Cursor | None:
+        """The cursor; None also where it cannot be read, which whoever shows more than the lag says."""
+        ledger = Ledger(DatabaseStore(), of.pipeline)
+        return self._cursor_or_fault(ledger, ledger.listing(), [])
+
+    def _lag_of(self, of: Declared, cursor: Cursor | None) -> Callable[[], Lags] | None:
         """Asks the brokers for the lag; None where there is nothing to ask for."""
-        try:
-            cursor = self._cursor(Ledger(DatabaseStore(), of.pipeline))
-        except StateCorrupt:
-            return None  # named by whoever shows more than the lag
         if cursor is None:
             return None
 
@@ -145,12 +145,22 @@ class Source:
         return lambda: self._kafka.ask(of.connection, ask)
 
     def range_map(
-        self, of: Declared, frame: Frame, *, batches: int, before: int | None, axis: Literal["offset", "time"]
+        self,
+        of: Declared,
+        frame: Frame,
+        *,
+        batches: int,
+        before: int | None,
+        axis: Literal["offset", "time"],
+        replays: bool,
     ) -> dict[str, Any]:
-        """The range map of some batches: the newest `batches` of those before `before`; of the log as far as it is known."""
+        """The range map of some batches: the newest `batches` of those before `before`; of the log as far as it is known.
+
+        And the last runs; `replays`: whether to show those of replays too.
+        """
         ledger, faults = Ledger(DatabaseStore(), of.pipeline), list[str]()
         listing = ledger.listing()
-        cursor = self._cursor_or_fault(ledger, listing, faults)
+        cursor = self._cursor_or_fault(ledger, listing, faults) or Cursor(of.pipeline)
         log, loads = self._log(of, cursor), self._loads_of(of)
         seqs = {key.seq for key in listing.ranges} | (loads.value.batches if loads.value is not None else set())
         most = max(10, min(batches, MOST_RANGES // max(1, len(cursor.offsets))))
@@ -172,6 +182,7 @@ class Source:
             "first_seq": min(chosen, default=None),
             "last_seq": max(chosen, default=None),
             "transforms": sorted({version for version, _ in by_version}),
+            "runs": self._last_runs(of, listing, [of.pipeline, *([of.replay_dag] if replays else [])]),
             "faults": faults,
             "error": shown(log.error or loads.error),
             "error_at_ms": _known_at(log if log.error else loads),
@@ -185,10 +196,9 @@ class Source:
         answers = _answers(of, list(by_run))
         return {by_run[run_id]: answer.marks for run_id, answer in answers.items() if answer.marks}
 
-    def last_runs(self, of: Declared, dag_ids: Iterable[str]) -> list[dict[str, Any]]:
+    def _last_runs(self, of: Declared, listing: Listing, dag_ids: Iterable[str]) -> list[dict[str, Any]]:
         """The last runs of some of a pipeline's DAGs: of its schedule, and of its replays."""
         ran = {dag_id: runs(dag_id) for dag_id in dag_ids}
-        listing = Ledger(DatabaseStore(), of.pipeline).listing()
         keys = listing.of_runs(str(run["dag_run_id"]) for run in ran.get(of.pipeline, ()))
         records = {plan.seq: plan.offsets for plan in self._plans.of(of.pipeline, listing, most=NEWEST)[0]}
         batches = {run_id: (key.seq, records.get(key.seq)) for run_id, key in keys.items()}
@@ -212,8 +222,8 @@ class Source:
         loads = self._loads_of(of)
         if key is not None:
             view = RunView("batch", batch=self._batch(of, ledger, listing, key, loads.value, replays=replays))
-        elif ran is not None and (dag_id == f"{of.pipeline}{REPLAY_DAG}" or ran["run_type"] == BACKFILL):
-            view = self._replay(dag_id, of, ran, loads.value)
+        elif ran is not None and (dag_id == of.replay_dag or ran["run_type"] == BACKFILL):
+            view = self._replay(dag_id, ledger, listing, ran, loads.value)
         else:
             states = {task.name: task.state for task in tasks(dag_id, run_id)}
             view = without_a_batch(ran, states.get("plan"))
@@ -231,16 +241,19 @@ class Source:
         return batch_view(saved, cursor, receipts, who, answer)
 
     @staticmethod
-    def _replay(dag_id: str, of: Declared, run: Mapping[str, Any], loads: Loads | None) -> RunView:
-        ledger, run_id = Ledger(DatabaseStore(), of.pipeline), str(run["dag_run_id"])
-        key = ledger.listing().replay_of_run(run_id)
-        plan, end = ("plan",), ("verify", "commit")
-        dry = next(iter(handed_on(dag_id, [run_id], DRY_RUN, tasks=plan).values()), None)
-        report = _mapping(next(iter(handed_on(dag_id, [run_id], REPORT, tasks=plan).values()), dry))
-        verdict = _mapping(next(iter(handed_on(dag_id, [run_id], "return_value", tasks=end).values()), None))
+    def _replay(dag_id: str, ledger: Ledger, listing: Listing, run: Mapping[str, Any], loads: Loads | None) -> RunView:
+        run_id = str(run["dag_run_id"])
+        key = listing.replay_of_run(run_id)
+
+        def said(key: str, *tasks: str) -> Any:
+            return next(iter(handed_on(dag_id, [run_id], key, tasks=tasks).values()), None)
+
+        dry = said(DRY_RUN, "plan")
+        report = _mapping(dry if dry is not None else said(REPORT, "plan"))
+        verdict = _mapping(said("return_value", "verify", "commit"))
         saved = None if key is None else ledger.saved_replay(key.key)
         receipts = () if saved is None or loads is None else loads.of_replay(saved.replay)
-        view = replay_view(run, of.pipeline, saved, receipts, report=report, dry_run=dry is not None, verdict=verdict)
+        view = replay_view(run, ledger.pipeline, saved, receipts, report=report, dry_run=dry is not None, verdict=verdict)
         return RunView("replay", replay=view)
 
     def history(self, of: Declared, *, hours: int, buckets: int) -> dict[str, Any]:
@@ -251,11 +264,12 @@ class Source:
         ledger, until_ms, faults = Ledger(DatabaseStore(), of.pipeline), now_ms(), list[str]()
         from_ms = until_ms - hours * 3_600_000
         listing = ledger.listing()
-        cursor = self._cursor_or_fault(ledger, listing, faults)
+        known = self._cursor_or_fault(ledger, listing, faults)
+        cursor = known or Cursor(of.pipeline)
         plans, complete = self._plans.of(of.pipeline, listing, from_ms=from_ms)
         loads = self._loads_of(of)
         landed, all_landed = self._landings.of(loads.value, {plan.seq for plan in plans}, from_ms=from_ms)
-        ask = self._lag_of(of)
+        ask = self._lag_of(of, known)
         behind = None if ask is None else self._lags.get((of.pipeline, of.connection), ask)
         ran = points(plans, landed, cursor)
         lag = None if behind is None or behind.value is None else total_lag(behind.value).records_behind
@@ -270,16 +284,16 @@ class Source:
             "error": shown(loads.error or (None if behind is None else behind.error)),
         }
 
-    def _cursor(self, ledger: Ledger, listing: Listing | None = None) -> Cursor | None:
-        return ledger.cursor() if (listing or ledger.listing()).has_cursor else None
+    def _cursor(self, ledger: Ledger, listing: Listing) -> Cursor | None:
+        return ledger.cursor() if listing.has_cursor else None
 
-    def _cursor_or_fault(self, ledger: Ledger, listing: Listing, faults: list[str]) -> Cursor:
-        """The cursor, or one before the first batch where there is none, or where it cannot be read, which becomes a fault."""
+    def _cursor_or_fault(self, ledger: Ledger, listing: Listing, faults: list[str]) -> Cursor | None:
+        """The cursor; None where there is none, or where it cannot be read, which becomes a fault."""
         try:
-            return self._cursor(ledger, listing) or Cursor(ledger.pipeline)
+            return self._cursor(ledger, listing)
         except StateCorrupt as error:
             faults.append(str(error))
-            return Cursor(ledger.pipeline)
+            return None
 
     def _log(self, of: Declared, cursor: Cursor) -> Answer[Watermarks]:
         topics = sorted({tp.topic for tp in cursor.offsets})

@@ -27,7 +27,6 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.shared import now_ms
 from tidegate.core.audit.views.range_map import Frame
-from tidegate.core.config.names import REPLAY_DAG
 from tidegate.core.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
 from tidegate.ui.reading import Source, shown
@@ -148,8 +147,8 @@ async def ranges(
     """The range map of the newest batches, or of those before one, and of some partitions; and the last runs."""
 
     def ask() -> dict[str, Any]:
-        dags = [of.pipeline, *([f"{of.pipeline}{REPLAY_DAG}"] if _may_see_replays(user, of) else [])]
-        return {**source.range_map(of, frame, batches=batches, before=before, axis=axis), "runs": source.last_runs(of, dags)}
+        replays = _may_see_replays(user, of)
+        return source.range_map(of, frame, batches=batches, before=before, axis=axis, replays=replays)
 
     return _now(**await _apart(request, of, ask))
 
@@ -207,7 +206,7 @@ def _may_see_runs(user: BaseUser, dag_id: str) -> bool:
 
 
 def _may_see_replays(user: BaseUser, of: Declared) -> bool:
-    return _may_see_runs(user, f"{of.pipeline}{REPLAY_DAG}")
+    return _may_see_runs(user, of.replay_dag)
 
 
 def _now(**answer: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from airflow.utils.state import TaskInstanceState
 from sqlalchemy import select
+from sqlalchemy.orm import selectinload
 
 from tidegate.core.audit.views.waiting import Slots, Task
 
@@ -33,6 +34,7 @@ def runs(dag_id: str, run_ids: Sequence[str] | None = None) -> list[dict[str, An
     Beside Airflow's own fields, `since_ms` is when each was started, or queued (epoch ms).
     """
     newest = select(DagRun).where(DagRun.dag_id == dag_id).order_by(DagRun.run_after.desc(), DagRun.id.desc()).limit(NEWEST)
+    newest = newest.options(selectinload(DagRun.dag_run_note))  # not note by note
     if run_ids is not None:
         newest = newest.where(DagRun.run_id.in_(run_ids))
     with create_session(scoped=False) as session:

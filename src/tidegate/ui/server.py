@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.declared import MARK, Declared
+from tidegate.core.config.names import PIPELINES
 from tidegate.core.errors import BrokerUnavailable
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.settings import planning_client
@@ -36,8 +37,6 @@ AWAY_S = 10.0
 """How long brokers that did not answer are not asked again."""
 IDLE_S = 600.0
 """How long a client is kept that nobody needs."""
-FOLDER = "pipelines"
-"""Of the files of pipelines."""
 RAISED = "ConfigError: "
 """What a traceback says before the message of an error in such a file."""
 
@@ -111,7 +110,7 @@ def file_errors() -> dict[tuple[str | None, str], str]:
     return {
         (bundle, file.stem): why.rpartition(RAISED)[2].strip()
         for bundle, file, why in files
-        if file.parent.name == FOLDER and file.suffix in (".yaml", ".yml")
+        if file.parent.name == PIPELINES and file.suffix in (".yaml", ".yml")
     }
 
 

@@ -56,8 +56,8 @@ class CommitOperator(Patient):
         plan = context["ti"].xcom_pull(task_ids="plan")
         if not plan:
             raise RequestError("this run has no plan to commit", fix="Clear the run's plan task")
+        patience = self.patience(context)
         if "replay" in plan:
-            patience = self.patience(context)
             saved_replay, event, verdict = verified(self.pipeline, plan["key"], patience, self.log)
             said = announced_by(self.pipeline, saved_replay, patience, context, self.log)
             self._events(context, said).replayed(event, said.keys)
@@ -66,10 +66,10 @@ class CommitOperator(Patient):
         store = VariableStore()
         result = timing = times = announcing = None
         if self.pipeline.announce:
-            announcing = Announcing(self.pipeline, self.pipeline.announce, self.patience(context), self.log)
+            announcing = Announcing(self.pipeline, self.pipeline.announce, patience, self.log)
         if answer:
             planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
-            result = self.patience(context).through(lambda: whole(answer, planned, self._receipt_at))
+            result = patience.through(lambda: whole(answer, planned, self._receipt_at))
             disturbed = plan.get("disturbed") or answer.get("disturbed") or self.disturbed(context)
             timing = None if disturbed else timing_of(planned, result, context, plan.get("started_ms"))
             if announcing:

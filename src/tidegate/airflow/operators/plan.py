@@ -20,6 +20,7 @@ from tidegate.airflow.operators.replay import log_replay, replay_answer
 from tidegate.airflow.operators.shared import as_note, now_ms, ports_of
 from tidegate.airflow.retries import Patient
 from tidegate.core.audit.views.lag import measure_lag, total_lag
+from tidegate.core.config.names import BACKFILL
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError, TidegateError
 from tidegate.core.metrics import asks_again
@@ -28,9 +29,6 @@ from tidegate.core.replay.request import check_known
 from tidegate.core.replay.run import PlannedReplay, plan_backfill
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, plan_batch
-
-BACKFILL = "backfill"
-"""Airflow's type of the runs of a date backfill."""
 
 
 class PlanOperator(Patient):

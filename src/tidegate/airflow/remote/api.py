@@ -221,16 +221,18 @@ class AirflowApi(RestClient):
 
     def has_plugin(self, name: str) -> bool:
         """Whether Airflow has loaded a plugin of that name."""
-        return any(plugin["name"] == name for plugin in self.pages("/plugins", "plugins"))
+        return self._plugin(name) is not None
 
     def page(self, path: str) -> str | None:
         """The address of one of Tidegate's pages (`tidegate.core.pages`); None where this Airflow has none, or does not say."""
         try:
-            plugins = self.pages("/plugins", "plugins")
+            plugin = self._plugin("tidegate")
         except PlatformError:  # not everybody may see plugins
             return None
-        has_pages = any(plugin["name"] == "tidegate" and plugin.get("react_apps") for plugin in plugins)
-        return str(self.base_url.join(path)) if has_pages else None
+        return str(self.base_url.join(path)) if plugin is not None and plugin.get("react_apps") else None
+
+    def _plugin(self, name: str) -> dict[str, Any] | None:
+        return next((plugin for plugin in self.pages("/plugins", "plugins") if plugin["name"] == name), None)
 
     def announce(self, asset: str, keys: Iterable[str], extra: Mapping[str, Any]) -> Iterator[str]:
         """Write an event of an asset for each partition key, which is given back. Raises PlatformError: those are written."""

@@ -23,6 +23,8 @@ LONGEST_POOL = 256
 LONGEST_TABLE = LONGEST_POOL - len("tidegate_")
 LONGEST_TAG = 100
 
+PIPELINES = "pipelines"
+"""The folder of the files of pipelines, by which errors name them too."""
 REPLAY_DAG = "__replay"
 """The suffix of the DAG that replays a pipeline."""
 RECEIVE_DAG = "__receive"
@@ -33,8 +35,10 @@ COMMITS_TABLE = "_commits"
 """The suffix of the table that keeps the commits of a table when their snapshots expire."""
 CATCH_UP_RUN = "catch_up__"
 """The prefix of the ids of runs that another run has started, since it left records behind."""
-BACKFILL_RUN = "backfill__"
-"""The prefix of the ids that Airflow gives to the runs of a date backfill."""
+BACKFILL = "backfill"
+"""Airflow's type of the runs of a date backfill."""
+BACKFILL_RUN = f"{BACKFILL}__"
+"""The prefix of the ids that Airflow gives to such runs."""
 
 # Airflow masks the value of a Variable whose key contains one of these (its `DEFAULT_SENSITIVE_FIELDS`, without those that
 # contain another), and a pipeline's name is part of its keys.

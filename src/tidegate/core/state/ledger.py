@@ -124,12 +124,12 @@ class Listing:
 
     def of_run(self, run_id: str) -> RangeKey | None:
         """The saved range of a DAG run."""
-        return next((r for r in self.ranges if is_of_run(r.run, run_id)), None)
+        return self.of_runs([run_id]).get(run_id)
 
     def of_runs(self, run_ids: Iterable[str]) -> dict[str, RangeKey]:
-        """The saved ranges of some DAG runs, by run id."""
+        """The saved ranges of some DAG runs, by run id: the first of each."""
         digests = {_digest(run_id): run_id for run_id in run_ids}
-        found = ((digests.get(_digest_in(r.run)), r) for r in self.ranges)
+        found = ((digests.get(_digest_in(r.run)), r) for r in reversed(self.ranges))
         return {run_id: r for run_id, r in found if run_id is not None}
 
     def replay_of_run(self, run_id: str) -> ReplayKey | None:

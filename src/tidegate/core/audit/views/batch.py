@@ -10,7 +10,7 @@ from tidegate.core.audit.views.load_answer import LoadAnswer
 from tidegate.core.config.names import BACKFILL_RUN, REPLAY_DAG
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.algebra import common
-from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.core.offsets.ranges import range_to_json, total_count
 from tidegate.core.rates import BatchTiming
 from tidegate.core.schedule.lifecycle import State, state_of
 from tidegate.core.state.cursor import Cursor
@@ -80,7 +80,7 @@ class BatchView:
             "rate": None if saved.rate is None else saved.rate.to_json(),
             "partitions": [
                 {
-                    **bounds(r),
+                    **range_to_json(r),
                     "from_reason": reason.from_reason if (reason := reasons.get(r.topic_partition)) else None,
                     "until_reason": reason.until_reason if reason else None,
                 }
@@ -110,17 +110,12 @@ class BatchView:
                     "committed_at_ms": replay.committed_at_ms,
                     "transform": replay.load.transform,
                     "snapshot": str(replay.snapshot),
-                    "partitions": [bounds(r) for r in common(replay.load.ranges, saved.ranges)],
+                    "partitions": [range_to_json(r) for r in common(replay.load.ranges, saved.ranges)],
                 }
                 for replay in self.replays
             ],
             "explained": self.explained(),
         }
-
-
-def bounds(r: OffsetRange) -> dict[str, Any]:
-    """A range, JSON-ready."""
-    return {"topic": r.topic, "partition": r.partition, "from": r.from_offset, "until": r.until_offset}
 
 
 def replay_dag_of(receipt: Receipt) -> str:

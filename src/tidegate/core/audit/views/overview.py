@@ -14,7 +14,7 @@ from tidegate.core.offsets.ranges import total_count
 from tidegate.core.rates import BatchTiming
 from tidegate.core.schedule.run_notes import failed_runs, since_success
 from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.ledger import Ledger, Listing
 
 Trouble = Literal["unreadable", "file", "stopped", "losing", "late", "paused"]
 """Saved state cannot be read; its file cannot be read; the newest run that ended has failed; retention deletes unread records
@@ -145,12 +145,13 @@ def timing_to_json(timing: BatchTiming) -> dict[str, Any]:
 
 
 def overview(
-    ledger: Ledger, *, table: str, paused: bool, interval_s: float | None, runs: Sequence[Mapping[str, Any]]
+    ledger: Ledger, listing: Listing, *, table: str, paused: bool, interval_s: float | None, runs: Sequence[Mapping[str, Any]]
 ) -> Overview:
     """How a pipeline does, by its saved state and its runs.
 
     Args:
         ledger: its saved state.
+        listing: of its keys.
         table: the table that it loads.
         paused: whether its DAG is paused.
         interval_s: seconds between two runs, where that is fixed.
@@ -161,7 +162,6 @@ def overview(
     """
     faults: list[str] = []
     cursor, pending = Cursor(ledger.pipeline), None
-    listing = ledger.listing()
     try:
         cursor = ledger.cursor() if listing.has_cursor else cursor
         saved = [ledger.saved_range(key.key) for key in listing.of_seq(cursor.seq + 1)[:1]]

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tidegate.core.config.names import BACKFILL
+
 Kind = Literal["loaded", "nothing", "failed", "running", "queued", "replay"]
 WITHOUT_SUCCESS: dict[str, Kind] = {"failed": "failed", "running": "running", "queued": "queued"}
 
@@ -20,7 +22,6 @@ class RunMark:
     at_ms: int
     seq: int | None = None
     records: int | None = None
-    note: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -56,7 +57,7 @@ def _mark(run: Mapping[str, Any], dag_id: str, batch: tuple[int, int | None] | N
     kind: Kind = "nothing" if batch is None else "loaded"
     if state in WITHOUT_SUCCESS:
         kind = WITHOUT_SUCCESS[state]
-    elif replays or run["run_type"] == "backfill":
+    elif replays or run["run_type"] == BACKFILL:
         kind = "replay"
     seq, records = (None, None) if batch is None else batch
-    return RunMark(str(run["dag_run_id"]), dag_id, kind, int(run["since_ms"]), seq, records, run["note"])
+    return RunMark(str(run["dag_run_id"]), dag_id, kind, int(run["since_ms"]), seq, records)

@@ -65,7 +65,7 @@ function map(dag, query) {
   const runs = none ? [] : Array.from({ length: 50 }, (_, n) => {
     const kind = n === 49 ? "queued" : n === 48 ? "running" : kinds[n % 10];
     const seq = kind === "loaded" || kind === "failed" ? last_seq - 50 + n : null;
-    return { run_id: `scheduled__2026-11-23T${String(10 + Math.floor(n / 10))}:${String(n % 60).padStart(2, "0")}:00+00:00`, dag_id: kind === "replay" ? `${dag}__replay` : dag, kind, at_ms: NOW() - (50 - n) * 60_000, seq, records: seq === null ? null : 180_000, note: null };
+    return { run_id: `scheduled__2026-11-23T${String(10 + Math.floor(n / 10))}:${String(n % 60).padStart(2, "0")}:00+00:00`, dag_id: kind === "replay" ? `${dag}__replay` : dag, kind, at_ms: NOW() - (50 - n) * 60_000, seq, records: seq === null ? null : 180_000 };
   });
   return { runs, waiting_for: [], axis: timed ? "time" : "offset", ...(timed ? { from_ms, until_ms } : {}), at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : TRANSFORMS, faults: [], error: dag === "away" ? AWAY : null, error_at_ms: NOW() - 65_000, rows };
 }

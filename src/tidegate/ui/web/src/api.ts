@@ -73,7 +73,6 @@ export interface RunMark {
   at_ms: number;
   seq: number | null;
   records: number | null;
-  note: string | null;
 }
 
 export interface RangeMap {
