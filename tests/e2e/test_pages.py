@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -105,6 +106,41 @@ def test_a_batch_is_opened_by_mouse_and_by_keyboard(page: Page, loaded: dict[str
     expect(second.get_by_role("link").first).to_have_text(loaded["dag_run_id"])
 
 
+def test_the_map_is_shown_by_time_and_by_rate_and_its_address_says_so(page: Page, loaded: dict[str, Any]) -> None:
+    """A block of time opens its batch, and nothing of time can be replayed; a link leads to the same place."""
+    page.goto(f"/dags/{NAME}/plugin/ranges")
+    blocks(page, 0)
+    page.get_by_label("Axis").select_option("time")
+    row = page.get_by_role("slider", name=f"Batches of {NAME}-0")
+    row.press("End")
+    row.press("r")
+    row.press("Enter")
+    expect(page.get_by_role("region", name="Batch 2", exact=True)).to_contain_text("Batch 2 is committed")
+    expect(page.get_by_role("region", name="Replay", exact=True)).to_have_count(0)
+    page.get_by_label("Colour").select_option("rate")
+    expect(page.get_by_role("list", name="Legend")).to_contain_text("rows/s")
+    page.reload()
+    expect(page.get_by_role("slider", name=f"Batches of {NAME}-0")).to_be_visible()
+    expect(page.get_by_role("region", name="Batch 2", exact=True)).to_contain_text("Batch 2 is committed")
+    expect(page.get_by_label("Colour")).to_have_value("rate")
+
+
+def test_the_last_runs_and_the_history_lead_to_what_a_run_read(page: Page, loaded: dict[str, Any]) -> None:
+    """A run by the keys of its strip; batches over time for as long as is asked."""
+    page.goto(f"/dags/{NAME}/plugin/ranges")
+    history = page.get_by_role("region", name="History")
+    for chart in ("Records behind", "Records per batch", "Seconds of the run", "Records per second"):
+        expect(history.get_by_role("img", name=chart)).to_be_visible()
+    with page.expect_response(lambda response: "history?hours=168&" in response.url) as answer:
+        history.get_by_role("combobox").select_option("7 days")
+    assert sum(point["batches"] for point in answer.value.json()["points"]) == 2
+    last = page.get_by_role("navigation", name="The last runs").get_by_role("link").last
+    last.press("ArrowLeft")
+    expect(page.locator(":focus")).to_have_attribute("aria-label", re.compile("loaded, batch 1, 200 records"))
+    last.press("Enter")
+    expect(page.locator(".tidegate")).to_contain_text("Batch 2 is committed")
+
+
 def test_a_drag_replays_exactly_what_was_dragged_over(
     page: Page, loaded: dict[str, Any], api: AirflowApi, kafka: dict[str, str]
 ) -> None:
@@ -131,6 +167,16 @@ def test_a_drag_replays_exactly_what_was_dragged_over(
     expect(form.get_by_role("status").last).to_contain_text("Replay: success", timeout=120_000)
     (replayed,) = [r for r in receipts() if r.load.replay is not None]
     assert [(r.partition, r.from_offset, r.until_offset) for r in replayed.load.ranges if r.count] == [(1, start, end)]
+    form.get_by_role("status").last.get_by_role("link").click()
+    page.goto(f"{page.url.rstrip('/')}/plugin/range")
+    shown = page.locator(".tidegate")
+    # the table's commits are read every 15 s, and the page asks every 10 s
+    expect(shown).to_contain_text("1 of 1 chunks are in the table", timeout=30_000)
+    replaced = shown.get_by_role("region", name="What it replaces").get_by_role("row")
+    parts = [int(row.get_by_role("cell").first.inner_text()) for row in replaced.all()[1:]]
+    assert (len(parts), sum(parts)) == (2, end - start)
+    page.goto(f"/dags/{NAME}/plugin/ranges")
+    expect(page.get_by_role("list", name="Legend")).to_contain_text("loaded last by a replay")
     marks = AdminBrokers(kafka).watermarks([NAME])
     assert judge(read_offsets(kafka, marks), read_origins(TABLE)).holds
 
