@@ -60,6 +60,7 @@ def test_a_load_tells_topics_table_snapshot_and_ranges(task: LoadOperator) -> No
     assert output["facets"]["version"]["datasetVersion"] == str(2**62)
     assert output["outputFacets"]["outputStatistics"]["rowCount"] == 8
     facet = found["run"]["tidegate"]
+    assert facet["_schemaURL"] == "urn:tidegate:run-facet:1"
     assert (facet["pipeline"], facet["seq"], facet.get("replay"), facet["transform"], facet["offsets"]) == (
         "p",
         3,

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 BOOTSTRAP = "kafka.bootstrap.servers"
 MOST_RANGES = 500
 """Ranges that one event names; of more, their number is told."""
-SCHEMA = "https://github.com/tidegate/tidegate/blob/main/docs/lineage.md#the-run-facet"
+SCHEMA = "urn:tidegate:run-facet:1"
+"""What the facet is, as a name: docs/lineage.md describes it."""
 
 
 def lineage_of(job: LoadJob, result: LoadResult | None) -> OperatorLineage[Any, Any]:
