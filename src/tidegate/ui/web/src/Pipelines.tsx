@@ -10,7 +10,7 @@ const TROUBLE = {
   unreadable: ["bad", "state unreadable"],
   file: ["bad", "file unreadable"],
   stopped: ["bad", "stopped"],
-  losing: ["bad", "records are lost soon"],
+  losing: ["bad", "unread records expire soon"],
   late: ["warn", "longer than its interval"],
   paused: ["", "paused"],
 } as const;
