@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,6 +31,7 @@ from tidegate.core.announce.hours import (
 from tidegate.core.config.pipeline import Announce, Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.offsets.watermarks import Assigned
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import FakeBrokers
@@ -188,10 +190,10 @@ def saved_range(*, remaining: int = 0) -> SavedRange:
     return SavedRange("p", 1, "r", (), (), {}, {}, NOON, remaining=remaining)
 
 
-def asked(brokers: FakeBrokers, cursor: Cursor, *, remaining: int = 1) -> int:
-    return read_until(
-        saved_range(remaining=remaining), cursor, lambda: brokers, level="read_committed", grace_ms=GRACE_MS, now_ms=NOON + 1000
-    )
+def asked(brokers: FakeBrokers, cursor: Cursor, *, remaining: int = 1, assign: Assigned = None) -> int:
+    saved = saved_range(remaining=remaining)
+    rest: Any = {"level": "read_committed", "assign": assign, "grace_ms": GRACE_MS, "now_ms": NOON + 1000}
+    return read_until(saved, cursor, lambda: brokers, **rest)
 
 
 def test_a_batch_that_read_to_the_end_asks_nothing() -> None:
@@ -208,7 +210,10 @@ def test_what_waits_says_until_when_everything_is_read() -> None:
     brokers = FakeBrokers({P0: 4, P1: 2}, times={P0: [early, late, early + 7, NOON], P1: [early, early]})
     assert asked(brokers, Cursor("p", 1, {P0: 2, P1: 2})) == early + 7
     assert asked(brokers, Cursor("p", 1, {P0: 3, P1: 2})) == NOON + 1000 - GRACE_MS
-    assert asked(brokers, Cursor("p", 1, {P0: 1})) == NOON + 1000
+    assert asked(brokers, Cursor("p", 1, {P0: 1}), assign={"t": (0,)}) == NOON + 1000
+    # a partition that was added since
+    assert asked(brokers, Cursor("p", 1, {P0: 3})) == early
+    assert asked(brokers, Cursor("p", 1, {P0: 3}), assign={"t": (0,)}) == NOON + 1000 - GRACE_MS
     assert brokers.isolation_level == "read_committed"
     with pytest.raises(CursorBeyondLog):
         asked(brokers, Cursor("p", 1, {P0: 5}))

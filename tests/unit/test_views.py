@@ -133,7 +133,7 @@ def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> Non
         PartitionLag(p2, 8_000, 9_000, 1_000, 0.0, None),
     ]
     assert brokers.isolation_level == "read_committed"
-    assert measure_lag(brokers, {P1: 30}, now_ms=2_030) == [PartitionLag(P1, 30, 40, 10, 2.0, 3.0)]
+    assert measure_lag(brokers, {P1: 30}, now_ms=2_030, assign={"t": [1]}) == [PartitionLag(P1, 30, 40, 10, 2.0, 3.0)]
     view = LagView("p", tuple(partitions))
     assert view.total == TotalLag(3, 1_020, 2.0, 0.0)
     assert json.dumps(view.to_json()) == json.dumps(
@@ -144,6 +144,16 @@ def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> Non
             "maintenance": None,
         }
     )
+
+
+def test_a_partition_that_the_cursor_does_not_know_is_unread_from_its_first_record_on() -> None:
+    """Of the topics that the cursor knows, and where the pipeline reads it."""
+    p2 = TopicPartition("u", 0)
+    brokers = FakeBrokers({P0: 30, P1: 1_000_000, p2: 9}, {P1: 5})
+    added = PartitionLag(P1, 5, 1_000_000, 999_995, 2.0, None)
+    assert measure_lag(brokers, {P0: 30}, now_ms=2_005) == [PartitionLag(P0, 30, 30, 0, None, None), added]
+    assert measure_lag(brokers, {P0: 30}, now_ms=2_005, assign={"t": [1], "u": [0]})[1:] == [added]
+    assert measure_lag(brokers, {P0: 30}, now_ms=2_005, assign={"t": [0]}) == [PartitionLag(P0, 30, 30, 0, None, None)]
 
 
 def test_where_nothing_is_behind_no_record_is_asked_for() -> None:

@@ -7,6 +7,7 @@ task of each DAG carries it in its documentation, which is part of the serialize
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
 from tidegate.core.config.names import LONGEST_POOL, REPLAY_DAG
@@ -18,7 +19,10 @@ MARK = "tidegate"
 
 @dataclass(frozen=True)
 class Declared:
-    """A pipeline, as its DAGs declare it. A DAG that an older version has serialized says nothing after `slots`."""
+    """A pipeline, as its DAGs declare it. A DAG that an older version has serialized lacks the later ones.
+
+    `assign` are the partitions that it reads, by topic; None: all of its topics.
+    """
 
     pipeline: str
     pool: str
@@ -27,6 +31,7 @@ class Declared:
     connection: str = ""
     isolation_level: IsolationLevel = "read_committed"
     interval_s: float | None = None
+    assign: Mapping[str, tuple[int, ...]] | None = None
 
     @property
     def replay_dag(self) -> str:
@@ -44,6 +49,7 @@ class Declared:
             pipeline.source.connection,
             pipeline.source.isolation_level,
             pipeline.fixed_interval_s,
+            pipeline.source.assign,
         )
 
     @staticmethod

@@ -93,8 +93,13 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
     """
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        cursor, level = remote.cursor(this), this.source.isolation_level
-        partitions = measure_lag(remote.brokers(this), cursor.offsets, now_ms=now_ms(), isolation_level=level)
+        partitions = measure_lag(
+            remote.brokers(this),
+            remote.cursor(this).offsets,
+            now_ms=now_ms(),
+            isolation_level=this.source.isolation_level,
+            assign=this.source.assign,
+        )
         maintenance = _maintenance(this, remote.sink)
         page = remote.page(ranges_page(this.name))
     view = LagView(this.name, tuple(partitions), maintenance)

@@ -140,7 +140,7 @@ class Source:
             return None
 
         def ask(brokers: AdminBrokers) -> Lags:
-            return measure_lag(brokers, cursor.offsets, now_ms=now_ms(), isolation_level=of.isolation_level)
+            return measure_lag(brokers, cursor.offsets, now_ms=now_ms(), isolation_level=of.isolation_level, assign=of.assign)
 
         return lambda: self._kafka.ask(of.connection, ask)
 
@@ -299,7 +299,7 @@ class Source:
         topics = sorted({tp.topic for tp in cursor.offsets})
 
         def ask(brokers: AdminBrokers) -> Watermarks:
-            return brokers.watermarks(topics, isolation_level=of.isolation_level)
+            return brokers.watermarks(topics, isolation_level=of.isolation_level).assigned(of.assign)
 
         return self._logs.get((of.pipeline, of.connection, *topics), lambda: self._kafka.ask(of.connection, ask))
 

@@ -68,10 +68,10 @@ class Announcing:
     def span(self, times: Times | None, saved: SavedRange, after: Cursor) -> Span | None:
         """The hours that are complete with a batch, as `tidegate.core.schedule.run.commit_batch` asks."""
         now, complete_ms = now_ms(), 0
-        brokers = partial(brokers_of, self._pipeline, "commit", self._log)
+        brokers, assign = partial(brokers_of, self._pipeline, "commit", self._log), self._pipeline.source.assign
         grace_ms, period_ms = self._announce.grace_ms, self._announce.period_ms
         try:
-            complete_ms = read_until(saved, after, brokers, level=self._level, grace_ms=grace_ms, now_ms=now)
+            complete_ms = read_until(saved, after, brokers, level=self._level, assign=assign, grace_ms=grace_ms, now_ms=now)
         except TidegateError as error:  # the next batch announces what this one does not
             self._log.warning("no hour is announced as complete with this batch: %s", error)
         first_ms = times.first_ms if times else None

@@ -96,8 +96,14 @@ class PlanOperator(Patient):
         if not asks_again(before_ms, at_ms) or not metrics.are_on():
             return
         try:
-            level = self.pipeline.source.isolation_level
-            lag = measure_lag(ports["brokers"], cursor.offsets, now_ms=at_ms, isolation_level=level)
+            source = self.pipeline.source
+            lag = measure_lag(
+                ports["brokers"],
+                cursor.offsets,
+                now_ms=at_ms,
+                isolation_level=source.isolation_level,
+                assign=source.assign,
+            )
         except Exception as error:  # noqa: BLE001 - no plan fails of a metric
             self.log.warning("how far behind the pipeline is cannot be measured: %s", described(error)["message"])
         else:

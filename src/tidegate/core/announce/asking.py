@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tidegate.core.announce.hours import Span, Times, complete_until
-from tidegate.core.audit.views.lag import unread
+from tidegate.core.audit.views.lag import to_read, unread
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.offsets.watermarks import Assigned
 from tidegate.core.ports import Brokers
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
 
 
 def read_until(
-    saved: SavedRange, cursor: Cursor, brokers: Callable[[], Brokers], *, level: IsolationLevel, grace_ms: int, now_ms: int
+    saved: SavedRange,
+    cursor: Cursor,
+    brokers: Callable[[], Brokers],
+    *,
+    level: IsolationLevel,
+    assign: Assigned = None,
+    grace_ms: int,
+    now_ms: int,
 ) -> int:
     """The time (epoch ms) until which everything is read once a batch is committed. One that read to the end asks nothing.
 
@@ -23,6 +31,7 @@ def read_until(
         cursor: after it.
         brokers: the log, where it is needed.
         level: the pipeline's isolation level.
+        assign: the partitions that the pipeline reads, by topic.
         grace_ms: how long after its timestamp a record may be written to the log.
         now_ms: the time, epoch ms.
 
@@ -32,9 +41,10 @@ def read_until(
     if saved.remaining == 0:
         return complete_until(saved.planned_at_ms, grace_ms, ())
     log = brokers()
-    behind = unread(cursor.offsets, log.watermarks(sorted({tp.topic for tp in cursor.offsets}), isolation_level=level))
-    times = log.next_timestamps(behind, isolation_level=level)
-    return complete_until(now_ms, grace_ms, [times.get(tp) for tp in cursor.offsets])
+    watermarks = log.watermarks(sorted({tp.topic for tp in cursor.offsets}), isolation_level=level)
+    positions = to_read(cursor.offsets, watermarks, assign)
+    times = log.next_timestamps(unread(positions, watermarks), isolation_level=level)
+    return complete_until(now_ms, grace_ms, [times.get(tp) for tp in positions])
 
 
 def times_by_ends(ranges: Iterable[OffsetRange], brokers: Brokers, *, level: IsolationLevel, window: Span) -> Times:

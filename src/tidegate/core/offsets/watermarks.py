@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidegate.core.errors import RequestError, TopicRecreated
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+
+Assigned = Mapping[str, Collection[int]] | None
+"""The partitions that a pipeline reads, by topic; None: all of its topics."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,16 @@ class Watermarks:
         for tp, latest in self.latest.items():
             if not 0 <= self.earliest[tp] <= latest:
                 raise RequestError(f"{tp}: the log cannot hold [{self.earliest[tp]}, {latest})")
+
+    def assigned(self, assign: Assigned) -> Watermarks:
+        """Of the partitions that a pipeline reads."""
+        if assign is None:
+            return self
+        earliest, latest = (
+            {tp: offset for tp, offset in offsets.items() if tp.partition in assign.get(tp.topic, ())}
+            for offsets in (self.earliest, self.latest)
+        )
+        return Watermarks(earliest, latest, self.topic_ids)
 
 
 def other_topics(known: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:

@@ -51,7 +51,7 @@ def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Waterma
     ends: list[Mapping[TopicPartition, int]] = []
     for _ in range(WATERMARK_READS):
         answer = brokers.watermarks(topics, isolation_level=source.isolation_level) if topics else Watermarks({}, {})
-        watermarks = _assigned(source, answer)
+        watermarks = answer.assigned(source.assign)
         ends.append({tp: end for tp, end in watermarks.latest.items() if end < cursor.offsets.get(tp, 0)})
         if not ends[-1] or any(
             watermarks.topic_ids.get(t) != i for t, i in cursor.topic_ids.items() if t in watermarks.topic_ids
@@ -77,17 +77,6 @@ def _topics(source: Source, cursor: Cursor, brokers: Brokers) -> list[str]:
         return named
     # asking for a topic that is gone is an error; to retire it, it has to be left out
     return brokers.match_topics("|".join(map(re.escape, named)))
-
-
-def _assigned(source: Source, watermarks: Watermarks) -> Watermarks:
-    if source.assign is None:
-        return watermarks
-    assigned = {TopicPartition(topic, partition) for topic, numbers in source.assign.items() for partition in numbers}
-    return Watermarks(
-        {tp: offset for tp, offset in watermarks.earliest.items() if tp in assigned},
-        {tp: offset for tp, offset in watermarks.latest.items() if tp in assigned},
-        watermarks.topic_ids,
-    )
 
 
 def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brokers) -> dict[str, Any]:

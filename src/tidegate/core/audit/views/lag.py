@@ -1,7 +1,8 @@
 """How far behind a cursor is: in records, in seconds, and in time left until retention deletes what was not read.
 
 Seconds come from the timestamp of the next unread record of each partition, retention from the topic's settings; both are
-asked of the `Brokers` port only for what is behind.
+asked of the `Brokers` port only for what is behind. A partition that was added to a topic of the cursor is unread from its
+first record on. A topic that the cursor does not know yet is not counted: the next plan decides where it begins.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from tidegate.core.errors import CursorBeyondLog, PartitionsDeleted, some
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.offsets.watermarks import Assigned, Watermarks
 from tidegate.core.ports import Brokers
 
 NAMED = 10
@@ -26,7 +27,7 @@ class PartitionLag:
 
     Attributes:
         topic_partition: which.
-        next_offset: the cursor's, the next to read.
+        next_offset: the next to read: the cursor's, or the first of the log where the cursor does not know the partition.
         latest: the end of the log (exclusive).
         records_behind: offsets between the two; where the log has gaps, fewer records.
         seconds_behind: age of the next unread record; None when there is none (nothing behind, or gaps only).
@@ -107,14 +108,16 @@ def measure_lag(
     *,
     now_ms: int,
     isolation_level: IsolationLevel = "read_uncommitted",
+    assign: Assigned = None,
 ) -> list[PartitionLag]:
-    """The lag of each partition of a cursor, sorted.
+    """The lag of each partition of a cursor, and of those that its topics have got since, sorted.
 
     Args:
         brokers: what Kafka holds.
         cursor_offsets: the next offset to read of each partition.
         now_ms: the time, epoch ms.
         isolation_level: where the log ends, and what counts as a record: the pipeline's own.
+        assign: the partitions that the pipeline reads, by topic.
 
     Raises:
         TopicNotFound: a topic does not exist.
@@ -124,10 +127,18 @@ def measure_lag(
         KafkaAuthFailed: the credentials are refused, or do not allow to read a topic.
     """
     watermarks = brokers.watermarks(sorted({tp.topic for tp in cursor_offsets}), isolation_level=isolation_level)
-    behind = unread(cursor_offsets, watermarks)
+    positions = to_read(cursor_offsets, watermarks, assign)
+    behind = unread(positions, watermarks)
     retention = brokers.retention_ms(sorted({tp.topic for tp in behind})) if behind else {}
     times = brokers.next_timestamps(behind, isolation_level=isolation_level) if behind else {}
-    return lags(cursor_offsets, watermarks, times, retention, now_ms=now_ms)
+    return lags(positions, watermarks, times, retention, now_ms=now_ms)
+
+
+def to_read(
+    cursor_offsets: Mapping[TopicPartition, int], watermarks: Watermarks, assign: Assigned = None
+) -> dict[TopicPartition, int]:
+    """The next offset to read of each partition: the cursor's, or the first of the log where the cursor does not know it."""
+    return {**watermarks.assigned(assign).earliest, **cursor_offsets}
 
 
 def unread(cursor_offsets: Mapping[TopicPartition, int], watermarks: Watermarks) -> dict[TopicPartition, int]:
