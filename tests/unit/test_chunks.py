@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -114,6 +115,17 @@ def test_each_offset_is_live_in_its_newest_load_alone(loads: list[list[tuple[int
     found = {one.load.seq: left for one, left in live(receipts)}
     assert {offset: seq for seq, left in found.items() for offset in offsets(left)} == newest
     assert all(left == merged(left) and left for left in found.values())
+
+
+def test_offsets_of_a_former_topic_are_live_no_more() -> None:
+    """Those of other topics of the same load are; a topic whose id is not known is taken for the same."""
+    u = OffsetRange("u", 0, 0, 5)
+    former, unknown, new = receipt(1, r(0, 50), u), receipt(2, r(50, 60)), receipt(3, r(70, 80))
+    former = replace(former, load=replace(former.load, topic_ids={"t": "one", "u": "same"}))
+    new = replace(new, load=replace(new.load, topic_ids={"t": "two"}))
+    found = [(one.load.seq, left) for one, left in live([former, unknown, new], {"t": "two", "u": "same"})]
+    assert found == [(3, (r(70, 80),)), (2, (r(50, 60),)), (1, (u,))]
+    assert [left for _, left in live([former])] == [(r(0, 50), u)]
 
 
 def test_whole_batches_are_those_that_the_selection_touches() -> None:

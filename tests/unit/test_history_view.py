@@ -52,6 +52,17 @@ def test_each_batch_is_one_point() -> None:
     ]
 
 
+def test_a_batch_that_is_loaded_again_keeps_its_place_in_time() -> None:
+    """By its first receipt, or else before the next batch; timings go to the batch whose they are."""
+    cursor = Cursor("p", 3, timings=(timing(1100), timing(3400, run_ms=700)))
+    found = points([plan(3)], [load(1, 900), load(3, 3300), load(1, 5000, rows=8), load(2, 3350)], cursor)
+    assert found == [
+        Point(900, 1, 1, None, 10, run_s=0.4, load_s=0.2, rows=8),
+        Point(3000, 2, 1, None, 10, rows=9),
+        Point(3000, 3, 1, 15, 10, run_s=0.7, load_s=0.35, rows=9),
+    ]
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 50)), max_size=60).map(sorted),
     st.integers(0, 900),

@@ -213,7 +213,7 @@ def test_what_waits_says_until_when_everything_is_read() -> None:
     assert asked(brokers, Cursor("p", 1, {P0: 1}), assign={"t": (0,)}) == NOON + 1000
     # a partition that was added since
     assert asked(brokers, Cursor("p", 1, {P0: 3})) == early
-    assert asked(brokers, Cursor("p", 1, {P0: 3}), assign={"t": (0,)}) == NOON + 1000 - GRACE_MS
+    assert asked(brokers, Cursor("p", 1, {P0: 3}), assign={"t": (0,)}) == NOON
     assert brokers.isolation_level == "read_committed"
     with pytest.raises(CursorBeyondLog):
         asked(brokers, Cursor("p", 1, {P0: 5}))

@@ -13,7 +13,7 @@ from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.audit.views.history import Landed
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.load.receipt import LoadId, offsets_of
-from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.ui.plans import Landings
 
 
@@ -46,6 +46,15 @@ def test_the_receipts_of_some_batches_come_with_the_replays_that_may_have_replac
     assert [r.snapshot for r in loads.of_batches({3})] == [6, 7]
     assert [r.snapshot for r in loads.of_batches({3, 9})] == [2, 6, 7], "the load of batch 9 has expired"
     assert [r.snapshot for r in loads.of_replay("early")] == [2]
+
+
+def test_the_receipts_have_the_ranges_that_were_asked_for() -> None:
+    """And everything else of the load."""
+    loads, u, nobody = Loads.of(HISTORY, "p"), TopicPartition("u", 3), TopicPartition("t", 9)
+    some, every = loads.of_batches({3}, {u, nobody, TopicPartition("v", 0)}), loads.of_batches({3})
+    assert [r.load.ranges for r in some] == [(OffsetRange("u", 3, 0, 3),), (OffsetRange("u", 3, 0, 0),)]
+    assert [replace(r, load=replace(r.load, ranges=o.load.ranges)) for r, o in zip(some, every, strict=True)] == every
+    assert [r.load.ranges for r in loads.of_batches({3}, ())] == [(), ()]
 
 
 def test_offsets_are_counted_as_the_ranges_have_them() -> None:

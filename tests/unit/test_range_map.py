@@ -126,6 +126,26 @@ def test_offsets_of_a_former_topic_are_left_out(read_again: bool) -> None:  # no
     assert shown(view) == ([(0, 7, "committed"), (7, 9, "pending")] if read_again else [(0, 9, "pending")])
 
 
+def test_a_topic_is_known_by_its_id_also_where_it_begins_later_than_the_former_one() -> None:
+    """And where nobody knows any more that it was created again; other topics keep their batches."""
+    u = OffsetRange("u", 0, 0, 4)
+    former, new = {"t": "one", "u": "same"}, {"t": "two", "u": "same"}
+    batches = [
+        replace(entry(1, (0, 0, 50), (1, 0, 9)), topic_ids=former),
+        replace(entry(2, (0, 50, 90)), topic_ids=former),
+        replace(entry(3, (0, 70, 95)), topic_ids=new),
+        replace(entry(4, (0, 95, 99)), topic_ids={}),
+    ]
+    batches[0] = replace(batches[0], ranges=(*batches[0].ranges, u))
+    cursor = Cursor("p", 4, {A: 99, B: 0, TopicPartition("u", 0): 4})
+    view = a_map(*batches, cursor=cursor)
+    assert [shown(view, row) for row in range(3)] == [
+        [(70, 95, "committed"), (95, 99, "committed")],
+        [],
+        [(0, 4, "committed")],
+    ]
+
+
 def test_without_the_broker_the_map_shows_what_is_saved() -> None:
     """Neither log nor pending offsets are known; replays are no batches of the row."""
     again = Entry(0, State.LOADED, "r", (OffsetRange("t", 0, 0, 5),), replay="x")
@@ -161,7 +181,7 @@ def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
 def timed(seq: int, planned_ms: int | None, seconds: float | None, loaded_ms: int | None = None, **more: object) -> Entry:
     return replace(
         entry(seq, (0, 10 * seq, 10 * seq + 10), (1, 0, 0)),
-        **{"planned_at_ms": planned_ms, "seconds": seconds, "committed_at_ms": loaded_ms, **more},  # type: ignore[arg-type]
+        **{"planned_at_ms": planned_ms, "seconds": seconds, "loaded_at_ms": loaded_ms, **more},  # type: ignore[arg-type]
     )
 
 

@@ -23,7 +23,7 @@ from tidegate.core.audit.views.history import forecast, points, sampled
 from tidegate.core.audit.views.lag import LagView, PartitionLag, measure_lag, total_lag
 from tidegate.core.audit.views.load_answer import LoadAnswer
 from tidegate.core.audit.views.overview import Overview, by_trouble, overview
-from tidegate.core.audit.views.range_map import Frame, Mark, range_map, time_map
+from tidegate.core.audit.views.range_map import Frame, Mark, partitions_of, range_map, time_map
 from tidegate.core.audit.views.run import RunView, replay_view, without_a_batch
 from tidegate.core.audit.views.strip import run_marks
 from tidegate.core.audit.views.waiting import waits_for
@@ -167,11 +167,12 @@ class Source:
         chosen = {*sorted(seq for seq in seqs if before is None or seq < before)[-most:]}
         saved = self._saved(of.pipeline, listing, chosen, faults)
         try:
-            loaded = [] if loads.value is None else loads.value.of_batches(chosen)
+            on_page = frozenset(partitions_of(cursor, log.value)[frame.page])
+            loaded = [] if loads.value is None else loads.value.of_batches(chosen, on_page)
         except StateCorrupt as error:
             loaded = []
             faults.append(str(error))
-        ran, by_version, marks = entries(saved, loaded, cursor), loaded_last(loaded), self._marks(of, saved)
+        ran, by_version, marks = entries(saved, loaded, cursor), loaded_last(loaded, cursor.topic_ids), self._marks(of, saved)
         if axis == "time":
             view = time_map(of.pipeline, ran, cursor, log.value, frame, now_ms=now_ms(), marks=marks)
         else:

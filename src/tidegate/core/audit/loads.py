@@ -11,6 +11,7 @@ from functools import cached_property
 
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.load.receipt import Receipt, batch_of, replay_of
+from tidegate.core.offsets.ranges import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,20 @@ class Loads:
         """The numbers of the batches."""
         return frozenset(seq for _, seq in self.commits if seq is not None)
 
-    def of_batches(self, seqs: Collection[int]) -> list[Receipt]:
+    def of_batches(self, seqs: Collection[int], partitions: Collection[TopicPartition] | None = None) -> list[Receipt]:
         """The receipts of some batches, and of all replays since the first of them, the oldest first.
 
         Where a batch has none, since its snapshot has expired, replays of it may be older than all others.
+
+        Args:
+            seqs: the numbers of the batches.
+            partitions: which ranges the receipts are to have; None: all.
 
         Raises:
             StateCorrupt: a receipt cannot be read.
         """
         first = next((n for n, (_, seq) in enumerate(self.commits) if seq in seqs), -1) if self.batches.issuperset(seqs) else -1
-        return self._receipts(lambda n, _, seq: seq in seqs or (seq is None and n > first))
+        return self._receipts(lambda n, _, seq: seq in seqs or (seq is None and n > first), partitions)
 
     def of_replay(self, name: str) -> list[Receipt]:
         """The receipts of one replay, the oldest first.
@@ -56,5 +61,7 @@ class Loads:
         """
         return self._receipts(lambda _n, commit, seq: seq is None and replay_of(commit.properties) == name)
 
-    def _receipts(self, wanted: Callable[[int, TableCommit, int | None], bool]) -> list[Receipt]:
-        return [commit.receipt() for n, (commit, seq) in enumerate(self.commits) if wanted(n, commit, seq)]
+    def _receipts(
+        self, wanted: Callable[[int, TableCommit, int | None], bool], partitions: Collection[TopicPartition] | None = None
+    ) -> list[Receipt]:
+        return [commit.receipt(partitions) for n, (commit, seq) in enumerate(self.commits) if wanted(n, commit, seq)]

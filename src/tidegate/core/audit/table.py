@@ -15,7 +15,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from tidegate.core.errors import TableLost, some
 from tidegate.core.load.boxes import Box, boxes_of
 from tidegate.core.load.receipt import PREFIX, Receipt, batch_of, replay_of
 from tidegate.core.offsets.algebra import common, merged, without
-from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks, other_topics
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
@@ -47,10 +47,15 @@ class TableCommit:
     rows: int | None = 0
     kept: int = 0
 
-    def receipt(self) -> Receipt:
-        """The receipt of the load that made it. Raises StateCorrupt."""
+    def receipt(self, partitions: Collection[TopicPartition] | None = None) -> Receipt:
+        """The receipt of the load that made it, with the ranges of some partitions; None: of all. Raises StateCorrupt."""
         receipt = Receipt.from_properties(
-            self.properties, snapshot=self.snapshot, committed_at_ms=self.committed_at_ms, rows=self.rows, kept=self.kept
+            self.properties,
+            snapshot=self.snapshot,
+            committed_at_ms=self.committed_at_ms,
+            rows=self.rows,
+            kept=self.kept,
+            partitions=partitions,
         )
         assert receipt is not None  # noqa: S101 - only loads are asked for theirs
         return receipt

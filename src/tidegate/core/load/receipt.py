@@ -9,7 +9,7 @@ hands it on beside the receipt, where it is judged before the cursor moves.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,7 +109,13 @@ class Receipt:
 
     @staticmethod
     def from_properties(
-        properties: Mapping[str, str], *, snapshot: int, committed_at_ms: int, rows: int | None, kept: int = 0
+        properties: Mapping[str, str],
+        *,
+        snapshot: int,
+        committed_at_ms: int,
+        rows: int | None,
+        kept: int = 0,
+        partitions: Collection[TopicPartition] | None = None,
     ) -> Receipt | None:
         """The receipt in a commit's properties, or None when the commit is not a load of Tidegate.
 
@@ -119,6 +125,7 @@ class Receipt:
             committed_at_ms: its time (epoch ms).
             rows: the rows that the load made, by the commit's own counters; None where they cannot be read.
             kept: the older rows that the commit wrote again.
+            partitions: only the ranges of these; those of a thousand take milliseconds. None: of all.
 
         Raises:
             StateCorrupt: the properties are there, but broken, or the counters are.
@@ -131,7 +138,7 @@ class Receipt:
                 pipeline=properties[f"{PREFIX}pipeline"],
                 seq=int(properties[f"{PREFIX}{'seq' if replay is None else 'chunk'}"]),
                 run_id=properties[f"{PREFIX}run-id"],
-                ranges=ranges_from_json(json.loads(properties[f"{PREFIX}ranges"])),
+                ranges=ranges_from_json(_only(json.loads(properties[f"{PREFIX}ranges"]), partitions)),
                 transform=properties[f"{PREFIX}transform"],
                 attempt=properties[f"{PREFIX}attempt"],
                 topic_ids=dict(json.loads(properties.get(f"{PREFIX}topic-ids", "{}"))),
@@ -213,6 +220,18 @@ def covering(receipts: Sequence[Receipt], task: Mapping[str, str], ranges: tuple
         ranges: what has to be covered.
     """
     return (r for r in reversed(receipts) if r.load.task == task and r.covers(ranges))
+
+
+def _only(nested: Mapping[str, Any], partitions: Collection[TopicPartition] | None) -> Mapping[str, Any]:
+    """The ranges of some partitions, of all in JSON."""
+    if partitions is None:
+        return nested
+    found: dict[str, dict[str, Any]] = {}
+    for tp in partitions:
+        bounds = nested.get(tp.topic, {}).get(str(tp.partition))
+        if bounds is not None:
+            found.setdefault(tp.topic, {})[str(tp.partition)] = bounds
+    return found
 
 
 def replay_of(properties: Mapping[str, str]) -> str | None:

@@ -22,6 +22,7 @@ from tidegate.core.offsets.ranges import (
     total_count,
 )
 from tidegate.core.offsets.splitting import split_ranges
+from tidegate.core.offsets.watermarks import other_topics
 from tidegate.core.state.codec import Shape
 from tidegate.core.state.fields import MAPPING, RANGES, TUPLE, each, fields_from_json, fields_to_json, form
 
@@ -35,18 +36,22 @@ ONE_BY_ONE = form(
 """How a saved replay holds ranges of which several may be of one partition."""
 
 
-def live(receipts: Sequence[Receipt]) -> list[tuple[Receipt, tuple[OffsetRange, ...]]]:
+def live(
+    receipts: Sequence[Receipt], topic_ids: Mapping[str, str] | None = None
+) -> list[tuple[Receipt, tuple[OffsetRange, ...]]]:
     """Which offsets of each receipt are live, the newest first: a later load has replaced what it loaded too.
 
     Args:
         receipts: the oldest commit first.
+        topic_ids: offsets of topics that have another id here mean other records, and are left out; None leaves out none.
     """
     live_loads = []
     covered: dict[TopicPartition, list[OffsetRange]] = {}
     for receipt in reversed(receipts):
         left: list[OffsetRange] = []
+        former = other_topics(receipt.load.topic_ids, topic_ids or {})
         for r in receipt.load.ranges:
-            if r.count:
+            if r.count and r.topic not in former:
                 known = covered.get(r.topic_partition, [])
                 # most loads are of offsets right before those of the load after them, and no arithmetic on sets is needed
                 before = not known or r.until_offset <= known[0].from_offset

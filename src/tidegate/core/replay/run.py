@@ -266,7 +266,7 @@ def _chunks(
 
 def _in_order(past: Past, receipts: list[Receipt]) -> list[tuple[OffsetRange, ...]]:
     """What each live load has written, in the order of the stream: where a chunk may end without cutting files."""
-    live_loads = live([r for r in receipts if past.same_topics(r.load.topic_ids)])
+    live_loads = live(receipts, past.cursor.topic_ids)
     begun: dict[TopicPartition, tuple[list[int], list[int]]] = {}
     for seq, receipt in past.batches().items():
         for r in receipt.load.ranges:

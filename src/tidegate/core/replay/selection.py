@@ -229,7 +229,7 @@ def _by_run(past: Past, run_id: str) -> tuple[OffsetRange, ...]:
 def _by_versions(past: Past, versions: str) -> list[OffsetRange]:
     matches = version_filter(versions)
     until = [OffsetRange(tp.topic, tp.partition, 0, offset) for tp, offset in past.cursor.offsets.items()]
-    live_loads = live([r for r in past.receipts if past.same_topics(r.load.topic_ids)])
+    live_loads = live(past.receipts, past.cursor.topic_ids)
     ranges = [r for receipt, ranges in live_loads if matches(receipt.load.transform) for r in common(ranges, until)]
     if not ranges:
         loaded_by = sorted({receipt.load.transform for receipt, _ in live_loads})

@@ -27,8 +27,9 @@ class Entry:
 
     `run_id` is the run that loaded it, else the one that planned it last; `rows` and `transform` are those of its newest load,
     `loads` is how many loads of it the table has a receipt of; `planned_at_ms` is when it was planned (epoch ms), `seconds` the
-    time from there to the commit of its first load; `recreated` are the topics that it is the first to read anew, since they
-    were deleted and created again; `who` triggered the run, or the kind of the run. None: it is no longer known.
+    time from there to the commit of its first load, which was at `loaded_at_ms`; `recreated` are the topics that it is the
+    first to read anew, since they were deleted and created again, `topic_ids` the ids of its topics; `who` triggered the run,
+    or the kind of the run. None: it is no longer known.
     """
 
     seq: int
@@ -46,6 +47,8 @@ class Entry:
     who: str | None = None
     planned_at_ms: int | None = None
     recreated: frozenset[str] = frozenset()
+    loaded_at_ms: int | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -168,6 +171,8 @@ def _batch(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], curs
         who=who.get(plan.run_id),
         planned_at_ms=plan.planned_at_ms,
         recreated=frozenset(d.topic_partition.topic for d in plan.decisions if d.from_reason == "recreated"),
+        loaded_at_ms=loads[0].committed_at_ms if loads else None,
+        topic_ids=plan.topic_ids,
     )
 
 
@@ -184,6 +189,8 @@ def _loaded(loads: Sequence[Receipt], state: State, who: Mapping[str, str]) -> E
         loads=len(loads),
         committed_at_ms=newest.committed_at_ms,
         who=who.get(newest.load.run_id),
+        loaded_at_ms=loads[0].committed_at_ms,
+        topic_ids=newest.load.topic_ids,
     )
 
 
@@ -199,10 +206,12 @@ def versions(receipts: Sequence[Receipt]) -> dict[str, tuple[OffsetRange, ...]]:
     return {version: merged(ranges) for version, ranges in by_version.items()}
 
 
-def loaded_last(receipts: Sequence[Receipt]) -> dict[tuple[str, bool], tuple[OffsetRange, ...]]:
-    """As `versions`, by version and by whether a replay loaded them."""
+def loaded_last(
+    receipts: Sequence[Receipt], topic_ids: Mapping[str, str] | None = None
+) -> dict[tuple[str, bool], tuple[OffsetRange, ...]]:
+    """As `versions`, by version and by whether a replay loaded them; of topics of these ids, where they are given."""
     found: dict[tuple[str, bool], list[OffsetRange]] = {}
-    for receipt, ranges in live(receipts):
+    for receipt, ranges in live(receipts, topic_ids):
         found.setdefault((receipt.load.transform, receipt.load.replay is not None), []).extend(ranges)
     return {by: merged(ranges) for by, ranges in found.items()}
 

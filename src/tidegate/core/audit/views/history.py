@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -85,7 +86,9 @@ class Point:
 
 
 def points(planned: Iterable[Planned], landed: Iterable[Landed], cursor: Cursor) -> list[Point]:
-    """A point for each batch, in order: by its saved range, and by its receipt where the range is not kept any more.
+    """A point for each batch, in order: by its saved range, and by its first load where the range is not kept any more.
+
+    Such a batch is no later than the next one: its first receipt may be gone, too.
 
     Args:
         planned: what is known of saved ranges, in any order.
@@ -94,14 +97,24 @@ def points(planned: Iterable[Planned], landed: Iterable[Landed], cursor: Cursor)
     """
     found = {each.seq: Point(each.planned_at_ms, each.seq, 1, each.lag, each.offsets, each.bound) for each in planned}
     for load in landed:
-        plan = found.get(load.seq)
-        if plan is None or plan.lag is None:
+        known = found.get(load.seq)
+        if known is None:
             found[load.seq] = Point(load.committed_at_ms, load.seq, 1, None, load.offsets, rows=load.rows)
+        elif known.lag is None or known.run_s is not None:
+            found[load.seq] = replace(known, rows=load.rows)
         else:
-            took_s = max(0, load.committed_at_ms - plan.at_ms) / 1000 if plan.run_s is None else plan.run_s
-            found[load.seq] = replace(plan, rows=load.rows, run_s=took_s)
+            found[load.seq] = replace(known, rows=load.rows, run_s=max(0, load.committed_at_ms - known.at_ms) / 1000)
+    _put_in_order(found)
     _add_timings(found, cursor)
     return [point for _, point in sorted(found.items())]
+
+
+def _put_in_order(found: dict[int, Point]) -> None:
+    until_ms: float = math.inf
+    for seq in sorted(found, reverse=True):
+        if found[seq].lag is None and found[seq].at_ms > until_ms:
+            found[seq] = replace(found[seq], at_ms=int(until_ms))
+        until_ms = min(until_ms, found[seq].at_ms)
 
 
 def _add_timings(found: dict[int, Point], cursor: Cursor) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from tidegate.core.audit.views.batches import Entry
 from tidegate.core.offsets.algebra import common, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, by_partition
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.offsets.watermarks import Watermarks, other_topics
 from tidegate.core.state.cursor import Cursor
 
 Kind = Literal["planned", "loaded", "lost", "absent", "pending", "committed"]
@@ -180,7 +180,7 @@ def range_map(
         versions: the offsets that each version of a transform has loaded last, as `loaded_last` finds them.
         marks: of batches, by number.
     """
-    known = _partitions(cursor, watermarks)
+    known = partitions_of(cursor, watermarks)
     rows = [_row(tp, cursor, watermarks) for tp in known[frame.page]]
     pieces = _pieces(batches, frozenset(row.topic_partition for row in rows), marks or {})
     of_lost, of_absent = by_partition(lost), by_partition(cursor.absent)
@@ -209,7 +209,7 @@ def time_map(
     One that is not loaded yet ends now. One whose plan is not known any more begins where it ends. Arguments are those of
     `range_map`; `now_ms` is the time, epoch ms.
     """
-    known = _partitions(cursor, watermarks)
+    known = partitions_of(cursor, watermarks)
     rows = [_row(tp, cursor, watermarks) for tp in known[frame.page]]
     spans: dict[TopicPartition, list[Block]] = {row.topic_partition: [] for row in rows}
     begin, end = now_ms, 0
@@ -225,7 +225,8 @@ def time_map(
     return RangeMap(pipeline, tuple(drawn), len(known), (begin, max(begin, end)))
 
 
-def _partitions(cursor: Cursor, watermarks: Watermarks | None) -> list[TopicPartition]:
+def partitions_of(cursor: Cursor, watermarks: Watermarks | None) -> list[TopicPartition]:
+    """The rows of a map in their order: those that are the furthest behind first."""
     ends = {} if watermarks is None else watermarks.latest
     return sorted({*cursor.offsets, *ends}, key=lambda tp: (-_behind(cursor.offsets.get(tp), ends.get(tp)), tp))
 
@@ -238,7 +239,7 @@ def _row(tp: TopicPartition, cursor: Cursor, watermarks: Watermarks | None) -> P
 
 def _times(entry: Entry, now_ms: int) -> tuple[int, int]:
     """When a batch begins and ends, at least a millisecond apart."""
-    loaded = entry.committed_at_ms
+    loaded = entry.loaded_at_ms
     start = entry.planned_at_ms if entry.planned_at_ms is not None else loaded if loaded is not None else now_ms
     if entry.seconds is not None:
         return start, max(start + 1, start + round(entry.seconds * 1000))
@@ -283,16 +284,21 @@ def _pieces(
 ) -> dict[TopicPartition, list[Block]]:
     """A block for each batch of each partition; of a topic that was created again, only those of the newest one."""
     pieces: dict[TopicPartition, list[Block]] = {}
+    topic_ids: dict[str, str] = {}
     for entry in batches:
         if entry.replay is not None:
             continue
+        former = other_topics(topic_ids, entry.topic_ids)
+        if former:
+            pieces = {tp: of_partition for tp, of_partition in pieces.items() if tp.topic not in former}
+        topic_ids.update(entry.topic_ids)
         of_batch = marks.get(entry.seq, frozenset())
         for r in entry.ranges:
             if not r.count or r.topic_partition not in shown:
                 continue
             of_partition = pieces.setdefault(r.topic_partition, [])
             while of_partition and of_partition[-1].until_offset > r.from_offset:
-                of_partition.pop()  # of the former topic, or of a batch that was planned anew
+                of_partition.pop()  # of the former topic, whose id is not known, or of a batch that was planned anew
             of_partition.append(_block(entry, r, r.from_offset, r.until_offset, of_batch))
     return pieces
 
