@@ -21,7 +21,7 @@ class Clock:
 
 
 def answers_of(clock: Clock, wait_s: float = LONG_S) -> Answers[int]:
-    return Answers[int](5, wait_s=wait_s, now_ms=clock)
+    return Answers[int]("somebody", 5, wait_s=wait_s, now_ms=clock)
 
 
 def test_an_answer_is_kept_for_a_while() -> None:
@@ -128,6 +128,42 @@ def test_nobody_waits_for_what_does_not_answer() -> None:
     assert settled() == Answer(2, 6000)
 
 
+def test_an_answer_from_before_a_change_is_not_kept() -> None:
+    """One that was asked for after it is; nor does a change of a clock that is ahead count."""
+    clock = Clock()
+    answers = answers_of(clock)
+    assert answers.get("a", lambda: 1).value == 1
+    clock.now += 10
+    assert answers.get("a", lambda: 2, after_ms=999).value == 1
+    assert answers.get("a", lambda: 2, after_ms=9000).value == 1
+    assert answers.get("a", lambda: 2, after_ms=1000).value == 2
+    assert answers.get("a", lambda: 3, after_ms=1005).value == 2
+
+
+def test_who_never_answers_is_named_and_asked_again_after_a_while() -> None:
+    """What is known is shown meanwhile, and the later answer counts."""
+    clock, answered = Clock(), Event()
+    answers, asked = answers_of(clock, wait_s=0), list[int]()
+
+    def hang() -> int:
+        asked.append(1)
+        assert answered.wait(LONG_S)
+        return 1
+
+    assert answers.get("a", hang) == Answer(None, 1000, waiting=True)
+    clock.now += 20_000
+    late = answers.get("a", hang)
+    assert (late.value, late.waiting) == (None, True)
+    assert str(late.error) == "somebody has not answered for 20 s. See whether it is overloaded"
+    assert asked == [1]
+    clock.now += 580_000
+    while (found := answers.get("a", lambda: 2)).waiting:
+        continue
+    assert found == Answer(2, 601_000)
+    answered.set()
+    assert answers.get("a", lambda: 3) == Answer(2, 601_000)
+
+
 def test_several_questions_are_asked_at_once() -> None:
     """None of them waits for another."""
     answers, both = answers_of(Clock()), Barrier(2)
@@ -141,7 +177,7 @@ def test_several_questions_are_asked_at_once() -> None:
 
 def test_the_oldest_answers_are_forgotten() -> None:
     """However many questions there are."""
-    answers = Answers[int](60, wait_s=LONG_S, now_ms=Clock())
+    answers = Answers[int]("somebody", 60, wait_s=LONG_S, now_ms=Clock())
     for key in range(MOST + 10):
         answers.get(key, lambda key=key: key)  # type: ignore[misc]
     assert answers.get(0, lambda: -1).value == -1

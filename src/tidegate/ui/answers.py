@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Lock, Thread
 from typing import Generic, TypeVar
 
@@ -20,6 +20,10 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 MOST = 1000
+LATE_S = 20.0
+"""After so long without an answer an error says so."""
+AGAIN_S = 600.0
+"""After so long without an answer the question is asked again, in another thread: some clients wait for ever."""
 
 log = logging.getLogger(__name__)
 
@@ -38,52 +42,74 @@ class Answer(Generic[T]):
     waiting: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Asking(Generic[T]):
+    """An answer that is waited for since a time (epoch ms)."""
+
+    since_ms: int
+    future: Future[Answer[T]] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held(Generic[T]):
+    """An answer, when it was asked for and when it came (epoch ms)."""
+
+    asked_ms: int
+    came_ms: int
+    answer: Answer[T]
+
+
 class Answers(Generic[T]):
     """The newest answer to each question. Each question is asked in a thread of its own, by one at a time.
 
     Args:
+        of: who is asked, for an error that says that there is no answer.
         keep_s: seconds that an answer is not asked for again, a failure too.
         wait_s: seconds that a caller waits for a newer answer.
         now_ms: the clock, epoch ms.
     """
 
-    def __init__(self, keep_s: float, *, wait_s: float, now_ms: Callable[[], int]) -> None:
+    def __init__(self, of: str, keep_s: float, *, wait_s: float, now_ms: Callable[[], int]) -> None:
+        self._of = of
         self._keep_ms = keep_s * 1000
         self._wait_s = wait_s
         self._now_ms = now_ms
         self._lock = Lock()
-        self._asking: dict[Hashable, Future[Answer[T]]] = {}
-        self._held: dict[Hashable, tuple[int, Answer[T]]] = {}
+        self._asking: dict[Hashable, _Asking[T]] = {}
+        self._held: dict[Hashable, _Held[T]] = {}
 
-    def get(self, key: Hashable, ask: Callable[[], T]) -> Answer[T]:
+    def get(self, key: Hashable, ask: Callable[[], T], *, after_ms: int = 0) -> Answer[T]:
         """The answer to a question, after `wait_s` at most. Of several callers one asks.
 
         Args:
             key: names the question.
             ask: asks it; what it raises is part of the answer.
+            after_ms: when it last may have changed (epoch ms): an older answer is not kept.
         """
-        return self.get_all({key: ask})[key]
+        return self._get_all({key: ask}, after_ms)[key]
 
     def get_all(self, questions: Mapping[K, Callable[[], T]]) -> dict[K, Answer[T]]:
         """The answers to several questions that are asked at once, after `wait_s` at most in all."""
-        until = time.monotonic() + self._wait_s
-        asked = {key: self._asked(key, ask) for key, ask in questions.items()}
-        return {key: self._answer(key, future, until) for key, future in asked.items()}
+        return self._get_all(questions, 0)
 
-    def _asked(self, key: Hashable, ask: Callable[[], T]) -> Future[Answer[T]] | None:
+    def _get_all(self, questions: Mapping[K, Callable[[], T]], after_ms: int) -> dict[K, Answer[T]]:
+        until = time.monotonic() + self._wait_s
+        asked = {key: self._asked(key, ask, after_ms) for key, ask in questions.items()}
+        return {key: self._answer(key, asking, until) for key, asking in asked.items()}
+
+    def _asked(self, key: Hashable, ask: Callable[[], T], after_ms: int) -> _Asking[T] | None:
         """The answer that is being asked for; None where the one that is held is new enough."""
         with self._lock:
-            asked_at_ms, held = self._held.get(key, (0, None))
-            # a clock may have gone back
-            if held is not None and 0 <= self._now_ms() - asked_at_ms < self._keep_ms:
+            now_ms, held, asking = self._now_ms(), self._held.get(key), self._asking.get(key)
+            # a clock may have gone back, and the one that `after_ms` is of may be ahead
+            if held and 0 <= now_ms - held.came_ms < self._keep_ms and not held.asked_ms <= after_ms < now_ms:
                 return None
-            future = self._asking.get(key)
-            if future is None:
-                future = self._asking[key] = Future()
-                Thread(target=self._ask, args=(key, ask, future), name="tidegate-ui-ask", daemon=True).start()
-            return future
+            if asking is None or now_ms - asking.since_ms >= AGAIN_S * 1000:
+                asking = self._asking[key] = _Asking(now_ms)
+                Thread(target=self._ask, args=(key, ask, asking), name="tidegate-ui-ask", daemon=True).start()
+            return asking
 
-    def _ask(self, key: Hashable, ask: Callable[[], T], future: Future[Answer[T]]) -> None:
+    def _ask(self, key: Hashable, ask: Callable[[], T], asking: _Asking[T]) -> None:
         try:
             answer = Answer(ask(), self._now_ms())
         except TidegateError as error:
@@ -93,21 +119,28 @@ class Answers(Generic[T]):
             said = TidegateError(f"it cannot be read: {type(error).__name__}", fix="See the log of Airflow's API server")
             answer = replace(self._known(key), error=said)
         with self._lock:
-            self._held.pop(key, None)
-            self._held[key] = self._now_ms(), answer
-            for old in list(self._held)[:-MOST]:
-                del self._held[old]
-            del self._asking[key]
-        future.set_result(answer)
+            if self._asking.get(key) is asking:
+                self._held.pop(key, None)
+                self._held[key] = _Held(asking.since_ms, self._now_ms(), answer)
+                for old in list(self._held)[:-MOST]:
+                    del self._held[old]
+                del self._asking[key]
+        asking.future.set_result(answer)
 
-    def _answer(self, key: Hashable, future: Future[Answer[T]] | None, until: float) -> Answer[T]:
-        if future is None:
-            return self._known(key)
+    def _answer(self, key: Hashable, asking: _Asking[T] | None, until: float) -> Answer[T]:
+        known = self._known(key)
+        if asking is None:
+            return known
         try:
-            return future.result(max(0.0, until - time.monotonic()))
+            return asking.future.result(max(0.0, until - time.monotonic()))
         except TimeoutError:
-            return replace(self._known(key), waiting=True)
+            passed_s = (self._now_ms() - asking.since_ms) / 1000
+            if passed_s < LATE_S:
+                return replace(known, waiting=True)
+            late = TidegateError(f"{self._of} has not answered for {passed_s:.0f} s", fix="See whether it is overloaded")
+            return replace(known, waiting=True, error=known.error or late)
 
     def _known(self, key: Hashable) -> Answer[T]:
         with self._lock:
-            return self._held.get(key, (0, Answer(None, self._now_ms())))[1]
+            held = self._held.get(key)
+            return Answer(None, self._now_ms()) if held is None else held.answer

@@ -31,7 +31,7 @@ from tidegate.core.config.names import BACKFILL
 from tidegate.core.errors import StateCorrupt, TidegateError
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.ledger import Ledger, Listing, RangeKey
+from tidegate.core.state.ledger import Ledger, Listing
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
@@ -69,9 +69,9 @@ class Source:
         self._table = IcebergReader()
         self._plans = Plans()
         self._landings = Landings()
-        self._logs = Answers[Watermarks](LOG_S, wait_s=wait_s, now_ms=now_ms)
-        self._lags = Answers[Lags](LAG_S, wait_s=wait_s, now_ms=now_ms)
-        self._loads = Answers[Loads](TABLE_S, wait_s=wait_s, now_ms=now_ms)
+        self._logs = Answers[Watermarks]("a broker", LOG_S, wait_s=wait_s, now_ms=now_ms)
+        self._lags = Answers[Lags]("a broker", LAG_S, wait_s=wait_s, now_ms=now_ms)
+        self._loads = Answers[Loads]("the catalog of the table", TABLE_S, wait_s=wait_s, now_ms=now_ms)
 
     def close(self) -> None:
         """Close the connections to brokers."""
@@ -210,9 +210,13 @@ class Source:
         ledger = Ledger(DatabaseStore(), of.pipeline)
         listing = ledger.listing()
         key = next((key for key in listing.ranges if key.seq == seq), None)
-        loads = self._loads_of(of)
-        view = None if key is None else self._batch(of, ledger, listing, key, loads.value, replays=replays)
-        return {"batch": None if view is None else view.to_json(), "error": shown(loads.error)}
+        if key is None:
+            return {"batch": None, "error": None}
+        saved = ledger.saved_range(key.key)
+        run = next(iter(runs(of.pipeline, [saved.run_id])), None)
+        loads = self._loads_of(of, run)
+        view = self._batch(of, ledger, listing, saved, run, loads.value, replays=replays)
+        return {"batch": view.to_json(), "error": shown(loads.error)}
 
     def run(self, dag_id: str, of: Declared, run_id: str, *, replays: bool) -> dict[str, Any]:
         """What a run of one of the pipeline's DAGs read; `error` is why its loads are not known."""
@@ -220,9 +224,10 @@ class Source:
         listing = ledger.listing()
         ran = next(iter(runs(dag_id, [run_id])), None)
         key = listing.of_run(run_id) if dag_id == of.pipeline else None
-        loads = self._loads_of(of)
+        loads = self._loads_of(of, ran)
         if key is not None:
-            view = RunView("batch", batch=self._batch(of, ledger, listing, key, loads.value, replays=replays))
+            saved = ledger.saved_range(key.key)
+            view = RunView("batch", batch=self._batch(of, ledger, listing, saved, ran, loads.value, replays=replays))
         elif ran is not None and (dag_id == of.replay_dag or ran["run_type"] == BACKFILL):
             view = self._replay(dag_id, ledger, listing, ran, loads.value)
         else:
@@ -231,10 +236,17 @@ class Source:
         return {**view.to_json(), "error": shown(loads.error)}
 
     def _batch(
-        self, of: Declared, ledger: Ledger, listing: Listing, key: RangeKey, loads: Loads | None, *, replays: bool
+        self,
+        of: Declared,
+        ledger: Ledger,
+        listing: Listing,
+        saved: SavedRange,
+        run: Mapping[str, Any] | None,
+        loads: Loads | None,
+        *,
+        replays: bool,
     ) -> BatchView:
-        saved = ledger.saved_range(key.key)
-        who = next(map(started_by, runs(of.pipeline, [saved.run_id])), None)
+        who = None if run is None else started_by(run)
         cursor = self._cursor(ledger, listing) or Cursor(of.pipeline)
         answer = _answers(of, [saved.run_id]).get(saved.run_id)
         found = () if loads is None else loads.of_batches({saved.seq})
@@ -304,9 +316,14 @@ class Source:
 
         return self._logs.get((of.pipeline, of.connection, *topics), lambda: self._kafka.ask(of.connection, ask))
 
-    def _loads_of(self, of: Declared) -> Answer[Loads]:
+    def _loads_of(self, of: Declared, run: Mapping[str, Any] | None = None) -> Answer[Loads]:
+        """The loads of a pipeline: those of a run that has ended are among them."""
         # not those of expired snapshots: the table that keeps them may be large, and pages ask again and again
-        return self._loads.get((of.table, of.pipeline), lambda: Loads.of(self._table.history(of.table), of.pipeline))
+        return self._loads.get(
+            (of.table, of.pipeline),
+            lambda: Loads.of(self._table.history(of.table), of.pipeline),
+            after_ms=0 if run is None else run["ended_ms"],
+        )
 
     def _saved(self, pipeline: str, listing: Listing, chosen: set[int], faults: list[str]) -> list[SavedRange]:
         """The saved ranges of some batches, by few questions; those that cannot be read become faults."""

@@ -31,7 +31,8 @@ PAGE = 500
 def runs(dag_id: str, run_ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """The newest runs of a DAG as Airflow's REST API lists them, the oldest first, or those of these ids.
 
-    Beside Airflow's own fields, `since_ms` is when each was started, or queued (epoch ms).
+    Beside Airflow's own fields, `since_ms` is when each was started, or queued, `ended_ms` when it ended, 0 where it has not
+    (epoch ms).
     """
     newest = select(DagRun).where(DagRun.dag_id == dag_id).order_by(DagRun.run_after.desc(), DagRun.id.desc()).limit(NEWEST)
     newest = newest.options(selectinload(DagRun.dag_run_note))  # not note by note
@@ -46,6 +47,7 @@ def runs(dag_id: str, run_ids: Sequence[str] | None = None) -> list[dict[str, An
                 "run_type": str(run.run_type),
                 "triggering_user_name": run.triggering_user_name,
                 "since_ms": _ms(run.start_date or run.queued_at or run.run_after),
+                "ended_ms": 0 if run.end_date is None else _ms(run.end_date),
             }
             for run in session.scalars(newest)
         ][::-1]
