@@ -1,7 +1,7 @@
 """The routes of the pages: JSON views, the same that the CLI prints, and the bundle. They only read.
 
-Brokers and catalogs may take seconds to answer. Routes that ask them wait in a few threads of their own, others for each Kafka
-connection: those of the API server stay free for Airflow's routes.
+Brokers and catalogs may take seconds to answer. So routes wait in a few threads of their own, others for each Kafka connection,
+and make their JSON there, which may be large: threads and event loop of the API server stay free for Airflow's routes.
 
 Airflow mounts the app without any authentication of its own. So each route asks Airflow's auth manager: by the DAG id in its
 path, and lists are made of what the user may see. Anonymous users are answered nothing, also for paths that do not exist.
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
@@ -32,10 +32,10 @@ from tidegate.ui import BUNDLE
 from tidegate.ui.reading import Source, shown
 from tidegate.ui.server import Found, file_errors
 
-T = TypeVar("T")
-
 THREADS = 4
 """In which the brokers and the catalogs of one Kafka connection are waited for: one that hangs holds up no other."""
+ALL = ""
+"""Names the threads of the list, which asks all connections."""
 
 router = APIRouter()
 MayRead = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
@@ -98,13 +98,17 @@ ThePipeline = Annotated[Declared, Depends(_pipeline)]
 
 
 @router.get("/api/pipelines")
-def pipelines(user: GetUserDep, source: TheSource) -> dict[str, Any]:
+async def pipelines(request: Request, user: GetUserDep, source: TheSource) -> Response:
     """All pipelines whose runs the user may see, those that need attention first."""
-    known, may_see = source.dags.pipelines(), get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
-    found = {dag_id: each for dag_id, each in known.items() if dag_id in may_see and _may_see_runs(user, dag_id)}
-    errors = _shown_errors(user, found, known)
-    of = {dag_id: each for dag_id, each in found.items() if each.current or dag_id in errors}
-    return _now(pipelines=source.overviews(of, errors))
+
+    def ask() -> dict[str, Any]:
+        known, may_see = source.dags.pipelines(), get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+        found = {dag_id: each for dag_id, each in known.items() if dag_id in may_see and _may_see_runs(user, dag_id)}
+        errors = _shown_errors(user, found, known)
+        of = {dag_id: each for dag_id, each in found.items() if each.current or dag_id in errors}
+        return {"pipelines": source.overviews(of, errors)}
+
+    return await _apart(request, ALL, ask)
 
 
 def _shown_errors(user: BaseUser, found: Mapping[str, Found], known: Mapping[str, Found]) -> dict[str, str]:
@@ -120,9 +124,9 @@ def _shown_errors(user: BaseUser, found: Mapping[str, Found], known: Mapping[str
 
 
 @router.get("/api/dags/{dag_id}/lag", dependencies=[MayRead])
-async def lag(request: Request, of: ThePipeline, source: TheSource) -> dict[str, Any]:
+async def lag(request: Request, of: ThePipeline, source: TheSource) -> Response:
     """As `tidegate lag --json`, with the age of the answer, and why there is no newer one."""
-    return await _apart(request, of, lambda: source.lag(of))
+    return await _apart(request, of.connection, lambda: source.lag(of))
 
 
 def _frame(
@@ -143,30 +147,30 @@ async def ranges(
     batches: Annotated[int, Query(ge=1, le=1000)] = 200,
     before: Annotated[int | None, Query(ge=0)] = None,
     axis: Literal["offset", "time"] = "offset",
-) -> dict[str, Any]:
+) -> Response:
     """The range map of the newest batches, or of those before one, and of some partitions; and the last runs."""
 
     def ask() -> dict[str, Any]:
         replays = _may_see_replays(user, of)
         return source.range_map(of, frame, batches=batches, before=before, axis=axis, replays=replays)
 
-    return _now(**await _apart(request, of, ask))
+    return await _apart(request, of.connection, ask)
 
 
 @router.get("/api/dags/{dag_id}/batches/{seq}", dependencies=[MayRead])
-async def batch(request: Request, user: GetUserDep, of: ThePipeline, source: TheSource, seq: int) -> dict[str, Any]:
+async def batch(request: Request, user: GetUserDep, of: ThePipeline, source: TheSource, seq: int) -> Response:
     """One batch in full; null where nothing is saved of it."""
-    return _now(**await _apart(request, of, lambda: source.batch(of, seq, replays=_may_see_replays(user, of))))
+    return await _apart(request, of.connection, lambda: source.batch(of, seq, replays=_may_see_replays(user, of)))
 
 
 @router.get("/api/dags/{dag_id}/runs/{run_id:path}", dependencies=[MayRead])
-async def run(request: Request, user: GetUserDep, dag_id: str, of: TheDag, source: TheSource, run_id: str) -> dict[str, Any]:
+async def run(request: Request, user: GetUserDep, dag_id: str, of: TheDag, source: TheSource, run_id: str) -> Response:
     """What a DAG run read: its batch, its replay, or why there is neither."""
 
     def ask() -> dict[str, Any]:
         return source.run(dag_id, of, run_id, replays=_may_see_replays(user, of))
 
-    return _now(**await _apart(request, of, ask))
+    return await _apart(request, of.connection, ask)
 
 
 @router.get("/api/dags/{dag_id}/history", dependencies=[MayRead])
@@ -176,9 +180,9 @@ async def history(
     source: TheSource,
     hours: Annotated[int, Query(ge=1, le=720)] = 24,
     buckets: Annotated[int, Query(ge=1, le=300)] = 120,
-) -> dict[str, Any]:
+) -> Response:
     """What batches read and took over time, and what is to be expected."""
-    return _now(**await _apart(request, of, lambda: source.history(of, hours=hours, buckets=buckets)))
+    return await _apart(request, of.connection, lambda: source.history(of, hours=hours, buckets=buckets))
 
 
 @router.get("/bundle/tidegate.js")
@@ -195,8 +199,11 @@ def other(_path: str) -> Response:
     raise NotFound("there is no such page", fix="Follow a link of Airflow's UI")
 
 
-async def _apart(request: Request, of: Declared, ask: Callable[[], T]) -> T:
-    return await to_thread.run_sync(ask, limiter=request.app.state.apart[of.connection])
+async def _apart(request: Request, connection: str, ask: Callable[[], dict[str, Any]]) -> Response:
+    """An answer and when it was given (`at_ms`), as JSON, made in the threads of a Kafka connection."""
+    return await to_thread.run_sync(
+        lambda: JSONResponse({"at_ms": now_ms(), **ask()}), limiter=request.app.state.apart[connection]
+    )
 
 
 def _may_see_runs(user: BaseUser, dag_id: str) -> bool:
@@ -207,10 +214,6 @@ def _may_see_runs(user: BaseUser, dag_id: str) -> bool:
 
 def _may_see_replays(user: BaseUser, of: Declared) -> bool:
     return _may_see_runs(user, of.replay_dag)
-
-
-def _now(**answer: Any) -> dict[str, Any]:
-    return {"at_ms": now_ms(), **answer}
 
 
 def _refuse(_request: Request, error: Exception) -> Response:
