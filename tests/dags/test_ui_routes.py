@@ -170,6 +170,13 @@ def add_run(dag_id: str, run_id: str, state: str, note: str | None = None, run_t
         run.note = note
 
 
+def end_run(dag_id: str, run_id: str) -> None:
+    with create_session() as session:
+        run = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
+        assert run is not None
+        run.end_date = datetime.now(UTC)
+
+
 def add_task(
     dag_id: str, run_id: str, task_id: str, state: str, *, pool: str = "default_pool", map_index: int = -1, **said: Any
 ) -> None:
@@ -451,6 +458,11 @@ def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Callable
     add_task("orders__replay", "again", "plan", "success", report=report)
     add_task("orders__replay", "again", "verify", "success", return_value={"chunks": 1, "rows": 9})
     world.receipts = [receipt(1, "r1"), Receipt(LoadId("orders", 0, "again", chunk, "v2", "b", replay="x"), 5, 2000, 9)]
+    world.receipts, landed = [receipt(1, "r1")], world.receipts
+    assert not ask("api/dags/orders__replay/runs/again").json()["replay"]["chunks"][0]["landed"]
+    # the table has been asked just now, before the run ended
+    world.receipts = landed
+    end_run("orders__replay", "again")
     found = ask("api/dags/orders__replay/runs/again").json()
     assert (found["kind"], found["replay"]["chunks"][0]["rows"], found["replay"]["dry_run"]) == ("replay", 9, False)
     assert found["replay"]["replaces"] == report["replaces"]

@@ -20,6 +20,8 @@ from tidegate.core.state.ledger import Ledger, Listing
 STEP = 20
 """Ranges that are read at once."""
 BUDGET_S = 0.3
+MOST_KNOWN = 100_000
+"""Receipts of which is kept how many offsets they have; beyond it, all are counted anew."""
 
 
 class Plans:
@@ -83,6 +85,8 @@ class Landings:
                 if self._clock() > until:
                     complete = False
                     continue
+                if len(self._offsets) >= MOST_KNOWN:
+                    self._offsets.clear()
                 known = self._offsets[commit.snapshot] = offsets_of(commit.properties, snapshot=commit.snapshot)
             found.append(Landed(seq, commit.committed_at_ms, commit.rows, known))
         return found[::-1], complete

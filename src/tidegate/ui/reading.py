@@ -84,21 +84,21 @@ class Source:
             of: the pipelines.
             file_errors: why files of pipelines cannot be read, by pipeline; those of other pipelines are shown, too.
         """
+        listings = {name: Ledger(DatabaseStore(), name).listing() for name in of}
         asked = {
             (name, found.declared.connection): ask
             for name, found in of.items()
-            if (ask := self._lag_of(found.declared, self._readable_cursor(found.declared))) is not None
+            if (ask := self._lag_of(found.declared, self._readable_cursor(name, listings[name]))) is not None
         }
         lags = {name: answer for (name, _), answer in self._lags.get_all(asked).items()}
-        views = [self._overview(found, lags.get(name), file_errors.get(name)) for name, found in of.items()]
+        views = [self._overview(found, listings[name], lags.get(name), file_errors.get(name)) for name, found in of.items()]
         views += [Overview(name, file_error=why) for name, why in file_errors.items() if name not in of]
         errors = {name: shown(answer.error) for name, answer in lags.items()}
         return [{**view.to_json(), "lag_error": errors.get(view.pipeline)} for view in by_trouble(views)]
 
-    def _overview(self, of: server.Found, lag: Answer[Lags] | None, file_error: str | None) -> Overview:
+    def _overview(self, of: server.Found, listing: Listing, lag: Answer[Lags] | None, file_error: str | None) -> Overview:
         declared = of.declared
         ledger = Ledger(DatabaseStore(), declared.pipeline)
-        listing = ledger.listing()
         plans, _ = self._plans.of(declared.pipeline, listing, most=SPARKLINE)
         # the schedule does not wait for a backfill
         ran = [run for run in runs(declared.pipeline) if run["run_type"] != BACKFILL]
@@ -122,17 +122,17 @@ class Source:
 
     def lag(self, of: Declared) -> dict[str, Any]:
         """The lag, the newest that is known; none before the first batch."""
-        ask = self._lag_of(of, self._readable_cursor(of))
+        listing = Ledger(DatabaseStore(), of.pipeline).listing()
+        ask = self._lag_of(of, self._readable_cursor(of.pipeline, listing))
         if ask is None:
             return {"at_ms": now_ms(), "lag": None, "error": None}
         answer = self._lags.get((of.pipeline, of.connection), ask)
         view = None if answer.value is None else LagView(of.pipeline, tuple(answer.value)).to_json()
         return {"at_ms": answer.at_ms, "lag": view, "error": shown(answer.error)}
 
-    def _readable_cursor(self, of: Declared) -> Cursor | None:
+    def _readable_cursor(self, pipeline: str, listing: Listing) -> Cursor | None:
         """The cursor; None also where it cannot be read, which whoever shows more than the lag says."""
-        ledger = Ledger(DatabaseStore(), of.pipeline)
-        return self._cursor_or_fault(ledger, ledger.listing(), [])
+        return self._cursor_or_fault(Ledger(DatabaseStore(), pipeline), listing, [])
 
     def _lag_of(self, of: Declared, cursor: Cursor | None) -> Callable[[], Lags] | None:
         """Asks the brokers for the lag; None where there is nothing to ask for."""

@@ -55,7 +55,7 @@ class Dags:
     """The DAGs of ours. A serialized DAG is decoded once, and again when it has changed."""
 
     def __init__(self) -> None:
-        self._declared: dict[str, tuple[str, Declared | None]] = {}
+        self._known: dict[str, tuple[str, Declared | None]] = {}
 
     def pipelines(self) -> dict[str, Found]:
         """The DAGs of all pipelines, by id; also those that Airflow does not find any more."""
@@ -73,6 +73,8 @@ class Dags:
         with create_session(scoped=False) as session:
             rows = {row.dag_id: row for row in session.execute(tagged)}
             declared = self._declared_by(list(rows), session)
+        if dag_id is None:
+            self._known = {each: known for each, known in self._known.items() if each in rows}
         return {
             each: Found(said, bool(rows[each].is_paused), not rows[each].is_stale, rows[each].bundle_name)
             for each, said in declared.items()
@@ -86,12 +88,13 @@ class Dags:
         hashes = hashes.join(DagVersion, SerializedDagModel.dag_version_id == DagVersion.id)
         hashes = hashes.join(of, (DagVersion.dag_id == of.c.dag_id) & (DagVersion.version_number == of.c.number))
         found = {row.dag_id: row.dag_hash for row in session.execute(hashes)}
-        changed = [each for each, known in found.items() if self._declared.get(each, ("", None))[0] != known]
+        known = self._known  # which another thread may replace
+        changed = [each for each, dag_hash in found.items() if known.get(each, ("", None))[0] != dag_hash]
         if changed:
             for serialized in SerializedDagModel.get_latest_serialized_dags(dag_ids=changed, session=session):
                 said = Declared.in_doc(_plan_doc(serialized.data))
-                self._declared[serialized.dag_id] = found[serialized.dag_id], said
-        declared = {each: self._declared[each][1] for each in found if each in self._declared}
+                known[serialized.dag_id] = found[serialized.dag_id], said
+        declared = {each: known[each][1] for each in found if each in known}
         return {each: said for each, said in declared.items() if said is not None}
 
 
