@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import confluent_kafka as ck
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from tests import topics
 from tidegate.core.audit.views.lag import PartitionLag, TotalLag, measure_lag, total_lag
@@ -81,6 +82,20 @@ def test_records_that_are_gone_have_no_time_left_and_the_first_that_is_there_tel
     for future in admin.delete_records([ck.TopicPartition("gone", 0, 2)]).values():
         future.result()
     assert measure_lag(AdminBrokers(kafka), {tp: 0}, now_ms=now_ms) == [PartitionLag(tp, 0, 3, 3, 7.0, 0.0)]
+
+
+def test_a_partition_that_was_added_is_behind_by_all_that_it_holds(kafka: dict[str, str], now_ms: int) -> None:
+    """The cursor of the last batch does not know it; partitions that the pipeline does not read are left out."""
+    topics.make_topic(kafka, "grown", 1)
+    admin = AdminClient(dict(kafka))  # its requests end with it, so it has a name
+    admin.create_partitions([NewPartitions("grown", 3)])["grown"].result(30)
+    write(kafka, "grown", 1, [now_ms - 4000, now_ms])
+    p0, p1, p2 = (TopicPartition("grown", n) for n in range(3))
+    known, added = PartitionLag(p0, 0, 0, 0, None, None), PartitionLag(p1, 0, 2, 2, 4.0, None)
+    brokers = AdminBrokers(kafka)
+    found = [replace(lag, retention_left_s=None) for lag in measure_lag(brokers, {p0: 0}, now_ms=now_ms)]
+    assert found == [known, added, PartitionLag(p2, 0, 0, 0, None, None)]
+    assert measure_lag(brokers, {p0: 0}, now_ms=now_ms, assign={"grown": [0]}) == [known]
 
 
 def test_gaps_are_passed_over_and_gaps_alone_have_no_age(kafka: dict[str, str], now_ms: int) -> None:
