@@ -46,12 +46,27 @@ def stamped(spark: SparkSession, load: Load, monkeypatch: pytest.MonkeyPatch) ->
     return load
 
 
+@pytest.mark.parametrize("replay", [None, "again"])
 @pytest.mark.parametrize("window", [WINDOW, (0, 0), (WINDOW[0], WINDOW[0] + HOUR_MS)], ids=["all", "none", "one"])
-def test_a_load_sees_the_hours_of_its_records(stamped: Load, job: Job, window: Span) -> None:
+def test_a_load_sees_the_hours_of_its_records(stamped: Load, job: Job, window: Span, replay: str | None) -> None:
     """In the window; the earliest timestamp also before it."""
-    seen = stamped(replace(job(0, len(STAMPED)), hours=window))
+    seen = stamped(replace(job(0, len(STAMPED)), hours=window, replay=replay))
     assert seen.observed.times == model(STAMPED, window)
     assert LoadResult.from_json(seen.to_json()) == seen
+
+
+def test_a_batch_reads_its_records_once_unless_late_ones_are_of_several_hours(
+    stamped: Load, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they cannot be read a second time, the batch is loaded, and its hours are not known."""
+    stamps = {(0, 2): True, (5, 7): True, (8, 10): True, (0, 3): False, (7, 9): False}
+    known = {of: stamped(replace(job(*of), hours=WINDOW)).observed.times for of in stamps}
+    assert known == {(first, last): model(STAMPED[first:last], WINDOW) for first, last in stamps}
+    monkeypatch.setattr(tidegate.spark.load, "_hours", None)
+    for of, once in stamps.items():
+        found = stamped(replace(job(*of), hours=WINDOW))
+        assert found.observed.times == (known[of] if once else None)
+        assert found.observed.records == of[1] - of[0]
 
 
 def test_a_batch_without_records_has_seen_none(stamped: Load, job: Job) -> None:
@@ -61,7 +76,7 @@ def test_a_batch_without_records_has_seen_none(stamped: Load, job: Job) -> None:
 
 def test_a_load_that_is_not_asked_looks_at_no_timestamp(stamped: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """It costs nothing where the pipeline announces nothing."""
-    monkeypatch.setattr(tidegate.spark.load, "_hours", None)
+    monkeypatch.setattr(tidegate.spark.load, "_timestamps", None)
     observed = stamped(job(0, 5)).observed
     assert observed.times is None
     assert "times" not in observed.to_json()

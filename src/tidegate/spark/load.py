@@ -125,7 +125,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
                 first_last=first_last if whole else sink.offsets_of(receipt),
                 repeats=None if job.dedupe is None else records - read["kept"],
                 errors=written.get("errors"),
-                times=_times(read, job),
+                times=None if job.hours is None else write.times(read, *job.hours),
             )
             _judge(receipt, observed, job)
     return LoadResult(receipt, observed, phases.seconds)
@@ -193,6 +193,24 @@ class _Write:
             counted["kept"] = without_repeats(self._spark, self.records, self._job, self._job.dedupe).count()
         return counted
 
+    def times(self, seen: Mapping[str, Any], since_ms: int, until_ms: int) -> Times | None:
+        """The hours from `since_ms` to `until_ms` that have records, and the earliest timestamp, once it is executed.
+
+        A batch observes the earliest timestamp and the latest one before `until_ms`: few batches have any, and most of these
+        in one hour. Where the two lie in several hours, the records are read once more. None where that fails: the rows are
+        in the table, and Kafka's answers to the task that commits are enough to go on.
+        """
+        first_ms, late_ms, hours = seen["first_ms"], seen.get("late_ms"), seen.get("hours")
+        if hours is None:
+            if late_ms is None or late_ms < since_ms:
+                hours = []
+            elif first_ms >= since_ms and first_ms // HOUR_MS == late_ms // HOUR_MS:
+                hours = [late_ms // HOUR_MS]
+            else:
+                with suppress(Exception):
+                    hours = self.records.agg(_hours(since_ms, until_ms)).collect()[0]["hours"]
+        return None if hours is None else Times(first_ms, tuple(sorted(hours)), since_ms)
+
 
 def _landed_before(spark: SparkSession, sink: SinkWriter, receipt: Receipt, job: LoadJob, phases: Phases) -> LoadResult:
     """The answer for a commit that landed, though what its job observed is lost."""
@@ -227,21 +245,26 @@ def _records(spark: SparkSession, job: LoadJob) -> DataFrame:
 
 def _read(job: LoadJob) -> tuple[Column, ...]:
     """What is observed of the records."""
-    return _count(), _bytes().alias("bytes"), *(() if job.hours is None else _hours(*job.hours))
+    return _count(), _bytes().alias("bytes"), *(() if job.hours is None else _timestamps(*job.hours, replay=job.replay))
 
 
-def _hours(since_ms: int, until_ms: int) -> tuple[Column, Column]:
-    """The earliest timestamp, and the hours from `since_ms` to `until_ms`. A record without a timestamp has -1."""
+def _timestamps(since_ms: int, until_ms: int, *, replay: str | None) -> tuple[Column, Column]:
+    """The earliest timestamp; and the latest one before `until_ms`, which costs a tenth of the hours, or those of a replay.
+
+    A record without a timestamp has -1.
+    """
     at = F.unix_millis("timestamp")
-    looked_at = (at >= since_ms) & (at < until_ms)
-    hour = F.when(looked_at, F.floor(at / HOUR_MS).cast("long"))
-    return F.min(F.when(at >= 0, at)).alias("first_ms"), F.collect_set(hour).alias("hours")
+    first = F.min(F.when(at >= 0, at)).alias("first_ms")
+    if replay is not None:
+        return first, _hours(since_ms, until_ms)
+    return first, F.max(F.when((at >= 0) & (at < until_ms), at)).alias("late_ms")
 
 
-def _times(read: Mapping[str, Any], job: LoadJob) -> Times | None:
-    if job.hours is None:
-        return None
-    return Times(read["first_ms"], tuple(sorted(read["hours"])), job.hours[0])
+def _hours(since_ms: int, until_ms: int) -> Column:
+    """The hours from `since_ms` to `until_ms` that have records, as numbers from the epoch on."""
+    at = F.unix_millis("timestamp")
+    hour = F.when((at >= since_ms) & (at < until_ms), F.floor(at / HOUR_MS).cast("long"))
+    return F.collect_set(hour).alias("hours")
 
 
 def _count() -> Column:
