@@ -116,6 +116,7 @@ bench: jars bundle ## figures; nothing here passes or fails by time
 	$(BIN)/python -m tests.bench.rate_policies
 	$(BIN)/python -m tests.bench.receiver_policies
 	$(BIN)/python -m tests.bench.dedupe
+	$(BIN)/python -m tests.bench.hours
 	$(BIN)/python -m tests.bench.lag_trigger
 	$(BIN)/python -m tests.bench.receivers
 	$(BIN)/python -m tests.bench.receiver_backpressure

@@ -197,15 +197,15 @@ class _Write:
         """The hours from `since_ms` to `until_ms` that have records, and the earliest timestamp, once it is executed.
 
         A batch observes the earliest timestamp and the latest one before `until_ms`: few batches have any, and most of these
-        in one hour. Where the two lie in several hours, the records are read once more. None where that fails: the rows are
-        in the table, and Kafka's answers to the task that commits are enough to go on.
+        in one hour, or in two that follow each other. Where the two are further apart, the records are read once more. None
+        where that fails: the rows are in the table, and what Kafka answers the task that commits is enough to go on.
         """
         first_ms, late_ms, hours = seen["first_ms"], seen.get("late_ms"), seen.get("hours")
         if hours is None:
             if late_ms is None or late_ms < since_ms:
                 hours = []
-            elif first_ms >= since_ms and first_ms // HOUR_MS == late_ms // HOUR_MS:
-                hours = [late_ms // HOUR_MS]
+            elif first_ms >= since_ms and late_ms // HOUR_MS - first_ms // HOUR_MS <= 1:
+                hours = {first_ms // HOUR_MS, late_ms // HOUR_MS}
             else:
                 with suppress(Exception):
                     hours = self.records.agg(_hours(since_ms, until_ms)).collect()[0]["hours"]

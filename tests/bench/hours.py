@@ -1,0 +1,77 @@
+"""Seconds of a load that looks at the hours of its records, and of one that does not, alternately.
+
+    python -m tests.bench.hours [--records 4000000] [--rounds 5] [--warm-up 2]
+
+Broker and Spark Connect (two cores) are an embedded platform in a temporary folder, started and stopped here. The records lie
+in two partitions; each load of raw bytes goes into the same table by `redo`. `in order`: no record is late. `late`: the
+hours of late ones are far apart, so the records are read once more. `replay`: the hours of all records are counted.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.bench.cli import run
+from tidegate.bench.stage import fill, transform, write_transforms
+from tidegate.core.announce.hours import DAY_MS
+from tidegate.core.load.job import LoadJob
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.local import Platform
+from tidegate.spark.load import load_range
+from tidegate.spark.session import connect
+
+REPO = Path(__file__).parents[2]
+PARTITIONS = 2
+TOPIC = "hours"
+
+
+def measure(records: int, rounds: int, warm_up: int, folder: Path) -> dict[str, Any]:
+    """Medians of the whole load, in seconds, and how many times as long it takes with `announce`, after rounds that warm up."""
+    write_transforms(folder)
+    platform = Platform(folder / ".tidegate", REPO)
+    each = records // PARTITIONS
+    try:
+        platform.up(("kafka", "spark"))
+        begun_ms = time.time_ns() // 1_000_000
+        fill(platform.bootstrap_servers, TOPIC, [each] * PARTITIONS)
+        ended_ms = time.time_ns() // 1_000_000
+        ranges = tuple(OffsetRange(TOPIC, partition, 0, each) for partition in range(PARTITIONS))
+        options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
+        plain = LoadJob("bench", 1, "bench", ranges, transform("raw bytes"), "lake.bench.hours", options, redo=True)
+        # the first records are older than what is looked at, as one pass over them does not tell from late ones
+        late = ((begun_ms + ended_ms) // 2, ended_ms + DAY_MS)
+        jobs = {
+            "without": plain,
+            "in order": replace(plain, hours=(0, begun_ms)),
+            "late": replace(plain, hours=late),
+            "replay": replace(plain, hours=(0, ended_ms + DAY_MS), replay="again"),
+        }
+        found: dict[str, list[float]] = {name: [] for name in jobs}
+        with connect(platform.spark_remote, name="bench") as spark:
+            for turn in range(-warm_up, rounds):
+                for name, job in jobs.items():
+                    started = time.perf_counter()
+                    result = load_range(spark, job, spark_jobs=folder)
+                    seconds = time.perf_counter() - started
+                    if turn >= 0:
+                        found[name].append(seconds)
+                    print(f"round {turn}: {name} {seconds:.2f} s {dict(result.seconds)}", file=sys.stderr)  # noqa: T201
+    finally:
+        platform.down()
+    medians = {name: round(statistics.median(seconds), 2) for name, seconds in found.items()}
+    ratios = {
+        name: round(
+            statistics.median(with_it / without for with_it, without in zip(found[name], found["without"], strict=True)), 3
+        )
+        for name in jobs
+    }
+    return {"seconds": medians, "ratio": ratios, "records": records, "rounds": rounds}
+
+
+if __name__ == "__main__":
+    run(__doc__, measure, records=4_000_000, rounds=5, warm_up=2)
