@@ -94,7 +94,11 @@ class Source:
         views = [self._overview(found, listings[name], lags.get(name), file_errors.get(name)) for name, found in of.items()]
         views += [Overview(name, file_error=why) for name, why in file_errors.items() if name not in of]
         errors = {name: shown(answer.error) for name, answer in lags.items()}
-        return [{**view.to_json(), "lag_error": errors.get(view.pipeline)} for view in by_trouble(views)]
+        soon = _waited_for(lags)
+        return [
+            {**view.to_json(), "lag_error": errors.get(view.pipeline), "lag_soon": view.pipeline in soon}
+            for view in by_trouble(views)
+        ]
 
     def _overview(self, of: server.Found, listing: Listing, lag: Answer[Lags] | None, file_error: str | None) -> Overview:
         declared = of.declared
@@ -187,7 +191,7 @@ class Source:
             "faults": faults,
             "error": shown(log.error or loads.error),
             "error_at_ms": _known_at(log if log.error else loads),
-            "waiting_for": _waited_for(log=log, table=loads),
+            "waiting_for": _waited_for({"log": log, "table": loads}),
         }
 
     @staticmethod
@@ -357,6 +361,6 @@ def _known_at(answer: Answer[Any]) -> int | None:
     return None if answer.value is None else answer.at_ms
 
 
-def _waited_for(**answers: Answer[Any]) -> list[str]:
-    """What has not been answered yet, of which nothing is known."""
-    return [name for name, answer in answers.items() if answer.waiting and answer.value is None]
+def _waited_for(answers: Mapping[str, Answer[Any]]) -> list[str]:
+    """What is answered soon, of which nothing is known yet."""
+    return [name for name, answer in answers.items() if answer.waiting and answer.value is None and answer.error is None]

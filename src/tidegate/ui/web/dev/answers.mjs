@@ -14,7 +14,7 @@ const last = (n, ended = NOW() - 40_000) => ({
 });
 const pipeline = (name, more = {}) => ({
   pipeline: name, table: `lake.web.${name.replace(/\W/g, "_")}`, paused: false, seq: 4980, last: last(3), records_per_s: 9411.2, interval_s: 60,
-  pending: null, failure: null, run: null, trouble: null, faults: [], lag_error: null, waiting: null, file_error: null,
+  pending: null, failure: null, run: null, trouble: null, faults: [], lag_error: null, lag_soon: false, waiting: null, file_error: null,
   lag: { at_ms: NOW() - 1500, partitions: 3, records_behind: 37_035, seconds_behind: 31.2, retention_left_s: 400_000 },
   lag_points: Array.from({ length: 30 }, (_, n) => 30_000 + 9000 * Math.sin(n / 3)), ...more,
 });

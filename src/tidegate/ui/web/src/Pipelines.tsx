@@ -15,11 +15,12 @@ const TROUBLE = {
   paused: ["", "paused"],
 } as const;
 
+const EVERY_S = 10;
 const COLUMNS = ["Pipeline", "State", "Lag", "Retention left", "Last batch", "Run / interval", "Records/s"] as const;
 
 /** All pipelines that the user may see, those that need attention first. */
 export function Pipelines() {
-  const asked = useAnswer((signal) => view<{ pipelines: Pipeline[] }>("pipelines", signal), "", 10);
+  const asked = useAnswer((signal) => view<{ pipelines: Pipeline[] }>("pipelines", signal), "", EVERY_S, ({ pipelines }) => pipelines.some((each) => each.lag_soon));
   const pipelines = asked.answer?.pipelines;
   const now = useNow();
   return (
@@ -82,7 +83,7 @@ function PipelineRow({ of, now }: { of: Pipeline; now: number }) {
         {of.lag_error !== null && <div className="note warn">lag: {withCode(saidOf(of.lag_error))}</div>}
       </td>
       <td role="cell" data-name={COLUMNS[2]} className="number">
-        {lag === null ? "–" : count(lag.records_behind)}
+        {lag !== null ? count(lag.records_behind) : of.lag_soon ? "…" : "–"}
         {lag !== null && lag.seconds_behind !== null && <div className="muted">{duration(lag.seconds_behind)}</div>}
         {lag !== null && of.lag_error !== null && <div className="muted">{ago(lag.at_ms, now)}</div>}
         <Sparkline name="Records behind of the last batches" values={of.lag_points} />

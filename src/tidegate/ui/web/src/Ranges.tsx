@@ -18,7 +18,6 @@ const PARTITIONS = 25;
 const COLUMNS = 200;
 /** How often the map is asked for, seconds; while a table or brokers have not answered yet, sooner. */
 const EVERY_S = 10;
-const SOON_S = 1;
 const COLOUR_NAMES: Record<Colour, string> = { version: "version of the transform", state: "state", rate: "rows per second" };
 
 /** The range map of a pipeline. */
@@ -47,12 +46,9 @@ function RangesOf({ dagId }: { dagId: string }) {
   const query = new URLSearchParams({ columns: String(COLUMNS), limit: String(PARTITIONS), skip: String(skip), axis });
   if (before !== undefined) query.set("before", String(before));
   const path = `dags/${part(dagId)}/map?${query.toString()}`;
-  const [everyS, setEveryS] = useState(EVERY_S);
-  const asked = useAnswer((signal) => view<RangeMap>(path, signal), path, everyS);
+  const asked = useAnswer((signal) => view<RangeMap>(path, signal), path, EVERY_S, (map) => map.waiting_for.length > 0);
   useEffect(() => {
-    if (asked.answer === undefined) return;
-    setKept(asked.answer);
-    setEveryS(asked.answer.waiting_for.length > 0 ? SOON_S : EVERY_S);
+    if (asked.answer !== undefined) setKept(asked.answer);
   }, [asked.answer]);
   // while another page is asked for, the one before stays: whoever turns pages keeps the place and the focus
   const map = asked.answer ?? kept;

@@ -32,6 +32,8 @@ export interface Pipeline {
   lag: { at_ms: number; records_behind: number; seconds_behind: number | null; retention_left_s: number | null } | null;
   /** Why there is no newer lag. */
   lag_error: Refusal | null;
+  /** It is not known yet, and asked for. */
+  lag_soon: boolean;
   /** Records behind when each of the last batches was planned, the oldest first. */
   lag_points: number[];
   waiting: string | null;

@@ -2,6 +2,8 @@ import { useCallback, useEffect, useRef, useState } from "react";
 
 import { RequestFailed } from "./api";
 
+const SOON_S = 1;
+
 export interface Asked<T> {
   /** The newest answer; undefined before the first one. */
   answer: T | undefined;
@@ -15,9 +17,14 @@ export interface Asked<T> {
 /**
  * An answer that is asked for again and again while the page is visible; the last one stays while the server is away. One
  * request at a time: a slow server is not asked more because it is slow, and no old answer comes after a new one.
- * With `everyS` null it is asked for once.
+ * With `everyS` null it is asked for once. An answer of which a part comes soon (`waits`) is asked for again after a second.
  */
-export function useAnswer<T>(ask: (signal: AbortSignal) => Promise<T>, key: string, everyS: number | null): Asked<T> {
+export function useAnswer<T>(
+  ask: (signal: AbortSignal) => Promise<T>,
+  key: string,
+  everyS: number | null,
+  waits: (answer: T) => boolean = () => false,
+): Asked<T> {
   const [state, setState] = useState<{ key: string; answer: T | undefined; atMs: number; error: RequestFailed | undefined }>({
     key,
     answer: undefined,
@@ -25,6 +32,8 @@ export function useAnswer<T>(ask: (signal: AbortSignal) => Promise<T>, key: stri
     error: undefined,
   });
   const [turn, setTurn] = useState(0);
+  const current = state.key === key;
+  const pauseS = everyS !== null && current && state.answer !== undefined && waits(state.answer) ? SOON_S : everyS;
   const asking = useRef(ask);
   asking.current = ask;
   const again = useCallback(() => {
@@ -47,7 +56,7 @@ export function useAnswer<T>(ask: (signal: AbortSignal) => Promise<T>, key: stri
       busy = false;
     };
     void look();
-    const timer = everyS === null ? undefined : setInterval(() => void look(), everyS * 1000);
+    const timer = pauseS === null ? undefined : setInterval(() => void look(), pauseS * 1000);
     const seen = () => void look();
     document.addEventListener("visibilitychange", seen);
     return () => {
@@ -55,8 +64,7 @@ export function useAnswer<T>(ask: (signal: AbortSignal) => Promise<T>, key: stri
       clearInterval(timer);
       document.removeEventListener("visibilitychange", seen);
     };
-  }, [key, everyS, turn]);
-  const current = state.key === key;
+  }, [key, pauseS, turn]);
   return {
     answer: current ? state.answer : undefined,
     atMs: current ? state.atMs : 0,
