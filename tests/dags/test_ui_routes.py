@@ -404,7 +404,7 @@ def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
             assert {each.result(30).json()["lag"] for each in waiting} == {None}
         view = ask("api/dags/orders/map").json()
         assert [b["kind"] for b in view["rows"][0]["blocks"]] == ["committed", "committed", "planned"]
-        assert (view["waiting_for"], view["error"]) == (["log", "table"], None)
+        assert (view["waiting_for"], view["soon"], view["error"]) == (["log", "table"], True, None)
         listed = {each["pipeline"]: each["lag_soon"] for each in ask("api/pipelines").json()["pipelines"]}
         assert listed == {"orders": True, "visits": False}
     finally:

@@ -55,7 +55,7 @@ def logged_in(browser: Browser, address: str, login: tuple[str, str]) -> Iterato
         opened.fill("input[name=password]", login[1])
         opened.click("button[type=submit]")
         opened.wait_for_url(re.compile(r"^(?!.*login)"))
-        expect(opened.get_by_role("link", name="Tidegate")).to_be_visible()
+        expect(opened.get_by_role("link", name="Tidegate", exact=True)).to_be_visible()
         yield context
 
 

@@ -151,16 +151,20 @@ def test_without_the_broker_the_map_shows_what_is_saved() -> None:
     again = Entry(0, State.LOADED, "r", (OffsetRange("t", 0, 0, 5),), replay="x")
     view = a_map(entry(1, (0, 0, 10)), again, cursor=Cursor("p", 1, {A: 10}))
     assert shown(view) == [(0, 10, "committed")]
-    assert (view.rows[0].log_start, view.rows[0].log_end, view.rows[0].behind) == (None, None, 0)
+    assert (view.rows[0].log_start, view.rows[0].log_end, view.rows[0].behind) == (None, None, None)
 
 
 def test_partitions_come_in_pages_the_furthest_behind_first() -> None:
-    """Those that no batch has read yet among them."""
+    """Those that no batch has read yet among them, by what their log holds."""
     ends = {TopicPartition("t", n): 10 * n for n in range(5)}
     first = a_map(cursor=Cursor("p", 1, {A: 0}), ends=ends, page=slice(2))
     second = a_map(cursor=Cursor("p", 1, {A: 0}), ends=ends, page=slice(2, 4))
     assert [row.topic_partition.partition for row in (*first.rows, *second.rows)] == [4, 3, 2, 1]
     assert first.partitions == second.partitions == 5
+    log = Watermarks({A: 0, B: 900}, {A: 20, B: 910})
+    grown = range_map("p", [], Cursor("p", 1, {A: 5}), log, Frame(1, slice(2)))
+    assert [(row.topic_partition, row.behind) for row in grown.rows] == [(A, 15), (B, 10)]
+    assert grown.to_json()["rows"][1]["behind"] == 10
 
 
 def test_blocks_carry_marks_and_rates_of_their_batches() -> None:

@@ -94,7 +94,7 @@ class Source:
         views = [self._overview(found, listings[name], lags.get(name), file_errors.get(name)) for name, found in of.items()]
         views += [Overview(name, file_error=why) for name, why in file_errors.items() if name not in of]
         errors = {name: shown(answer.error) for name, answer in lags.items()}
-        soon = _waited_for(lags)
+        soon = {name for name, answer in lags.items() if _is_newer_soon(answer)}
         return [
             {**view.to_json(), "lag_error": errors.get(view.pipeline), "lag_soon": view.pipeline in soon}
             for view in by_trouble(views)
@@ -191,7 +191,8 @@ class Source:
             "faults": faults,
             "error": shown(log.error or loads.error),
             "error_at_ms": _known_at(log if log.error else loads),
-            "waiting_for": _waited_for({"log": log, "table": loads}),
+            "waiting_for": [name for name, answer in (("log", log), ("table", loads)) if _is_first(answer)],
+            "soon": _is_newer_soon(log) or _is_newer_soon(loads),
         }
 
     @staticmethod
@@ -361,6 +362,11 @@ def _known_at(answer: Answer[Any]) -> int | None:
     return None if answer.value is None else answer.at_ms
 
 
-def _waited_for(answers: Mapping[str, Answer[Any]]) -> list[str]:
-    """What is answered soon, of which nothing is known yet."""
-    return [name for name, answer in answers.items() if answer.waiting and answer.value is None and answer.error is None]
+def _is_newer_soon(answer: Answer[Any]) -> bool:
+    """Whether a newer answer is asked for, which is expected to come."""
+    return answer.waiting and answer.error is None
+
+
+def _is_first(answer: Answer[Any]) -> bool:
+    """Whether the newer answer is the first one."""
+    return answer.value is None and _is_newer_soon(answer)

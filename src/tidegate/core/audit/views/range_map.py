@@ -105,9 +105,13 @@ class PartitionRow:
     log_end: int | None = None
 
     @property
-    def behind(self) -> int:
-        """Offsets that are not committed yet, as far as they are known."""
-        return max(0, (self.log_end or 0) - (self.next_offset or 0))
+    def behind(self) -> int | None:
+        """Offsets that are not committed yet; None where the log's end is not known.
+
+        A partition that the cursor does not know is read from the first offset of its log on.
+        """
+        begin = self.log_start if self.next_offset is None else self.next_offset
+        return None if self.log_end is None else max(0, self.log_end - (begin or 0))
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -117,6 +121,7 @@ class PartitionRow:
             "next_offset": self.next_offset,
             "log_start": self.log_start,
             "log_end": self.log_end,
+            "behind": self.behind,
             "blocks": [block.to_json() for block in self.blocks],
         }
 
@@ -227,8 +232,8 @@ def time_map(
 
 def partitions_of(cursor: Cursor, watermarks: Watermarks | None) -> list[TopicPartition]:
     """The rows of a map in their order: those that are the furthest behind first."""
-    ends = {} if watermarks is None else watermarks.latest
-    return sorted({*cursor.offsets, *ends}, key=lambda tp: (-_behind(cursor.offsets.get(tp), ends.get(tp)), tp))
+    known = {*cursor.offsets, *(() if watermarks is None else watermarks.latest)}
+    return sorted(known, key=lambda tp: (-(_row(tp, cursor, watermarks).behind or 0), tp))
 
 
 def _row(tp: TopicPartition, cursor: Cursor, watermarks: Watermarks | None) -> PartitionRow:
@@ -273,10 +278,6 @@ def level_of_detail(blocks: Sequence[Block], columns: int) -> tuple[Block, ...]:
         else:
             shown.append(block)
     return tuple(shown)
-
-
-def _behind(next_offset: int | None, end: int | None) -> int:
-    return 0 if end is None else end - (next_offset or 0)
 
 
 def _pieces(

@@ -55,7 +55,7 @@ function map(dag, query) {
     }
     const open = blocks.at(-1).kind === "committed" ? at : blocks.at(-1).from;
     if (dag !== "away" && partition !== 3) blocks.push({ from: at, until: at + 2400, kind: "pending", seqs: null, batches: 0, transform: null, marks: [], records: 2400, rows_per_s: null });
-    return { topic: dag, partition, next_offset: open, log_start: dag === "away" ? null : start + 2500, log_end: dag === "away" ? null : partition === 3 ? at : at + 2400, blocks };
+    return { topic: dag, partition, next_offset: open, log_start: dag === "away" ? null : start + 2500, log_end: dag === "away" ? null : partition === 3 ? at : at + 2400, behind: dag === "away" ? null : (partition === 3 ? at : at + 2400) - open, blocks };
   });
   const none = dag === "empty";
   const timed = query.get("axis") === "time";
@@ -67,7 +67,7 @@ function map(dag, query) {
     const seq = kind === "loaded" || kind === "failed" ? last_seq - 50 + n : null;
     return { run_id: `scheduled__2026-11-23T${String(10 + Math.floor(n / 10))}:${String(n % 60).padStart(2, "0")}:00+00:00`, dag_id: kind === "replay" ? `${dag}__replay` : dag, kind, at_ms: NOW() - (50 - n) * 60_000, seq, records: seq === null ? null : 180_000 };
   });
-  return { runs, waiting_for: [], axis: timed ? "time" : "offset", ...(timed ? { from_ms, until_ms } : {}), at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : TRANSFORMS, faults: [], error: dag === "away" ? AWAY : null, error_at_ms: NOW() - 65_000, rows };
+  return { runs, waiting_for: [], soon: false, axis: timed ? "time" : "offset", ...(timed ? { from_ms, until_ms } : {}), at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : TRANSFORMS, faults: [], error: dag === "away" ? AWAY : null, error_at_ms: NOW() - 65_000, rows };
 }
 
 function batch(dag, seq) {

@@ -135,7 +135,7 @@ export const MapRow = memo(function MapRow({ row: newest, look, times, marked, o
         )}
       </svg>
       <span className="number muted">
-        {log_end === null || next_offset === null ? "end not known" : `${count(Math.max(0, log_end - next_offset))} behind`}
+        {row.behind === null ? "end not known" : `${count(row.behind)} behind`}
       </span>
       <div className="axis muted">
         <span>{times === undefined ? count(span.from) : clock(span.from)}</span>

@@ -46,7 +46,7 @@ function RangesOf({ dagId }: { dagId: string }) {
   const query = new URLSearchParams({ columns: String(COLUMNS), limit: String(PARTITIONS), skip: String(skip), axis });
   if (before !== undefined) query.set("before", String(before));
   const path = `dags/${part(dagId)}/map?${query.toString()}`;
-  const asked = useAnswer((signal) => view<RangeMap>(path, signal), path, EVERY_S, (map) => map.waiting_for.length > 0);
+  const asked = useAnswer((signal) => view<RangeMap>(path, signal), path, EVERY_S, (map) => map.soon);
   useEffect(() => {
     if (asked.answer !== undefined) setKept(asked.answer);
   }, [asked.answer]);

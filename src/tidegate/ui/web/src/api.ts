@@ -32,7 +32,7 @@ export interface Pipeline {
   lag: { at_ms: number; records_behind: number; seconds_behind: number | null; retention_left_s: number | null } | null;
   /** Why there is no newer lag. */
   lag_error: Refusal | null;
-  /** It is not known yet, and asked for. */
+  /** A newer one is on its way. */
   lag_soon: boolean;
   /** Records behind when each of the last batches was planned, the oldest first. */
   lag_points: number[];
@@ -62,6 +62,8 @@ export interface Row {
   next_offset: number | null;
   log_start: number | null;
   log_end: number | null;
+  /** Offsets that are not committed yet; null where the log's end is not known. */
+  behind: number | null;
   blocks: Block[];
 }
 
@@ -84,7 +86,10 @@ export interface RangeMap {
   until_ms?: number;
   runs: RunMark[];
   /** What has not answered yet. */
+  /** Of which nothing is known yet. */
   waiting_for: string[];
+  /** A newer answer is on its way. */
+  soon: boolean;
   partitions: number;
   rows: Row[];
   first_seq: number | null;
