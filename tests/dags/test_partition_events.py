@@ -9,8 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import Asset
+from airflow.sdk import Asset, DayWindow, RollupMapper, StartOfDayMapper
 from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.serialization.decoders import decode_partition_mapper
+from airflow.serialization.encoders import encode_partition_mapper
 
 from tests.dags.ports import use_ports
 from tidegate.airflow import notes
@@ -152,6 +154,16 @@ def test_each_hour_is_announced_with_the_batch_that_completes_it(world: World) -
     assert batch("r2").hours == ["12", "13"]
     world.at(3.2).write(NOON + 3 * HOUR_MS)
     assert batch("r3").keys is None
+
+
+def test_the_hours_of_a_day_are_what_airflow_rolls_up(world: World) -> None:
+    """With the mapper of the docs, as the scheduler has it."""
+    world.at(12.5).write(NOON - 12 * HOUR_MS)
+    keys = batch("r1").keys or []
+    docs = RollupMapper(upstream_mapper=StartOfDayMapper(), window=DayWindow())
+    mapper: Any = decode_partition_mapper(encode_partition_mapper(docs))
+    assert {*map(mapper.to_downstream, keys)} == {"2026-01-01"}
+    assert mapper.to_upstream("2026-01-01") == {*keys}
 
 
 def test_without_an_hour_nobody_is_told(world: World) -> None:
