@@ -1,7 +1,8 @@
 """Counts the payments of an hour once the hour is complete, and again when late records or a replay have changed it.
 
-The pipeline `payments` loads into `lake.shop.payments`, keeps each record's timestamp in the column `_timestamp`, and its file
-has `announce: {}`. Put this file beside your other DAGs.
+The pipeline `payments` loads into `lake.shop.payments`, and its file has `announce: {}`. Its transform keeps each record's
+timestamp in a column: `parse_json(records.withColumnRenamed("timestamp", "_timestamp"), ...)`. Put this file beside your other
+DAGs.
 """
 
 from __future__ import annotations
