@@ -10,13 +10,12 @@ table by `redo`.
 from __future__ import annotations
 
 import statistics
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.bench.cli import run
+from tests.bench.loads import by_turns
 from tidegate.bench.stage import fill, transform, write_transforms
 from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.load.job import LoadJob
@@ -24,8 +23,6 @@ from tidegate.core.load.repeats import look_back
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.receivers.records import IDEMPOTENCY_KEY
 from tidegate.local import Platform
-from tidegate.spark.load import load_range
-from tidegate.spark.session import connect
 
 REPO = Path(__file__).parents[2]
 PARTITIONS = 2
@@ -47,18 +44,7 @@ def measure(records: int, window: int, rounds: int, warm_up: int, folder: Path) 
             plain = LoadJob("bench", 1, "bench", ranges, transform("parse_json"), f"lake.bench.{topic}", options, redo=True)
             jobs[topic] = plain
             jobs[f"{topic}, dedupe"] = replace(plain, dedupe=Dedupe(window), look_back=look_back(ranges, window, {}))
-        found: dict[str, list[float]] = {name: [] for name in jobs}
-        with connect(platform.spark_remote, name="bench") as spark:
-            for turn in range(-warm_up, rounds):
-                for name, job in jobs.items():
-                    started = time.perf_counter()
-                    result = load_range(spark, job, spark_jobs=folder)
-                    seconds = time.perf_counter() - started
-                    if result.receipt.rows != each * PARTITIONS:
-                        raise SystemExit(f"{name}: {result.receipt.rows} rows of {each * PARTITIONS} records")
-                    if turn >= 0:
-                        found[name].append(seconds)
-                    print(f"round {turn}: {name} {seconds:.2f} s {dict(result.seconds)}", file=sys.stderr)  # noqa: T201
+        found = by_turns(platform.spark_remote, jobs, rows=each * PARTITIONS, rounds=rounds, warm_up=warm_up, folder=folder)
     finally:
         platform.down()
     medians = {name: round(statistics.median(seconds), 2) for name, seconds in found.items()}

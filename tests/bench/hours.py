@@ -10,20 +10,18 @@ hours of late ones are far apart, so the records are read once more. `replay`: t
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.bench.cli import run
+from tests.bench.loads import by_turns
 from tidegate.bench.stage import fill, transform, write_transforms
 from tidegate.core.announce.hours import DAY_MS
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local import Platform
-from tidegate.spark.load import load_range
-from tidegate.spark.session import connect
 
 REPO = Path(__file__).parents[2]
 PARTITIONS = 2
@@ -51,16 +49,7 @@ def measure(records: int, rounds: int, warm_up: int, folder: Path) -> dict[str, 
             "late": replace(plain, hours=late),
             "replay": replace(plain, hours=(0, ended_ms + DAY_MS), replay="again"),
         }
-        found: dict[str, list[float]] = {name: [] for name in jobs}
-        with connect(platform.spark_remote, name="bench") as spark:
-            for turn in range(-warm_up, rounds):
-                for name, job in jobs.items():
-                    started = time.perf_counter()
-                    result = load_range(spark, job, spark_jobs=folder)
-                    seconds = time.perf_counter() - started
-                    if turn >= 0:
-                        found[name].append(seconds)
-                    print(f"round {turn}: {name} {seconds:.2f} s {dict(result.seconds)}", file=sys.stderr)  # noqa: T201
+        found = by_turns(platform.spark_remote, jobs, rows=each * PARTITIONS, rounds=rounds, warm_up=warm_up, folder=folder)
     finally:
         platform.down()
     medians = {name: round(statistics.median(seconds), 2) for name, seconds in found.items()}
