@@ -407,9 +407,10 @@ def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
         assert (view["waiting_for"], view["soon"], view["error"]) == (["log", "table"], True, None)
         listed = {each["pipeline"]: each["lag_soon"] for each in ask("api/pipelines").json()["pipelines"]}
         assert listed == {"orders": True, "visits": False}
+        assert {ask(f"api/dags/orders/{path}").json()["soon"] for path in ("batches/1", "runs/r1", "history")} == {True}
     finally:
         answers.set()
-    while (view := ask("api/dags/orders/map").json())["waiting_for"]:
+    while (view := ask("api/dags/orders/map").json())["soon"]:
         continue
     assert [b["kind"] for b in view["rows"][0]["blocks"]][-1] == "pending"
     assert view["transforms"] == ["v1", "v2"]

@@ -216,12 +216,12 @@ class Source:
         listing = ledger.listing()
         key = next((key for key in listing.ranges if key.seq == seq), None)
         if key is None:
-            return {"batch": None, "error": None}
+            return {"batch": None, "error": None, "soon": False}
         saved = ledger.saved_range(key.key)
         run = next(iter(runs(of.pipeline, [saved.run_id])), None)
         loads = self._loads_of(of, run)
         view = self._batch(of, ledger, listing, saved, run, loads.value, replays=replays)
-        return {"batch": view.to_json(), "error": shown(loads.error)}
+        return {"batch": view.to_json(), "error": shown(loads.error), "soon": _is_newer_soon(loads)}
 
     def run(self, dag_id: str, of: Declared, run_id: str, *, replays: bool) -> dict[str, Any]:
         """What a run of one of the pipeline's DAGs read; `error` is why its loads are not known."""
@@ -238,7 +238,7 @@ class Source:
         else:
             states = {task.name: task.state for task in tasks(dag_id, run_id)}
             view = without_a_batch(ran, states.get("plan"))
-        return {**view.to_json(), "error": shown(loads.error)}
+        return {**view.to_json(), "error": shown(loads.error), "soon": _is_newer_soon(loads)}
 
     def _batch(
         self,
@@ -291,15 +291,17 @@ class Source:
         behind = None if ask is None else self._lags.get((of.pipeline, of.connection), ask)
         ran = points(plans, landed, cursor)
         lag = None if behind is None or behind.value is None else total_lag(behind.value).records_behind
+        complete = complete and all_landed
         return {
             "from_ms": from_ms,
             "until_ms": until_ms,
             "points": [p.to_json() for p in sampled(ran, from_ms=from_ms, until_ms=until_ms, buckets=buckets)],
             "forecast": forecast(cursor, ran, interval_s=of.interval_s, lag=lag).to_json(),
             "lag": lag,
-            "complete": complete and all_landed,
+            "complete": complete,
             "faults": faults,
             "error": shown(loads.error or (None if behind is None else behind.error)),
+            "soon": not complete or any(_is_newer_soon(each) for each in (loads, behind) if each is not None),
         }
 
     def _cursor(self, ledger: Ledger, listing: Listing) -> Cursor | None:

@@ -91,7 +91,7 @@ function batch(dag, seq) {
 }
 
 function run(dag, id) {
-  const answer = { at_ms: NOW(), kind: "batch", batch: null, replay: null, reason: null, error: null };
+  const answer = { at_ms: NOW(), kind: "batch", batch: null, replay: null, reason: null, error: null, soon: false };
   if (id === "nothing") return { ...answer, kind: "nothing", reason: "Nothing to read: no new records." };
   if (id === "broken") return { ...answer, kind: "failed", reason: "Failed in plan: no broker of kafka_default answers. Start it. The cursor did not move. The next run adopts the saved range, or plans again." };
   if (!dag.endsWith("__replay")) return { ...answer, ...batch(dag, 4980) };
@@ -116,7 +116,7 @@ function history(dag, query) {
     bound: n > 40 && n < 50 ? null : 200_000 + 500 * (n % 11), run_s: n < 20 ? null : 18 + (n % 13), load_s: n < 20 ? null : 11 + (n % 7), rows: 170_000,
   }));
   const forecast = dag === "empty" ? { next_bound: null, interval_s: 60, arrival_per_s: null, drain_s: null, verdict: null } : { next_bound: 214_000, interval_s: 60, arrival_per_s: 3120.5, drain_s: 96, verdict: "the pipeline keeps up: 3,120 records/s arrive, and a run every 60 s loads at most 9,411 records/s; it would keep up with an interval of 12 s or longer" };
-  return { at_ms: until_ms, from_ms, until_ms, points, forecast, lag: 37_035, complete: hours < 700, faults: [], error: null };
+  return { at_ms: until_ms, from_ms, until_ms, points, forecast, lag: 37_035, complete: hours < 700, faults: [], error: null, soon: false };
 }
 
 function tasks() {

@@ -12,7 +12,7 @@ import { Panel } from "./Panel";
 import { COLOURS, type Colour, type Place, placeOf, searchOf } from "./place";
 import { type Chosen, Replay } from "./Replay";
 import { Strip } from "./Strip";
-import { useAnswer, useNow } from "./useAnswer";
+import { isSoon, useAnswer, useNow } from "./useAnswer";
 
 const PARTITIONS = 25;
 const COLUMNS = 200;
@@ -46,7 +46,7 @@ function RangesOf({ dagId }: { dagId: string }) {
   const query = new URLSearchParams({ columns: String(COLUMNS), limit: String(PARTITIONS), skip: String(skip), axis });
   if (before !== undefined) query.set("before", String(before));
   const path = `dags/${part(dagId)}/map?${query.toString()}`;
-  const asked = useAnswer((signal) => view<RangeMap>(path, signal), path, EVERY_S, (map) => map.soon);
+  const asked = useAnswer((signal) => view<RangeMap>(path, signal), path, EVERY_S, isSoon);
   useEffect(() => {
     if (asked.answer !== undefined) setKept(asked.answer);
   }, [asked.answer]);
@@ -212,7 +212,7 @@ function OlderVersions({ map, onChoose }: { map: RangeMap; onChoose: (transform:
 
 function BatchPanel({ dagId, seq, onClose }: { dagId: string; seq: number; onClose: () => void }) {
   const path = `dags/${part(dagId)}/batches/${seq}`;
-  const asked = useAnswer((signal) => view<BatchAnswer>(path, signal), path, 10);
+  const asked = useAnswer((signal) => view<BatchAnswer>(path, signal), path, EVERY_S, isSoon);
   return (
     <Panel name={`Batch ${seq}`} onClose={onClose}>
       <h2>Batch {count(seq)}</h2>

@@ -143,6 +143,7 @@ export interface Batch {
 export interface BatchAnswer {
   batch: Batch | null;
   error: Refusal | null;
+  soon: boolean;
 }
 
 export interface ReplayRun {
@@ -195,6 +196,7 @@ export interface History {
   complete: boolean;
   faults: string[];
   error: Refusal | null;
+  soon: boolean;
 }
 
 export interface Run {

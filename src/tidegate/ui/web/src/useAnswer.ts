@@ -14,10 +14,13 @@ export interface Asked<T> {
   again: () => void;
 }
 
+/** Whether a newer answer, or a part of it, is on its way. */
+export const isSoon = (answer: { soon: boolean }): boolean => answer.soon;
+
 /**
  * An answer that is asked for again and again while the page is visible; the last one stays while the server is away. One
  * request at a time: a slow server is not asked more because it is slow, and no old answer comes after a new one.
- * With `everyS` null it is asked for once. An answer of which a part comes soon (`waits`) is asked for again after a second.
+ * With `everyS` null it is asked for once. Where a newer one is on its way (`waits`), it is asked for again after a second.
  */
 export function useAnswer<T>(
   ask: (signal: AbortSignal) => Promise<T>,
@@ -32,39 +35,43 @@ export function useAnswer<T>(
     error: undefined,
   });
   const [turn, setTurn] = useState(0);
-  const current = state.key === key;
-  const pauseS = everyS !== null && current && state.answer !== undefined && waits(state.answer) ? SOON_S : everyS;
-  const asking = useRef(ask);
-  asking.current = ask;
+  const asking = useRef({ ask, waits });
+  asking.current = { ask, waits };
   const again = useCallback(() => {
     setTurn((n) => n + 1);
   }, []);
   useEffect(() => {
     const leaving = new AbortController();
     let busy = false;
+    let timer: ReturnType<typeof setTimeout> | undefined;
     const look = async () => {
       if (busy || document.visibilityState === "hidden") return;
       busy = true;
+      clearTimeout(timer);
+      let pauseS = everyS;
       try {
-        const answer = await asking.current(leaving.signal);
+        const answer = await asking.current.ask(leaving.signal);
         if (!leaving.signal.aborted) setState({ key, answer, atMs: Date.now(), error: undefined });
+        if (everyS !== null && asking.current.waits(answer)) pauseS = SOON_S;
       } catch (error) {
         const failed = error instanceof RequestFailed ? error : new RequestFailed(String(error));
         // what another key was answered is nothing to show here
         if (!leaving.signal.aborted) setState((was) => (was.key === key ? { ...was, error: failed } : { key, answer: undefined, atMs: 0, error: failed }));
       }
       busy = false;
+      // a page that was hidden meanwhile looks again once it is seen
+      if (pauseS !== null && !leaving.signal.aborted) timer = setTimeout(() => void look(), pauseS * 1000);
     };
     void look();
-    const timer = pauseS === null ? undefined : setInterval(() => void look(), pauseS * 1000);
     const seen = () => void look();
     document.addEventListener("visibilitychange", seen);
     return () => {
       leaving.abort();
-      clearInterval(timer);
+      clearTimeout(timer);
       document.removeEventListener("visibilitychange", seen);
     };
-  }, [key, pauseS, turn]);
+  }, [key, everyS, turn]);
+  const current = state.key === key;
   return {
     answer: current ? state.answer : undefined,
     atMs: current ? state.atMs : 0,
