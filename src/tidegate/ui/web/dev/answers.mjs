@@ -49,7 +49,7 @@ function map(dag, query) {
       const absent = partition === 1 && k === 9;
       const seq = first_seq + Math.floor((k * 200) / some);
       const kind = lost ? "lost" : absent ? "absent" : k === some - 1 && partition < 2 ? ["loaded", "planned"][partition] : "committed";
-      const marks = [...(partition === 0 && k % 9 === 4 ? ["errors"] : []), ...(k === 2 ? ["cold"] : []), ...(partition === 2 && k > 14 && k < 18 ? ["replayed"] : []), ...(partition === 3 && k === 5 ? ["recreated"] : [])];
+      const marks = [...(partition === 0 && k % 9 === 4 ? ["errors"] : []), ...(k === 2 ? ["cold"] : []), ...(partition === 2 && k > 14 && k < 18 ? ["replayed"] : []), ...(partition === 3 && k === 0 ? ["recreated"] : [])];
       blocks.push({ from: at, until: at + size, marks: lost || absent ? [] : marks, records: size, rows_per_s: kind === "committed" ? 4000 + ((k * 7919) % 6000) : null, kind, seqs: lost || absent ? null : [seq, Math.min(last_seq, seq + (some < 100 ? 7 : 0))], batches: some < 100 ? 8 : 1, transform: kind === "committed" ? (partition === 2 && k === 12 ? null : TRANSFORMS[k < some / 2 ? 0 : 1]) : null });
       at += size;
     }
