@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
+from tidegate.bench.stage import alternate, seconds_of
 from tidegate.core.load.job import LoadJob
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
@@ -25,17 +26,18 @@ def by_turns(
         warm_up: rounds before these.
         folder: of the transforms.
     """
-    found: dict[str, list[float]] = {name: [] for name in jobs}
+
+    def load(job: LoadJob) -> None:
+        result = load_range(spark, job, spark_jobs=folder)
+        if result.receipt.rows != rows:
+            raise SystemExit(f"{job.table}: {result.receipt.rows} rows of {rows} records")
+        print(dict(result.seconds), file=sys.stderr)  # noqa: T201
+
     with connect(remote, name="bench") as spark:
-        for turn in range(-warm_up, rounds):
-            # every other round goes backwards, so that none always follows the same one
-            for name, job in list(jobs.items())[:: -1 if turn % 2 else 1]:
-                started = time.perf_counter()
-                result = load_range(spark, job, spark_jobs=folder)
-                seconds = time.perf_counter() - started
-                if result.receipt.rows != rows:
-                    raise SystemExit(f"{name}: {result.receipt.rows} rows of {rows} records")
-                if turn >= 0:
-                    found[name].append(seconds)
-                print(f"round {turn}: {name} {seconds:.2f} s {dict(result.seconds)}", file=sys.stderr)  # noqa: T201
-    return found
+        found = alternate(
+            {name: partial(seconds_of, partial(load, job)) for name, job in jobs.items()},
+            rounds=rounds,
+            warm_up=warm_up,
+            progress=lambda step, _done, _of: print(step, file=sys.stderr),  # noqa: T201
+        )
+    return {name: samples["time"] for name, samples in found.items()}

@@ -180,23 +180,35 @@ class Stage:
         return sizes[:1] if self.rehearsal else sizes
 
     def alternate(self, contenders: Mapping[str, Round], *, warm_up: int = 2, in_order: bool = False) -> Samples:
-        """Each contender in turn, in every round.
-
-        Every other round goes backwards, so that none always follows the same one; not where they depend on each other
-        (`in_order`).
-        """
-        samples: Samples = {}
+        """As the function `alternate`, in the rounds of the command; a rehearsal does not warm up."""
         warm_up = 0 if self.rehearsal else warm_up
-        total = self.rounds + warm_up
-        for turn in range(total):
-            order = list(contenders.items())
-            for name, run in order if in_order or turn % 2 == 0 else reversed(order):
-                what = "warm-up" if turn < warm_up else f"round {turn - warm_up + 1} of {self.rounds}"
-                self.progress(f"{what}: {name}", turn, total)
-                measured = run()
-                if turn >= warm_up:
-                    add(samples, name, measured)
-        return {name: samples[name] for name in contenders}
+        return alternate(contenders, rounds=self.rounds, warm_up=warm_up, progress=self.progress, in_order=in_order)
+
+
+def alternate(
+    contenders: Mapping[str, Round],
+    *,
+    rounds: int,
+    warm_up: int,
+    progress: Callable[[str, int, int | None], object],
+    in_order: bool = False,
+) -> Samples:
+    """Each contender in turn, in every round; those that warm up are not measured.
+
+    Every other round goes backwards, so that none always follows the same one; not where they depend on each other
+    (`in_order`).
+    """
+    samples: Samples = {}
+    total = rounds + warm_up
+    for turn in range(total):
+        order = list(contenders.items())
+        for name, run in order if in_order or turn % 2 == 0 else reversed(order):
+            what = "warm-up" if turn < warm_up else f"round {turn - warm_up + 1} of {rounds}"
+            progress(f"{what}: {name}", turn, total)
+            measured = run()
+            if turn >= warm_up:
+                add(samples, name, measured)
+    return {name: samples[name] for name in contenders}
 
 
 def seconds_of(run: Callable[[], object]) -> dict[str, float]:
