@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from tidegate.core.announce.hours import (
     Times,
     announcement,
     complete_until,
+    hours_by_ends,
     key_of,
     look_back,
     next_span,
@@ -184,6 +185,23 @@ def test_what_was_announced_is_read_or_begun_anew(saved: object) -> None:
     assert Cursor.from_json(json.loads(json.dumps(cursor.to_json()))) == cursor
     without = {name: value for name, value in cursor.to_json().items() if name != "announced"}
     assert Cursor.from_json(without).announced is None
+
+
+def test_two_ends_say_which_hours_have_records_or_that_they_do_not() -> None:
+    """Never others than there are; they do not say it only where hours lie between the two, or one is before the window."""
+    some = [at for hour in range(4) for at in (hour * HOUR_MS, hour * HOUR_MS + 8)]
+    bounds = [hour * HOUR_MS + 7 for hour in range(5)]
+    for at_ms in (each for size in range(4) for each in combinations(some, size)):
+        for since_ms, until_ms in combinations(bounds, 2):
+            first, late = min(at_ms, default=None), max((at for at in at_ms if at < until_ms), default=None)
+            hours = {at // HOUR_MS for at in at_ms if since_ms <= at < until_ms}
+            found = hours_by_ends(first, late, (since_ms, until_ms))
+            if first is None or late is None or late < since_ms:
+                assert found == ()
+            elif first < since_ms or late // HOUR_MS - first // HOUR_MS > 1:
+                assert found is None
+            else:
+                assert found == tuple(sorted(hours))
 
 
 def saved_range(*, remaining: int = 0) -> SavedRange:

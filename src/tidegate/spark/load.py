@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
-from tidegate.core.announce.hours import HOUR_MS, Times
+from tidegate.core.announce.hours import HOUR_MS, Span, Times, hours_by_ends
 from tidegate.core.errors import ReceiptMismatch, RequestError, SinkUnavailable, TableLost, TidegateError, some
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
@@ -125,7 +125,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
                 first_last=first_last if whole else sink.offsets_of(receipt),
                 repeats=None if job.dedupe is None else records - read["kept"],
                 errors=written.get("errors"),
-                times=None if job.hours is None else write.times(read, *job.hours),
+                times=None if job.hours is None else write.times(read, job.hours),
             )
             _judge(receipt, observed, job)
     return LoadResult(receipt, observed, phases.seconds)
@@ -193,23 +193,17 @@ class _Write:
             counted["kept"] = without_repeats(self._spark, self.records, self._job, self._job.dedupe).count()
         return counted
 
-    def times(self, seen: Mapping[str, Any], since_ms: int, until_ms: int) -> Times | None:
-        """The hours from `since_ms` to `until_ms` that have records, and the earliest timestamp, once it is executed.
+    def times(self, seen: Mapping[str, Any], window: Span) -> Times | None:
+        """The earliest timestamp, and the hours of a window that have records, once it is executed.
 
-        A batch observes the earliest timestamp and the latest one before `until_ms`: few batches have any, and most of these
-        in one hour, or in two that follow each other. Where the two are further apart, the records are read once more. None
-        where that fails: the rows are in the table, and what Kafka answers the task that commits is enough to go on.
+        Where what a batch observed does not say which hours, the records are read once more. None where that fails: the rows
+        are in the table, and what Kafka answers the task that commits is enough to go on.
         """
-        first_ms, late_ms, hours = seen["first_ms"], seen.get("late_ms"), seen.get("hours")
+        hours = seen["hours"] if "hours" in seen else hours_by_ends(seen["first_ms"], seen["late_ms"], window)
         if hours is None:
-            if late_ms is None or late_ms < since_ms:
-                hours = []
-            elif first_ms >= since_ms and late_ms // HOUR_MS - first_ms // HOUR_MS <= 1:
-                hours = {first_ms // HOUR_MS, late_ms // HOUR_MS}
-            else:
-                with suppress(Exception):
-                    hours = self.records.agg(_hours(since_ms, until_ms)).collect()[0]["hours"]
-        return None if hours is None else Times(first_ms, tuple(sorted(hours)), since_ms)
+            with suppress(Exception):
+                hours = self.records.agg(_hours(*window)).collect()[0]["hours"]
+        return None if hours is None else Times(seen["first_ms"], tuple(sorted(hours)), window[0])
 
 
 def _landed_before(spark: SparkSession, sink: SinkWriter, receipt: Receipt, job: LoadJob, phases: Phases) -> LoadResult:
@@ -249,9 +243,10 @@ def _read(job: LoadJob) -> tuple[Column, ...]:
 
 
 def _timestamps(since_ms: int, until_ms: int, *, replay: str | None) -> tuple[Column, Column]:
-    """The earliest timestamp; and the latest one before `until_ms`, which costs a tenth of the hours, or those of a replay.
+    """The earliest timestamp, and of a batch the latest one before `until_ms`, of a replay the hours.
 
-    A record without a timestamp has -1.
+    Few batches have records before `until_ms`, whose hours are announced already, and most of these in one hour or two. To
+    collect the hours would cost each of them more (docs/adr/0024-hours.md). A record without a timestamp has -1.
     """
     at = F.unix_millis("timestamp")
     first = F.min(F.when(at >= 0, at)).alias("first_ms")

@@ -45,6 +45,23 @@ def key_of(at_ms: int) -> str:
     return utc(at_ms).removesuffix("Z")
 
 
+def hours_by_ends(first_ms: int | None, late_ms: int | None, window: Span) -> tuple[int, ...] | None:
+    """The hours that have records in a window, as numbers from the epoch on; None where the two ends do not say which.
+
+    Args:
+        first_ms: the earliest timestamp; None where no record has one.
+        late_ms: the latest one before the end of the window; None where there is none.
+        window: where hours are looked at.
+    """
+    since_ms = window[0]
+    if first_ms is None or late_ms is None or late_ms < since_ms:
+        return ()
+    hours = first_ms // HOUR_MS, late_ms // HOUR_MS
+    if first_ms < since_ms or hours[1] - hours[0] > 1:
+        return None
+    return tuple(sorted({*hours}))
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
     """The timestamps of the records of a load.
