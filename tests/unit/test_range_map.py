@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -169,8 +170,8 @@ def test_partitions_come_in_pages_the_furthest_behind_first() -> None:
 
 def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
     """Several as one carry all marks, and the rows of all over the time of all."""
-    one = replace(entry(1, (0, 0, 10)), rows=20, seconds=2.0, recreated=frozenset({"t"}))
-    two = replace(entry(2, (0, 10, 20)), rows=5, seconds=0.5)
+    one = replace(entry(1, (0, 0, 10)), rows=20, planned_at_ms=0, loaded_at_ms=2000, recreated=frozenset({"t"}))
+    two = replace(entry(2, (0, 10, 20)), rows=5, planned_at_ms=0, loaded_at_ms=500)
     view = a_map(one, two, entry(3, (0, 20, 30)), cursor=Cursor("p", 3, {A: 30}), marks={2: frozenset({"errors", "cold"})})
     found = view.to_json()["rows"][0]["blocks"]
     assert [(b["marks"], b["records"], b["rows_per_s"]) for b in found] == [
@@ -182,19 +183,17 @@ def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
     assert (sorted(whole.marks), whole.offsets, whole.rows, whole.seconds) == (["recreated"], 20, 25, 2.5)
 
 
-def timed(seq: int, planned_ms: int | None, seconds: float | None, loaded_ms: int | None = None, **more: object) -> Entry:
-    return replace(
-        entry(seq, (0, 10 * seq, 10 * seq + 10), (1, 0, 0)),
-        **{"planned_at_ms": planned_ms, "seconds": seconds, "loaded_at_ms": loaded_ms, **more},  # type: ignore[arg-type]
-    )
+def timed(seq: int, planned_ms: int | None, loaded_ms: int | None, **more: Any) -> Entry:
+    of_batch = entry(seq, (0, 10 * seq, 10 * seq + 10), (1, 0, 0))
+    return replace(of_batch, planned_at_ms=planned_ms, loaded_at_ms=loaded_ms, **more)
 
 
 def test_on_the_axis_of_time_a_batch_lasts_from_its_plan_to_its_first_load() -> None:
     """One that is not loaded lasts until now; one whose plan is gone is known by its load; no two overlap."""
     batches = [
-        timed(1, None, None, 900),
-        timed(2, 1000, 2.0, 9000),
-        timed(3, 2500, 1.0, 3500),
+        timed(1, None, 900),
+        timed(2, 1000, 3000, committed_at_ms=9000),
+        timed(3, 2500, 3500),
         timed(4, 4000, None),
         timed(5, 5000, None, state=State.PLANNED),
         Entry(0, State.LOADED, "r", (OffsetRange("t", 0, 0, 5),), replay="x"),
@@ -218,12 +217,14 @@ def test_on_the_axis_of_time_a_batch_lasts_from_its_plan_to_its_first_load() -> 
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 500), st.floats(0, 9), st.booleans()), max_size=60),
+    st.lists(st.tuples(st.integers(0, 500), st.integers(0, 9000), st.booleans()), max_size=60),
     st.integers(1, 20),
 )
-def test_on_the_axis_of_time_each_batch_counts_once(given_batches: list[tuple[int, float, bool]], columns: int) -> None:
+def test_on_the_axis_of_time_each_batch_counts_once(given_batches: list[tuple[int, int, bool]], columns: int) -> None:
     """Also where clocks went back, in at most two blocks a column."""
-    batches = [timed(n, at_ms, s if loaded else None, 5) for n, (at_ms, s, loaded) in enumerate(given_batches)]
+    batches = [
+        timed(n, at_ms, at_ms - 5 + took_ms if loaded else None) for n, (at_ms, took_ms, loaded) in enumerate(given_batches)
+    ]
     cursor = Cursor("p", 100, {A: 1000})
     found = time_map("p", batches, cursor, None, Frame(columns, slice(1)), now_ms=600).rows[0].blocks
     assert sum(b.batches for b in found) == len(batches)

@@ -26,8 +26,8 @@ class Entry:
     """One batch, or one chunk of the replay that `replay` names.
 
     `run_id` is the run that loaded it, else the one that planned it last; `rows` and `transform` are those of its newest load,
-    `loads` is how many loads of it the table has a receipt of; `planned_at_ms` is when it was planned (epoch ms), `seconds` the
-    time from there to the commit of its first load, which was at `loaded_at_ms`; `recreated` are the topics that it is the
+    `loads` is how many loads of it the table has a receipt of; `planned_at_ms` is when it was planned, `loaded_at_ms` and
+    `committed_at_ms` when its first and its newest load were committed (epoch ms); `recreated` are the topics that it is the
     first to read anew, since they were deleted and created again, `topic_ids` the ids of its topics; `who` triggered the run,
     or the kind of the run. None: it is no longer known.
     """
@@ -38,7 +38,6 @@ class Entry:
     ranges: tuple[OffsetRange, ...]
     replay: str | None = None
     rows: int | None = None
-    seconds: float | None = None
     transform: str | None = None
     loads: int = 0
     committed_at_ms: int | None = None
@@ -49,6 +48,13 @@ class Entry:
     recreated: frozenset[str] = frozenset()
     loaded_at_ms: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float | None:
+        """From its plan to the commit of its first load; None where one of the two is not known."""
+        if self.planned_at_ms is None or self.loaded_at_ms is None:
+            return None
+        return max(0, self.loaded_at_ms - self.planned_at_ms) / 1000
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -162,7 +168,6 @@ def _batch(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], curs
         plan.run_id,
         plan.ranges,
         rows=loads[-1].rows if loads else None,
-        seconds=max(0, loads[0].committed_at_ms - plan.planned_at_ms) / 1000 if loads else None,
         transform=loads[-1].load.transform if loads else None,
         loads=len(loads),
         committed_at_ms=loads[-1].committed_at_ms if loads else None,

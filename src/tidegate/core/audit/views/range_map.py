@@ -244,11 +244,10 @@ def _row(tp: TopicPartition, cursor: Cursor, watermarks: Watermarks | None) -> P
 
 def _times(entry: Entry, now_ms: int) -> tuple[int, int]:
     """When a batch begins and ends, at least a millisecond apart."""
-    loaded = entry.loaded_at_ms
-    start = entry.planned_at_ms if entry.planned_at_ms is not None else loaded if loaded is not None else now_ms
-    if entry.seconds is not None:
-        return start, max(start + 1, start + round(entry.seconds * 1000))
-    return start, max(start + 1, now_ms if entry.state == "planned" else start)
+    planned, loaded = entry.planned_at_ms, entry.loaded_at_ms
+    start = planned if planned is not None else loaded if loaded is not None else now_ms
+    end = loaded if loaded is not None else now_ms if entry.state == "planned" else start
+    return start, max(start + 1, end)
 
 
 def _in_order(blocks: Iterable[Block]) -> list[Block]:
