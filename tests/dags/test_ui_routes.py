@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleA
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models import import_all_models
 from airflow.models.base import Base
-from airflow.models.dag import DagModel
+from airflow.models.dag import DagModel, DagTag
 from airflow.models.dag_version import DagVersion
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
@@ -32,13 +33,15 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import LazyDeserializedDAG
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
+from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
-from sqlalchemy import delete, select
+from sqlalchemy import delete, event, select
 from starlette.routing import Mount
 
 from tidegate.airflow.dag_factory import pipeline_dag, replay_dag
 from tidegate.airflow.database_store import DatabaseStore
+from tidegate.airflow.declared import MARK
 from tidegate.airflow.retries import WAITING
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
@@ -460,11 +463,10 @@ def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Callable
     report = {"replaces": [{"load": "batch 1", "offsets": 10, "rows": 10, "transform": "v1"}], "lost": []}
     add_task("orders__replay", "again", "plan", "success", report=report)
     add_task("orders__replay", "again", "verify", "success", return_value={"chunks": 1, "rows": 9})
-    world.receipts = [receipt(1, "r1"), Receipt(LoadId("orders", 0, "again", chunk, "v2", "b", replay="x"), 5, 2000, 9)]
-    world.receipts, landed = [receipt(1, "r1")], world.receipts
+    world.receipts = [receipt(1, "r1")]
     assert not ask("api/dags/orders__replay/runs/again").json()["replay"]["chunks"][0]["landed"]
     # the table has been asked just now, before the run ended
-    world.receipts = landed
+    world.receipts.append(Receipt(LoadId("orders", 0, "again", chunk, "v2", "b", replay="x"), 5, 2000, 9))
     end_run("orders__replay", "again")
     found = ask("api/dags/orders__replay/runs/again").json()
     assert (found["kind"], found["replay"]["chunks"][0]["rows"], found["replay"]["dry_run"]) == ("replay", 9, False)
@@ -627,6 +629,67 @@ def test_a_file_of_another_bundle_is_none_of_a_pipelines(ask: Callable[..., Resp
     finally:
         with create_session() as session:
             session.execute(delete(ParseImportError))
+
+
+def test_the_list_asks_as_often_however_many_runs_there_are(ask: Callable[..., Response]) -> None:
+    """At most ten questions to the database for a pipeline, and five for all of them."""
+    asked: list[str] = []
+
+    def count(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
+        asked.append(statement)
+
+    def questions() -> int:
+        asked.clear()
+        found = ask("api/pipelines").json()["pipelines"]
+        assert len(asked) <= 5 + 10 * len(found)
+        return len(asked)
+
+    ask("api/pipelines")
+    event.listen(settings.engine, "before_cursor_execute", count)
+    try:
+        before = questions()
+        for n in range(20):
+            add_run("orders", f"many_{n}", "success", "a note")
+        assert questions() == before
+    finally:
+        event.remove(settings.engine, "before_cursor_execute", count)
+
+
+def test_json_is_made_outside_the_event_loop(ask: Callable[..., Response], monkeypatch: pytest.MonkeyPatch) -> None:
+    """On which Airflow's own routes wait."""
+    on_loop = []
+
+    class Watched(JSONResponse):
+        def render(self, content: Any) -> bytes:
+            try:
+                asyncio.get_running_loop()
+                on_loop.append(True)
+            except RuntimeError:
+                on_loop.append(False)
+            return super().render(content)
+
+    monkeypatch.setattr(routes, "JSONResponse", Watched)
+    paths = ("pipelines", *(f"dags/orders/{path}" for path in ("lag", "map", "batches/1", "runs/r1", "history")))
+    assert {ask(f"api/{path}").status_code for path in paths} == {200}
+    assert on_loop == [False] * len(paths)
+
+
+def test_a_dag_that_is_gone_is_forgotten(ask: Callable[..., Response], mounted: Any) -> None:
+    """Servers run for months, and DAGs come and go."""
+    dags = mounted.state.source.dags
+    assert {*PIPELINES} <= {*dags.pipelines()}
+    with create_session() as session:
+        tags = session.scalars(select(DagTag).where(DagTag.dag_id == "visits", DagTag.name == MARK)).all()
+        assert tags
+        for tag in tags:
+            session.delete(tag)
+    try:
+        assert "visits" not in dags.pipelines()
+        assert "visits" not in dags._known
+    finally:
+        with create_session() as session:
+            session.add(DagTag(dag_id="visits", name=MARK))
+    assert "visits" in dags.pipelines()
 
 
 def test_a_dag_that_has_changed_is_read_again(ask: Callable[..., Response]) -> None:

@@ -14,6 +14,7 @@ from tidegate.core.audit.views.history import Landed
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.load.receipt import LoadId, offsets_of
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.ui import plans
 from tidegate.ui.plans import Landings
 
 
@@ -79,3 +80,13 @@ def test_a_request_counts_for_so_long_and_the_next_one_goes_on() -> None:
     assert landings.of(loads, (), from_ms=0) == (every, True)
     assert landings.of(loads, {2}, from_ms=6500) == ([replace(every[1], offsets=0), replace(newest, offsets=0)], True)
     assert landings.of(None, (), from_ms=0) == ([], True)
+
+
+def test_counts_of_receipts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are forgotten are counted anew."""
+    monkeypatch.setattr(plans, "MOST_KNOWN", 2)
+    loads, landings = Loads.of(HISTORY, "p"), Landings(lambda: 0.0)
+    first = landings.of(loads, (), from_ms=0)
+    assert ([load.seq for load in first[0]], first[1]) == ([1, 2, 3, 2], True)
+    assert landings.of(loads, (), from_ms=0) == first
+    assert len(landings._offsets) <= 2
