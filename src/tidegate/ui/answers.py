@@ -86,13 +86,10 @@ class Answers(Generic[T]):
             ask: asks it; what it raises is part of the answer.
             after_ms: when it last may have changed (epoch ms): an older answer is not kept.
         """
-        return self._get_all({key: ask}, after_ms)[key]
+        return self.get_all({key: ask}, after_ms=after_ms)[key]
 
-    def get_all(self, questions: Mapping[K, Callable[[], T]]) -> dict[K, Answer[T]]:
+    def get_all(self, questions: Mapping[K, Callable[[], T]], *, after_ms: int = 0) -> dict[K, Answer[T]]:
         """The answers to several questions that are asked at once, after `wait_s` at most in all."""
-        return self._get_all(questions, 0)
-
-    def _get_all(self, questions: Mapping[K, Callable[[], T]], after_ms: int) -> dict[K, Answer[T]]:
         until = time.monotonic() + self._wait_s
         asked = {key: self._asked(key, ask, after_ms) for key, ask in questions.items()}
         return {key: self._answer(key, asking, until) for key, asking in asked.items()}

@@ -3,7 +3,7 @@ import { count, duration, time } from "./format";
 import { Refused } from "./Page";
 import { phasesOf, phasesOfTiming, WAITING } from "./phases";
 import { token } from "./style";
-import { useAnswer } from "./useAnswer";
+import { EVERY_S, useAnswer } from "./useAnswer";
 
 /** One batch in full. */
 export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) {
@@ -123,7 +123,7 @@ const COLORS: Record<string, string> = { plan: "purple-solid", load: "blue-solid
 
 /** The seconds of the run, by Airflow's tasks; where it does not tell them, by what the cursor holds of the last batch. */
 function Phases({ dagId, batch }: { dagId: string; batch: Batch }) {
-  const asked = useAnswer((signal) => tasksOf(dagId, batch.run_id, signal), `${dagId}/${batch.run_id}`, 10);
+  const asked = useAnswer((signal) => tasksOf(dagId, batch.run_id, signal), `${dagId}/${batch.run_id}`, EVERY_S);
   const tasks = phasesOf(asked.answer ?? [], asked.atMs);
   const known = asked.answer !== undefined || asked.error !== undefined;
   const phases = tasks.length > 0 ? tasks : known && batch.timing !== null ? phasesOfTiming(batch.timing) : [];

@@ -5,7 +5,7 @@ import { clock, count, duration, time } from "./format";
 import { Entry } from "./kinds";
 import { Asking, Faults } from "./Page";
 import { token } from "./style";
-import { isSoon, useAnswer } from "./useAnswer";
+import { EVERY_S, isSoon, useAnswer } from "./useAnswer";
 import { useWidth } from "./useWidth";
 
 const HEIGHT = 56;
@@ -16,7 +16,7 @@ const HOURS = { 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" } as
 export function History({ dagId }: { dagId: string }) {
   const [hours, setHours] = useState(24);
   const path = `dags/${part(dagId)}/history?hours=${hours}&buckets=${BUCKETS}`;
-  const asked = useAnswer((signal) => view<Answer>(path, signal), path, 10, isSoon);
+  const asked = useAnswer((signal) => view<Answer>(path, signal), path, EVERY_S, isSoon);
   const answer = asked.answer;
   const points = answer?.points ?? [];
   const rates = points.map((each) => (each.run_s === null || each.run_s === 0 ? null : each.records / each.batches / each.run_s));

@@ -4,7 +4,7 @@ import { type Pipeline, address, part, runPage, view } from "./api";
 import { ago, count, duration } from "./format";
 import { Asking, Faults, Page, saidOf, withCode } from "./Page";
 import { Sparkline } from "./Sparkline";
-import { useAnswer, useNow } from "./useAnswer";
+import { EVERY_S, useAnswer, useNow } from "./useAnswer";
 
 const TROUBLE = {
   unreadable: ["bad", "state unreadable"],
@@ -15,7 +15,6 @@ const TROUBLE = {
   paused: ["", "paused"],
 } as const;
 
-const EVERY_S = 10;
 const COLUMNS = ["Pipeline", "State", "Lag", "Retention left", "Last batch", "Run / interval", "Records/s"] as const;
 
 /** All pipelines that the user may see, those that need attention first. */

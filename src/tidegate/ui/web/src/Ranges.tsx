@@ -12,12 +12,10 @@ import { Panel } from "./Panel";
 import { COLOURS, type Colour, type Place, placeOf, searchOf } from "./place";
 import { type Chosen, Replay } from "./Replay";
 import { Strip } from "./Strip";
-import { isSoon, useAnswer, useNow } from "./useAnswer";
+import { EVERY_S, isSoon, useAnswer, useNow } from "./useAnswer";
 
 const PARTITIONS = 25;
 const COLUMNS = 200;
-/** How often the map is asked for, seconds; while a table or brokers have not answered yet, sooner. */
-const EVERY_S = 10;
 const COLOUR_NAMES: Record<Colour, string> = { version: "version of the transform", state: "state", rate: "rows per second" };
 
 /** The range map of a pipeline. */

@@ -2,11 +2,11 @@ import { type ReplayRun, type RunAnswer, address, part, runPage, view } from "./
 import { BatchDetails } from "./BatchDetails";
 import { count, time } from "./format";
 import { Asking, Page, Refused, withCode } from "./Page";
-import { isSoon, useAnswer } from "./useAnswer";
+import { EVERY_S, isSoon, useAnswer } from "./useAnswer";
 
 /** What one DAG run read: its batch, its replay, or why there is neither. */
 export function Run({ dagId = "", runId = "" }: { dagId?: string; runId?: string }) {
-  const asked = useAnswer((signal) => view<RunAnswer>(`dags/${part(dagId)}/runs/${part(runId)}`, signal), `${dagId}/${runId}`, 10, isSoon);
+  const asked = useAnswer((signal) => view<RunAnswer>(`dags/${part(dagId)}/runs/${part(runId)}`, signal), `${dagId}/${runId}`, EVERY_S, isSoon);
   return (
     <Page title="Range">
       <Asking asked={asked} />

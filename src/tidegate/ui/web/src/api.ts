@@ -85,8 +85,7 @@ export interface RangeMap {
   from_ms?: number;
   until_ms?: number;
   runs: RunMark[];
-  /** What has not answered yet. */
-  /** Of which nothing is known yet. */
+  /** What has not answered yet, of which nothing is known. */
   waiting_for: string[];
   /** A newer answer is on its way. */
   soon: boolean;

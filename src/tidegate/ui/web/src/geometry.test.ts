@@ -20,7 +20,7 @@ const row: Row = {
   next_offset: 300,
   log_start: 120,
   log_end: 400,
-  behind: 0,
+  behind: 100,
   blocks: [block(100, 200), block(200, 300)],
 };
 

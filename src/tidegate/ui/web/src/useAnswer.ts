@@ -2,6 +2,8 @@ import { useCallback, useEffect, useRef, useState } from "react";
 
 import { RequestFailed } from "./api";
 
+/** How often what may change is asked for, seconds; where a newer answer is on its way, sooner. */
+export const EVERY_S = 10;
 const SOON_S = 1;
 
 export interface Asked<T> {
