@@ -115,6 +115,7 @@ bench: jars bundle ## figures; nothing here passes or fails by time
 	$(BIN)/tidegate bench --json docs/benchmarks/results.json --page docs/benchmarks.md
 	$(BIN)/python -m tests.bench.rate_policies
 	$(BIN)/python -m tests.bench.receiver_policies
+	$(BIN)/python -m tests.bench.chunks
 	$(BIN)/python -m tests.bench.dedupe
 	$(BIN)/python -m tests.bench.hours
 	$(BIN)/python -m tests.bench.lag_trigger

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -158,3 +159,32 @@ def test_a_saved_replay_survives_json() -> None:
         saved.chunk(2)
     with pytest.raises(StateCorrupt, match="wrong shape"):
         SavedReplay.from_json({"pipeline": "p"})
+
+
+def test_the_work_of_cutting_grows_with_the_batches_and_not_with_their_square() -> None:
+    """Every second batch is selected, and every second one was loaded again. Calls are counted, which no clock disturbs."""
+
+    def calls(count: int) -> int:
+        batches = [tuple(r(n * 10, n * 10 + 10, p) for p in range(2)) for n in range(count)]
+        selection = merged(one for batch in batches[::2] for one in batch)
+        receipts = [receipt(n, *batch) for n, batch in enumerate(batches)]
+        receipts += [receipt(n, *batches[n], replay="x") for n in range(0, count, 2)]
+        counted = 0
+
+        def count_call(frame: object, event: str, argument: object) -> None:
+            del frame, event, argument
+            nonlocal counted
+            counted += 1
+
+        sys.setprofile(count_call)
+        try:
+            cut_chunks(selection, batches, 50)
+            smallest_size(selection, batches, count)
+            whole_batches(selection, dict(enumerate(batches)))
+            live(receipts)
+            without(merged(one for batch in batches for one in batch[:1]), selection)
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert calls(400) < 3 * calls(200)

@@ -1,10 +1,11 @@
-"""Arithmetic on sets of offsets, given as ranges: union, intersection, difference."""
+"""Arithmetic on sets of offsets, given as ranges: union, intersection, difference. Its time is that of sorting them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 
-from tidegate.core.offsets.ranges import OffsetRange, by_partition
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, by_partition
 
 
 def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -19,13 +20,19 @@ def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     return tuple(union)
 
 
+def near(ranges: Sequence[OffsetRange], r: OffsetRange) -> slice:
+    """Which of the disjoint, sorted ranges of one partition share an offset with another range, or touch it."""
+    first = bisect_left(ranges, r.from_offset, key=lambda one: one.until_offset)
+    return slice(first, bisect_right(ranges, r.until_offset, lo=first, key=lambda one: one.from_offset))
+
+
 def common(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """The offsets that are in both."""
-    others = by_partition(other)
+    others = by_partition(merged(other))
     return merged(
         OffsetRange(r.topic, r.partition, max(r.from_offset, o.from_offset), min(r.until_offset, o.until_offset))
         for r in one
-        for o in others.get(r.topic_partition, ())
+        for o in _near(others, r)
         if max(r.from_offset, o.from_offset) < min(r.until_offset, o.until_offset)
     )
 
@@ -36,12 +43,15 @@ def without(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[O
     left = []
     for r in merged(one):
         start = r.from_offset
-        for o in others.get(r.topic_partition, ()):
-            if o.until_offset <= start or o.from_offset >= r.until_offset:
-                continue
+        for o in _near(others, r):
             if start < o.from_offset:
                 left.append(OffsetRange(r.topic, r.partition, start, o.from_offset))
-            start = o.until_offset
+            start = max(start, o.until_offset)
         if start < r.until_offset:
             left.append(OffsetRange(r.topic, r.partition, start, r.until_offset))
     return tuple(left)
+
+
+def _near(ranges: Mapping[TopicPartition, Sequence[OffsetRange]], r: OffsetRange) -> Sequence[OffsetRange]:
+    of_partition = ranges.get(r.topic_partition, ())
+    return of_partition[near(of_partition, r)]

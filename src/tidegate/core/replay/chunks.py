@@ -7,12 +7,12 @@ one load takes, so it holds one range of a partition at most. Chunks partition t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.core.errors import RequestError
 from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.algebra import common, merged, without
+from tidegate.core.offsets.algebra import common, merged, near, without
 from tidegate.core.offsets.ranges import (
     OffsetRange,
     TopicPartition,
@@ -52,16 +52,10 @@ def live(
         former = other_topics(receipt.load.topic_ids, topic_ids or {})
         for r in receipt.load.ranges:
             if r.count and r.topic not in former:
-                known = covered.get(r.topic_partition, [])
-                # most loads are of offsets right before those of the load after them, and no arithmetic on sets is needed
-                before = not known or r.until_offset <= known[0].from_offset
-                touches = before and known and r.until_offset == known[0].from_offset
-                left += [r] if before else without([r], known)
-                if touches:
-                    known = [replace(known[0], from_offset=r.from_offset), *known[1:]]
-                else:
-                    known = [r, *known] if before else list(merged([*known, r]))
-                covered[r.topic_partition] = known
+                known = covered.setdefault(r.topic_partition, [])
+                at = near(known, r)
+                left += without([r], known[at])
+                known[at] = merged([*known[at], r])
         if left:
             live_loads.append((receipt, merged(left)))
     return live_loads
@@ -78,8 +72,12 @@ def cut_chunks(selection: Sequence[OffsetRange], batches: Iterable[Sequence[Offs
         batches: what was loaded at once, the oldest first.
         size: offsets of a chunk; rounding may add one a partition.
     """
+    return _cut(_layers(selection, batches), size)
+
+
+def _cut(layers: Iterable[Chunk], size: int) -> tuple[Chunk, ...]:
     chunks: list[Chunk] = []
-    for layer in _layers(selection, batches):
+    for layer in layers:
         count = total_count(layer)
         joined = _joined(chunks[-1], layer) if chunks else None
         if joined is not None and total_count(joined) <= size:
@@ -93,17 +91,23 @@ def cut_chunks(selection: Sequence[OffsetRange], batches: Iterable[Sequence[Offs
 
 def whole_batches(selection: Sequence[OffsetRange], batches: Mapping[int, Sequence[OffsetRange]]) -> dict[int, Chunk]:
     """One chunk for each batch, by number, that the selection touches; they may be more than the selection: compare them."""
-    return {seq: tuple(sorted(r for r in batch if r.count)) for seq, batch in batches.items() if common(selection, batch)}
+    held = by_partition(merged(selection))
+    return {
+        seq: tuple(sorted(r for r in batch if r.count))
+        for seq, batch in batches.items()
+        if any(common([r], of[near(of, r)]) for r in batch if (of := held.get(r.topic_partition)))
+    }
 
 
 def smallest_size(selection: Sequence[OffsetRange], batches: Sequence[Sequence[OffsetRange]], most: int) -> int | None:
     """The smallest size of a chunk that makes `most` chunks at most; None where no size does (too many gaps)."""
     low, high = 1, max(1, total_count(selection))
-    if len(cut_chunks(selection, batches, high)) > most:
+    layers = _layers(selection, batches)
+    if len(_cut(layers, high)) > most:
         return None
     while low < high:  # a larger size never makes more chunks
         middle = (low + high) // 2
-        if len(cut_chunks(selection, batches, middle)) <= most:
+        if len(_cut(layers, middle)) <= most:
             high = middle
         else:
             low = middle + 1
@@ -115,10 +119,12 @@ def _layers(selection: Sequence[OffsetRange], batches: Iterable[Sequence[OffsetR
     rest = by_partition(merged(selection))
     layers: list[Chunk] = []
     for batch in batches:
-        unassigned = [r for r in batch if r.topic_partition in rest]
-        part = common(unassigned, [o for r in unassigned for o in rest[r.topic_partition]])
-        for tp, taken in by_partition(part).items():
-            rest[tp] = list(without(rest[tp], taken))
+        part: list[OffsetRange] = []
+        for r in merged(batch):
+            left = rest.get(r.topic_partition, [])
+            at = near(left, r)
+            part += common(left[at], [r])
+            left[at] = without(left[at], [r])
         layers += _one_of_a_partition(part)
     return [*_one_of_a_partition([r for ranges in rest.values() for r in ranges]), *layers]
 
