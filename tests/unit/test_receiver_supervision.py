@@ -292,6 +292,22 @@ def test_the_rate_paces_what_is_stored_and_tells_when_to_offer_again(monkeypatch
     run(test())
 
 
+@pytest.mark.parametrize("error", [None, OSError("y"), ValueError("y")])
+def test_a_receiver_that_goes_on_is_not_said_to_be_started_again(error: Exception | None) -> None:
+    """One sender of many was closed, or a file was truncated: the source itself is well."""
+
+    async def test() -> None:
+        source = Scripted()
+        async with served(source, sender=MemorySender()) as running:
+            await until(lambda: source.calls)
+            source.report_error("a sender was closed", error)
+            report = await running.ended()
+        assert report.restarts == 0
+        assert (report.last_error or "").endswith("The receiver goes on")
+
+    run(test())
+
+
 def test_a_source_that_fails_is_closed_and_opened_again() -> None:
     """In `on_start`, in a spawned task, or by its own wish; what it has stored is landed."""
     sender = MemorySender()

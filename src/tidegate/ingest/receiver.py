@@ -25,6 +25,8 @@ from typing import Any, ClassVar
 from tidegate.core.errors import ReceiverError, RecordRefused, RequestError, SourceUnavailable, TidegateError
 from tidegate.ingest.intake import Intake, Limits, Ticket
 
+GOES_ON = "The receiver goes on"
+
 
 class Receiver:
     """Takes in what a source has. See this module for a complete example."""
@@ -68,7 +70,7 @@ class Receiver:
 
     def report_error(self, reason: str, error: BaseException | None = None) -> None:
         """Put an error into the log and the lease's report; the receiver goes on."""
-        self.intake.report(as_error(reason, error))
+        self.intake.report(as_error(reason, error, fix=GOES_ON))
 
     def refuse(self, records: int, reason: str) -> None:
         """Count records that cannot be stored, and put the reason into the log and the lease's report."""
@@ -117,12 +119,12 @@ class Receiver:
             self._fail(as_error("the source failed", error))
 
 
-def as_error(reason: str, error: BaseException | None) -> TidegateError:
+def as_error(reason: str, error: BaseException | None, *, fix: str = "The receiver is started again") -> TidegateError:
     """A reason, and what was raised, as one of Tidegate's errors; one that is already stays as it is."""
     if isinstance(error, TidegateError):
         return error
     if isinstance(error, OSError):
         what = error.strerror or str(error) or type(error).__name__
-        return SourceUnavailable(f"{reason}: {what}", fix="The receiver is started again")
+        return SourceUnavailable(f"{reason}: {what}", fix=fix)
     why = reason if error is None else f"{reason}: {type(error).__name__}: {error}"
-    return ReceiverError(why, fix="The receiver is started again")
+    return ReceiverError(why, fix=fix)

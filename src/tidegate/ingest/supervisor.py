@@ -22,7 +22,7 @@ from tidegate.core.ports import Downstream, Sender
 from tidegate.core.receivers.lifecycle import Event, Restarts, State, after
 from tidegate.ingest.intake import Intake, Limits
 from tidegate.ingest.producer import KafkaSender
-from tidegate.ingest.receiver import Receiver, as_error
+from tidegate.ingest.receiver import GOES_ON, Receiver, as_error
 
 __all__ = ["Lease", "LeaseReport", "Limits", "Status", "serve"]
 
@@ -207,7 +207,7 @@ class _Supervisor:
                 try:
                     self._intake.hear(await asyncio.get_running_loop().run_in_executor(looks, downstream.ask), taken)
                 except Exception as error:  # noqa: BLE001 - whatever a client raises, the instance goes on
-                    self._report(as_error("it is not known how the pipeline does", error))
+                    self._report(as_error("it is not known how the pipeline does", error, fix=GOES_ON))
                 if not self._looked.done():
                     self._looked.set_result(None)
                 await asyncio.sleep(LISTEN_S)
