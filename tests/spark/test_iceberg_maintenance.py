@@ -256,6 +256,19 @@ def test_nothing_expires_where_the_name_of_the_table_of_commits_is_taken(spark: 
     assert spark.table(f"{loaded}.snapshots").count() >= held
 
 
+@pytest.mark.parametrize("name", ["Location", "# Detailed Table Information"])
+def test_a_column_of_any_name_hides_no_orphan(spark: SparkSession, loaded: str, tmp_path: Path, name: str) -> None:
+    """The table's location is not looked up among its columns."""
+    table, folder = f"{loaded}_named", tmp_path / "named"
+    spark.sql(f"CREATE TABLE {table} (`{name}` STRING, Name STRING) USING iceberg LOCATION '{folder}'")
+    spark.sql(f"INSERT INTO {table} VALUES ('a', 'b')")  # noqa: S608 - a name made here
+    orphan = folder / "data" / "old.parquet"
+    orphan.write_bytes(b"x")
+    os.utime(orphan, (1, 1))
+    assert remove_orphans(spark, table, time.time_ns() // 1_000_000 - 3 * DAY_S * 1000) == 1
+    assert not orphan.exists()
+
+
 def test_only_old_files_of_the_data_folder_are_orphans(spark: SparkSession, loaded: str) -> None:
     """A new file may be one that a load is writing, and what lies beside the folder may be another table's."""
     [location] = spark.sql(f"DESCRIBE TABLE EXTENDED {loaded}").where("col_name = 'Location'").collect()

@@ -194,8 +194,9 @@ def remove_orphans(spark: SparkSession, table: str, before_ms: int) -> int:
     files, _ = _sizes(spark, table)
     if not files:
         return 0
-    described = spark.sql(f"DESCRIBE TABLE EXTENDED {quoted(table)}").where("col_name = 'Location'").collect()
-    folder = _properties(spark, table).get("write.data.path", f"{described[0]['data_type']}/data")
+    # what is said of the table itself comes last, behind columns that may be named the same
+    *_, described = spark.sql(f"DESCRIBE TABLE EXTENDED {quoted(table)}").where("col_name = 'Location'").collect()
+    folder = _properties(spark, table).get("write.data.path", f"{described['data_type']}/data")
     literal = folder.replace("\\", "\\\\").replace("'", "\\'")
     return len(
         _call(spark, table, "remove_orphan_files", f"older_than => TIMESTAMP '{_time(before_ms)}', location => '{literal}'")
