@@ -62,6 +62,26 @@ def test_airflow_reads_back_what_was_written_even_with_percent_signs(tmp_path: P
     assert config["core"]["fernet_key"] == keys.fernet_key
 
 
+def test_receivers_take_no_slot_of_tasks_that_run_for_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are: each instance has a slot for its lease, and another one while the next lease begins."""
+    monkeypatch.setattr(airflow.Airflow, "_migrate", lambda _: None)
+    project, receivers = tmp_path / "project", tmp_path / "project" / "dags" / "receivers"
+    receivers.mkdir(parents=True)
+
+    def parallelism() -> int:
+        airflow.Airflow(tmp_path / "home", project, 8123, {}, tmp_path, tmp_path).prepare()
+        config = configparser.ConfigParser()
+        config.read(tmp_path / "home" / "airflow.cfg")
+        return config.getint("core", "parallelism")
+
+    alone = parallelism()
+    (receivers / "posts.yaml").write_text("{kind: http, topic: posts, listen: {port: 8080}, instances: 3}")
+    assert parallelism() == alone + 6
+    (receivers / "lines.yaml").write_text("{kind: file, topic: lines, file: {path: /var/log/app.log}}")
+    (receivers / "broken.yaml").write_text("kind: http")
+    assert parallelism() == alone + 7
+
+
 def test_the_api_server_does_not_wait_long_for_a_lock_that_it_may_hold_itself(tmp_path: Path) -> None:
     """It waits in its event loop, in which the request that holds the lock has to end."""
     servers = airflow.Airflow(tmp_path, tmp_path, 8123, {"A": "1"}, tmp_path, tmp_path).servers()

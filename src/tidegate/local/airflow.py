@@ -24,10 +24,12 @@ from datetime import datetime
 from pathlib import Path
 
 from tidegate.airflow.remote.api import AirflowApi
+from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import PlatformError
 from tidegate.local import sockets
 from tidegate.local.files import write_private
 from tidegate.local.process import Server, last_meaningful_line
+from tidegate.pipelines import load_pipelines, load_receivers, pipelines_of, receivers_of
 
 API_SERVER = "airflow-api-server"
 SCHEDULER = "airflow-scheduler"
@@ -36,6 +38,8 @@ TRIGGERER = "airflow-triggerer"
 NAMES = (API_SERVER, SCHEDULER, DAG_PROCESSOR, TRIGGERER)
 
 USER = "admin"
+SHORT_TASKS = 6
+"""Tasks at the same time that run for seconds or minutes, such as loads."""
 MIGRATE_TIMEOUT_S = 300.0
 DATABASE_TIMEOUT_S = 60
 """How long a process waits for another to end its write to SQLite. The API server waits as long as SQLite's driver does by
@@ -121,6 +125,11 @@ class Airflow:
         """Where the UI and the API are."""
         return f"http://{sockets.LOOPBACK}:{self.port}"
 
+    def _receiving(self) -> int:
+        pipelines = pipelines_of(self.project)
+        receivers = load_receivers(receivers_of(pipelines), load_pipelines(pipelines))
+        return sum(receiver.slots for receiver in receivers.values() if isinstance(receiver, Receiver))
+
     def prepare(self) -> None:
         """Write its files, and make or migrate its database, unless that is done.
 
@@ -137,7 +146,9 @@ class Airflow:
         if keys is None:
             keys = Secrets.make()
             keys.save(self.home)
-        write_private(self.home / "airflow.cfg", render_config(self.home, self.project, self.port, keys))
+        write_private(
+            self.home / "airflow.cfg", render_config(self.home, self.project, self.port, keys, receiving=self._receiving())
+        )
         write_private(self.home / "passwords.json", json.dumps({USER: keys.password}) + "\n")
         (self.home / "config").mkdir(exist_ok=True)
         (self.home / "config" / "airflow_local_settings.py").write_text(_LOCAL_SETTINGS)
@@ -240,8 +251,16 @@ class Airflow:
         done.write_text(version)
 
 
-def render_config(home: Path, project: Path, port: int, keys: Secrets) -> str:
-    """`airflow.cfg`: what differs from Airflow's defaults, and nothing else."""
+def render_config(home: Path, project: Path, port: int, keys: Secrets, *, receiving: int = 0) -> str:
+    """`airflow.cfg`: what differs from Airflow's defaults, and nothing else.
+
+    Args:
+        home: of Airflow.
+        project: its DAGs and plugins.
+        port: of the API server.
+        keys: what it signs and encrypts with.
+        receiving: tasks that run for the lease of a receiver; they take none of the slots of tasks that run for seconds.
+    """
     url = f"http://{sockets.LOOPBACK}:{port}"
     sections: dict[str, dict[str, object]] = {
         "core": {
@@ -249,7 +268,7 @@ def render_config(home: Path, project: Path, port: int, keys: Secrets) -> str:
             "plugins_folder": project / "plugins",
             "load_examples": False,
             "executor": "LocalExecutor",
-            "parallelism": 6,
+            "parallelism": SHORT_TASKS + receiving,
             "fernet_key": keys.fernet_key,
             "auth_manager": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
             "simple_auth_manager_users": f"{USER}:admin",

@@ -269,6 +269,11 @@ class Receiver:
         return SAFE_OVERLAP_S if self.listen is not None else 0
 
     @property
+    def slots(self) -> int:
+        """The tasks that receive at the same time, each for a whole lease: twice the instances where leases overlap."""
+        return self.instances * (2 if self.overlap_s else 1)
+
+    @property
     def state_path(self) -> str | None:
         """The file that remembers how far `file.path` was read; None where no file is followed."""
         if self.file is None:
