@@ -26,11 +26,25 @@ PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 
 
 @dataclass
+class FakeApi:
+    """An Airflow whose pools all have so many slots; None: it has none of them."""
+
+    slots: int | None = 4
+
+    def pool_slots(self, _name: str) -> int | None:
+        return self.slots
+
+    def has_plugin(self, _name: str) -> bool:
+        return True
+
+
+@dataclass
 class FakeRemote:
     """One committed batch of ten records, of thirty in the log."""
 
     store: MemoryStore = field(default_factory=MemoryStore)
     sink: FakeReader = field(default_factory=lambda: FakeReader([receipt(1, 0, 10)]))
+    api: FakeApi = field(default_factory=FakeApi)
     log: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 30}, retention={"t": 60_000}))
 
     def __post_init__(self) -> None:
@@ -231,3 +245,17 @@ def test_a_verdict_names_what_does_not_hold(remote: FakeRemote, monkeypatch: pyt
     ):
         assert words in broken.stdout
     assert json.loads(run("ledger", "verify", "p", "--json").stdout)["other_commits"] == [commit]
+
+
+@pytest.mark.parametrize("command", ["plan", "lag"])
+@pytest.mark.parametrize(
+    ("slots", "said"), [(0, "pool tidegate_lake_a_b: has no slots"), (None, "made when the next run starts"), (-1, ""), (1, "")]
+)
+def test_a_pool_for_which_loads_wait_is_named(remote: FakeRemote, command: str, slots: int | None, said: str) -> None:
+    """Otherwise runs stay queued, and nothing says why. What is printed as JSON stays JSON."""
+    remote.api.slots = slots
+    told = CliRunner().invoke(app, [command, "p", "--json"])
+    assert told.exit_code == 0
+    assert json.loads(told.stdout)["pipeline"] == "p"
+    assert said in told.stderr
+    assert ("pool" in told.stderr) == bool(said)

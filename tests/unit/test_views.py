@@ -299,11 +299,18 @@ def test_each_pipeline_file_is_valid_or_has_its_faults() -> None:
 @pytest.mark.parametrize("plugin", [True, False])
 def test_a_pool_that_is_missing_has_the_command_that_makes_it(*, plugin: bool) -> None:
     """With the plugin, the next run makes it."""
-    (missing,) = missing_pools({"a": 1, "b": 2}, has_pool=lambda name: name == "a", has_plugin=lambda: plugin)
+    (missing,) = missing_pools({"a": 1, "b": 2}, held={"a": 1}.get, has_plugin=lambda: plugin)
     assert (missing.name, missing.slots, missing.made_by_plugin) == ("b", 2, plugin)
     assert missing.command.startswith("airflow pools set b 2")
 
 
 def test_the_plugin_is_asked_for_only_where_a_pool_is_missing() -> None:
     """An API call less."""
-    assert missing_pools({"a": 1}, has_pool=lambda _: True, has_plugin=lambda: pytest.fail("asked")) == ()
+    assert missing_pools({"a": 1, "b": 1}, held={"a": 1, "b": -1}.get, has_plugin=lambda: pytest.fail("asked")) == ()
+
+
+def test_a_pool_without_slots_is_as_bad_as_none_and_no_plugin_mends_it() -> None:
+    """It is there, so a run does not make it; operators set it to 0 to stop loads, and forget it."""
+    (missing,) = missing_pools({"a": 3}, held={"a": 0}.get, has_plugin=lambda: True)
+    assert (missing.is_there, missing.made_by_plugin) == (True, False)
+    assert missing.command.startswith("airflow pools set a 3")

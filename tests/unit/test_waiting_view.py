@@ -16,6 +16,7 @@ FULL, FREE, GONE = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)
         (Task("load", "queued", "p"), FREE, None),
         (Task("load", "scheduled", "p"), Slots("p", -1, 9), None),
         (Task("load", "scheduled", "p"), GONE, "load waits for the pool p, which does not exist"),
+        (Task("load", "scheduled", "p"), Slots("p", 0), "load waits for a slot of the pool p, which has none"),
         (Task("plan", "scheduled", "default_pool"), FULL, None),
         (Task("load", "up_for_retry", "p", 12_400, "SparkUnavailable"), FREE, "load is tried again in 12 s (SparkUnavailable)"),
         (Task("load", "up_for_retry", "p", -5), FREE, "load is tried again in 0 s"),

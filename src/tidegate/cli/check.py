@@ -45,11 +45,11 @@ def check(
 ) -> None:
     """Validate every pipeline and receiver file.
 
-    Exit code 1 where one is not valid, or where loads would wait for ever for a missing pool.
+    Exit code 1 where one is not valid, or where loads would wait for ever for a pool that is missing or has no slots.
 
     Settings that have no effect beside the others are warned of.
-    Transforms are imported in a process of their own, where pyspark is installed. Where Airflow answers, missing pools are
-    named.
+    Transforms are imported in a process of their own, where pyspark is installed. Where Airflow answers, missing pools,
+    and those without slots, are named.
     """
     if schema or receiver_schema:
         sys.stdout.write(json.dumps(json_schema(Receiver if receiver_schema else Pipeline), indent=2) + "\n")
@@ -89,15 +89,24 @@ def pool_slots(project: Path) -> dict[str, int]:
 
 
 def loads_can_run(api: AirflowApi, slots: dict[str, int]) -> bool:
-    """Whether no load waits for ever for a pool; prints the pools that Airflow lacks."""
-    missing = missing_pools(slots, has_pool=api.has_pool, has_plugin=lambda: api.has_plugin("tidegate"))
+    """Whether no load waits for ever for a pool; prints the pools that Airflow lacks, or that have no slots."""
+    missing = missing_pools(slots, held=api.pool_slots, has_plugin=lambda: api.has_plugin("tidegate"))
     for pool in missing:
         if pool.made_by_plugin:
             err.print(f"pool {pool.name}: not there yet, made when the next run starts", style="dim", markup=False)
         else:
-            text = f"pool {pool.name}: missing, and its loads wait for ever. Run `{pool.command}`"
+            what = "has no slots" if pool.is_there else "missing"
+            text = f"pool {pool.name}: {what}, and its loads wait for ever. Run `{pool.command}`"
             err.print(text, style="red", markup=False)
     return all(pool.made_by_plugin for pool in missing)
+
+
+def tell_pool(api: AirflowApi, pipeline: Pipeline) -> None:
+    """Print why the loads of a pipeline wait for ever for their pool. Who may not see pools is told so."""
+    try:
+        loads_can_run(api, {pipeline.pool: pipeline.sink.slots})
+    except PlatformError as error:
+        err.print(f"the pool was not checked: {error}", style="yellow", markup=False)
 
 
 def _print_check(check: FileCheck | ReceiverCheck) -> None:

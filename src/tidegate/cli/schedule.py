@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from tidegate.cli.check import tell_pool
 from tidegate.cli.shared import (
     HERE,
     AsJson,
@@ -50,6 +51,7 @@ def plan(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) ->
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         view = read_plan(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink, now_ms=now_ms())
+        tell_pool(remote.api, this)
         page = remote.page(ranges_page(this.name))
     if as_json:
         out.print_json(json.dumps(view.to_json()))
@@ -101,6 +103,7 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
             assign=this.source.assign,
         )
         maintenance = _maintenance(this, remote.sink)
+        tell_pool(remote.api, this)
         page = remote.page(ranges_page(this.name))
     view = LagView(this.name, tuple(partitions), maintenance)
     if as_json:

@@ -215,9 +215,10 @@ class AirflowApi(RestClient):
         ):
             self.patch(path, connection)
 
-    def has_pool(self, name: str) -> bool:
-        """Whether there is a pool of that name."""
-        return self.find(f"/pools/{_part(name)}") is not None
+    def pool_slots(self, name: str) -> int | None:
+        """The slots of a pool, -1 where it has no limit; None: there is no pool of that name."""
+        pool = self.find(f"/pools/{_part(name)}")
+        return None if pool is None else int(pool["slots"])
 
     def has_plugin(self, name: str) -> bool:
         """Whether Airflow has loaded a plugin of that name."""

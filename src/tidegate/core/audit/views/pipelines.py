@@ -94,11 +94,19 @@ def check_receivers(files: Mapping[Path, Receiver | ConfigError]) -> tuple[Recei
 
 @dataclass(frozen=True)
 class MissingPool:
-    """A pool that Airflow lacks. With Tidegate's plugin it is made when a run starts; without it, its loads wait for ever."""
+    """A pool that Airflow lacks, or that has no slots: loads wait for it for ever, unless Tidegate's plugin makes it.
+
+    Attributes:
+        name: of the pool.
+        slots: that it needs.
+        made_by_plugin: whether it is made when a run starts.
+        is_there: whether Airflow has it, without slots.
+    """
 
     name: str
     slots: int
     made_by_plugin: bool
+    is_there: bool = False
 
     @property
     def command(self) -> str:
@@ -107,15 +115,15 @@ class MissingPool:
 
 
 def missing_pools(
-    slots: Mapping[str, int], *, has_pool: Callable[[str], bool], has_plugin: Callable[[], bool]
+    slots: Mapping[str, int], *, held: Callable[[str], int | None], has_plugin: Callable[[], bool]
 ) -> tuple[MissingPool, ...]:
-    """The pools that Airflow lacks.
+    """The pools that Airflow lacks, or that have no slots.
 
     Args:
         slots: the slots of each pool that pipelines name.
-        has_pool: whether Airflow has a pool of that name.
+        held: the slots that a pool has in Airflow; None: there is no such pool.
         has_plugin: whether Airflow has loaded the plugin; called only where a pool is missing.
     """
-    missing = [name for name in slots if not has_pool(name)]
-    by_plugin = bool(missing) and has_plugin()
-    return tuple(MissingPool(name, slots[name], by_plugin) for name in missing)
+    lacking = {name: had for name in slots if not (had := held(name))}
+    by_plugin = None in lacking.values() and has_plugin()
+    return tuple(MissingPool(name, slots[name], had is None and by_plugin, had == 0) for name, had in lacking.items())

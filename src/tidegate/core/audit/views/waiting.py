@@ -39,6 +39,8 @@ class Slots:
         """Why a task that needs a slot has to wait; None where it does not."""
         if self.total is None:
             return f"the pool {self.pool}, which does not exist"
+        if self.total == 0:
+            return f"a slot of the pool {self.pool}, which has none"
         full = 0 <= self.total <= self.taken
         return f"a slot of the pool {self.pool} ({self.taken} of {self.total} taken)" if full else None
 
