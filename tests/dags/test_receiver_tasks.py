@@ -40,7 +40,7 @@ from tidegate.airflow.receivers.workers import ANSWER_S, CeleryWorkers, LocalWor
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.config.receiver import Backpressure as Stated
 from tidegate.core.config.receiver import Connect, File, Http, Listen, Rate, Receiver, Tls, Workers
-from tidegate.core.errors import BrokerUnavailable, ConfigError, StateUnavailable
+from tidegate.core.errors import BrokerUnavailable, ConfigError, StateUnavailable, TidegateError
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.receivers.assignment import NOWHERE, Assigned
 from tidegate.core.receivers.backpressure import Backpressure, Heard
@@ -360,6 +360,23 @@ def test_what_fails_in_an_instance_fails_its_task() -> None:
 
     with pytest.raises(BrokerUnavailable):
         execute(receive(Serving(fails)))
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_an_instance_that_cannot_run_shows_why_where_instances_are_looked_at(*, serves: bool) -> None:
+    """It is tried again for the whole lease, so its task never ends failed: `tidegate receivers` prints what it leaves."""
+
+    async def fails(_: asyncio.Event) -> None:
+        raise BrokerUnavailable("no broker answers")
+
+    ti = Ti()
+    receiver = POSTS if serves else replace(POSTS, connection="missing")
+    with pytest.raises(TidegateError) as caught:
+        execute(receive(Serving(fails), receiver), ti)
+    said = ti.pushed["status"]
+    assert (said["state"], said["instance"], said["last_error"]) == ("failed", 3, str(caught.value))
+    assert said["records"] == (7 if serves else 0)
+    assert said.keys() >= {"at", "buffer", "restarts", "refused", "throttled_s"}
 
 
 def test_every_failure_is_tried_again_ever_later() -> None:

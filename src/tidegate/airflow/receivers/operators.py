@@ -45,6 +45,8 @@ FIRST_DELAY_S, LONGEST_DELAY_S = 5, 60
 """Before an instance that ended too early is started again."""
 ANSWER_S = 5.0
 """The longest wait for a broker's answer about the topic's backlog: an instance that ends may have to wait for it."""
+NOTHING = dict.fromkeys(("buffer", "records", "bytes", "blocks", "restarts", "refused", "throttled_s", "undelivered"), 0)
+"""How an instance does that has not served."""
 HOST, STATUS = "host", "status"
 """The XComs of a mapped task that tell where its instance runs, and how it does."""
 
@@ -198,10 +200,16 @@ class ReceiveOperator(BaseOperator):
             raise AirflowSkipException(over) if context.get("task_reschedule_count") else AirflowFailException(over)
         host = socket.gethostname()
         context["ti"].xcom_push(key=HOST, value={"instance": placed.instance, "host": host})
-        kafka = self._producer()
-        downstream = self._downstream(kafka, context)
-        order = Order(self.receiver, placed.instance, host, placed.until_s, kafka, self._token(), downstream)
-        report = dict(asyncio.run(self._serve(order, context)))
+        try:
+            kafka = self._producer()
+            downstream = self._downstream(kafka, context)
+            order = Order(self.receiver, placed.instance, host, placed.until_s, kafka, self._token(), downstream)
+            report = dict(asyncio.run(self._serve(order, context)))
+        except Exception as error:  # it is tried again for the whole lease, so its trouble has to be seen where instances are
+            self._note({**NOTHING, **self._status, "state": "failed", "last_error": str(error)})
+            with contextlib.suppress(Exception):  # an API that is away hides no error
+                context["ti"].xcom_push(key=STATUS, value=dict(self._status))
+            raise
         self._tell(", ".join(f"{name} {value}" for name, value in report.items()))
         if self._ended:
             raise AirflowException("the instance was ended before its lease was over")
@@ -231,7 +239,7 @@ class ReceiveOperator(BaseOperator):
 
     def _note(self, status: Mapping[str, Any]) -> None:
         placed = self.placed["instance"]
-        self._status = {"instance": placed, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), **status}
+        self._status = {**status, "instance": placed, "at": datetime.now(UTC).isoformat(timespec="milliseconds")}
 
     def _gauge(self) -> None:
         from airflow.sdk.observability import stats  # noqa: PLC0415 - parsing the DAG needs no metrics
