@@ -154,10 +154,10 @@ def test_a_write_that_leaves_no_receipt_is_told(load: Load, job: Job, monkeypatc
 def test_a_load_whose_counts_come_too_late_is_whole(
     sink: SinkUnderTest, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A busy Spark Connect answers without what it observed: records are counted again, offsets come from the files."""
+    """A busy Spark Connect answers without what it observed: records and broken rows are counted again, rows by the commit."""
     monkeypatch.setattr(Observation, "get", {})
     observed = load(job(0, 10)).observed
-    assert observed == Observed(10, None, 100, {PARTITION: (0, 9)})
+    assert observed == Observed(10, 10, 100, {PARTITION: (0, 9)}, errors=0)
     assert ids(sink, table) == list(range(10))
 
 

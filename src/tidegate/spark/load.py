@@ -38,6 +38,7 @@ from tidegate.spark.records import ERROR
 from tidegate.spark.repeats import look_back_named, without_repeats
 from tidegate.spark.sinks.port import SinkWriter
 from tidegate.spark.sinks.registry import sink_of
+from tidegate.spark.tally import Tally
 from tidegate.spark.transforms import Transform, find_transform
 from tidegate.testing.failpoints import reach
 
@@ -66,8 +67,8 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
             repeats cannot.
         SinkError: the table cannot take the rows, is another pipeline's, or holds no receipt that covers the ranges.
         SinkConflict: others wrote the same data files each time; nothing is committed.
-        ReceiptMismatch: what was read or written is not what the receipt says, or a contiguous topic has gaps. The commit is in
-            the table, and stays out of the schedule: the cursor does not move.
+        ReceiptMismatch: what was written is not what the receipt says, or a contiguous topic has gaps. The commit is in the
+            table, and stays out of the schedule: the cursor does not move.
         SparkError: the server is away, or the job failed; whether it committed is looked up by the next call.
     """
     spark_age_s = age_s(spark)
@@ -113,8 +114,8 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
         reach("after-write")
 
         with phases("receipt", RECEIPT):
-            read, written = write.seen(), write.counted()
-            records, rows = read["rows"], written.get("rows")
+            read = write.seen()
+            records, rows = read["rows"], receipt.rows
             # One row for each offset leaves no gap to look for, and saves the commonest load a round trip.
             whole = job.batch_replaced is None and records == rows == total_count(job.ranges)
             first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges if r.count}
@@ -124,7 +125,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
                 bytes=read["bytes"],
                 first_last=first_last if whole else sink.offsets_of(receipt),
                 repeats=None if job.dedupe is None else records - read["kept"],
-                errors=written.get("errors"),
+                errors=write.errors(sink, receipt),
                 times=None if job.hours is None else write.times(read, job.hours),
             )
             _judge(receipt, observed, job)
@@ -132,7 +133,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
 
 
 class _Write:
-    """What a load reads and writes, with the observations of its latest execution."""
+    """What a load reads and writes, and what its latest execution has counted."""
 
     def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform, identity: Identity) -> None:
         self._spark, self._job, self._transform, self._identity = spark, job, transform, identity
@@ -141,11 +142,12 @@ class _Write:
 
     def _plan(self) -> None:
         # An observation belongs to one execution: after a refused write, the next attempt needs new ones.
-        self.read, self.written = Observation("tidegate_read"), Observation("tidegate_written")
+        self.read, self.kept = Tally("tidegate_read", *_read(self._job)), Tally("tidegate_kept", _count())
+        self.written = Observation("tidegate_written")
         self.records = _records(self._spark, self._job)
-        self.kept, records = Observation("tidegate_kept"), self.records.observe(self.read, *_read(self._job))
+        records = self.read.of(self.records)
         if self._job.dedupe is not None:
-            records = without_repeats(self._spark, records, self._job, self._job.dedupe).observe(self.kept, _count())
+            records = self.kept.of(without_repeats(self._spark, records, self._job, self._job.dedupe))
         with expecting(total_count(self._job.ranges)):
             self.transformed = self._transform(records)
 
@@ -163,31 +165,39 @@ class _Write:
         if self._begun:
             self._plan()
         self._begun = True
+        for tally in self._tallies:
+            tally.begin()
         reach("before-write")
-        counts = (_count(), F.count(ERROR).alias("errors")) if self._has_errors else (_count(),)
-        return self._identity.marked(self.transformed).observe(self.written, *counts)
+        rows = self._identity.marked(self.transformed)
+        return rows.observe(self.written, _count(), F.count(ERROR).alias("errors")) if self._has_errors else rows
 
-    def counted(self) -> Mapping[str, int]:
-        """How many `rows` it wrote, once it is executed, and how many of them have `errors`, where they have such a column.
+    @property
+    def _tallies(self) -> tuple[Tally, ...]:
+        return (self.read,) if self._job.dedupe is None else (self.read, self.kept)
 
-        Empty where Spark Connect does not know: it waits 100 ms for its listener, which a busy machine calls later.
+    def errors(self, sink: SinkWriter, receipt: Receipt) -> int | None:
+        """How many of the committed rows have an error, once it is executed; None where they have no such column.
+
+        What was observed is believed where it is of as many rows as were committed. Otherwise the sink counts.
         """
-        with suppress(Exception):  # as in `seen`
-            observed: dict[str, int] = self.written.get
-            return observed
-        return {}
+        if not self._has_errors:
+            return None
+        observed: Mapping[str, int] = {}
+        with suppress(Exception):  # as in `Tally.counts`
+            observed = self.written.get
+        if observed.get("rows") == receipt.rows:
+            return observed["errors"]
+        return sink.count_of(receipt, self._identity, ERROR)
 
     def seen(self) -> Mapping[str, Any]:
         """How many records it read, under `rows`, and their `bytes`, once it is executed; under `kept` those without repeats.
 
-        Where Spark finds during execution that a part of the plan has no rows (such as a grouping of none), it drops that part
-        together with its observation. The records are counted once more then.
+        Where what was counted on the way cannot be believed, or would refuse the load, the records are counted once more.
         """
-        with suppress(Exception):  # without metrics a classic session raises, and Connect returns an empty dict
-            observed: dict[str, Any] = self.read.get
-            kept: dict[str, Any] = observed if self._job.dedupe is None else self.kept.get
-            if observed and kept:
-                return {**observed, "kept": kept["rows"]}
+        seen = [tally.counts() for tally in self._tallies]
+        read, kept = seen[0], seen[-1]
+        if read and kept and not (self._job.contiguous and read["rows"] != total_count(self._job.ranges)):
+            return {**read, "kept": kept["rows"]}
         counted = self.records.agg(*_read(self._job)).collect()[0].asDict()
         if self._job.dedupe is not None:
             counted["kept"] = without_repeats(self._spark, self.records, self._job, self._job.dedupe).count()
@@ -279,12 +289,6 @@ def _judge(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
     if not receipt.covers(job.ranges):
         raise ReceiptMismatch(
             f"snapshot {receipt.snapshot} of {job.table} does not cover the range of batch {job.seq}", fix=again, **where
-        )
-    if observed.rows is not None and observed.rows != receipt.rows:
-        raise ReceiptMismatch(
-            f"the job wrote {observed.rows} rows, snapshot {receipt.snapshot} added {receipt.rows} and kept {receipt.kept}",
-            fix=again,
-            **where,
         )
     # The receipt's own ranges: one that landed before may cover more than was asked for now.
     outside = observed.outside(receipt.load.ranges)

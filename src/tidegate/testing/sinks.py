@@ -118,13 +118,20 @@ class MemorySink:
             return None
         topic, partition, offset = ORIGIN
         ranges = {r.topic_partition: r for r in receipt.load.ranges}
-        (rows,) = (commit.rows for commit in self.tables[self.name].commits if commit.receipt == receipt)
         offsets: dict[TopicPartition, list[int]] = {}
-        for row in rows:
+        for row in self._rows_of(receipt):
             r = ranges.get(TopicPartition(row[topic], row[partition]))
             if r and r.from_offset <= row[offset] < r.until_offset:
                 offsets.setdefault(r.topic_partition, []).append(row[offset])
         return {topic_partition: (min(seen), max(seen)) for topic_partition, seen in offsets.items()}
+
+    def count_of(self, receipt: Receipt, identity: Identity, column: str) -> int:
+        """As the port."""
+        return sum(_is_of(row, identity) and row[column] is not None for row in self._rows_of(receipt))
+
+    def _rows_of(self, receipt: Receipt) -> tuple[Row, ...]:
+        (rows,) = (commit.rows for commit in self.tables[self.name].commits if commit.receipt == receipt)
+        return rows
 
 
 def _is_of(row: Row, identity: Identity) -> bool:

@@ -278,8 +278,9 @@ def _unreadable(snapshot: int, reason: object) -> StateCorrupt:
 class Observed:
     """What one load saw. Offsets are positions, not a row count: a log with transactions or compaction holds fewer records.
 
-    `records` were read from Kafka, and `bytes` is the length of their keys and values together; `rows` were written. Each is
-    None where this call read and wrote nothing (the commit had landed before), or where the answer of the job was lost.
+    `records` were read from Kafka, and `bytes` is the length of their keys and values together; `rows` were committed. Each is
+    None where this call read and wrote nothing (the commit had landed before), or where the answer of the job was lost. Records
+    that Spark reads several times for one write count once.
     `first_last` is the first and the last offset (both inclusive) of each partition's rows in the commit; a partition without a
     row is not in it, and offsets between may be missing. It comes from the sink's own account of the files that the commit
     added, not from counting on the way: that costs no time a record, however many partitions there are, and it is there as well

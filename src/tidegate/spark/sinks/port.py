@@ -79,3 +79,6 @@ class SinkWriter(Protocol):
 
         A partition without a row is not in it. None where the sink cannot say, and for rows that have no origin.
         """
+
+    def count_of(self, receipt: Receipt, identity: Identity, column: str) -> int:
+        """How many rows of an identity have a value in a column, as of the receipt's commit, which replaced that identity."""

@@ -220,6 +220,11 @@ class IcebergTable:
             return offsets_read(self.spark, self.name, receipt)
         return offsets_added(self.spark, self.name, receipt.snapshot)
 
+    def count_of(self, receipt: Receipt, identity: Identity, column: str) -> int:
+        """One round trip, which reads the column in the files that hold rows of the identity."""
+        held = self.spark.read.option("versionAsOf", str(receipt.snapshot)).table(self.name)
+        return held.where(identity.inside() & F.col(column).isNotNull()).count()
+
     def _is_current(self, receipt: Receipt) -> bool:
         return is_current(self.spark, self.name, receipt)
 

@@ -1,0 +1,79 @@
+"""Counts of loads through Spark Connect on a real broker, where Spark executes a part of the plan more than once."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.integration.loading import rows
+from tests.spark.test_counts import OF_RECORDS, SHAPES
+from tests.topics import make_topic, write
+from tidegate.core.config.pipeline import Dedupe
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.local import Platform
+
+pytestmark = [
+    # PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of transforms, module `twice`."""
+    folder = tmp_path_factory.mktemp("spark_jobs")
+    (folder / "twice.py").write_text(SHAPES)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def topic(platform: Platform) -> str:
+    """A topic of two partitions with 40 records each; every tenth is broken."""
+    settings = {"bootstrap.servers": platform.bootstrap_servers}
+    name = make_topic(settings, f"counts-{uuid.uuid4().hex[:8]}", 2)
+    values = [json.dumps({"id": n}).encode() if n % 10 else b"no JSON" for n in range(40)]
+    for partition in (0, 1):
+        write(settings, name, partition, values)
+    return name
+
+
+@pytest.fixture
+def job(platform: Platform, topic: str) -> LoadJob:
+    """Offsets [0, 20) of both partitions into a table of its own, of a topic without gaps."""
+    ranges = (OffsetRange(topic, 0, 0, 20), OffsetRange(topic, 1, 0, 20))
+    options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
+    return LoadJob("c", 0, "r", ranges, "twice:plain", f"lake.it.t{uuid.uuid4().hex}", options, contiguous=True)
+
+
+@pytest.mark.parametrize("name", OF_RECORDS)
+def test_a_part_that_runs_twice_is_counted_once(
+    platform: Platform, load: Callable[[LoadJob], LoadResult], job: LoadJob, name: str
+) -> None:
+    """As in a classic session; pyspark's client takes one observation on both sides of a join or a union."""
+    observed = load(replace(job, transform=f"twice:{name}")).observed
+    assert (observed.records, observed.rows, observed.errors) == (40, 40, 4)
+    assert [(row["_kafka_partition"], row["_kafka_offset"]) for row in rows(platform, job)] == [
+        (partition, offset) for partition in (0, 1) for offset in range(20)
+    ]
+
+
+def test_a_table_with_an_order_takes_batches_redone_loads_and_replays(
+    platform: Platform, spark: SparkSession, load: Callable[[LoadJob], LoadResult], job: LoadJob
+) -> None:
+    """With repeats left out, too: there are none."""
+    load(job)
+    spark.sql(f"ALTER TABLE {job.table} WRITE ORDERED BY id")
+    at = {r.topic_partition: 0 for r in job.ranges}
+    for seq, (start, until) in enumerate([(20, 40), (20, 40), (10, 30)], start=1):
+        ranges = tuple(replace(r, from_offset=start, until_offset=until) for r in job.ranges)
+        again = replace(job, seq=min(seq, 2), ranges=ranges, redo=seq > 1, replay=None if seq < 3 else "replay")
+        observed = load(replace(again, dedupe=Dedupe(window=10, key="id"), look_back=at)).observed
+        assert (observed.records, observed.rows, observed.repeats, observed.errors) == (40, 40, 0, 4)
+    assert len(rows(platform, job)) == 80
