@@ -21,16 +21,21 @@ from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark.origin import ORIGIN, check_origin_columns, guard_origin, inside, reaching
 
+LONGEST_FOLDER = 255
+"""Bytes of a folder's name, in most file systems. A topic has 249 at most, none of which is written as several."""
+
 
 class Identity(Protocol):
     """What a load replaces.
 
-    `columns` are those that identify a row, with their types; `partitioned_by` are those of them that a new table is
-    partitioned by.
+    `columns` are those that identify a row, with their types.
     """
 
     columns: ClassVar[Mapping[str, DataType]]
-    partitioned_by: ClassVar[tuple[str, ...]]
+
+    @property
+    def partitioned_by(self) -> tuple[str, ...]:
+        """Those of the columns that a new table is partitioned by."""
 
     @property
     def boxes(self) -> tuple[Box, ...]:
@@ -69,7 +74,13 @@ class ByOrigin:
 
     ranges: Sequence[OffsetRange]
     columns: ClassVar[Mapping[str, DataType]] = ORIGIN
-    partitioned_by: ClassVar[tuple[str, ...]] = tuple(ORIGIN)[:2]
+
+    @property
+    def partitioned_by(self) -> tuple[str, ...]:
+        """Topic and partition; without a topic whose folder would have a longer name than file systems take."""
+        topic, partition, _ = ORIGIN
+        longest = max(len(f"{topic}={r.topic}") for r in self.ranges)
+        return (topic, partition) if longest <= LONGEST_FOLDER else (partition,)
 
     @property
     def boxes(self) -> tuple[Box, ...]:
@@ -111,8 +122,11 @@ class ByBatch:
 
     batch: int
     columns: ClassVar[Mapping[str, DataType]] = {BATCH: LongType()}
-    # Partitions of one batch would be thousands. Each commit writes files of its own, so their bounds tell batches apart.
-    partitioned_by: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def partitioned_by(self) -> tuple[str, ...]:
+        """Nothing: there would be thousands. Each commit writes files of its own, so their bounds tell batches apart."""
+        return ()
 
     @property
     def boxes(self) -> tuple[Box, ...]:

@@ -69,9 +69,17 @@ class FitsSink:
         return [f"{path}sink: {fault}"] if fault else []
 
 
+_PART_OF_A_TABLE = (
+    r"branch_\w*|tag_\w*|snapshot_id_\d+|at_timestamp_\d+|changes|rewrite|entries|files|data_files|delete_files|history"
+    r"|metadata_log_entries|snapshots|refs|manifests|partitions|position_deletes|all_\w+"
+)
+"""What Spark reads after a table's name: a branch, an older state, the table's metadata."""
+_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+
 ICEBERG = SinkKind(
     "iceberg",
     Replaces.ANY_RANGE,
-    re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){2,}"),
+    # Three parts are a table, whatever it is called. A fourth one would make a namespace of what is meant as a table.
+    re.compile(rf"(?!{_NAME}(\.{_NAME}){{2,}}\.({_PART_OF_A_TABLE})$){_NAME}(\.{_NAME}){{2,}}"),
     "catalog.namespace.table",
 )

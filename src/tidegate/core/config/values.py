@@ -169,7 +169,10 @@ PATTERN = rule(
 PATTERNS = list_of(PATTERN, f"a list of regular expressions {REGEX}", different=False)
 
 TABLE_NAME = matching(
-    TABLE, f'{ICEBERG.table_form} of at most {LONGEST_TABLE} characters, such as "lake.demo.flights"', LONGEST_TABLE
+    TABLE,
+    f"{ICEBERG.table_form} of at most {LONGEST_TABLE} characters, and no branch or metadata of a table, "
+    'such as "lake.demo.flights"',
+    LONGEST_TABLE,
 )
 TABLES = list_of(
     matching(TABLE, f'{ICEBERG.table_form}, such as "lake.demo.flights_new"'),

@@ -1,12 +1,69 @@
-"""Whether a table has the columns of the rows to write. The same for every sink that keeps a schema."""
+"""Whether a table can have, and has, the columns of the rows to write. The same for every sink that keeps a schema."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
 
-from tidegate.core.errors import SinkMisfit
+from tidegate.core.errors import SinkMisfit, TransformError
+from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
+
+
+def check_schema(schema: StructType, *, reserved: Collection[str], unknown: Collection[str], transform: str) -> None:
+    """Refuse rows that no table of the sink can hold.
+
+    Args:
+        schema: the columns of the rows to write.
+        reserved: names that the sink has itself.
+        unknown: first words of the types, as Spark writes them, that it cannot hold.
+        transform: what makes the rows.
+
+    Raises:
+        TransformError: two columns of one struct have one name but for its case, the sink has a column of that name itself,
+            or it cannot hold a type.
+    """
+    for field in schema.fields:
+        if field.name in reserved:
+            raise TransformError(
+                f"transform {transform} makes a column {field.name}, which the table has itself",
+                fix="Give it another name",
+                transform=transform,
+                column=field.name,
+            )
+    seen: dict[str, str] = {}
+    for path, of in _columns(schema, ""):
+        other = seen.setdefault(path.lower(), path)
+        if other is not path:
+            twice = f"the column {path} twice" if other == path else f"columns {other} and {path}, which differ by case only"
+            raise TransformError(
+                f"transform {transform} makes {twice}",
+                fix="Rename one of them (`parse_json` makes _raw and _error, and keeps the origin columns)",
+                transform=transform,
+                column=path,
+            )
+        if of.simpleString().startswith(tuple(unknown)):
+            raise TransformError(
+                f"transform {transform} makes {path} a {of.simpleString()}, which the table cannot hold",
+                fix=f'Cast it to another type, such as F.col("{path}").cast("string")',
+                transform=transform,
+                column=path,
+            )
+
+
+def _columns(of: DataType, path: str) -> Iterator[tuple[str, DataType]]:
+    """Each column and each field and element inside of it, by its path."""
+    inner: list[tuple[str, DataType]] = []
+    if isinstance(of, StructType):
+        inner = [(f.name, f.dataType) for f in of.fields]
+    elif isinstance(of, ArrayType):
+        inner = [("element", of.elementType)]
+    elif isinstance(of, MapType):
+        inner = [("key", of.keyType), ("value", of.valueType)]
+    for name, kind in inner:
+        here = f"{path}.{name}" if path else name
+        yield here, kind
+        yield from _columns(kind, here)
 
 
 def check_columns(
@@ -22,27 +79,76 @@ def check_columns(
         transform: what makes the rows.
 
     Raises:
-        SinkMisfit: a column has another type than in the table, or is not in it. The fix of the second is a statement of SQL.
+        SinkMisfit: a column has another type than in the table, or is not in it, or the table requires one that the rows lack.
+            The fix of the last two is a statement of SQL.
     """
     types = {f.name.lower(): f.dataType for f in held.fields}
     unknown = [f for f in new.fields if f.name.lower() not in types]
     changed = [f for f in new.fields if f not in unknown and kept_as(f.dataType) != kept_as(types[f.name.lower()])]
+    made = {f.name.lower() for f in new.fields}
+    lacking = [f for f in held.fields if not f.nullable and f.name.lower() not in made]
     if changed:
         differences = ", ".join(
             f"{f.name} is {types[f.name.lower()].simpleString()} there and {f.dataType.simpleString()} here" for f in changed
         )
         raise SinkMisfit(
             f"table {table} does not fit transform {transform}: {differences}",
-            fix="Cast the column in the transform, or write to a new table",
+            fix=_fix_of(changed[0], types[changed[0].name.lower()], table),
             table=table,
             columns=", ".join(f.name for f in changed),
         )
     if unknown:
-        columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in unknown)
+        columns = ", ".join(f"{_name(f.name)} {_type(f.dataType)}" for f in unknown)
         names = ", ".join(f.name for f in unknown)
+        fix = f"Run ALTER TABLE {table} ADD COLUMNS ({columns}), then clear the load task"
+        renamed = [f for f in held.fields if f.name.lower() not in made and kept_as(f.dataType) == kept_as(unknown[0].dataType)]
+        if len(unknown) == 1 and renamed:
+            rename = f"RENAME COLUMN {_name(renamed[0].name)} TO {_name(names)}"
+            fix += f"; or, if it is {renamed[0].name} under a new name, run ALTER TABLE {table} {rename} instead"
         raise SinkMisfit(
             f"table {table} has no column {names}, which transform {transform} makes",
-            fix=f"Run ALTER TABLE {table} ADD COLUMNS ({columns}), then clear the load task",
+            fix=fix,
             table=table,
             columns=names,
         )
+    if lacking:
+        first = lacking[0]
+        raise SinkMisfit(
+            f"table {table} requires a value of {first.name}, and transform {transform} makes no such column",
+            fix=f"Let the transform make it, or run ALTER TABLE {table} ALTER COLUMN {_name(first.name)} DROP NOT NULL, "
+            "then clear the load task",
+            table=table,
+            columns=", ".join(f.name for f in lacking),
+        )
+
+
+def _fix_of(new: StructField, old: DataType, table: str) -> str:
+    if new.name.lower() in (*ORIGIN_COLUMNS, BATCH):
+        return f"Write to a new table: {new.name} is Tidegate's own column, and a {new.dataType.simpleString()}"
+    if _is_wider(new.dataType, old):
+        wider = f"ALTER TABLE {table} ALTER COLUMN {_name(new.name)} TYPE {_type(new.dataType)}"
+        return f"Run {wider}, then clear the load task; or cast the column in the transform"
+    return "Cast the column in the transform, or write to a new table"
+
+
+def _name(name: str) -> str:
+    """As SQL takes any name."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _type(of: DataType) -> str:
+    """As SQL takes it, whatever the names of its fields."""
+    if isinstance(of, StructType):
+        return f"struct<{', '.join(f'{_name(f.name)}: {_type(f.dataType)}' for f in of.fields)}>"
+    if isinstance(of, ArrayType):
+        return f"array<{_type(of.elementType)}>"
+    if isinstance(of, MapType):
+        return f"map<{_type(of.keyType)}, {_type(of.valueType)}>"
+    return of.simpleString()
+
+
+def _is_wider(new: DataType, old: DataType) -> bool:
+    """Whether a table may give a column the new type, without a change of what it holds."""
+    if isinstance(new, DecimalType) and isinstance(old, DecimalType):
+        return new.scale == old.scale and new.precision > old.precision
+    return (old.simpleString(), new.simpleString()) in {("int", "bigint"), ("float", "double")}

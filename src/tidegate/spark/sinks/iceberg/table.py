@@ -44,7 +44,7 @@ from tidegate.iceberg.summary import KEPT, OWNED, OWNER
 from tidegate.spark.errors import condition_of, known
 from tidegate.spark.identity import Identity
 from tidegate.spark.phases import Phases
-from tidegate.spark.sinks.columns import check_columns
+from tidegate.spark.sinks.columns import check_columns, check_schema
 from tidegate.spark.sinks.iceberg.ownership import add_owner, by_others, check_owner
 from tidegate.spark.sinks.iceberg.receipts import carries, is_current, offsets_added, offsets_read, receipts_where
 from tidegate.spark.sinks.iceberg.replacement import Cut, find_cut, in_boxes, kept_rows
@@ -61,6 +61,10 @@ TABLE_PROPERTIES = {
     "history.expire.min-snapshots-to-keep": "1000",
     "commit.retry.num-retries": "10",
 }
+RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+"""Columns that Spark adds to every Iceberg table: it cannot read a table that has one of its own."""
+UNKNOWN_TYPES = ("void", "interval", "time(")
+"""Types of Spark that Iceberg does not have. `variant` it has from format version 3 on, which new tables are not of."""
 NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 WRITING = "reading Kafka and writing the table (the first load after Spark's start compiles, which may take a minute)"
 TRIES = 5
@@ -104,6 +108,8 @@ class IcebergTable:
 
     def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> None:
         """One round trip for a table that exists; up to three more where no recent commit says that the pipeline owns it."""
+        unknown = UNKNOWN_TYPES if lookup.exists else (*UNKNOWN_TYPES, "variant")
+        check_schema(schema, reserved=RESERVED, unknown=unknown, transform=job.transform)
         created = not lookup.exists and self.create(schema, identity, job.pipeline)
         new_owner = not created and check_owner(self.spark, job, lookup)
         held = self.spark.table(self.name).schema

@@ -1,0 +1,134 @@
+"""Rows that no table can hold are refused by name before the table exists; advice about columns can be followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+import tidegate.spark.load
+from tests.spark.sinks_under_test import SinkUnderTest
+from tidegate.core.errors import SinkMisfit, TransformError
+from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.offsets.ranges import OffsetRange
+
+Load = Callable[[LoadJob], LoadResult]
+Job = Callable[..., LoadJob]
+REFUSED = {
+    "_file": "a column _file, which the table has itself",
+    "_pos": "a column _pos, which the table has itself",
+    "_deleted": "a column _deleted, which the table has itself",
+    "_spec_id": "a column _spec_id, which the table has itself",
+    "_partition": "a column _partition, which the table has itself",
+    "_row_id": "a column _row_id, which the table has itself",
+    "_last_updated_sequence_number": "a column _last_updated_sequence_number, which the table has itself",
+    "void": "void a void, which the table cannot hold",
+    "empty": r"empty\.element a void, which the table cannot hold",
+    "interval": "interval a interval day, which the table cannot hold",
+    "variant": "variant a variant, which the table cannot hold",
+    "twice": "columns id and ID, which differ by case only",
+    "same": "the column _error twice",
+    "inner": r"columns inner\.a and inner\.A, which differ by case only",
+    "origin": "the column _kafka_offset twice",
+}
+SHAPES = '''
+from pyspark.sql import functions as F
+from tidegate.spark.records import parse_json
+
+def plain(records):
+    """id and origin."""
+    return parse_json(records, "id INT")
+
+def _with(name, value):
+    return lambda records: plain(records).withColumn(name, value())
+
+void = lambda records: plain(records).withColumn("void", F.lit(None))
+empty = lambda records: plain(records).withColumn("empty", F.array())
+interval = lambda records: plain(records).withColumn("interval", F.expr("interval 1 day"))
+variant = lambda records: plain(records).withColumn("variant", F.parse_json(F.lit("{}")))
+twice = lambda records: plain(records).select("*", F.lit(1).alias("ID"))
+same = lambda records: parse_json(records, "id INT, _error STRING")
+origin = lambda records: parse_json(records, "id INT, _kafka_offset BIGINT")
+inner = lambda records: plain(records).withColumn("inner", F.expr("named_struct('a', 1, 'A', 2)"))
+reserved_word = lambda records: plain(records).withColumn("order", F.expr("named_struct('a b', 1)"))
+renamed = lambda records: plain(records).withColumnRenamed("id", "number")
+wider = lambda records: plain(records).withColumn("id", F.col("id").cast("bigint"))
+''' + "".join(
+    f'{name} = lambda records: plain(records).withColumn("{name}", F.lit(1))\n' for name in REFUSED if name.startswith("_")
+)
+
+
+@pytest.fixture(scope="module")
+def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of transforms, module `made`."""
+    folder = tmp_path_factory.mktemp("spark_jobs")
+    (folder / "made.py").write_text(SHAPES)
+    return folder
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_table_can_hold_is_refused_before_there_is_one(
+    sink: SinkUnderTest, load: Load, job: Job, table: str, name: str
+) -> None:
+    """Names that Iceberg has itself, names that are there twice, types that it does not have."""
+    with pytest.raises(TransformError, match=REFUSED[name]):
+        load(job(0, 5, transform=f"made:{name}"))
+    assert not sink.exists(table)
+
+
+@pytest.mark.parametrize(("name", "rows"), [("reserved_word", 10), ("renamed", 10), ("wider", 10)])
+def test_the_statement_of_the_advice_makes_the_load_fit(
+    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, name: str, rows: int
+) -> None:
+    """Names are quoted; a column of the same type that is not made any more may have been renamed; types widen."""
+    load(job(0, 5, transform="made:plain"))
+    wanted = job(5, 10, seq=1, transform=f"made:{name}")
+    with pytest.raises(SinkMisfit) as caught:
+        load(wanted)
+    statement = next(part for part in reversed(caught.value.fix.split("un ")) if part.startswith("ALTER TABLE"))
+    spark.sql(statement.removesuffix(" instead").split(", then")[0])
+    load(wanted)
+    assert len(sink.rows(table)) == rows
+
+
+def test_a_required_column_that_the_rows_lack_is_named(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """With the statement that lets rows do without."""
+    load(job(0, 5, transform="made:plain"))
+    spark.sql(f"DROP TABLE {table}")
+    columns = "id INT, _raw STRING, _error STRING, _kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT"
+    spark.sql(f"CREATE TABLE {table} ({columns}, shop STRING NOT NULL) USING iceberg")
+    with pytest.raises(SinkMisfit, match="requires a value of shop") as caught:
+        load(job(0, 5, transform="made:plain"))
+    spark.sql("ALTER" + caught.value.fix.split("ALTER", 1)[1].split(", then")[0])
+    load(job(0, 5, transform="made:plain"))
+
+
+def test_an_origin_column_of_another_type_is_not_to_be_cast(spark: SparkSession, load: Load, job: Job, table: str) -> None:
+    """A cast of it would be refused."""
+    load(job(0, 5, transform="made:plain"))
+    spark.sql(f"ALTER TABLE {table} DROP PARTITION FIELD _kafka_partition")
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN _kafka_partition TYPE bigint")
+    with pytest.raises(SinkMisfit, match="_kafka_partition is bigint there and int here") as caught:
+        load(job(5, 10, seq=1, transform="made:plain"))
+    assert caught.value.fix.startswith("Write to a new table")
+
+
+def test_a_topic_of_the_longest_name_loads(
+    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of a partition would have a longer name than the file system takes: such a table is partitioned without."""
+    topic, wanted = "t" * 249, job(0, 10, transform="made:plain")
+    read = tidegate.spark.load.read_ranges  # type: ignore[attr-defined]
+
+    def named(_spark: SparkSession, ranges: tuple[OffsetRange, ...], options: dict[str, str], **_: object) -> DataFrame:
+        return read(_spark, ranges, options).withColumn("_kafka_topic", F.lit(topic))
+
+    monkeypatch.setattr(tidegate.spark.load, "read_ranges", named)
+    for start, until, seq in ((0, 10, 0), (10, 20, 1), (5, 15, 2)):
+        ranges = (OffsetRange(topic, 0, start, until),)
+        made = LoadJob("orders", seq, "r", ranges, "made:plain", table, wanted.kafka_options)
+        assert load(made).receipt.rows == 10
+    assert len(sink.rows(table)) == 20
