@@ -10,6 +10,7 @@ from tidegate.core.errors import (
     OffsetsOutOfRange,
     SinkConflict,
     SinkFull,
+    SinkMisfit,
     SinkUnavailable,
     SparkAuthFailed,
     SparkJobFailed,
@@ -62,6 +63,10 @@ class Remote(Exception):
         ("Job 7 cancelled because SparkContext was shut down", SparkUnavailable),
         ("[INVALID_HANDLE.SESSION_CHANGED] The handle is invalid", SparkUnavailable),
         ("[INTERNAL_ERROR] No active or default Spark session found SQLSTATE: XX000", SparkUnavailable),
+        ("[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] Partitions specified for Kafka start offsets", TopicNotFound),
+        ("[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Some data may have been lost", TopicNotFound),
+        ("java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 120000 milliseconds", BrokerUnavailable),
+        ("java.io.FileNotFoundException: /lake/_kafka_topic=t (File name too long)", SinkMisfit),
         ("[OPERATION_CANCELED] Operation has been canceled", SparkJobFailed),
         ("java.lang.OutOfMemoryError: Java heap space", SparkJobFailed),
     ],
@@ -97,7 +102,7 @@ def test_a_job_that_is_too_large_says_so(text: str, told: str) -> None:
     found = translate(Remote(text))
     assert type(found) is SparkJobFailed
     assert told in found.message
-    assert "log and in the Spark UI" not in found.fix
+    assert "log and in Spark's" not in found.fix
 
 
 def call(status: str, details: str) -> str:
@@ -160,6 +165,21 @@ def test_an_unknown_failure_tells_its_deepest_cause() -> None:
     assert "ArithmeticException: / by zero" in str(translate(Remote("Writing job aborted", trace=trace)))
     assert first_line(trace) == "ArithmeticException: / by zero"
     assert first_line("") == "no message"
+
+
+def test_a_line_that_ends_with_a_colon_goes_on() -> None:
+    """The next one is what matters: the field."""
+    schema = (
+        "java.lang.IllegalStateException: Invalid schema for v2:\n- Invalid type for v: variant is not supported until v3\n"
+    )
+    told = "IllegalStateException: Invalid schema for v2: - Invalid type for v: variant is not supported until v3"
+    assert first_line(f"{schema}\tat a") == told
+    assert first_line(f"org.apache.spark.SparkException: Writing job aborted\n\tat a\nCaused by: {schema}\tat b") == told
+    assert first_line("Something happened:\n\tat a") == "Something happened:"
+    null = "[NOT_NULL_ASSERT_VIOLATION] NULL value appeared in non-nullable field: \nshop\nIf the schema is inferred from"
+    found = translate(Remote(null))
+    assert type(found) is SinkMisfit
+    assert "requires (shop)" in found.message
 
 
 def test_our_own_errors_pass_and_others_keep_their_cause() -> None:

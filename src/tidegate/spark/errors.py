@@ -22,6 +22,7 @@ from tidegate.core.errors import (
     KafkaAuthFailed,
     OffsetsOutOfRange,
     SinkFull,
+    SinkMisfit,
     SparkAuthFailed,
     SparkJobFailed,
     SparkUnavailable,
@@ -71,7 +72,7 @@ RULES = (
         r"ExecutorLostFailure|[Ll]ost executor|Executor heartbeat timed out|Remote RPC client disassociated",
         SparkJobFailed,
         "an executor was lost while the job ran",
-        f"{_SMALLER}, and see the executor's log in the Spark UI: running out of memory is the usual reason",
+        f"{_SMALLER}, and see the executor's log: running out of memory is the usual reason",
     ),
     rule(
         r"RESOURCE_EXHAUSTED|larger than max \(\d+ vs\. \d+\)|exceeds maximum size \d+",
@@ -80,6 +81,18 @@ RULES = (
         "Make the transform's plan smaller, or raise spark.connect.grpc.maxInboundMessageSize",
     ),
     *iceberg.REFUSED,
+    rule(
+        r"NULL value appeared in non-nullable field:?\s*([^\s:]+)",
+        SinkMisfit,
+        "a row has no value in a column that the table requires",
+        "Let the transform fill the column or leave such rows out, or run ALTER TABLE … ALTER COLUMN … DROP NOT NULL",
+    ),
+    rule(
+        r"File name too long",
+        SinkMisfit,
+        "the folder or file of a partition of the table would have a longer name than the file system takes",
+        "Run ALTER TABLE … DROP PARTITION FIELD with the column of the long values, such as _kafka_topic, and clear the task",
+    ),
     rule(
         r"SASL authentication failed|Sasl\w*AuthenticationException|AuthenticationException|TopicAuthorizationException"
         r"|GroupAuthorizationException|ClusterAuthorizationException|SSL handshake failed|Not authorized to access topics"
@@ -91,7 +104,10 @@ RULES = (
     ),
     rule(
         r"UnknownTopicOrPartitionException|UnknownTopicOrPartition|does not host this topic-partition"
-        r"|Some of the partitions do not exist|Not all specified partitions are assigned",
+        r"|Some of the partitions do not exist|Not all specified partitions are assigned"
+        # gone between the plan and the load
+        r"|KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED|KAFKA_DATA_LOSS\.PARTITIONS_DELETED"
+        r"|MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET|you must specify all TopicPartitions",
         TopicNotFound,
         "a topic or partition of the range does not exist on the broker",
         "Create it, or correct source.topics of the pipeline",
@@ -102,6 +118,12 @@ RULES = (
         OffsetsOutOfRange,
         "the range is not in the topic's log (retention deleted it, or the log was truncated)",
         "Run `tidegate plan` with the pipeline's name: it names the lost offsets, and the command that goes on without them",
+    ),
+    rule(
+        r"(Cannot fetch record for offset \d+ in \d+ milliseconds)",
+        BrokerUnavailable,
+        "the broker sent no records in time",
+        "Look whether it is busy, or limits its clients by a quota (consumer_byte_rate); the saved range stays",
     ),
     rule(
         r"org\.apache\.kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException)"
@@ -123,7 +145,7 @@ RULES = (
         r"No active or default Spark session found|Application error processing RPC",
         SparkUnavailable,
         "the Spark server answers, but cannot run jobs any more",
-        f"Restart it (tidegate down, tidegate up): its log says why, often that it ran out of memory; {LOOKED_UP}",
+        f"Restart it: its log says why, often that it ran out of memory; {LOOKED_UP}",
     ),
     rule(
         r"OPERATION_CANCELED|cancelled part of cancelled job|JOB_CANCELLED|Job \d+ cancelled|Query has been cancelled",
@@ -151,6 +173,9 @@ _NOISE = re.compile(
     r"(Job aborted due to stage failure|Writing job aborted|\[INTERNAL_ERROR\]|JVM stacktrace|Driver stacktrace)"
 )
 
+_APART = re.compile(r"at |Caused by: |Suppressed: |\.\.\. \d+ more|==|JVM stacktrace|Driver stacktrace")
+"""Lines that do not belong to the message before them."""
+
 
 @contextmanager
 def translated(**fields: Any) -> Iterator[None]:
@@ -171,7 +196,7 @@ def translate(error: Exception, **fields: Any) -> TidegateError:
     """The Tidegate error that an exception of Spark's client means; `SparkJobFailed` where nothing more is known."""
     return known(error, **fields) or SparkJobFailed(
         f"the Spark job failed: {first_line(_text(error))}",
-        fix="See the cause in this task's log and in the Spark UI",
+        fix="See the cause in this task's log and in Spark's",
         **fields,
     )
 
@@ -186,7 +211,7 @@ def known(error: Exception, **fields: Any) -> TidegateError | None:
         )
     if status in _UNREACHABLE or _LOST.search(text):
         return SparkUnavailable(
-            "the Spark server does not answer, or died with the job", fix=f"Start it (tidegate up); {LOOKED_UP}", **fields
+            "the Spark server does not answer, or died with the job", fix=f"Start it; {LOOKED_UP}", **fields
         )
     for each in RULES:
         match = each.pattern.search(text)
@@ -211,8 +236,14 @@ def condition_of(error: Exception) -> str:
 
 
 def first_line(text: str) -> str:
-    """The line of the deepest cause in a JVM trace; without a trace, the first line that is not noise."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    """The line of the deepest cause in a JVM trace; without a trace, the first line that is not noise.
+
+    A line that ends with a colon goes on with the next one, which says what it is about.
+    """
+    lines: list[str] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        goes_on = lines and lines[-1].endswith(":") and not _NOISE.match(lines[-1]) and not _APART.match(line)
+        lines[-1:] = [f"{lines[-1]} {line}"] if goes_on else [*lines[-1:], line]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     informative = [line for line in lines if not line.startswith("at ") and not _NOISE.match(line)]
     line = ((causes[-1:] or informative[:1] or lines[:1]) or ["no message"])[0]
