@@ -285,7 +285,7 @@ def _bytes() -> Column:
 def _judge(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
     """Refuse a commit that is not a load of exactly these ranges; see `load_range`."""
     where = {"table": job.table, "snapshot": receipt.snapshot}
-    again = "Clear the load task: it replaces the whole range"
+    again = "Clear the load task and the tasks after it: the load replaces the whole range"
     if not receipt.covers(job.ranges):
         raise ReceiptMismatch(
             f"snapshot {receipt.snapshot} of {job.table} does not cover the range of batch {job.seq}", fix=again, **where

@@ -100,7 +100,7 @@ def check_columns(
     if unknown:
         columns = ", ".join(f"{_name(f.name)} {_type(f.dataType)}" for f in unknown)
         names = ", ".join(f.name for f in unknown)
-        fix = f"Run ALTER TABLE {table} ADD COLUMNS ({columns}), then clear the load task"
+        fix = f"Run ALTER TABLE {table} ADD COLUMNS ({columns}), then clear the load task and the tasks after it"
         renamed = [f for f in held.fields if f.name.lower() not in made and kept_as(f.dataType) == kept_as(unknown[0].dataType)]
         if len(unknown) == 1 and renamed:
             rename = f"RENAME COLUMN {_name(renamed[0].name)} TO {_name(names)}"
@@ -116,7 +116,7 @@ def check_columns(
         raise SinkMisfit(
             f"table {table} requires a value of {first.name}, and transform {transform} makes no such column",
             fix=f"Let the transform make it, or run ALTER TABLE {table} ALTER COLUMN {_name(first.name)} DROP NOT NULL, "
-            "then clear the load task",
+            "then clear the load task and the tasks after it",
             table=table,
             columns=", ".join(f.name for f in lacking),
         )
@@ -127,7 +127,7 @@ def _fix_of(new: StructField, old: DataType, table: str) -> str:
         return f"Write to a new table: {new.name} is Tidegate's own column, and a {new.dataType.simpleString()}"
     if _is_wider(new.dataType, old):
         wider = f"ALTER TABLE {table} ALTER COLUMN {_name(new.name)} TYPE {_type(new.dataType)}"
-        return f"Run {wider}, then clear the load task; or cast the column in the transform"
+        return f"Run {wider}, then clear the load task and the tasks after it; or cast the column in the transform"
     return "Cast the column in the transform, or write to a new table"
 
 

@@ -208,7 +208,7 @@ class IcebergTable:
         if not receipts:
             raise ReceiptMissing(
                 f"table {self.name} holds no commit of attempt {load.attempt}",
-                fix="Clear the load task: it replaces the same rows",
+                fix="Clear the load task and the tasks after it: the load replaces the same rows",
                 table=self.name,
                 attempt=load.attempt,
             )
