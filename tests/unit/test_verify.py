@@ -47,6 +47,12 @@ def test_a_table_that_holds_every_record_once_is_right() -> None:
     assert found.to_json()["holds"] is True
 
 
+def test_records_are_called_gone_only_where_the_log_does_not_hold_them() -> None:
+    """Rows of retained records that lie before the schedule are counted apart."""
+    found = check([4, 7, 8, *range(10, 20)], receipt(10, 20), retained={P0: 6})
+    assert (found.before_retention, found.before_start) == (1, 2)
+
+
 def test_a_row_of_no_origin_is_one_too_many() -> None:
     """Nothing that was committed made it."""
     found = check([*range(10, 20)], receipt(10, 20), without_origin=1)

@@ -68,8 +68,9 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
         ledger = Ledger(remote.store, this.name)
         pending = ledger.listing().of_seq(cursor.seq + 1)[:1]  # copies of a range that was adopted are the same
         in_flight = [r for copy in pending for r in ledger.saved_range(copy.key).to_load]
-        settings, topics = remote.kafka(this), sorted(cursor.topic_ids)
-        committed = committed_log(cursor, remote.brokers(this).watermarks(topics, isolation_level=level))
+        settings, topics = remote.kafka(this), sorted({tp.topic for tp in cursor.offsets})
+        watermarks = remote.brokers(this).watermarks(topics, isolation_level=level)
+        committed = committed_log(cursor, watermarks)
         compacted = compacted_topics(settings, topics)
         logged = {
             dedupe: LoggedRepeats(dedupe, committed.earliest, beginnings(cursor), compacted)
@@ -90,6 +91,7 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
             log,
             read_origins(this.sink.table),
             receipts,
+            retained=watermarks.earliest,
             in_flight=in_flight,
             compacted=compacted,
             one_to_one=this.rows_per_record == "one",
@@ -141,6 +143,7 @@ def _print_records(verification: Verification) -> None:
     _print_unjudged(
         (verification.in_flight, "a pending batch"),
         (verification.before_retention, "records that are gone from the log"),
+        (verification.before_start, "retained records before the first ones of the schedule"),
         (verification.former, "a topic that was deleted and created again"),
     )
 

@@ -123,8 +123,9 @@ class Verification:
 
     `verdict` is about the records that are both committed and still retained. `miscounts` are about all commits, also of
     records that the log no longer has. `ahead` are rows beyond the cursor that no pending batch covers.
-    `without_origin` are rows without an origin. `in_flight`, `before_retention` and `former` count rows that cannot be judged:
-    of a batch that is loaded and not committed, of records that are gone, and of a topic that was deleted and created again.
+    `without_origin` are rows without an origin. `in_flight`, `before_retention`, `before_start` and `former` count rows that
+    cannot be judged: of a batch that is loaded and not committed, of records that are gone from the log, of retained records
+    before the first ones of the schedule (a replay may have loaded them), and of a topic that was deleted and created again.
     `repeats` are records that were left out as such, and are no part of the verdict. `unclear` records are not in the table,
     and may be repeats of records that are gone: they cannot be judged.
     """
@@ -134,6 +135,7 @@ class Verification:
     ahead: Mapping[TopicPartition, int]
     in_flight: int
     before_retention: int
+    before_start: int = 0
     without_origin: int = 0
     former: int = 0
     repeats: int = 0
@@ -153,6 +155,7 @@ class Verification:
             "without_origin": self.without_origin,
             "in_flight": self.in_flight,
             "before_retention": self.before_retention,
+            "before_start": self.before_start,
             "former": self.former,
             "repeats": self.repeats,
             "unclear": self.unclear,
@@ -186,6 +189,7 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
     table: Mapping[TopicPartition, Iterable[int]],
     receipts: Sequence[Receipt],
     *,
+    retained: Mapping[TopicPartition, int] | None = None,
     in_flight: Iterable[OffsetRange] = (),
     compacted: frozenset[str] = frozenset(),
     one_to_one: bool = True,
@@ -202,6 +206,7 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
         log: the offsets of its records.
         table: the offset of every row.
         receipts: all of the pipeline, oldest commit first.
+        retained: the earliest offsets that the log holds; None: those of what is committed.
         in_flight: ranges that are saved and not committed.
         compacted: topics whose log may lose records that the table keeps.
         one_to_one: whether the transform makes exactly one row of each record; otherwise rows are judged by the
@@ -216,10 +221,11 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
     rows = {tp: sorted(table.get(tp, ())) for tp in committed.latest}
     inside: dict[TopicPartition, list[int]] = {}
     ahead: dict[TopicPartition, int] = {}
-    loading = before = replaced = 0
+    loading = gone = before = replaced = 0
     for tp, offsets in rows.items():
         start, end = bisect_left(offsets, committed.earliest[tp]), bisect_left(offsets, committed.latest[tp])
-        before += start
+        expired = start if retained is None else bisect_left(offsets, retained[tp], 0, start)
+        gone, before = gone + expired, before + start - expired
         inside[tp] = offsets[start:end]
         beyond = offsets[end:]
         expected = sum(_rows_in(beyond, r) for r in pending.get(tp, ()))
@@ -249,7 +255,18 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
             inside[tp] = [offset for offset in inside[tp] if offset in records[tp]]
     miscounts = tuple(_miscounts(receipts, rows))
     verdict = judge(records, inside)
-    return Verification(verdict, miscounts, ahead, loading, before, without_origin, replaced, left_out, undecided)
+    return Verification(
+        verdict,
+        miscounts,
+        ahead,
+        in_flight=loading,
+        before_retention=gone,
+        before_start=before,
+        without_origin=without_origin,
+        former=replaced,
+        repeats=left_out,
+        unclear=undecided,
+    )
 
 
 def dedupings(receipts: Sequence[Receipt], dedupe: Dedupe | None) -> set[Dedupe]:
