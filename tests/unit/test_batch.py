@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.world import P0, PIPELINE, World, receipt_of
+from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.config.times import StartOffsets, StartTime
 from tidegate.core.errors import (
@@ -471,8 +472,72 @@ def test_a_deleted_topic_stops_the_pipeline_or_is_retired() -> None:
                 world.plan("run2")
         else:
             assert world.run("run2").saved.retired == (Q0,)
-            assert (world.cursor.offsets, world.cursor.topic_ids) == ({P0: 5}, {"t": "id"})
+            assert (world.cursor.offsets, world.cursor.former) == ({P0: 5}, {Q0: 7})
             assert isinstance(world.plan("run3"), Skip)
+
+
+def test_a_topic_that_is_made_again_after_it_was_retired_stops_the_pipeline_until_that_is_accepted() -> None:
+    """Its records have the origins of the old one's, and would replace some of the old rows."""
+    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
+    world.run("run1")
+    del world.brokers.latest[Q0]
+    world.run("run2")
+    world.brokers.latest, world.brokers.ids["q"] = {P0: 5, Q0: 3}, "new"
+    with pytest.raises(TopicRecreated, match="accept recreated p q"):
+        world.plan("run3")
+    accept_recreated(world.pipeline, "q", **world.ports)
+    assert [str(r) for r in world.run("run3").saved.ranges] == ["q-0 [0, 3)"]
+    assert (world.cursor.topic_ids["q"], world.cursor.former) == ("new", {Q0: 7})
+
+
+@pytest.mark.parametrize("named", [{"topics": ("q",)}, {"pattern": "q"}, {"assign": {"q": (0,)}}])
+def test_a_pipeline_whose_only_topic_was_retired_skips_until_there_is_one(named: dict[str, Any]) -> None:
+    """Every run of it is green, as the one that retired the topic."""
+    world = World(pipeline=source(**named, on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
+    world.run("run1")
+    del world.brokers.latest[Q0]
+    world.run("run2")
+    found = world.plan("run3")
+    assert isinstance(found, Skip)
+    assert "no topic of the pipeline's `source` exists" in found.reason
+
+
+def test_what_the_file_names_and_never_existed_is_refused_where_deleted_topics_are_retired() -> None:
+    """A partition that an assignment names, too: nothing would ever be read of it."""
+    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
+    world.run("run1")
+    world.pipeline = source(topics=("t", "q", "typo"), on_deleted="retire")
+    with pytest.raises(TopicNotFound, match="typo"):
+        world.plan("run2")
+    for on_deleted in ("stop", "retire"):
+        world.pipeline = source(assign={"t": (0, 1), "q": (0,)}, on_deleted=on_deleted)
+        with pytest.raises(TopicNotFound, match="partition t-1 does not exist: topic t has 1 partitions"):
+            world.plan("run2")
+
+
+def test_unread_records_of_a_topic_that_the_file_left_out_are_counted_and_accepted_before_it_is_retired() -> None:
+    """The topic is there, and holds them. More of them may come before the next run."""
+    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
+    world.run("run1")
+    world.pipeline = source(topics=("t",), on_deleted="retire")
+    world.brokers.latest[Q0], world.brokers.earliest[Q0] = 40, 10
+    with pytest.raises(PartitionsLeftOut, match="30 of its records are unread") as caught:
+        world.plan("run2")
+    assert "tidegate accept loss p" in caught.value.fix
+    accepted, _ = accept_loss(world.pipeline, **world.ports)
+    assert accepted.loss == (OffsetRange("q", 0, 10, 40),)
+    world.brokers.latest[Q0] = 41
+    assert world.run("run2").saved.retired == (Q0,)
+    assert isinstance(world.plan("run3"), Skip)
+
+
+def test_a_topic_that_was_left_out_and_made_again_has_nothing_unread() -> None:
+    """Its records are others than those that the cursor waits for."""
+    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
+    world.run("run1")
+    world.pipeline = source(topics=("t",), on_deleted="retire")
+    world.brokers.latest[Q0], world.brokers.ids["q"] = 40, "new"
+    assert world.run("run2").saved.retired == (Q0,)
 
 
 def test_a_batch_without_records_that_is_planned_again_asks_the_brokers_nothing() -> None:
@@ -806,7 +871,21 @@ def test_a_batch_carries_the_positions_of_what_it_does_not_read() -> None:
     world.brokers.latest[P0] = 30
     others = world.run("run2").saved.others
     assert others is not None
-    assert (others.offsets, others.topic_ids) == ({p1: 0}, {"t": "id"})
+    assert (others.offsets, others.topic_ids, others.starts) == ({p1: 0}, {}, {})
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_rebuilt_schedule_begins_where_the_lost_one_did(*, expired: bool) -> None:
+    """By the newest receipt alone, so that a reload of a lost table loads all that was committed."""
+    world = World(pipeline=source(topics=("t", "q")), brokers=FakeBrokers({P0: 5, Q0: 7}, {Q0: 4}))
+    for n, end in enumerate((10, 20, 30)):
+        world.brokers.latest[P0] = end
+        world.run(f"run{n}")
+    before = world.cursor
+    kept = world.sink.found[-1:] if expired else world.sink.found
+    made = rebuild("p", kept)
+    assert (made.cursor.starts, made.cursor.offsets, made.begun) == (before.starts, before.offsets, True)
+    assert made.cursor.starts == {P0: 0, Q0: 4}
 
 
 def test_what_was_accepted_goes_with_a_rebuild() -> None:

@@ -109,14 +109,21 @@ def test_a_rebuild_of_receipts_that_tell_the_whole_cursor_asks_for_nothing(remot
 
 
 def test_a_rebuild_stops_where_the_table_begins_after_the_first_batch(remote: FakeRemote) -> None:
-    """Nothing is known of what came before; an expired table keeps that to itself."""
+    """Nothing is known of what came before. A receipt says where the pipeline began, also once the others have expired."""
     remote.sink.found = [receipt(2, 10, 20, others=Positions({}, {}))]
     assert "nothing is known of batch 1 of p" in str(run("rebuild", "p").exception)
     dry = run("rebuild", "p", "--dry-run", "--json")
     assert dry.exit_code == 1
     assert remote.store.values == {}
     remote.sink.expired = True
+    assert "unknown where p began" in str(run("rebuild", "p").exception)
+    assert remote.store.values == {}
+    assert run("rebuild", "p", "--accept-gaps").exit_code == 0
+    remote.store.values.clear()
+    remote.sink.found = [receipt(2, 10, 20, others=Positions({}, {}, {P0: 3}))]
+    remote.sink.boxes = [Box((("t", "t"), (0, 0), (3, 19)))]
     assert run("rebuild", "p").exit_code == 0
+    assert remote.saved.starts == {P0: 3}
 
 
 def test_a_rebuild_writes_down_what_the_table_lacks_where_that_is_accepted(remote: FakeRemote) -> None:

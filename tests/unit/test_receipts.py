@@ -84,7 +84,7 @@ def test_a_receipt_of_a_batch_covers_exactly_its_ranges() -> None:
 
 def test_a_receipt_tells_the_positions_of_what_its_batch_did_not_read() -> None:
     """So the newest one tells the whole cursor."""
-    others = Positions({TopicPartition("u", 3): 40}, {"u": "id"})
+    others = Positions({TopicPartition("u", 3): 40}, {"u": "id"}, {TopicPartition("u", 3): 4})
     properties = replace(LOAD, others=others).to_properties()
     found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=0)
     assert found is not None

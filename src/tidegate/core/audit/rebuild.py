@@ -18,13 +18,15 @@ class Rebuilt:
     """A schedule made of receipts: the cursor, the saved ranges of its batches, and what the receipts leave open.
 
     `whole`: the positions of all partitions are known. A receipt of an older version names only the partitions that
-    its batch has read, so a partition that was silent for as long as receipts are kept may be unknown.
+    its batch has read, so a partition that was silent for as long as receipts are kept may be unknown. `begun`: it is known
+    where each partition begins, by the newest receipt, by the receipt of the first batch, or by the cursor that was there.
     """
 
     cursor: Cursor
     ranges: tuple[SavedRange, ...]
     notes: tuple[str, ...] = field(default=())
     whole: bool = True
+    begun: bool = True
 
 
 def rebuild(
@@ -77,7 +79,7 @@ def rebuild(
         generation=generation,
         previous=batches[-2].summary() if len(batches) > 1 else None,
         absent=tuple(r for r in before.absent if r.topic_partition in position.offsets),
-        former={tp: until for tp, until in before.former.items() if tp in position.offsets},
+        former=before.former,
         resumed={
             tp: offset
             for tp, offset in before.resumed.items()
@@ -93,6 +95,7 @@ def rebuild(
         tuple(saved_of(receipt, generation) for receipt in batches),
         tuple(position.notes),
         position.whole,
+        position.begun or batches[0].load.seq == 1 or bool(before.seq) or any(plan.seq == 1 for plan in older),
     )
 
 
@@ -104,7 +107,7 @@ class _Position:
         self.starts: dict[TopicPartition, int] = {}
         self.topic_ids: dict[str, str] = {}
         self.notes: list[str] = []
-        self.whole = False
+        self.whole = self.begun = False
         self._seq = 0
 
     def fill(self, saved: Sequence[SavedRange], positions: Mapping[TopicPartition, int]) -> None:
@@ -125,7 +128,7 @@ class _Position:
 
     def begin(self, known: Iterable[SavedRange | Cursor]) -> None:
         """Partitions begin where the earliest of what is known of the same topics begins; receipts of that may have expired."""
-        for state in known:
+        for state in () if self.begun else known:
             if other_topics(state.topic_ids, self.topic_ids):
                 continue
             starts = state.starts if isinstance(state, Cursor) else from_offsets(state.ranges)
@@ -152,11 +155,13 @@ class _Position:
             self.starts.setdefault(tp, r.from_offset)
             self.offsets[tp] = max(at, r.until_offset)
         others = receipt.load.others
-        self.whole = others is not None
+        self.whole, self.begun = others is not None, others is not None and others.starts is not None
         if others is not None:  # such a receipt has the whole cursor: what it does not name was retired
             named = others.offsets.keys() | {r.topic_partition for r in receipt.load.ranges}
             self.offsets = {tp: offset for tp, offset in {**self.offsets, **others.offsets}.items() if tp in named}
             self.starts = {**others.offsets, **{tp: start for tp, start in self.starts.items() if tp in named}}
+            if others.starts is not None:
+                self.starts = {tp: others.starts.get(tp, 0) for tp in named}
             self.topic_ids = {
                 **others.topic_ids,
                 **{t: i for t, i in self.topic_ids.items() if t in {tp.topic for tp in named}},

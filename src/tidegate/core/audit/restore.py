@@ -66,7 +66,8 @@ def restore(
     )
     unknown = [] if rebuilt.whole else _unknown(pipeline, rebuilt.cursor, brokers())
     gaps = _gaps(pipeline, rebuilt, history, before, sink)
-    refused = _refusal(pipeline, unknown, gaps, _forgotten(rebuilt, history, before), accept_gaps=accept_gaps)
+    forgotten = _forgotten(rebuilt, history, before)
+    refused = _refusal(pipeline, unknown, gaps, forgotten, begun=rebuilt.begun, accept_gaps=accept_gaps)
     cursor = replace(rebuilt.cursor, absent=merged([*rebuilt.cursor.absent, *gaps])) if gaps else rebuilt.cursor
     view = RebuildView(pipeline.name, cursor, len(rebuilt.ranges), rebuilt.notes, gaps, tuple(unknown), refused)
     if not save:
@@ -112,6 +113,7 @@ def _refusal(
     gaps: Sequence[OffsetRange],
     forgotten: Sequence[int],
     *,
+    begun: bool,
     accept_gaps: bool,
 ) -> StateError | None:
     if unknown:
@@ -130,5 +132,12 @@ def _refusal(
             f"nothing is known of batch {some(map(str, forgotten))} of {pipeline.name}: {pipeline.sink.table} has no receipt "
             "of it, and no saved range is left. It held no records, or is lost",
             fix="Nothing was written. Give --accept-gaps to go on without them; `tidegate replay` loads offsets afterwards",
+        )
+    if not begun and not accept_gaps:
+        return StateError(
+            f"it is unknown where {pipeline.name} began: the receipts of its first batches have expired, and neither a cursor "
+            "nor a saved range of them is left",
+            fix="Nothing was written. Give --accept-gaps to let it begin where the oldest receipt does: rows before that stay "
+            "in the table, and are neither verified nor reloaded",
         )
     return None

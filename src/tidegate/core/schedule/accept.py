@@ -12,7 +12,7 @@ from tidegate.core.offsets.watermarks import deleted_of
 from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.schedule.evidence import Evidence, read_evidence
 from tidegate.core.schedule.plan import expired_ranges
-from tidegate.core.schedule.topics import read_watermarks
+from tidegate.core.schedule.topics import read_unread, read_watermarks
 from tidegate.core.schedule.trust import caught_up, landed, missing_in_table
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor
@@ -36,6 +36,8 @@ def accept_loss(
 ) -> tuple[Accepted, tuple[SavedRange, ...]]:
     """Record that the next batch may go on after what retention has deleted by now; no other batch, and no later loss.
 
+    Unread records of partitions that the pipeline's file does not name any more are accepted as well.
+
     A range that was planned before, and never loaded, cannot be loaded any more: its Variables are deleted, and the next run
     plans the batch anew. Returns what was accepted, and these ranges.
 
@@ -52,9 +54,9 @@ def accept_loss(
         for key, saved in pending.items()
         if deleted_of(saved.to_load, watermarks) and not landed(pipeline, saved, receipts)
     }
-    lost = expired_ranges(cursor, watermarks)
+    lost = (*expired_ranges(cursor, watermarks), *read_unread(pipeline.source, cursor, brokers))
     if not lost and not useless:
-        raise RequestError(f"{pipeline.name} has lost nothing: every offset after its cursor is retained")
+        raise RequestError(f"{pipeline.name} has lost nothing: every offset after its cursor is retained, and will be read")
     ledger = Ledger(store, pipeline.name)
     accepted = _accept(ledger, evidence, cursor, loss=lost)
     for key in useless:

@@ -174,7 +174,7 @@ def _check_receipt(saved: SavedRange, receipt: Receipt | None) -> None:
 
 
 def _not_passed(former: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The former positions that the recreated topics have not reached yet."""
+    """The former positions that nothing has reached since."""
     return {tp: until for tp, until in former.items() if offsets.get(tp, 0) < until}
 
 
@@ -201,7 +201,7 @@ def apply(cursor: Cursor, commit: Commit, *, rate_state: Mapping[str, Any] | Non
     if commit.requirement.holds_for(cursor):
         update = commit.update
         offsets = {tp: offset for tp, offset in {**cursor.offsets, **update.offsets}.items() if tp not in update.retired}
-        topics = {tp.topic for tp in offsets}
+        retired = {tp: offset for tp, offset in cursor.offsets.items() if tp in update.retired}
         anew = other_topics(cursor.topic_ids, update.topic_ids)
         resumed = {**{tp: offset for tp, offset in cursor.resumed.items() if tp.topic not in anew}, **update.resumed}
         timings, cores = _last_timings(cursor, update)
@@ -209,14 +209,14 @@ def apply(cursor: Cursor, commit: Commit, *, rate_state: Mapping[str, Any] | Non
             cursor,
             seq=update.seq,
             offsets=offsets,
-            topic_ids={t: topic_id for t, topic_id in {**cursor.topic_ids, **update.topic_ids}.items() if t in topics},
+            topic_ids={**cursor.topic_ids, **update.topic_ids},
             receipt=update.receipt if update.receipt is not None else cursor.receipt,
             previous=cursor.receipt if update.receipt is not None else cursor.previous,
             fired_at_ms=update.fired_at_ms if update.fired_at_ms is not None else cursor.fired_at_ms,
             record_bytes=update.record_bytes if update.record_bytes is not None else cursor.record_bytes,
             starts={tp: offset for tp, offset in {**cursor.starts, **update.starts}.items() if tp in offsets},
             absent=without([*(r for r in cursor.absent if r.topic not in anew), *update.absent], update.present),
-            former=_not_passed({**cursor.former, **update.former}, offsets),
+            former=_not_passed({**cursor.former, **retired, **update.former}, offsets),
             timing=update.timing,
             timings=timings,
             cores=cores,

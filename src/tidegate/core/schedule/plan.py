@@ -7,7 +7,7 @@ that names what set its two bounds, so that a saved range explains itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tidegate.core.counts import is_whole
@@ -57,6 +57,7 @@ class RangePolicy:
         accepted: what an operator accepted for this batch.
         begin: partitions that this run is the first to read, and that begin at `start`; all of them in a first run.
         left_out: partitions of the cursor that the pipeline's file does not name any more.
+        unread: what the brokers hold of them behind the cursor.
     """
 
     start: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest"
@@ -74,6 +75,7 @@ class RangePolicy:
     accepted: Accepted | None = None
     begin: frozenset[TopicPartition] = frozenset()
     left_out: frozenset[TopicPartition] = frozenset()
+    unread: tuple[OffsetRange, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
@@ -149,6 +151,8 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
         if ends[tp] > from_offset or from_reason != "cursor":
             ranges.append(OffsetRange(tp.topic, tp.partition, from_offset, ends[tp]))
             decisions.append(Decision(tp, from_reason, until_reasons[tp]))
+    if not starts and not retired:
+        return Plan((), (), Skip("nothing to read: no topic of the pipeline's `source` exists any more"))
     if not ranges and not retired:
         end = "the end of the log" if policy.until is None else "the `until` asked for"
         return Plan((), (), Skip(f"nothing new: the cursor is at {end}", waiting))
@@ -175,14 +179,22 @@ def _retired(
 ) -> tuple[TopicPartition, ...]:
     gone = sorted(tp for tp in cursor.offsets if tp not in watermarks.latest)
     stopping = [tp for tp in gone if tp.topic not in recreated]
-    unread = [tp for tp in stopping if tp in policy.left_out]
-    if unread and policy.on_deleted == "stop":
-        names = some(map(str, unread), NAMED)
+    left_out = [tp for tp in stopping if tp in policy.left_out]
+    accepted = policy.accepted.loss if policy.accepted else ()
+    # more records may have come since somebody accepted that they stay unread
+    unread = [r for r in policy.unread if not covers(accepted, [replace(r, until_offset=r.from_offset + 1)])]
+    if left_out and (policy.on_deleted == "stop" or unread):
+        names, records = some(map(str, left_out), NAMED), total_count(unread)
+        waiting = f", and {records:,} of its records are unread" if unread else ""
+        drop = "set `source.on_deleted: retire`, which drops it from the cursor and leaves its rows in the table"
+        skip = f"run `tidegate accept loss {cursor.pipeline}`, which leaves these records unread"
+        ways = [*([drop] if policy.on_deleted == "stop" else []), *([skip] if unread else [])]
         raise PartitionsLeftOut(
-            f"the pipeline's file does not read {names} any more, which the cursor of {cursor.pipeline} has read",
-            fix="Name the topic in `source` again, or set `source.on_deleted: retire`, which drops it from the cursor and "
-            "leaves its rows in the table; a topic with another name is a new topic, and begins at `source.start`",
+            f"the pipeline's file does not read {names} any more, which the cursor of {cursor.pipeline} has read{waiting}",
+            fix=f"Name the topic in `source` again, or {', and '.join(ways)}; "
+            "a topic with another name is a new topic, and begins at `source.start`",
             partitions=names,
+            unread=records,
         )
     if stopping and policy.on_deleted == "stop":
         names = some(map(str, stopping), NAMED)

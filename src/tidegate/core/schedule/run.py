@@ -10,14 +10,13 @@ the next batch adopts it. Nothing here knows Airflow, Kafka's client or Spark.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tidegate.core.announce.hours import Span
 from tidegate.core.audit.rebuild import saved_of
-from tidegate.core.config.pipeline import Pipeline, Source
+from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.counts import is_whole
 from tidegate.core.errors import CommitConflict, StateUnavailable
 from tidegate.core.load.receipt import Receipt
@@ -38,7 +37,7 @@ from tidegate.core.schedule.trust import Belief, believe, check_loadable, presen
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor, Positions
 from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.saved_range import SavedRange
+from tidegate.core.state.saved_range import SavedRange, first_of
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,8 @@ def _new_range(
         min_records=limits.min_records,
         max_delay_s=limits.max_delay_s,
         accepted=accepted,
-        left_out=_left_out(pipeline.source, cursor),
+        left_out=log.left_out,
+        unread=log.unread,
         **log.start,
     )
     interval_s = _since_last(pipeline, cursor, now_ms)
@@ -230,8 +230,11 @@ def _new_range(
         resources = size_load(pipeline, cursor, plan.count)
     planned_topics = {r.topic for r in plan.ranges}
     moved = {r.topic_partition for r in plan.ranges}.union(plan.retired)
-    others = {tp: offset for tp, offset in cursor.offsets.items() if tp not in moved}
-    other_topics = {tp.topic for tp in others}
+    others = Positions(
+        {tp: offset for tp, offset in cursor.offsets.items() if tp not in moved},
+        {topic: topic_id for topic, topic_id in cursor.topic_ids.items() if topic not in planned_topics},
+        _starts(cursor, plan),
+    )
     in_force = ("max_records", "max_rate_per_partition", "max_bytes", "min_records", "max_delay_s")
     return SavedRange(
         pipeline=pipeline.name,
@@ -245,12 +248,18 @@ def _new_range(
         jumped=plan.jumped,
         retired=plan.retired,
         generation=cursor.generation,
-        others=Positions(others, {t: i for t, i in cursor.topic_ids.items() if t in other_topics}),
+        others=others,
         absent=accepted.absent if accepted else (),
         rate=rate and replace(rate, limiting=any(d.until_reason == "backpressure" for d in plan.decisions)),
         remaining=plan.remaining,
         resources=resources,
     )
+
+
+def _starts(cursor: Cursor, plan: Plan) -> dict[TopicPartition, int]:
+    """The first offsets of the cursor's partitions once the plan is committed, without those that begin at 0."""
+    begun = {**cursor.starts, **first_of(plan.ranges, plan.decisions)}
+    return {tp: start for tp, start in begun.items() if start and tp not in plan.retired}
 
 
 def _since_last(pipeline: Pipeline, cursor: Cursor, now_ms: int) -> float:
@@ -268,30 +277,6 @@ def _bound(pipeline: Pipeline, cursor: Cursor, resources: Resources | None, *, a
     if rate is None:
         return None
     return replace(rate, records=max(1, int(rate.records * times_least(pipeline, resources))), applied=applied)
-
-
-def _left_out(source: Source, cursor: Cursor) -> frozenset[TopicPartition]:
-    """Partitions of the cursor that the pipeline's file does not name any more."""
-    if source.pattern is not None:
-        pattern = re.compile(source.pattern)
-        excluded = [re.compile(text) for text in source.exclude]
-
-        def is_named(tp: TopicPartition) -> bool:
-            return bool(pattern.fullmatch(tp.topic)) and not any(regex.fullmatch(tp.topic) for regex in excluded)
-
-    elif source.assign is not None:
-        assign = source.assign
-
-        def is_named(tp: TopicPartition) -> bool:
-            return tp.partition in assign.get(tp.topic, ())
-
-    else:
-        topics = source.topics or ()
-
-        def is_named(tp: TopicPartition) -> bool:
-            return tp.topic in topics
-
-    return frozenset(tp for tp in cursor.offsets if not is_named(tp))
 
 
 def _rate_state(pipeline: Pipeline, cursor: Cursor, saved: SavedRange, timing: BatchTiming | None) -> Mapping[str, Any]:

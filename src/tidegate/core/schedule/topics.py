@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.config.times import StartOffsets
 from tidegate.core.errors import TopicNotFound, WatermarksUnstable
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks, check_same_topics
+from tidegate.core.offsets.watermarks import Watermarks, check_same_topics, other_topics
 from tidegate.core.ports import Brokers
 from tidegate.core.schedule.trust import KEEP_ROWS, ids_of
 from tidegate.core.state.cursor import Cursor
@@ -22,10 +23,16 @@ WATERMARK_READS = 3
 
 @dataclass(frozen=True)
 class LogReading:
-    """What a new range is planned on: the watermarks, and `RangePolicy`'s fields of where new partitions begin."""
+    """What a new range is planned on: the watermarks, and `RangePolicy`'s fields of where new partitions begin.
+
+    `left_out` are the partitions of the cursor that the pipeline's file does not name any more, `unread` what the brokers hold
+    of them behind the cursor.
+    """
 
     watermarks: Watermarks
     start: Mapping[str, Any]
+    left_out: frozenset[TopicPartition] = frozenset()
+    unread: tuple[OffsetRange, ...] = ()
 
 
 def read_log(source: Source, cursor: Cursor, brokers: Brokers) -> LogReading:
@@ -35,7 +42,41 @@ def read_log(source: Source, cursor: Cursor, brokers: Brokers) -> LogReading:
         TopicNotFound, KafkaError: as `read_watermarks`.
     """
     watermarks = read_watermarks(source, cursor, brokers)
-    return LogReading(watermarks, _start(source, cursor, watermarks, brokers))
+    left_out = frozenset(tp for tp in cursor.offsets if not is_named(source, tp))
+    unread = read_unread(source, cursor, brokers) if left_out else ()
+    return LogReading(watermarks, _start(source, cursor, watermarks, brokers), left_out, unread)
+
+
+def is_named(source: Source, tp: TopicPartition) -> bool:
+    """Whether the pipeline's file names the partition."""
+    if source.pattern is not None:
+        excluded = any(re.fullmatch(text, tp.topic) for text in source.exclude)
+        return re.fullmatch(source.pattern, tp.topic) is not None and not excluded
+    if source.assign is not None:
+        return tp.partition in source.assign.get(tp.topic, ())
+    return tp.topic in (source.topics or ())
+
+
+def read_unread(source: Source, cursor: Cursor, brokers: Brokers) -> tuple[OffsetRange, ...]:
+    """The records behind the cursor that the brokers hold of partitions which the pipeline's file does not name any more.
+
+    Raises:
+        KafkaError: the brokers do not answer.
+    """
+    left_out = sorted(tp for tp in cursor.offsets if not is_named(source, tp))
+    topics = _existing({tp.topic for tp in left_out}, brokers)
+    held = brokers.watermarks(topics, isolation_level=source.isolation_level) if topics else Watermarks({}, {})
+    other = other_topics(cursor.topic_ids, held.topic_ids)
+    return tuple(
+        OffsetRange(tp.topic, tp.partition, max(cursor.offsets[tp], held.earliest[tp]), held.latest[tp])
+        for tp in left_out
+        if tp in held.latest and tp.topic not in other and cursor.offsets[tp] < held.latest[tp]
+    )
+
+
+def _existing(topics: Collection[str], brokers: Brokers) -> list[str]:
+    """Those of the topics that exist: to ask for another one is an error."""
+    return brokers.match_topics("|".join(map(re.escape, sorted(topics)))) if topics else []
 
 
 def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Watermarks:
@@ -52,6 +93,7 @@ def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Waterma
     for _ in range(WATERMARK_READS):
         answer = brokers.watermarks(topics, isolation_level=source.isolation_level) if topics else Watermarks({}, {})
         watermarks = answer.assigned(source.assign)
+        _check_assigned(source, cursor, answer)
         ends.append({tp: end for tp, end in watermarks.latest.items() if end < cursor.offsets.get(tp, 0)})
         if not ends[-1] or any(
             watermarks.topic_ids.get(t) != i for t, i in cursor.topic_ids.items() if t in watermarks.topic_ids
@@ -69,14 +111,32 @@ def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Waterma
 def _topics(source: Source, cursor: Cursor, brokers: Brokers) -> list[str]:
     if source.pattern is not None:
         matching = brokers.match_topics(source.pattern, source.exclude)
-        if not matching and not cursor.offsets:
+        if not matching and not cursor.seq:
             raise TopicNotFound(f"no topic matches {source.pattern}", fix="Create one, or correct `source.pattern`")
         return matching
     named = list(source.topics if source.topics is not None else source.assign or ())
-    if source.on_deleted == "stop" or not cursor.offsets:
+    if source.on_deleted == "stop" or not cursor.seq:
         return named
-    # asking for a topic that is gone is an error; to retire it, it has to be left out
-    return brokers.match_topics("|".join(map(re.escape, named)))
+    # a topic that is gone is left out, to be retired; one that was never read is a mistake in the file
+    known = {*cursor.topic_ids, *(tp.topic for tp in cursor.offsets)}
+    existing = _existing(named, brokers)
+    return [topic for topic in named if topic in existing or topic not in known]
+
+
+def _check_assigned(source: Source, cursor: Cursor, answer: Watermarks) -> None:
+    """A partition that the file assigns exists, or has existed.
+
+    Raises:
+        TopicNotFound: it does not.
+    """
+    counts = Counter(tp.topic for tp in answer.latest)
+    for topic, partitions in (source.assign or {}).items():
+        for tp in (TopicPartition(topic, number) for number in partitions):
+            if topic in counts and tp not in answer.latest and tp not in cursor.offsets:
+                raise TopicNotFound(
+                    f"partition {tp} does not exist: topic {topic} has {counts[topic]} partitions",
+                    fix="Correct `source.assign`, or add partitions to the topic",
+                )
 
 
 def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brokers) -> dict[str, Any]:

@@ -44,10 +44,16 @@ MOST_TIMINGS = 100
 
 @dataclass(frozen=True)
 class Positions:
-    """The next offset of some partitions, and the ids (KIP-516) of their topics."""
+    """What a batch leaves as it is in the cursor, and where the cursor's partitions begin once it is committed.
+
+    `offsets` are the next offsets of the partitions that it does not read, and `topic_ids` the ids (KIP-516) of the topics that
+    it does not read, retired ones too. `starts` are the first offsets of all partitions of the cursor, without those that
+    begin at 0; None where they are not known.
+    """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS)
     topic_ids: Mapping[str, str] = field(default_factory=dict, metadata=MAPPING)
+    starts: Mapping[TopicPartition, int] | None = field(default=None, metadata=optional(OFFSETS) | LATER)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -70,18 +76,19 @@ POSITIONS = optional(form(Positions.to_json, Positions.from_json))
 class Cursor:
     """The state of a pipeline's schedule.
 
-    `topic_ids` are the ids (KIP-516) of the topics that the offsets belong to, `starts` the first offset that was read of each
-    partition. `generation` counts how often the cursor was rebuilt; a range that was saved under an older generation is never
-    committed. Of the last batch, `receipt` is its commit (JSON-ready), `previous` the commit of the batch before it,
-    `fired_at_ms` when it was planned (epoch ms), `record_bytes` the mean size of its records, `timing` its records and how long
-    it took. They are None where that is not known: the batch had nothing to load, or a retry found that its load had landed.
-    `absent` are committed ranges whose rows the table may lack, as an operator accepted. `former` is, for each partition of a
-    topic that was deleted and created again, the next offset of the former topic: the table may hold rows of it below.
-    `rate_state` is what the rate policy has learned (`tidegate.core.rates.control`), `timings` are those of the last batches
-    that are known, at most `MOST_TIMINGS`, oldest first, and `cores` what each of these loads had (0: not known).
-    `remaining` counts the records that the last batch left behind. `resumed` is, for each partition that lost records to
-    retention as an operator accepted, where it went on: nothing before that is in its log. `announced` is from when until when
-    (epoch ms) the hours were that the last batch announced; None where none ever did.
+    `topic_ids` are the ids (KIP-516) of all topics that were read, so that a retired one is known when it is created again;
+    `starts` are the first offsets that were read of the partitions. `generation` counts how often the cursor was rebuilt; a
+    range that was saved under an older generation is never committed. Of the last batch, `receipt` is its commit
+    (JSON-ready), `previous` the commit of the batch before it, `fired_at_ms` when it was planned (epoch ms), `record_bytes`
+    the mean size of its records, `timing` its records and how long it took. They are None where that is not known: the batch
+    had nothing to load, or a retry found that its load had landed. `absent` are committed ranges whose rows the table may
+    lack, as an operator accepted. `former` is, for each partition that was retired, or whose topic was created again, the
+    next offset that it had: the table may hold rows of it below. `rate_state` is what the rate policy has learned
+    (`tidegate.core.rates.control`), `timings` are those of the last batches that are known, at most `MOST_TIMINGS`, oldest
+    first, and `cores` what each of these loads had (0: not known). `remaining` counts the records that the last batch left
+    behind. `resumed` is, for each partition that lost records to retention as an operator accepted, where it went on: nothing
+    before that is in its log. `announced` is from when until when (epoch ms) the hours were that the last batch announced;
+    None where none ever did.
     """
 
     pipeline: str

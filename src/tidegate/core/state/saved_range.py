@@ -77,6 +77,12 @@ def records_allowed(bound: int, ranges: Sequence[OffsetRange], decisions: Iterab
     return total_count(ranges) if cut_by == {"backpressure"} else bound
 
 
+def first_of(ranges: Iterable[OffsetRange], decisions: Iterable[Decision]) -> dict[TopicPartition, int]:
+    """The first offset of each partition that a batch of these ranges is the first to read; recreated topics count as new."""
+    continued = {d.topic_partition for d in decisions if d.from_reason in ("cursor", "accepted loss")}
+    return {r.topic_partition: r.from_offset for r in ranges if r.topic_partition not in continued}
+
+
 @dataclass(frozen=True)
 class SavedRange:
     """The plan of one DAG run, made durable before any work: written once, never changed.
@@ -120,8 +126,7 @@ class SavedRange:
     @property
     def begun(self) -> dict[TopicPartition, int]:
         """The first offset of each partition that this range is the first to read; recreated topics count as new."""
-        continued = {d.topic_partition for d in self.decisions if d.from_reason in ("cursor", "accepted loss")}
-        return {r.topic_partition: r.from_offset for r in self.ranges if r.topic_partition not in continued}
+        return first_of(self.ranges, self.decisions)
 
     @property
     def resumed(self) -> dict[TopicPartition, int]:
