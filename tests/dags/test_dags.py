@@ -11,14 +11,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import structlog
 from airflow.dag_processing.dagbag import DagBag
 from airflow.dag_processing.processor import _serialize_dags
+from airflow.models.dagrun import DagRun
 from airflow.sdk import RetryAction
 from airflow.sdk.definitions.param import process_params
 from airflow.serialization.serialized_objects import DagSerialization
+from airflow.utils.types import DagRunType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -360,6 +363,7 @@ def test_no_field_of_a_form_has_a_star_or_shows_its_markup(dags: Path, dag_id: s
         ("0 0 * * *", None, (1, 2)),
         ("@daily", None, (1, 2)),
         ("0 0 * * 0", None, (1, 6)),
+        ("0 0 * * *", (1, 2), (1, 2)),
         ("@continuous", (1, 3), (1, 3)),
         (None, None, (1, 1)),
         (LagSchedule(10), None, (1, 1)),
@@ -368,17 +372,22 @@ def test_no_field_of_a_form_has_a_star_or_shows_its_markup(dags: Path, dag_id: s
 def test_a_backfills_run_covers_its_interval_or_the_time_to_the_next_date(
     schedule: str | LagSchedule | None, interval: tuple[int, int] | None, covers: tuple[int, int]
 ) -> None:
-    """A cron schedule's runs have an interval without length. 1 January 2013 was a Tuesday."""
+    """A cron schedule's runs have an interval without length, unless Airflow is configured otherwise.
+
+    The run that the schedule gives to the date has the name that Airflow gives it. 1 January 2013 was a Tuesday.
+    """
 
     def day(number: int) -> datetime:
         return datetime(2013, 1, number, tzinfo=UTC)
 
     pipeline = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), schedule=schedule)
     start, end = interval or (1, 1)
-    run = SimpleNamespace(logical_date=day(1), data_interval_start=day(start), data_interval_end=day(end))
+    dates = {"logical_date": day(1), "data_interval_start": day(start), "data_interval_end": day(end)}
+    run = SimpleNamespace(**dates, run_after=day(end).astimezone(ZoneInfo("Europe/Berlin")))
     found, scheduled = _interval(pipeline, run)
     assert found == tuple(int(day(number).timestamp() * 1000) for number in covers)
-    assert scheduled == ["scheduled__2013-01-01T00:00:00+00:00"]
+    named = DagRun.generate_run_id(run_type=DagRunType.SCHEDULED, logical_date=day(1), run_after=day(end))
+    assert scheduled == [named]
 
 
 @pytest.mark.parametrize(

@@ -540,7 +540,7 @@ def test_the_overview_has_the_lag_and_what_the_active_run_waits_for(ask: Callabl
     assert visits()["waiting"] == f"load waits for the pool {pool}, which does not exist"
     with create_session() as session:
         session.add(Pool(pool=pool, slots=0, include_deferred=False))
-    assert visits()["waiting"] == f"load waits for a slot of the pool {pool} , which has none"
+    assert visits()["waiting"] == f"load waits for a slot of the pool {pool}, which has none"
     change(state="up_for_retry", retry_delay_override=5.0)
     assert visits()["waiting"] == "load is tried again in 0 s (SparkUnavailable)"
     change(state="running")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +30,7 @@ from tidegate.airflow.operators import (
     load,
 )
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.core.errors import RequestError
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.metrics import METRICS
 from tidegate.core.offsets.ranges import TopicPartition
@@ -124,6 +125,47 @@ def test_a_batch_of_thousands_of_partitions_hands_on_little(store: MemoryStore) 
     assert event["offsets"] == event["rows"] == sum(at.offsets.values())
     assert (event["pipeline"], event["seq"], event["snapshot"], event["transform"]) == ("p", 1, 1, "m:f@1")
     assert event["key"] in store.values
+
+
+@pytest.mark.parametrize("edited", [json.dumps, lambda plan: plan, lambda _: {"key": 7}, lambda _: 7], ids=str)
+def test_a_run_loads_and_commits_what_it_planned_itself(
+    store: MemoryStore, sink: FakeReader, edited: Callable[[dict[str, Any]], Any]
+) -> None:
+    """Airflow lets people edit an XCom: to what another run handed on, to text, or to anything else."""
+    first = batch(Run("r1"))
+    run = Run("r2")
+    run.xcoms["plan", "return_value"] = json.dumps(edited(json.loads(first.xcoms["plan", "return_value"])))
+    for task in (
+        LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path()),
+        CommitOperator(task_id="commit", pipeline=PIPELINE),
+    ):
+        with pytest.raises(RequestError, match="XCom of this run's plan task"):
+            run.execute(task)
+    assert (len(sink.found), cursor(store).seq) == (1, 1)
+
+
+@pytest.mark.slow
+def test_a_replay_loads_and_verifies_what_it_planned_itself(sink: FakeReader) -> None:
+    """Not what another one has planned."""
+    batch(Run("r1"))
+    first, run = replayed(Run("r2", {"batches": "1"})), Run("r3", {"batches": "1"})
+    run.xcoms["plan", "replay"] = first.xcoms["plan", "replay"]
+    for task in (
+        LoadChunkOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=0),
+        VerifyReplayOperator(task_id="verify", pipeline=PIPELINE),
+    ):
+        with pytest.raises(RequestError, match="names what run r2 has saved"):
+            run.execute(task)
+    assert len(sink.found) == 2
+
+
+def test_a_backfill_takes_no_parameters(sink: FakeReader) -> None:
+    """It would ignore them: a dry run would load."""
+    batch(Run("r1"))
+    run = Run("backfill__1", {"dry_run": True}, "backfill", conf={"dry_run": True})
+    with pytest.raises(RequestError, match="a backfill takes no parameters: dry_run"):
+        run.execute(PlanOperator(task_id="plan", pipeline=PIPELINE))
+    assert len(sink.found) == 1
 
 
 def test_tasks_count_a_batch_once_and_the_runs_that_found_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

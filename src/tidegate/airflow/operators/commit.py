@@ -11,13 +11,13 @@ from tidegate.airflow import metrics, notes
 from tidegate.airflow.events import AssetEvents
 from tidegate.airflow.operators.announce import Announcing, hours_outlets, outlets_with
 from tidegate.airflow.operators.replay import announced_by, verified
-from tidegate.airflow.operators.shared import kafka_settings, now_ms
+from tidegate.airflow.operators.shared import check_own, kafka_settings, now_ms, plan_of
 from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
 from tidegate.core.announce.hours import Announcement
 from tidegate.core.audit.table import CLOCKS_APART_MS
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import RequestError, TidegateError
+from tidegate.core.errors import TidegateError
 from tidegate.core.events import Committed
 from tidegate.core.lineage import table_uri, topic_uris
 from tidegate.core.load.answer import whole
@@ -53,22 +53,21 @@ class CommitOperator(Patient):
             ReceiptMismatch: the sink's receipt is not of this range.
             StateError: the schedule cannot be read or believed.
         """
-        plan = context["ti"].xcom_pull(task_ids="plan")
-        if not plan:
-            raise RequestError("this run has no plan to commit", fix="Clear the run's plan task")
+        plan = plan_of(context)
         patience = self.patience(context)
         if "replay" in plan:
-            saved_replay, event, verdict = verified(self.pipeline, plan["key"], patience, self.log)
+            saved_replay, event, verdict = verified(self.pipeline, plan["key"], context, patience, self.log)
             said = announced_by(self.pipeline, saved_replay, patience, context, self.log)
             self._events(context, said).replayed(event, said.keys)
             return verdict
         answer = context["ti"].xcom_pull(task_ids="load")
         store = VariableStore()
+        planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
+        check_own(planned, context)
         result = timing = times = announcing = None
         if self.pipeline.announce:
             announcing = Announcing(self.pipeline, self.pipeline.announce, patience, self.log)
         if answer:
-            planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
             result = patience.through(lambda: whole(answer, planned, self._receipt_at))
             disturbed = plan.get("disturbed") or answer.get("disturbed") or self.disturbed(context)
             timing = None if disturbed else timing_of(planned, result, context, plan.get("started_ms"))

@@ -11,11 +11,10 @@ from airflow.sdk import Context
 
 from tidegate.airflow import notes
 from tidegate.airflow.operators.announce import window_of
-from tidegate.airflow.operators.shared import brokers_of, kafka_settings
+from tidegate.airflow.operators.shared import brokers_of, check_own, kafka_settings, plan_of
 from tidegate.airflow.operators.spark import SparkTask
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Split
-from tidegate.core.errors import RequestError
 from tidegate.core.load.answer import brief
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.repeats import look_back, read_beginnings
@@ -152,14 +151,15 @@ class LoadOperator(SparkLoad):
         Raises:
             TidegateError: as `run_job`.
         """
-        plan = context["ti"].xcom_pull(task_ids="plan")
-        if not plan:
-            raise RequestError("this run has no plan to load", fix="Clear the run's plan task")
+        plan = plan_of(context)
         ledger = self._ledger
         redo = bool(plan["redo"]) or self.cleared(context)
         if "replay" in plan:
-            return self.run_job(self.order_chunk(ledger.saved_replay(plan["key"]), 0, redo=redo), context)
+            replay = ledger.saved_replay(plan["key"])
+            check_own(replay, context)
+            return self.run_job(self.order_chunk(replay, 0, redo=redo), context)
         saved = ledger.saved_range(plan["key"])
+        check_own(saved, context)
         if not saved.to_load:
             self.log.info("batch %d holds no offsets: it only fixes where new partitions start", saved.seq)
             return {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import Context
@@ -74,6 +74,7 @@ class PlanOperator(Patient):
         ports = ports_of(self.pipeline, self.log)
         run, run_id = context["dag_run"], context["run_id"]
         if run.run_type == BACKFILL:
+            _check_no_parameters(run)
             interval, scheduled = _interval(self.pipeline, run)
             return self.patience(context).through(
                 lambda: plan_backfill(self.pipeline, run_id, interval, scheduled=scheduled, now_ms=now_ms(), **ports)
@@ -156,6 +157,19 @@ def _request(params: Mapping[str, Any]) -> Request:
     return Request(params.get("max_records"), offsets or None)  # one that names no partition sets no bound
 
 
+def _check_no_parameters(run: Any) -> None:
+    """A backfill's run reads what its date covers, and nothing else: what it was asked beside that would be ignored.
+
+    Raises:
+        RequestError: it was given parameters.
+    """
+    if run.conf:
+        raise RequestError(
+            f"a backfill takes no parameters: {', '.join(sorted(map(str, run.conf)))}",
+            fix="Create the backfill without them; `tidegate replay` loads other ranges, and has --dry-run",
+        )
+
+
 def _ran_at_ms(run: Any) -> int | None:
     """When a run was created that somebody has cleared since (epoch ms); None for one that runs for the first time."""
     return int(run.run_after.timestamp() * 1000) if run.clear_number else None
@@ -164,7 +178,9 @@ def _ran_at_ms(run: Any) -> int | None:
 def _interval(pipeline: Pipeline, run: Any) -> tuple[tuple[int, int], list[str]]:
     """What a backfill's run covers (epoch ms), and the run id that the schedule gives to the same logical date.
 
-    A cron schedule's runs have a data interval without length; such a run covers the time from its date to the next one.
+    A cron schedule's runs have a data interval without length, unless `[scheduler] create_cron_data_intervals` is set; such a
+    run covers the time from its date to the next one. Airflow names runs by the time after which they may start, which is the
+    end of a data interval that has a length.
     """
     from croniter import croniter  # type: ignore[import-untyped]  # noqa: PLC0415 - Airflow's own; only a backfill needs it
 
@@ -173,4 +189,4 @@ def _interval(pipeline: Pipeline, run: Any) -> tuple[tuple[int, int], list[str]]
     if start == end and isinstance(pipeline.schedule, str):
         end = croniter(pipeline.schedule, start).get_next(datetime)
     covers = int(start.timestamp() * 1000), int(end.timestamp() * 1000)
-    return covers, [f"scheduled__{at.isoformat()}"]
+    return covers, [f"scheduled__{run.run_after.astimezone(UTC).isoformat()}"]

@@ -12,12 +12,11 @@ from tidegate.airflow import metrics, notes
 from tidegate.airflow.events import AssetEvents
 from tidegate.airflow.operators.announce import Announcing, hours_outlets, outlets_with
 from tidegate.airflow.operators.load import SparkLoad
-from tidegate.airflow.operators.shared import SHOWN, as_note, now_ms, ports_of
+from tidegate.airflow.operators.shared import SHOWN, as_note, check_own, now_ms, plan_of, ports_of
 from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
 from tidegate.core.announce.hours import Announcement
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import RequestError
 from tidegate.core.events import Replayed
 from tidegate.core.lineage import table_uri, topic_uris
 from tidegate.core.load.receipt import Observed
@@ -101,12 +100,10 @@ class LoadChunkOperator(SparkLoad):
         Raises:
             TidegateError: as `run_job`.
         """
-        ti = context["ti"]
-        plan = ti.xcom_pull(task_ids="plan", key=REPLAY)
-        if not plan:
-            raise RequestError("this run has no replay to load", fix="Clear the run's plan task")
+        plan = plan_of(context, REPLAY)
         self._wait_for_turn(context, plan["parallel"])
         saved = self._ledger.saved_replay(plan["key"])
+        check_own(saved, context)
         redo = plan["redo"] or self.cleared(context)
         return self.run_job(self.order_chunk(saved, self.chunk, redo=redo), context)
 
@@ -147,11 +144,9 @@ class VerifyReplayOperator(Patient):
             ReceiptMismatch: chunks are missing; the message names them.
             TidegateError: see `tidegate.core.replay.run.verify_replay`.
         """
-        plan = context["ti"].xcom_pull(task_ids="plan", key=REPLAY)
-        if not plan:
-            raise RequestError("this run has no replay to verify", fix="See the log of its plan task")
+        plan = plan_of(context, REPLAY)
         patience = self.patience(context)
-        saved, event, verdict = verified(self.pipeline, plan["key"], patience, self.log)
+        saved, event, verdict = verified(self.pipeline, plan["key"], context, patience, self.log)
         said = announced_by(self.pipeline, saved, patience, context, self.log)
         self.outlets = outlets_with(self.outlets, self.pipeline, said.keys)
         if saved.table == self.pipeline.sink.table:  # a trial's table is nobody's asset
@@ -191,15 +186,19 @@ def replay_answer(planned: PlannedReplay) -> dict[str, Any]:
     }
 
 
-def verified(pipeline: Pipeline, key: str, patience: Patience, log: Any) -> tuple[SavedReplay, Replayed, dict[str, Any]]:
+def verified(
+    pipeline: Pipeline, key: str, context: Context, patience: Patience, log: Any
+) -> tuple[SavedReplay, Replayed, dict[str, Any]]:
     """The saved replay at `key`, its event, and the verdict on it, logged, as JSON of constant size.
 
     Raises:
+        RequestError: it is another run's.
         ReceiptMismatch: chunks are missing, or differ in their transform's version.
         TidegateError: see `tidegate.core.replay.run.verify_replay`.
     """
     ports = ports_of(pipeline, log)
     saved = Ledger(ports["store"], pipeline.name).saved_replay(key)
+    check_own(saved, context)
     verdict = patience.through(
         lambda: verify_replay(saved, sink=ports["sink"], brokers=ports["brokers"], level=pipeline.source.isolation_level)
     )

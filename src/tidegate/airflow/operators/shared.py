@@ -6,16 +6,22 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Context
+
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.errors import RequestError
+from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.schedule import run_notes
+from tidegate.core.state.saved_range import SavedRange
 from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.settings import Translated, planning_client
 
 if TYPE_CHECKING:
     from tidegate.kafka.brokers import AdminBrokers
 
+_PLAN_ANEW = "Nothing was loaded. Clear the run's plan task, with the tasks after it: it finds its range again"
 SHOWN = 5
 """Entries of a list in an XCom; the log has all of them."""
 
@@ -44,6 +50,32 @@ def brokers_of(pipeline: Pipeline, purpose: str, log: Any) -> AdminBrokers:
 def ports_of(pipeline: Pipeline, log: Any) -> dict[str, Any]:
     """The ports of a plan, as keyword arguments."""
     return {"store": VariableStore(), "brokers": brokers_of(pipeline, "plan", log), "sink": IcebergReader()}
+
+
+def plan_of(context: Context, key: str = "return_value") -> dict[str, Any]:
+    """What the plan task of this run has handed on.
+
+    Raises:
+        RequestError: it handed on nothing, or somebody has edited it.
+    """
+    plan = context["ti"].xcom_pull(task_ids="plan", key=key)
+    if not plan:
+        raise RequestError("this run has no plan", fix="Clear the run's plan task, with the tasks after it")
+    if not isinstance(plan, dict) or not isinstance(plan.get("key"), str):
+        raise RequestError("the XCom of this run's plan task is not what it handed on", fix=_PLAN_ANEW)
+    return plan
+
+
+def check_own(saved: SavedRange | SavedReplay, context: Context) -> None:
+    """A run loads and commits its own saved value: its plan task has handed on the key.
+
+    Raises:
+        RequestError: it is another run's.
+    """
+    if saved.run_id != context["run_id"]:
+        raise RequestError(
+            f"the XCom of this run's plan task names what run {saved.run_id} has saved, and not this run", fix=_PLAN_ANEW
+        )
 
 
 def now_ms() -> int:
