@@ -272,12 +272,25 @@ def check_form(params: Any, conf: dict[str, Any], *, valid: bool) -> None:
         ({"max_records": "lots"}, False),
         ({"until": {"flights": {"0": -1}}}, False),
         ({"until": {"flights": {"x": 1}}}, False),
+        ({"max_records": 2**63 - 1}, True),
+        ({"max_records": 2**63}, False),
+        ({"until": {"flights": {"0": 2**64}}}, False),
         ({"until": 5}, False),
     ],
 )
 def test_the_trigger_form_refuses_what_cannot_be(dags: Path, conf: dict[str, Any], *, valid: bool) -> None:
     """Before a run exists."""
     check_form(parse(dags)[0].dags["flights"].params, conf, valid=valid)
+
+
+def test_no_dag_asks_the_dag_processor_for_a_callback(dags: Path) -> None:
+    """It reads a callback with the run's parameters: one that it cannot read ends it, and ends it again after each restart."""
+    for dag in parse(dags)[0].dags.values():
+        assert not dag.has_on_failure_callback
+        assert not dag.has_on_success_callback
+        for task in dag.tasks:
+            assert not task.has_on_failure_callback, task
+            assert not task.has_on_retry_callback, task
 
 
 def test_a_replay_is_plan_then_a_load_for_each_chunk_then_verify(dags: Path) -> None:
@@ -319,6 +332,10 @@ def test_a_replay_is_plan_then_a_load_for_each_chunk_then_verify(dags: Path) -> 
         ({"versions": "3"}, False),
         ({"chunk_size": 0}, False),
         ({"chunk_size": 5}, True),
+        ({"chunk_size": 2**64}, False),
+        ({"parallel": 2**64}, False),
+        ({"offsets": [0, 2**64]}, False),
+        ({"offsets": {"flights": {"0": [0, 2**64]}}}, False),
         ({"parallel": "two"}, False),
         ({"table": "lake.a.b"}, True),
         ({"table": "a"}, False),

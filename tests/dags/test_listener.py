@@ -278,24 +278,33 @@ def test_a_note_that_cannot_be_written_fails_no_run(session: Session, monkeypatc
     assert run.end() is None
 
 
+class FailedTask:
+    """A task of the pipeline in its own process."""
+
+    dag_id = PIPELINE.replay_dag
+    task = SimpleNamespace(pipeline=PIPELINE)
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
 def test_a_failed_task_leaves_its_error_and_hides_nothing_when_it_cannot() -> None:
-    """In the task's process, by Airflow's callback."""
-    pushed: dict[str, Any] = {}
-
-    class Ti:
-        def xcom_push(self, key: str, value: Any) -> None:
-            pushed[key] = value
-
-    failures.save_failure({"ti": Ti(), "exception": BrokerUnavailable("away", fix="Wait")})  # type: ignore[typeddict-item]
-    assert pushed == {"tidegate_failure": {"error": "BrokerUnavailable", "message": "BrokerUnavailable: away", "fix": "Wait"}}
-    failures.save_failure({"exception": BrokerUnavailable("away", fix="Wait")})
+    """In the task's process, by Airflow's listener."""
+    ti = FailedTask()
+    notes.on_task_instance_failed(None, ti, BrokerUnavailable("away", fix="Wait"))
+    left = {"error": "BrokerUnavailable", "message": "BrokerUnavailable: away", "fix": "Wait"}
+    assert ti.pushed == {failures.XCOM_KEY: left}
+    notes.on_task_instance_failed(None, SimpleNamespace(task=ti.task, dag_id=ti.dag_id), BrokerUnavailable("away", fix="Wait"))
 
 
-def test_nothing_is_written_for_a_task_whose_process_is_gone() -> None:
-    """The DAG processor calls then, where writing an XCom hangs, and has no error to tell of."""
-
-    class Ti:
-        def xcom_push(self, key: str, value: Any) -> None:
-            pytest.fail(f"{key}={value}")
-
-    failures.save_failure({"ti": Ti()})  # type: ignore[typeddict-item]
+def test_nothing_is_written_for_a_task_whose_process_is_gone_or_that_is_not_ours() -> None:
+    """Airflow's servers know no error, only a text."""
+    ti = FailedTask()
+    notes.on_task_instance_failed(None, ti, "killed")
+    ti.task = SimpleNamespace()
+    notes.on_task_instance_failed(None, ti, BrokerUnavailable("away", fix="Wait"))
+    notes.on_task_instance_failed(None, SimpleNamespace(), BrokerUnavailable("away", fix="Wait"))
+    assert ti.pushed == {}

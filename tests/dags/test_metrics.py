@@ -10,6 +10,7 @@ import pytest
 
 from tidegate.airflow import failures, metrics
 from tidegate.core.audit.views.lag import TotalLag
+from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.load.job import LoadResult
 from tidegate.core.load.receipt import LoadId, Observed, Receipt
@@ -27,6 +28,7 @@ RESULT = LoadResult(
     spark_age_s=120.0,
 )
 TAGS = {"pipeline": "orders"}
+PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders"))
 
 
 @pytest.fixture
@@ -83,10 +85,8 @@ def test_a_load_on_a_spark_that_has_just_started_is_counted_as_cold(
 @pytest.mark.parametrize(("dag_id", "counted"), [("orders", {"failed.orders": 1}), ("orders__replay", {})])
 def test_a_failed_try_is_counted(sent: dict[str, Any], dag_id: str, counted: dict[str, int]) -> None:
     """Of the schedule; replays and maintenance have runs of their own."""
-    task = SimpleNamespace(pipeline=SimpleNamespace(name="orders"))
-    ti = SimpleNamespace(xcom_push=lambda **_what: None)
-    context: Any = {"ti": ti, "task": task, "dag": SimpleNamespace(dag_id=dag_id), "exception": BrokerUnavailable("away")}
-    failures.save_failure(context)
+    task = SimpleNamespace(pipeline=PIPELINE)
+    failures.save_failure(SimpleNamespace(xcom_push=lambda **_what: None, task=task, dag_id=dag_id), BrokerUnavailable("away"))
     assert sent == counted
 
 

@@ -23,7 +23,7 @@ import yaml
 from airflow.sdk import DAG, Param
 from airflow.sdk.definitions.param import ParamsDict
 
-from tidegate.airflow import failures, pools
+from tidegate.airflow import pools
 from tidegate.airflow.operators import (
     CatchUpOperator,
     CommitOperator,
@@ -35,7 +35,7 @@ from tidegate.airflow.operators import (
     PlanReplayOperator,
     VerifyReplayOperator,
 )
-from tidegate.airflow.replay_form import replay_params, replay_slots
+from tidegate.airflow.replay_form import COUNT, OFFSET, replay_params, replay_slots
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.maintenance import Maintenance
@@ -252,8 +252,6 @@ def _schedule(pipeline: Pipeline) -> Any:
 
 def _defaults(pipeline: Pipeline) -> dict[str, Any]:
     return {
-        "on_failure_callback": failures.save_failure,
-        "on_retry_callback": failures.save_failure,  # a run that times out while it waits for the next try
         "retries": pipeline.retries,
         "retry_policy": RetryWhatCanHeal(pipeline.retry_delay_s),
         # of a task whose process was killed: it raises nothing that the policy could look at
@@ -268,8 +266,7 @@ def _params(pipeline: Pipeline) -> dict[str, Param]:
     return {
         "max_records": Param(
             None,
-            type=["null", "integer"],
-            minimum=1,
+            **COUNT,
             title="Maximum records",
             description=f"The most records that this run reads, shared between partitions by lag. "
             f"Empty: {'no limit' if usual is None else f'{usual:,}, the limit of the pipeline'}.",
@@ -283,7 +280,7 @@ def _params(pipeline: Pipeline) -> dict[str, Param]:
             additionalProperties={
                 "type": "object",
                 "propertyNames": {"pattern": "^[0-9]+$"},
-                "additionalProperties": {"type": "integer", "minimum": 0},
+                "additionalProperties": OFFSET,
             },
         ),
     }

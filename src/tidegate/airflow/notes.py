@@ -1,4 +1,4 @@
-"""The listener of the runs of our DAGs, which Airflow calls in the scheduler.
+"""The listener of the runs of our DAGs, which Airflow calls in the scheduler, and of their tasks that fail.
 
 When a run starts, it makes the pool that the run's loads wait for (`tidegate.airflow.pools`). When a run ends, it writes the
 run's note, which the Airflow UI shows first: what was planned, how many broken records were loaded and, where the run failed,
@@ -52,6 +52,14 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
     """Airflow calls this when a run failed."""
     write_note(dag_run, msg)
     send_metrics(dag_run)
+
+
+@hookimpl
+def on_task_instance_failed(previous_state: object, task_instance: Any, error: object) -> None:
+    """Airflow calls this in the task's process when a try failed; in its servers, too, where there is only a text."""
+    del previous_state
+    if isinstance(error, BaseException):
+        failures.save_failure(task_instance, error)
 
 
 def write_note(dag_run: DagRun, msg: str) -> None:

@@ -21,7 +21,10 @@ WHAT = "Run Parameters"
 HOW = "Options"
 TIME = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})?)?$"
 """Beside the format, which makes the form show a calendar: whether a format is checked depends on what is installed."""
-BOUND = {"type": ["integer", "null"], "minimum": 0}
+OFFSET: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+"""Kafka's offsets have 64 bits. Airflow's processes cannot pass a longer number to each other, and end of it."""
+COUNT: dict[str, Any] = {**OFFSET, "type": ["null", "integer"], "minimum": 1}
+BOUND = {**OFFSET, "type": ["integer", "null"]}
 PAIR = {"type": "array", "items": BOUND, "minItems": 2, "maxItems": 2}
 FLAG = [True, False]
 """As strict as the type `boolean`, without a star."""
@@ -103,16 +106,14 @@ def replay_params(pipeline: Pipeline, slots: int) -> dict[str, Param]:
         ),
         "chunk_size": Param(
             None,
-            type=["null", "integer"],
-            minimum=1,
+            **COUNT,
             section=HOW,
             title="Chunk size",
             description=f"Offsets of one load (approximate). Empty: {size:,}, or more where that makes over 1,000 chunks.",
         ),
         "parallel": Param(
             None,
-            type=["null", "integer"],
-            minimum=1,
+            **COUNT,
             section=HOW,
             title="Parallel chunks",
             description=f"The most loads of this replay at the same time. Empty: {slots}, which is "
