@@ -32,6 +32,21 @@ def test_a_connection_without_servers_is_refused(extra: dict[str, object]) -> No
         planning_client(extra, connection="c", client_id="me")
 
 
+@pytest.mark.parametrize("name", ["bootstrap.servers", "metadata.broker.list"])
+@pytest.mark.parametrize("servers", ["me:pa55@h:9092", "h:9092,SASL_SSL://me:pa55@h:9093", "me:pa55,x@h:9092", "pa55@h"])
+def test_a_login_among_the_servers_is_refused_and_not_shown(name: str, servers: str) -> None:
+    """No client takes one there, while errors, logs and pages name the brokers."""
+    for client in (planning_client, spark_client):
+        with pytest.raises(ConfigError, match="contains a login") as refusal:
+            client({name: servers}, connection="c", client_id="me")
+        assert "pa55" not in f"{refusal.value!r} {refusal.value} {refusal.value.fix}"
+
+
+def test_a_login_in_a_url_is_not_shown() -> None:
+    """Whatever setting it is in: a proxy, a token endpoint, a trust store's address."""
+    assert redact("cannot reach https://me:pa55@idp/token?x=a@b", {}) == "cannot reach https://***@idp/token?x=a@b"
+
+
 def test_settings_that_would_move_on_by_themselves_are_left_out() -> None:
     """A plan says what is read: no group, no reset, no commit."""
     extra = {**PLAIN, "group.id": "g", "auto.offset.reset": "latest", "enable.auto.commit": True}

@@ -12,6 +12,7 @@ The connection's extra uses librdkafka's names (the Kafka provider's convention)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -28,6 +29,9 @@ from tidegate.kafka.setting_names import (
     TRANSLATED_APART,
 )
 
+BROKERS = ("bootstrap.servers", "metadata.broker.list")
+LOGIN = "sasl.username and sasl.password"
+USER_INFO = re.compile(r"(?<=://)[^\s/]+@")
 SPARK_API_TIMEOUT_MS = 15_000
 """What `tidegate.spark` sets as default.api.timeout.ms; Java's admin client refuses one below request.timeout.ms."""
 
@@ -67,7 +71,13 @@ def planning_client(extra: Mapping[str, object], *, connection: str, client_id: 
             raise refused(f"{name} is {_kind(value)}", "Write a text, a number or a boolean", connection)
         else:
             settings[name] = _text(value)
-    if not (settings.get("bootstrap.servers") or settings.get("metadata.broker.list")):
+    for name in BROKERS:
+        if "@" in settings.get(name, ""):
+            # no client knows such addresses, and errors, logs and pages name the brokers
+            raise refused(
+                f"{name} contains a login", f"Write HOST:PORT alone into {name}, and the login into {LOGIN}", connection
+            )
+    if not any(settings.get(name) for name in BROKERS):
         raise ConfigError(
             f"connection {connection} names no Kafka broker",
             fix='Put {"bootstrap.servers": "host:9092"} into its extra',
@@ -121,7 +131,8 @@ def is_secret(name: str) -> bool:
 
 
 def redact(text: str, settings: Mapping[str, str]) -> str:
-    """The text with the value of every secret setting replaced by `***`."""
+    """The text with the value of every secret setting, and each login in a URL, replaced by `***`."""
+    text = USER_INFO.sub("***@", text)
     secrets = {value for name, value in settings.items() if is_secret(name) and value}
     for value in sorted(secrets, key=len, reverse=True):
         text = text.replace(value, "***")
