@@ -65,6 +65,19 @@ def test_the_first_batch_is_bounded_and_each_next_one_by_what_the_last_ones_took
     assert world.cursor.timings == (took(10, 3.0, 1),)
 
 
+def test_a_month_in_which_the_dag_was_paused_lowers_no_bound() -> None:
+    """Neither does a date that a person gives a run: no smaller batch would have been earlier."""
+    bounds = []
+    for delay_ms in (0, 30 * 86_400_000):
+        world = limited(100_000, backpressure=Backpressure("pid", initial_rate=100.0))
+        for seq in (1, 2):
+            planned = world.planned(f"run{seq}")
+            timing = took(total_count(planned.saved.to_load), 2.0, world.now_ms + 10_000 * seq, planned.saved.allowed)
+            world.commit(planned, replace(timing, scheduling_delay_ms=delay_ms if seq == 2 else 0))
+        bounds.append(world.cursor.rate_state["state"]["bound"])
+    assert bounds[0] == bounds[1] > 1000
+
+
 def test_the_state_is_saved_with_the_cursor_in_one_write() -> None:
     """A commit that does not reach the store leaves the cursor and the state as they were."""
     world = limited()

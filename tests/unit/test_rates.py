@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -191,3 +191,19 @@ def test_a_timing_is_the_span_of_its_run_without_the_wait_before() -> None:
     )
     early = BatchTiming.between(7, None, due_ms=2000, started_ms=1500, ended_ms=1400, load_s=0.0)
     assert (early.run_ms, early.scheduling_delay_ms) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "before", "waited_ms"),
+    [
+        (2_592_000_000, BatchTiming(1, None, 5_000, 1_000, 0, 1_000_000), 0),  # dated back beyond the batch before
+        (500_000, BatchTiming(1, None, 5_000, 1_000, 0, 1_000_000), 0),  # due after it, and paused until now
+        (30_000, BatchTiming(1, None, 90_000, 1_000, 0, 1_599_000), 29_000),  # due while it ran
+        (30_000, BatchTiming(1, None, 10_000, 1_000, 0, 9_000_000), 0),  # it ended ahead of time: a clock that was wrong
+        (30_000, None, 0),
+    ],
+)
+def test_a_run_is_late_only_by_the_batch_before(delay_ms: int, before: BatchTiming | None, waited_ms: int) -> None:
+    """Not by a pause, nor by a date that a person gave it. It started at 1,600,000."""
+    timing = BatchTiming(1, None, 100_000, 1_000, delay_ms, 1_700_000)
+    assert timing.waiting_for(before) == replace(timing, scheduling_delay_ms=waited_ms)

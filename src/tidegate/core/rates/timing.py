@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from tidegate.core.counts import is_whole
@@ -51,6 +51,18 @@ class BatchTiming:
             scheduling_delay_ms=max(0, started_ms - due_ms),
             ended_at_ms=ended_ms,
         )
+
+    def waiting_for(self, before: BatchTiming | None) -> BatchTiming:
+        """With the scheduling delay of a run that became due while the batch before was at work: until that ended. Else 0.
+
+        A run that waits while its DAG is paused, or that somebody dates back, is late for no reason that a smaller batch mends.
+        """
+        waited_ms = 0
+        started_ms = self.ended_at_ms - self.run_ms
+        due_ms = started_ms - self.scheduling_delay_ms
+        if before is not None and before.ended_at_ms - before.run_ms <= due_ms:
+            waited_ms = min(started_ms, before.ended_at_ms) - due_ms
+        return replace(self, scheduling_delay_ms=max(0, waited_ms))
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""

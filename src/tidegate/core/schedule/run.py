@@ -290,6 +290,7 @@ def _rate_state(pipeline: Pipeline, cursor: Cursor, saved: SavedRange, timing: B
     if times != 1:
         bound = None if timing.bound is None else max(1, int(timing.bound / times))
         timing = replace(timing, records=int(timing.records / times), bound=bound)
+    timing = timing.waiting_for(cursor.timings[-1] if cursor.timings else None)
     return control.observed(cursor.rate_state, timing, catching_up=pipeline.catch_up and saved.remaining > 0)
 
 
