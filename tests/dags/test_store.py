@@ -34,7 +34,7 @@ from sqlalchemy.orm import sessionmaker
 from tidegate.airflow.database_store import DatabaseStore
 from tidegate.airflow.store import PAGE, VariableStore
 from tidegate.core.config.names import MASKED_WORDS
-from tidegate.core.errors import StateMasked, StateUnavailable
+from tidegate.core.errors import StateMasked, StateShadowed, StateUnavailable
 from tidegate.core.state.codec import decode, encode
 from tidegate.testing.contracts.state_store import Fill, StateStoreContract
 
@@ -115,6 +115,29 @@ class TestVariableStore(StateStoreContract):
     @pytest.fixture
     def fill(self, fill_table: Fill) -> Fill:
         return fill_table
+
+    @pytest.mark.parametrize("value", ["another", '{"seq": 1}'])
+    def test_a_variable_that_the_environment_shadows_is_named(
+        self, store: VariableStore, prefix: str, monkeypatch: pytest.MonkeyPatch, value: str
+    ) -> None:
+        """Airflow would read the environment's value for ever, whatever is written. The database keeps what was written."""
+        key = f"{prefix}cursor"
+        store.put(key, '{"seq": 1}', "d")
+        monkeypatch.setenv(f"AIRFLOW_VAR_{key.upper()}", value)
+        with pytest.raises(StateShadowed, match="EnvironmentVariablesBackend") as shadow:
+            store.put(key, '{"seq": 2}', "d")
+        assert f"AIRFLOW_VAR_{key.upper()}" in shadow.value.fix
+        with pytest.raises(StateShadowed):
+            store.get(key)
+        assert DatabaseStore().get(key) == '{"seq": 2}'
+
+    def test_a_value_that_is_not_read_back_is_shadowed(
+        self, store: VariableStore, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By the API server, whose backends a task cannot ask."""
+        monkeypatch.setattr(Variable, "get", lambda _key: "another")
+        with pytest.raises(StateShadowed, match="API server"):
+            store.put(f"{prefix}cursor", '{"seq": 2}', "d")
 
     def test_a_key_that_is_deleted_during_a_listing_hides_no_other(
         self, store: VariableStore, fill: Fill, prefix: str, monkeypatch: pytest.MonkeyPatch

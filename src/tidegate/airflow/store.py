@@ -2,21 +2,27 @@
 
 Inside a task, `Variable.get` reports a failed read and a missing key alike. So existence is decided by the listing alone
 (`Variable.keys`, which fails loudly), and a listed key that cannot be read is an error, never an empty value.
+
+Airflow asks secrets backends and the environment before its database, and writes into the database alone. So each value is read
+back once it is written, and a backend of the task that knows a key is named: the schedule would stand still otherwise.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
 from airflow.sdk import Variable
 
-from tidegate.core.errors import StateUnavailable
+from tidegate.core.errors import StateShadowed, StateUnavailable
 from tidegate.testing.failpoints import reach
 
 PAGE = 1000
 """Keys of one answer; Airflow asks for the next page when there are so many."""
+DATABASE = ("ExecutionAPISecretsBackend", "MetastoreBackend")
+"""The backends that answer from Airflow's database: for a task through the API server, for a server by themselves."""
 
 
 class VariableStore:
@@ -34,6 +40,7 @@ class VariableStore:
     def get(self, key: str) -> str:
         """The text of a listed key."""
         with asking_airflow("read", key):
+            _refuse_shadow(key)
             return str(Variable.get(_in_url(key)))
 
     def put(self, key: str, value: str, description: str) -> None:
@@ -43,6 +50,8 @@ class VariableStore:
         with asking_airflow("write", key):
             Variable.set(_in_url(key), value, description=description)
         reach(f"after-{kind}")
+        if not _equal(self.get(key), value):
+            raise shadowed(key, "a secrets backend of the API server, or its environment")
 
     def delete(self, key: str) -> None:
         """Remove one key."""
@@ -55,11 +64,42 @@ def _in_url(key: str) -> str:
     return quote(key, safe="")
 
 
+def _refuse_shadow(key: str) -> None:
+    from airflow.sdk.execution_time.supervisor import ensure_secrets_backend_loaded  # noqa: PLC0415 - in tasks only
+
+    for backend in ensure_secrets_backend_loaded():
+        name, value = type(backend).__name__, None
+        with suppress(Exception):  # as Airflow, which goes on with the next one
+            value = None if name in DATABASE else backend.get_variable(key=_in_url(key))
+        if value is not None:
+            raise shadowed(key, f"the task's {name}")
+
+
+def shadowed(key: str, by: str) -> StateShadowed:
+    """The error of a Variable that something else answers for."""
+    return StateShadowed(
+        f"the Variable {key} cannot be read, since {by} has a value of that name",
+        fix=f"Remove it there, or the environment variable AIRFLOW_VAR_{key.upper()}, then clear the failed task. "
+        "The value in Airflow's database is complete",
+        key=key,
+    )
+
+
+def _equal(read: str, written: str) -> bool:
+    """Whether it is the same text, or the same JSON in another notation."""
+    try:
+        return read == written or bool(json.loads(read) == json.loads(written))
+    except ValueError:
+        return False
+
+
 @contextmanager
 def asking_airflow(verb: str, key: str) -> Iterator[None]:
     """Whatever Airflow raises inside is a Variable of which nothing is known."""
     try:
         yield
+    except StateShadowed:
+        raise
     except Exception as error:
         raise StateUnavailable(
             f"Airflow could not {verb} the Variable {key}: {type(error).__name__}: {error}",

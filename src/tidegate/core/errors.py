@@ -13,6 +13,7 @@
     │   ├── StateUnavailable       the store of Variables does not answer              (retryable)
     │   ├── StateCorrupt           a saved value is not what was written
     │   │   └── StateMasked            Airflow's API masks a part of it that is needed
+    │   ├── StateShadowed          a secrets backend answers in the place of a saved Variable
     │   ├── CursorLost             no cursor, although the sink holds receipts of this pipeline
     │   ├── RangeForgotten         an old run was cleared whose range is no longer saved anywhere
     │   └── CommitConflict         the cursor is not at the position that this commit requires
@@ -138,6 +139,10 @@ class StateCorrupt(StateError):
 
 class StateMasked(StateCorrupt):
     """Airflow's API masks a part of a saved value; inside Airflow the value is complete."""
+
+
+class StateShadowed(StateError):
+    """A secrets backend, or the environment, answers in the place of a Variable: what is written is not what is read."""
 
 
 class CursorLost(StateError):
