@@ -21,7 +21,7 @@ import uvicorn
 from airflow import settings
 from airflow._shared.secrets_masker import DEFAULT_SENSITIVE_FIELDS, SecretsMasker, secrets_masker
 from airflow.api_fastapi.core_api.datamodels.variables import VariableResponse
-from airflow.models import crypto
+from airflow.models import crypto, import_all_models
 from airflow.models.base import Base
 from airflow.models.variable import Variable as DatabaseVariable
 from airflow.sdk import Variable
@@ -43,6 +43,7 @@ from tidegate.testing.contracts.state_store import Fill, StateStoreContract
 def database() -> Iterator[None]:
     """Airflow's tables, in the SQLite file of this Airflow."""
     settings.configure_orm()
+    import_all_models()  # tables refer to others
     Base.metadata.create_all(settings.engine)
     yield
     Base.metadata.drop_all(settings.engine)
