@@ -9,7 +9,6 @@ back once it is written, and a backend of the task that knows a key is named: th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import quote
@@ -50,7 +49,7 @@ class VariableStore:
         with asking_airflow("write", key):
             Variable.set(_in_url(key), value, description=description)
         reach(f"after-{kind}")
-        if not _equal(self.get(key), value):
+        if self.get(key) != value:
             raise shadowed(key, "a secrets backend of the API server, or its environment")
 
     def delete(self, key: str) -> None:
@@ -83,14 +82,6 @@ def shadowed(key: str, by: str) -> StateShadowed:
         "The value in Airflow's database is complete",
         key=key,
     )
-
-
-def _equal(read: str, written: str) -> bool:
-    """Whether it is the same text, or the same JSON in another notation."""
-    try:
-        return read == written or bool(json.loads(read) == json.loads(written))
-    except ValueError:
-        return False
 
 
 @contextmanager
