@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import cast
+from typing import Any, cast
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
+from pyspark.sql.connect import plan
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 from pyspark.sql.connect.logging import logger
@@ -68,6 +69,7 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
         raise RequestError(
             "the Spark connection's URL is not one of Spark Connect", fix="Write it like sc://host:15002/;use_ssl=true"
         ) from error
+    _let_inputs_meet()
     with _connect_mode(), ExitStack() as opened:
         session = opened.enter_context(_patient(ConnectSession.builder.channelBuilder(channel).create()))
         # The first call: if the server is away or refuses the credentials, it fails here, before any work.
@@ -180,6 +182,21 @@ def _connect_mode() -> Iterator[None]:
             os.environ.pop(CONNECT_MODE, None)
         else:
             os.environ[CONNECT_MODE] = before
+
+
+def _let_inputs_meet() -> None:
+    """Let a plan have one observation on both sides of a join or a union.
+
+    pyspark 4.1 merges the observations of both sides by `dict(**left, **right)`, which raises where they share one, although
+    the server takes such a plan.
+    """
+    for kind in (plan.Join, plan.AsOfJoin, plan.LateralJoin, plan.SetOperation):
+        kind.observations = property(_both)  # type: ignore[assignment, method-assign]
+
+
+def _both(of: Any) -> dict[str, Observation]:
+    sides = (of._child, getattr(of, "right", None) or getattr(of, "other", None))  # noqa: SLF001
+    return {name: each for side in sides if side is not None for name, each in side.observations.items()}
 
 
 def _close(session: ConnectSession) -> None:

@@ -9,7 +9,6 @@ An observation also ends with the first job that executes it, which may be one t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -35,7 +34,6 @@ class Tally:
 
     def of(self, rows: DataFrame) -> DataFrame:
         """The same rows, counted. Once."""
-        _let_inputs_meet()
         self._spark = rows.sparkSession
         first = F.when(F.col(_PLACE).bitwiseAND(_ROW) == 0, F.col(_PLACE))
         placed = rows.withColumn(_PLACE, F.monotonically_increasing_id())
@@ -63,19 +61,3 @@ class Tally:
             seen = dict(self._observation.get) if not self._spent else {}
         parts = seen.pop(_PARTS, None)
         return seen if parts is not None and len(parts) == len(set(parts)) else None
-
-
-def _let_inputs_meet() -> None:
-    """Let a plan of Spark Connect have one observation on both sides of a join or a union.
-
-    pyspark 4.1 merges the observations of both sides by `dict(**left, **right)`, which raises where they share one, although
-    the server takes such a plan.
-    """
-    plan = sys.modules.get("pyspark.sql.connect.plan")
-    for name in () if plan is None else ("Join", "AsOfJoin", "LateralJoin", "SetOperation"):
-        getattr(plan, name).observations = property(_both)
-
-
-def _both(plan: Any) -> dict[str, Observation]:
-    sides = (plan._child, getattr(plan, "right", None) or getattr(plan, "other", None))  # noqa: SLF001
-    return {name: each for side in sides if side is not None for name, each in side.observations.items()}
