@@ -159,8 +159,9 @@ class _Position:
         if others is not None:  # such a receipt has the whole cursor: what it does not name was retired
             named = others.offsets.keys() | {r.topic_partition for r in receipt.load.ranges}
             self.offsets = {tp: offset for tp, offset in {**self.offsets, **others.offsets}.items() if tp in named}
-            self.starts = {**others.offsets, **{tp: start for tp, start in self.starts.items() if tp in named}}
-            if others.starts is not None:
+            if others.starts is None:
+                self.starts = {**others.offsets, **{tp: start for tp, start in self.starts.items() if tp in named}}
+            else:
                 self.starts = {tp: others.starts.get(tp, 0) for tp in named}
             self.topic_ids = {
                 **others.topic_ids,

@@ -12,7 +12,7 @@ from tidegate.core.offsets.watermarks import deleted_of
 from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.schedule.evidence import Evidence, read_evidence
 from tidegate.core.schedule.plan import expired_ranges
-from tidegate.core.schedule.topics import read_unread, read_watermarks
+from tidegate.core.schedule.topics import left_out, read_unread, read_watermarks
 from tidegate.core.schedule.trust import caught_up, landed, missing_in_table
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor
@@ -54,7 +54,8 @@ def accept_loss(
         for key, saved in pending.items()
         if deleted_of(saved.to_load, watermarks) and not landed(pipeline, saved, receipts)
     }
-    lost = (*expired_ranges(cursor, watermarks), *read_unread(pipeline.source, cursor, brokers))
+    unread = read_unread(pipeline.source, cursor, left_out(pipeline.source, cursor), brokers)
+    lost = (*expired_ranges(cursor, watermarks), *unread)
     if not lost and not useless:
         raise RequestError(f"{pipeline.name} has lost nothing: every offset after its cursor is retained, and will be read")
     ledger = Ledger(store, pipeline.name)

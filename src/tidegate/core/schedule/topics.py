@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.core.config.downstream_conflicts import reads_topic
 from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.config.times import StartOffsets
 from tidegate.core.errors import TopicNotFound, WatermarksUnstable
@@ -42,34 +43,34 @@ def read_log(source: Source, cursor: Cursor, brokers: Brokers) -> LogReading:
         TopicNotFound, KafkaError: as `read_watermarks`.
     """
     watermarks = read_watermarks(source, cursor, brokers)
-    left_out = frozenset(tp for tp in cursor.offsets if not is_named(source, tp))
-    unread = read_unread(source, cursor, brokers) if left_out else ()
-    return LogReading(watermarks, _start(source, cursor, watermarks, brokers), left_out, unread)
+    missing = left_out(source, cursor)
+    unread = read_unread(source, cursor, missing, brokers)
+    return LogReading(watermarks, _start(source, cursor, watermarks, brokers), missing, unread)
 
 
-def is_named(source: Source, tp: TopicPartition) -> bool:
-    """Whether the pipeline's file names the partition."""
-    if source.pattern is not None:
-        excluded = any(re.fullmatch(text, tp.topic) for text in source.exclude)
-        return re.fullmatch(source.pattern, tp.topic) is not None and not excluded
-    if source.assign is not None:
-        return tp.partition in source.assign.get(tp.topic, ())
-    return tp.topic in (source.topics or ())
+def left_out(source: Source, cursor: Cursor) -> frozenset[TopicPartition]:
+    """The partitions of the cursor that the pipeline's file does not name any more."""
+    named = {topic for topic in {tp.topic for tp in cursor.offsets} if reads_topic(source, topic)}
+    assign = source.assign
+    return frozenset(
+        tp for tp in cursor.offsets if tp.topic not in named or (assign is not None and tp.partition not in assign[tp.topic])
+    )
 
 
-def read_unread(source: Source, cursor: Cursor, brokers: Brokers) -> tuple[OffsetRange, ...]:
-    """The records behind the cursor that the brokers hold of partitions which the pipeline's file does not name any more.
+def read_unread(
+    source: Source, cursor: Cursor, partitions: Collection[TopicPartition], brokers: Brokers
+) -> tuple[OffsetRange, ...]:
+    """The records behind the cursor that the brokers hold of `partitions`, which the pipeline's file does not name any more.
 
     Raises:
         KafkaError: the brokers do not answer.
     """
-    left_out = sorted(tp for tp in cursor.offsets if not is_named(source, tp))
-    topics = _existing({tp.topic for tp in left_out}, brokers)
+    topics = _existing({tp.topic for tp in partitions}, brokers)
     held = brokers.watermarks(topics, isolation_level=source.isolation_level) if topics else Watermarks({}, {})
     other = other_topics(cursor.topic_ids, held.topic_ids)
     return tuple(
         OffsetRange(tp.topic, tp.partition, max(cursor.offsets[tp], held.earliest[tp]), held.latest[tp])
-        for tp in left_out
+        for tp in sorted(partitions)
         if tp in held.latest and tp.topic not in other and cursor.offsets[tp] < held.latest[tp]
     )
 
@@ -129,8 +130,10 @@ def _check_assigned(source: Source, cursor: Cursor, answer: Watermarks) -> None:
     Raises:
         TopicNotFound: it does not.
     """
+    if source.assign is None:
+        return
     counts = Counter(tp.topic for tp in answer.latest)
-    for topic, partitions in (source.assign or {}).items():
+    for topic, partitions in source.assign.items():
         for tp in (TopicPartition(topic, number) for number in partitions):
             if topic in counts and tp not in answer.latest and tp not in cursor.offsets:
                 raise TopicNotFound(
