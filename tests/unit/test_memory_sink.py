@@ -81,6 +81,14 @@ def test_a_load_replaces_the_rows_of_its_ranges_and_no_other(sink: MemorySink) -
     assert sink.offsets_of(second) == {TopicPartition("orders", 0): (2, 5)}
 
 
+def test_values_are_counted_in_the_rows_of_the_commit_that_a_receipt_is_of(sink: MemorySink) -> None:
+    """Not in rows of others, and not in those that replaced some of them since."""
+    put(sink, job_of(0, at(0, 2, 1)), 3)
+    first = put(sink, job_of(1, at(0, 4)), 1)
+    second = put(sink, job_of(2, at(2, 6)), cast("int", None))
+    assert [sink.count_of(receipt, ByOrigin(receipt.load.ranges), "id") for receipt in (first, second)] == [4, 0]
+
+
 def test_a_commit_that_was_rolled_back_has_not_landed(sink: MemorySink) -> None:
     """The table is as it was, and a later commit has a number of its own."""
     first, second = put(sink, job_of(0, at(0, 2)), 1), put(sink, job_of(1, at(2, 4)), 1)
