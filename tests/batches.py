@@ -86,7 +86,7 @@ def ranges_of_batches(book: Ledger, receipts: Sequence[Receipt]) -> dict[int, Ra
     saved: dict[int, set[Ranges]] = {}
     for key in book.listing().ranges:
         if key.seq not in told:
-            saved.setdefault(key.seq, set()).add(_read(book.saved_range(key.key).ranges))
+            saved.setdefault(key.seq, set()).add(_read(book.saved_range(key.key).load.ranges))
     unclear = {seq: found for seq, found in saved.items() if len(found) > 1}
     assert not unclear, f"copies of a saved range differ: {unclear}"
     return {seq: next(iter(found)) for seq, found in saved.items()} | told
@@ -95,14 +95,14 @@ def ranges_of_batches(book: Ledger, receipts: Sequence[Receipt]) -> dict[int, Ra
 def gaps(ranges: Mapping[int, Ranges], cursor: Cursor) -> list[str]:
     """Where the committed batches do not lead from the start to the cursor, each partition without gap or overlap."""
     found = []
-    at: dict[TopicPartition, int] = dict(cursor.starts)
+    at: dict[TopicPartition, int] = dict(cursor.at.starts)
     for seq in range(1, cursor.seq + 1):
         for r in ranges.get(seq, ()):
             begun = at.setdefault(r.topic_partition, r.from_offset)
             if r.from_offset != begun:
                 found.append(f"batch {seq} begins {r.topic_partition} at {r.from_offset}, and {begun} was reached")
             at[r.topic_partition] = r.until_offset
-    found += [f"{tp} is at {at.get(tp)}, the cursor at {end}" for tp, end in cursor.offsets.items() if at.get(tp) != end]
+    found += [f"{tp} is at {at.get(tp)}, the cursor at {end}" for tp, end in cursor.at.offsets.items() if at.get(tp) != end]
     return found
 
 

@@ -121,7 +121,7 @@ def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
         slots[pipeline.pool] = min(pipeline.sink.slots, slots.get(pipeline.pool, pipeline.sink.slots))
     for file, pipeline in valid.items():
         by_file[file] = replace(pipeline, sink=replace(pipeline.sink, slots=slots[pipeline.pool]))
-    return by_file | _conflicts(by_file, table_faults(valid.values()))
+    return by_file | _conflicts(by_file, table_faults(valid.values(), [file.stem for file in by_file]))
 
 
 def load_receivers(folder: Path, pipelines: Mapping[Path, Pipeline | ConfigError]) -> dict[Path, Receiver | ConfigError]:

@@ -127,7 +127,7 @@ class Bench:
         ended = self.api.wait_run(self.name, run_id, timeout_s=600, poll_s=0.2)
         plan = self.api.xcom(self.name, run_id, "plan") or {}
         cursor = self.cursor()
-        timing = cursor.timing
+        timing = cursor.pace.timing
         run = Run(
             0.0 if timing is None else timing.run_ms / 1000,
             plan.get("records", 0),
@@ -152,7 +152,7 @@ class Bench:
                 self.load.rate = NORMAL_S[slot % 2]
                 self.at_slot(slot)
             self.runs = self.runs[WARM_UP:]
-            fit = fit_cost(self.cursor().timings[-BEFORE:])
+            fit = fit_cost(self.cursor().pace.timings[-BEFORE:])
             self.cost(RECORD_S * SLOWER)
             normal = sum(NORMAL_S) / 2
             forecast = self.forecast(fit.a, fit.b * SLOWER, normal)

@@ -10,13 +10,13 @@ table by `redo`.
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.bench.cli import run
 from tests.bench.loads import by_turns
-from tidegate.bench.stage import fill, transform, write_transforms
+from tests.bench.stage import fill, transform, write_transforms
+from tests.records import changed, load_job
 from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.repeats import look_back
@@ -41,9 +41,9 @@ def measure(records: int, window: int, rounds: int, warm_up: int, folder: Path) 
         for topic, header in HEADERS.items():
             fill(platform.bootstrap_servers, topic, [window + each] * PARTITIONS, header=header)
             ranges = tuple(OffsetRange(topic, partition, window, window + each) for partition in range(PARTITIONS))
-            plain = LoadJob("bench", 1, "bench", ranges, transform("parse_json"), f"lake.bench.{topic}", options, redo=True)
+            plain = load_job("bench", 1, "bench", ranges, transform("parse_json"), f"lake.bench.{topic}", options, redo=True)
             jobs[topic] = plain
-            jobs[f"{topic}, dedupe"] = replace(plain, dedupe=Dedupe(window), look_back=look_back(ranges, window, {}))
+            jobs[f"{topic}, dedupe"] = changed(plain, dedupe=Dedupe(window), look_back=look_back(ranges, window, {}))
         found = by_turns(platform.spark_remote, jobs, rows=each * PARTITIONS, rounds=rounds, warm_up=warm_up, folder=folder)
     finally:
         platform.down()

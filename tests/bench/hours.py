@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.bench.cli import run
 from tests.bench.loads import by_turns
-from tidegate.bench.stage import fill, transform, write_transforms
+from tests.bench.stage import fill, transform, write_transforms
+from tests.records import changed, load_job
 from tidegate.core.announce.hours import DAY_MS
-from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local import Platform
 
@@ -40,14 +39,14 @@ def measure(records: int, rounds: int, warm_up: int, folder: Path) -> dict[str, 
         ended_ms = time.time_ns() // 1_000_000
         ranges = tuple(OffsetRange(TOPIC, partition, 0, each) for partition in range(PARTITIONS))
         options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
-        plain = LoadJob("bench", 1, "bench", ranges, transform("raw bytes"), "lake.bench.hours", options, redo=True)
+        plain = load_job("bench", 1, "bench", ranges, transform("raw bytes"), "lake.bench.hours", options, redo=True)
         # the first records are older than what is looked at, as one pass over them does not tell from late ones
         late = ((begun_ms + ended_ms) // 2, ended_ms + DAY_MS)
         jobs = {
             "without": plain,
-            "in order": replace(plain, hours=(0, begun_ms)),
-            "late": replace(plain, hours=late),
-            "replay": replace(plain, hours=(0, ended_ms + DAY_MS), replay="again"),
+            "in order": changed(plain, hours=(0, begun_ms)),
+            "late": changed(plain, hours=late),
+            "replay": changed(plain, hours=(0, ended_ms + DAY_MS), replay="again"),
         }
         found = by_turns(platform.spark_remote, jobs, rows=each * PARTITIONS, rounds=rounds, warm_up=warm_up, folder=folder)
     finally:

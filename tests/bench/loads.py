@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from tidegate.bench.stage import alternate, seconds_of
+from tests.bench.stage import alternate, seconds_of
 from tidegate.core.load.job import LoadJob
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
@@ -38,6 +38,5 @@ def by_turns(
             {name: partial(seconds_of, partial(load, job)) for name, job in jobs.items()},
             rounds=rounds,
             warm_up=warm_up,
-            progress=lambda step, _done, _of: print(step, file=sys.stderr),  # noqa: T201
         )
     return {name: samples["time"] for name, samples in found.items()}

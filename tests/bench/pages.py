@@ -42,16 +42,15 @@ from playwright.sync_api import Page, sync_playwright  # noqa: E402
 from starlette.routing import Mount  # noqa: E402
 
 from tests.bench.cli import run  # noqa: E402
+from tests.records import cursor_of, range_of, write_of  # noqa: E402
 from tidegate.airflow.dag_factory import pipeline_dag  # noqa: E402
 from tidegate.airflow.database_store import DatabaseStore  # noqa: E402
 from tidegate.core.audit.table import TableCommit, TableHistory  # noqa: E402
 from tidegate.core.config.pipeline import Pipeline, Sink, Source  # noqa: E402
-from tidegate.core.load.receipt import LoadId  # noqa: E402
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition  # noqa: E402
 from tidegate.core.offsets.watermarks import Watermarks  # noqa: E402
-from tidegate.core.state.cursor import Cursor  # noqa: E402
 from tidegate.core.state.ledger import Ledger  # noqa: E402
-from tidegate.core.state.saved_range import Decision, SavedRange  # noqa: E402
+from tidegate.core.state.saved_range import Decision  # noqa: E402
 from tidegate.iceberg.history import IcebergReader  # noqa: E402
 from tidegate.ui import PREFIX, reading, server  # noqa: E402
 
@@ -109,15 +108,15 @@ def fill(batches: int, partitions: int) -> TableHistory:
         SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags", session=session)
     ledger, now_ms = Ledger(DatabaseStore(), NAME), time.time_ns() // 1_000_000
     of = [TopicPartition(TOPIC, n) for n in range(partitions)]
-    ledger.save_cursor(Cursor(NAME, batches, dict.fromkeys(of, EACH * batches)))
+    ledger.save_cursor(cursor_of(NAME, batches, dict.fromkeys(of, EACH * batches)))
     decisions = tuple(Decision(tp, "cursor", "log end") for tp in of)
     planned = [now_ms - INTERVAL_MS * (batches - n) for n in range(batches)]
     for seq in range(max(1, batches - KEPT + 1), batches + 1):
-        saved = SavedRange(NAME, seq, f"run {seq}", ranges(seq, partitions), decisions, {}, {}, planned[seq - 1])
+        saved = range_of(NAME, seq, f"run {seq}", ranges(seq, partitions), decisions, {}, {}, planned[seq - 1])
         ledger.save_range(saved)
     commits = []
     for seq in range(batches, 0, -1):
-        load = LoadId(NAME, seq, f"run {seq}", ranges(seq, partitions), f"m:f@{1 + seq * 3 // (batches + 1)}", "a")
+        load = write_of(NAME, seq, f"run {seq}", ranges(seq, partitions), f"m:f@{1 + seq * 3 // (batches + 1)}", "a")
         commits.append(TableCommit(seq, planned[seq - 1] + 9000, load.to_properties(), EACH * partitions))
     return TableHistory(tuple(commits))
 

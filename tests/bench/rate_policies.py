@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
@@ -20,7 +20,7 @@ from tidegate.core.rates.advice import least_interval
 from tidegate.core.rates.target import TargetPolicy
 from tidegate.core.simulation import scenarios
 from tidegate.core.simulation.comparison import policy_at
-from tidegate.core.simulation.measures import between, overlong, settled_after
+from tidegate.core.simulation.measures import BAND, overlong
 from tidegate.core.simulation.plant import Plant, PlantBatch
 from tidegate.core.simulation.steps import Steps
 
@@ -57,7 +57,23 @@ def simulate(name: str, plant: Plant, intervals: int, *, seed: int = 0, **settin
 
 
 def part(batches: Sequence[PlantBatch], since: int, until: int) -> list[PlantBatch]:
-    return between(batches, since * T, until * T)
+    """The batches that started between these intervals."""
+    return [batch for batch in batches if since * T <= batch.started_s < until * T]
+
+
+def settled_after(batches: Sequence[PlantBatch], best: float) -> int:
+    """Batches until all later ones are within `BAND` of the best size."""
+    outside = [k for k, batch in enumerate(batches) if not 1 - BAND <= batch.records / best <= 1 + BAND]
+    return outside[-1] + 1 if outside else 0
+
+
+def growing(plant: Plant, *, since_s: float, intervals: int = 20, factor: float = 3.0) -> Plant:
+    """The cost of a record grows evenly to `factor` times in so many intervals, stays for ten, and falls back in as many."""
+    cost = Steps.of(plant.record_s).at(since_s)
+    up = [(since_s + k * plant.interval_s, cost * (1 + (factor - 1) * k / intervals)) for k in range(1, intervals + 1)]
+    fall_s = since_s + (intervals + 10) * plant.interval_s
+    down = [(fall_s + k * plant.interval_s, cost * (factor - (factor - 1) * k / intervals)) for k in range(1, intervals + 1)]
+    return replace(plant, record_s=Steps([(0.0, cost), *up, *down]))
 
 
 def settled(batches: Sequence[PlantBatch], size: float) -> str:
@@ -94,7 +110,7 @@ def step(name: str, overhead: float, _seeds: int) -> Sequence[str]:
 
 
 def ramp(name: str, overhead: float, _seeds: int) -> Sequence[str]:
-    plant = scenarios.ramp(saturated(overhead), since_s=DOWN * T)
+    plant = growing(saturated(overhead), since_s=DOWN * T)
     batches = part(simulate(name, plant, END), 20, END)
     cost = Steps.of(plant.record_s)
     sizes = [batch.records / best(overhead, cost.at(batch.started_s)) for batch in batches]

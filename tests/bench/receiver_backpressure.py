@@ -1,6 +1,6 @@
-"""One burst at receivers under each policy of back-pressure, on the real platform, beside its simulation.
+"""One burst at receivers under each policy of back-pressure, on the platform; prints a table.
 
-    python -m tests.bench.receiver_backpressure [--plots FOLDER]
+    python -m tests.bench.receiver_backpressure
 
 Four receivers of lines run at the same time, each with a topic, a pipeline that runs every minute and takes at most 24,000
 records, and a sender that sends 200 lines/s, and five times as many for two minutes. Every two seconds the ends of topics and
@@ -9,32 +9,26 @@ cursors are read. Platform, topics and tables are made here, in a temporary fold
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import socket
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 import yaml
 
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.receivers import read_receiver
 from tidegate.airflow.remote.schedule import ApiStore
-from tidegate.cli.charts import draw_receivers
-from tidegate.cli.plots import open_receiver_plot
-from tidegate.cli.shared import out
+from tidegate.cli.charts import count, duration
 from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import TidegateError
-from tidegate.core.rates.control import RateControl
-from tidegate.core.receivers.backpressure import Backpressure
-from tidegate.core.schedule.plan import RangePolicy
-from tidegate.core.simulation.bursts import POLICIES, Burst, Throttled, backpressures, compare_receivers, figures
-from tidegate.core.simulation.plant import Plant
-from tidegate.core.simulation.receivers import Flow, Inlet, Sample
+from tidegate.core.receivers.backpressure import Policy
 from tidegate.core.simulation.steps import Steps
 from tidegate.core.state.ledger import Ledger
 from tidegate.kafka.brokers import AdminBrokers
@@ -43,12 +37,13 @@ from tidegate.local.flights import create_topic
 from tidegate.waiting import wait_until
 
 REPO = Path(__file__).parents[2]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 INTERVAL_S = 60.0
 RATE, FACTOR = 200.0, 5.0
-BEFORE_S, LASTING_S, AFTER_S = 120.0, 120.0, 480.0
+SINCE_S, UNTIL_S, END_S = 120.0, 240.0, 720.0
+SENT = Steps([(0.0, RATE), (SINCE_S, FACTOR * RATE), (UNTIL_S, RATE)])
+"""Records/s that each sender sends."""
 BATCH, MAX_BACKLOG = 24_000, 48_000
-OVERHEAD_S, RECORD_S = 5.0, 1e-5
-"""What the simulation takes for the cost of a run: small beside the interval, here and there."""
 LINE = b"%0138d\n"
 SAMPLE_S = 2.0
 OPEN_S = 300.0
@@ -59,7 +54,6 @@ class Sender:
     """Lines at the rate of the burst over one connection; those that are due wait while the connection does not take them."""
 
     port: int
-    sent: Steps
     began_s: float
     ended: threading.Event = field(default_factory=threading.Event)
     lines: int = 0
@@ -68,18 +62,62 @@ class Sender:
         """Until it is ended."""
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port)) as connection:
             while not self.ended.wait(0.02):
-                due = int(self.sent.total(0.0, time.monotonic() - self.began_s))
+                due = int(SENT.total(0.0, time.monotonic() - self.began_s))
                 if due > self.lines:
                     connection.sendall(b"".join(LINE % number for number in range(self.lines, due)))
                     self.lines = due
 
 
-def asked() -> Burst:
-    """The burst, with what the simulation knows of the pipeline."""
-    sent = Steps([(0.0, RATE)]).during(BEFORE_S, BEFORE_S + LASTING_S, FACTOR)
-    plant = Plant(INTERVAL_S, OVERHEAD_S, RECORD_S, sent, limits=RangePolicy(max_records=BATCH))
-    control = RateControl({"policy": "static", "max_records": BATCH}, INTERVAL_S)
-    return Burst(Inlet(plant, control), FACTOR, BEFORE_S, BEFORE_S + LASTING_S, BEFORE_S + LASTING_S + AFTER_S)
+@dataclass(frozen=True)
+class Sample:
+    """Where the records are at a second: sent so far, of these in the topic's log, and loaded."""
+
+    second: float
+    sent: int
+    landed: int
+    loaded: int
+
+
+@dataclass
+class Flow:
+    """What flowed under a policy, and how long the instance held its sender back."""
+
+    samples: list[Sample] = field(default_factory=list)
+    held_s: float = 0.0
+
+    def longest_wait_s(self) -> float:
+        """The longest time between when as many records had been sent as later were in the log."""
+        longest, k = 0.0, 0
+        for sample in self.samples:
+            while self.samples[k].sent <= sample.landed and self.samples[k] is not sample:
+                k += 1
+            longest = max(longest, sample.second - self.samples[k].second)
+        return longest
+
+    def worked_off_s(self) -> float | None:
+        """From the begin of the burst until no more is open than at most before it, to a tenth; None: not by the end."""
+        usual = 1.1 * max(sample.sent - sample.loaded for sample in self.samples if sample.second < SINCE_S)
+        above = [sample.second for sample in self.samples if sample.sent - sample.loaded > usual]
+        last = max(above, default=SINCE_S - SAMPLE_S)
+        return None if last == self.samples[-1].second else last + SAMPLE_S - SINCE_S
+
+
+FIGURES: Mapping[str, Callable[[Flow], str]] = {
+    "most in the topic": lambda of: count(_most_lag(of)),
+    "of max_backlog": lambda of: f"{_most_lag(of) / MAX_BACKLOG:.2f}",
+    "most at the senders, and on their way": lambda of: count(max(each.sent - each.landed for each in of.samples)),
+    "held back": lambda of: duration(of.held_s),
+    "longest wait at a sender": lambda of: duration(of.longest_wait_s()),
+    # by Little's law
+    "mean delay until loaded": lambda of: duration(
+        sum(each.sent - each.loaded for each in of.samples) * SAMPLE_S / of.samples[-1].sent
+    ),
+    "worked off after": lambda of: "past the end" if (took_s := of.worked_off_s()) is None else duration(took_s),
+}
+
+
+def _most_lag(flow: Flow) -> int:
+    return max(each.landed - each.loaded for each in flow.samples)
 
 
 def write(folder: Path, ports: dict[str, int]) -> None:
@@ -107,7 +145,7 @@ def write(folder: Path, ports: dict[str, int]) -> None:
         (folder / "dags" / "receivers" / f"{policy}.yaml").write_text(yaml.safe_dump(receiver))
 
 
-def measure(folder: Path, burst: Burst) -> list[Throttled]:
+def measure(folder: Path) -> dict[str, Flow]:
     """All policies at the same time."""
     ports: dict[str, int] = {policy: sockets.choose_port() for policy in POLICIES}
     write(folder, ports)
@@ -125,10 +163,10 @@ def measure(folder: Path, burst: Burst) -> list[Throttled]:
                 raise SystemExit("the receivers do not listen")
             time.sleep(INTERVAL_S - time.time() % INTERVAL_S)  # runs begin with the minute
             began_s = time.monotonic()
-            senders = [Sender(port, burst.inlet.sent, began_s) for port in ports.values()]
+            senders = [Sender(port, began_s) for port in ports.values()]
             for sender in senders:
                 threading.Thread(target=sender.run, daemon=True).start()
-            flows = _watch(platform, api, burst, began_s)
+            flows = _watch(platform, api, began_s)
             for name, flow in flows.items():
                 (said,) = [each.status for each in read_receiver(api, Receiver(name, "tcp_server", name)).instances]
                 flow.held_s = said["throttled_s"]
@@ -136,45 +174,35 @@ def measure(folder: Path, burst: Burst) -> list[Throttled]:
         for sender in senders:
             sender.ended.set()
         platform.down()
-    settings = backpressures({}, POLICIES, MAX_BACKLOG)
-    return [Throttled(name, settings[name], flow, figures(flow, burst, MAX_BACKLOG)) for name, flow in flows.items()]
+    return flows
 
 
-def _watch(platform: Platform, api: AirflowApi, burst: Burst, began_s: float) -> dict[str, Flow]:
+def _watch(platform: Platform, api: AirflowApi, began_s: float) -> dict[str, Flow]:
     """Where the records are, second by second."""
     brokers = AdminBrokers({"bootstrap.servers": platform.bootstrap_servers})
     store = ApiStore(api)
     flows: dict[str, Flow] = {policy: Flow() for policy in POLICIES}
     loaded: dict[str, int] = dict.fromkeys(POLICIES, 0)
-    for number in range(int(burst.seconds / SAMPLE_S) + 1):
+    for number in range(int(END_S / SAMPLE_S) + 1):
         time.sleep(max(0.0, began_s + number * SAMPLE_S - time.monotonic()))
         for policy in POLICIES:
             with suppress(TidegateError):  # before the first commit there is no cursor
-                loaded[policy] = sum(Ledger(store, policy).cursor().offsets.values())
+                loaded[policy] = sum(Ledger(store, policy).cursor().at.offsets.values())
         ends = brokers.watermarks(POLICIES).latest
         now_s = time.monotonic() - began_s
-        sent = int(burst.inlet.sent.total(0.0, now_s))
+        sent = int(SENT.total(0.0, now_s))
         for tp, end in ends.items():
-            flow, lag = flows[tp.topic], end - loaded[tp.topic]
-            flow.samples.append(Sample(number * SAMPLE_S, sent, max(0, sent - end), 0, lag, loaded[tp.topic]))
-            flow.most_lag = max(flow.most_lag, lag)
+            flows[tp.topic].samples.append(Sample(number * SAMPLE_S, max(sent, end), end, loaded[tp.topic]))
     return flows
 
 
 def main() -> None:
-    """Measure, simulate, print and draw."""
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("--plots", type=Path, help="a folder for measured.svg and simulated.svg")
-    given = words.parse_args()
-    burst = asked()
+    """Measure and print."""
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        measured = measure(Path(folder), burst)
-    policies: dict[str, Backpressure] = backpressures({}, POLICIES, MAX_BACKLOG)
-    for name, done in (("measured", measured), ("simulated", compare_receivers(burst, policies))):
-        out.print(f"\n{name}")
-        draw_receivers(burst, done)
-        if given.plots is not None:
-            open_receiver_plot(given.plots / f"{name}.svg")(name, burst, done)
+        flows = measure(Path(folder))
+    rows = [["measured", *flows], ["---"] * (len(flows) + 1)]
+    rows += [[name, *map(shown, flows.values())] for name, shown in FIGURES.items()]
+    print("\n".join(f"| {' | '.join(row)} |" for row in rows))  # noqa: T201
 
 
 if __name__ == "__main__":

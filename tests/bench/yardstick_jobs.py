@@ -23,8 +23,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.bench.file_store import FileStore, save
+from tests.records import load_job
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
@@ -79,16 +79,16 @@ def run_all(spark: SparkSession, case: Case, pipeline: Pipeline) -> None:
         if not isinstance(planned, Planned):
             return
         saved = planned.saved
-        job = LoadJob(
+        job = load_job(
             pipeline.name,
-            saved.seq,
+            saved.load.seq,
             run_id,
-            saved.to_load,
+            saved.load.nonempty,
             pipeline.transform,
             case.table,
             {"kafka.bootstrap.servers": case.bootstrap},
-            topic_ids=saved.topic_ids,
-            generation=saved.generation,
+            topic_ids=saved.load.topic_ids,
+            generation=saved.load.generation,
             identity=pipeline.identity,
         )
         result = load_range(spark, job, spark_jobs=case.transforms)

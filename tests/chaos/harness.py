@@ -236,7 +236,7 @@ class Harness:
             struck.broken = f"{FURTHER_RUNS} further runs failed: {self._reasons(failed(), pipeline)}"
 
     def _is_drained(self, pipeline: str, oracle: Oracle | BatchOracle) -> bool:
-        return self.stage.cursor(pipeline).offsets == oracle.ends()
+        return self.stage.cursor(pipeline).at.offsets == oracle.ends()
 
     def _reasons(self, runs: Sequence[dict[str, Any]], pipeline: str = CONNECT) -> str:
         failed = [r["dag_run_id"] for r in runs if r["state"] == "failed"]

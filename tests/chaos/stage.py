@@ -27,6 +27,7 @@ import yaml
 from tests.chaos.generator import Generator, create_topic
 from tests.chaos.proxy import Proxy
 from tests.chaos.verdict import SUMMED, BatchOracle, Oracle
+from tests.records import cursor_of
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.errors import PlatformError, StateUnavailable, TidegateError
@@ -155,7 +156,7 @@ class Stage:
 
         def read() -> bool:
             with contextlib.suppress(StateUnavailable, PlatformError), self.ledger(pipeline) as ledger:
-                found.append(ledger.cursor() if ledger.listing().has_cursor else Cursor(pipeline))
+                found.append(ledger.cursor() if ledger.listing().has_cursor else cursor_of(pipeline))
             return bool(found)
 
         if not wait_until(read, REACH_S):

@@ -110,7 +110,7 @@ class Oracle(Log):
         expected = {}
         for tp, offsets in log.items():
             rows = set(table.get(tp, ()))
-            expected[tp] = [o for o in offsets if o < cursor.offsets.get(tp, 0) or o in rows]
+            expected[tp] = [o for o in offsets if o < cursor.at.offsets.get(tp, 0) or o in rows]
         return judge(expected, table)
 
     def judge_all(self, cursor: Cursor) -> Verdict:

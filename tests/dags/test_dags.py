@@ -6,8 +6,9 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,20 +16,23 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import structlog
+import yaml
 from airflow.dag_processing.dagbag import DagBag
 from airflow.dag_processing.processor import _serialize_dags
 from airflow.models.dagrun import DagRun
 from airflow.sdk import RetryAction
 from airflow.sdk.definitions.param import process_params
 from airflow.serialization.serialized_objects import DagSerialization
+from airflow.task.priority_strategy import validate_and_load_priority_weight_strategy
 from airflow.utils.types import DagRunType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.airflow.dag_factory import _validate, maintain_dag, pipeline_dag, replay_dag
-from tidegate.airflow.operators import LoadChunkOperator, LoadOperator
+from tidegate.airflow.operators import LoadOperator
 from tidegate.airflow.operators.plan import _interval, _request
 from tidegate.airflow.retries import RetryWhatCanHeal
+from tidegate.core.config.declared import members
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
@@ -72,6 +76,16 @@ def test_a_dag_is_plan_then_load_then_commit_and_one_run_at_a_time(dags: Path) -
     assert (dag.max_active_runs, dag.catchup) == (1, False)
     assert dag.get_task("load").pool == "tidegate_lake_demo_flights"
     assert "max_records: 100000" in (dag.doc_md or "")
+
+
+def test_a_run_that_has_begun_comes_before_other_plans_and_chunks_of_replays_come_last(dags: Path) -> None:
+    """As Airflow weighs tasks: by its default, many pipelines would plan before the first of them loads."""
+    bag = parse(dags)[0].dags
+    chunk, run = bag["flights__replay"].get_task("load"), bag["flights"]
+    tasks = [chunk, *(run.get_task(name) for name in ("plan", "load", "commit"))]
+    strategy: Any = validate_and_load_priority_weight_strategy
+    weights = [strategy(task.weight_rule).get_weight(SimpleNamespace(task=task)) for task in tasks]
+    assert weights == sorted(set(weights))
 
 
 def test_a_pipeline_that_catches_up_has_a_task_for_it_after_the_commit(dags: Path) -> None:
@@ -169,19 +183,22 @@ def test_a_broken_pipeline_is_an_import_error_of_its_own_file_and_leaves_the_oth
     )
 
 
-@pytest.mark.parametrize("setting", ["schedule: '61 * * * *'", "retry_delay_s: .inf", f"tags: [{'x' * 200}]"])
+@pytest.mark.parametrize("setting", [{"schedule": "61 * * * *"}, {"retry_delay_s": inf}, {"tags": ["x" * 200]}], ids=str)
 @pytest.mark.parametrize("by_airflow", [False, True])
 def test_what_airflow_refuses_is_the_import_error_of_one_file_whoever_finds_it(
-    dags: Path, monkeypatch: pytest.MonkeyPatch, setting: str, *, by_airflow: bool
+    dags: Path, monkeypatch: pytest.MonkeyPatch, setting: dict[str, Any], *, by_airflow: bool
 ) -> None:
     """The rules of files find it first; where they do not, the building of that pipeline's DAGs does."""
     file = dags / "pipelines" / "refused.yaml"
-    text = (dags / "pipelines" / "flights.yaml").read_text().replace("tags: [demo]", "")
-    file.write_text(f"{text.replace('lake.demo.flights', 'lake.demo.refused')}{setting}\n")
+    made = yaml.safe_load((dags / "pipelines" / "flights.yaml").read_text()) | {"sink": {"table": "lake.demo.refused"}}
+    file.write_text(yaml.safe_dump(made if by_airflow else made | setting))
     if by_airflow:
-        monkeypatch.setattr("tidegate.core.config.values.is_schedule", lambda _: True)
-        monkeypatch.setattr("tidegate.core.config.rules.is_text", lambda *_: True)
-        monkeypatch.setattr("tidegate.core.config.rules.is_finite_between", lambda *_: True)
+        monkeypatch.setattr(
+            "tidegate.pipelines.parse_pipeline",
+            lambda name, settings, **how: replace(
+                parse_pipeline(name, settings, **how), **(setting if name == "refused" else {})
+            ),
+        )
     _, serialized, errors = parse(dags)
     assert set(serialized) == {"flights", "flights__replay"}
     assert errors.keys() == {"pipelines/refused.yaml"}
@@ -208,10 +225,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS | st.integers() | st.dates(), inner, max_size=3),
     max_leaves=5,
 )
-SECTIONS = {f.name: f.metadata.get("section") or f.metadata.get("mapping") for f in fields(Pipeline)}
-SETTINGS = [f.name for f in fields(Pipeline) if f.metadata] + [
-    f"{name}.{f.name}" for name, section in SECTIONS.items() if section for f in fields(section)
-]
+SETTINGS = list(members(Pipeline))
 
 
 def change(made: dict[str, Any], changes: dict[str, Any]) -> None:
@@ -300,7 +314,7 @@ def test_a_replay_is_plan_then_a_load_for_each_chunk_then_verify(dags: Path) -> 
     load = dag.get_task("load")
     assert load.is_mapped
     assert load.pool == "tidegate_lake_demo_flights"
-    assert (load.weight_rule, load.priority_weight, load.max_active_tis_per_dag) == ("absolute", 1, 3)
+    assert (load.weight_rule, load.priority_weight, load.max_active_tis_per_dag) == ("absolute", 1, 1)
     assert dag.get_task("verify").trigger_rule == "all_success"
     assert dag.is_paused_upon_creation is False
 
@@ -423,7 +437,7 @@ def test_an_until_that_names_no_partition_sets_no_bound(until: Any, bound: Any) 
 
 def test_chunks_wait_for_their_turn_and_the_first_never_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most as many work as were asked for, whichever have ended; without a number nobody waits."""
-    load = LoadChunkOperator(task_id="load", chunk=0, pipeline=PIPELINE, spark_jobs=Path())
+    load = LoadOperator(task_id="load", chunk=0, pipeline=PIPELINE, spark_jobs=Path())
 
     class Waits(Exception):
         """Instead of a second of sleep."""
@@ -431,7 +445,7 @@ def test_chunks_wait_for_their_turn_and_the_first_never_does(monkeypatch: pytest
     def sleep(_: float) -> None:
         raise Waits
 
-    monkeypatch.setattr("tidegate.airflow.operators.replay.time.sleep", sleep)
+    monkeypatch.setattr("tidegate.airflow.operators.load.time.sleep", sleep)
 
     def waits(place: int, states: list[str], parallel: int | None) -> bool:
         found = {"r": {f"load_{n}": state for n, state in enumerate(states)}}

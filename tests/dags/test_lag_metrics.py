@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
+from tests.records import cursor_of, range_of
 from tidegate.airflow.operators import PlanOperator, plan
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned
 from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import FakeBrokers
 
 MINUTE, NOW = 60_000, 100 * 60_000 + 5_000
 P0 = TopicPartition("t", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(None, interval_s=10))
-SAVED = SavedRange("p", 2, "r", (OffsetRange("t", 0, 10, 30),), (), {"t": "id"}, {}, NOW, remaining=70)
+SAVED = range_of("p", 2, "r", (OffsetRange("t", 0, 10, 30),), (), {"t": "id"}, {}, NOW, remaining=70)
 
 Tell = Callable[[Planned | Skip], dict[str, Any]]
 
@@ -52,7 +52,7 @@ def tell(brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch) -> Tell:
 
 def after(planned_ms: int | None) -> Cursor:
     """A cursor at offset 10, whose batch was planned then."""
-    return Cursor("p", 1, {P0: 10}, fired_at_ms=planned_ms)
+    return cursor_of("p", 1, {P0: 10}, fired_at_ms=planned_ms)
 
 
 def test_a_plan_says_how_many_records_wait_without_asking_for_it(tell: Tell, brokers: FakeBrokers) -> None:
@@ -92,7 +92,7 @@ def test_runs_that_wait_for_more_records_ask_once_a_minute_too(
 
 def test_a_first_run_says_what_waits_and_asks_nobody(tell: Tell, brokers: FakeBrokers) -> None:
     """There is no cursor that could be behind."""
-    assert tell(Planned(SAVED, "key", "planned", cursor=Cursor("p"))) == {"records": 90}
+    assert tell(Planned(SAVED, "key", "planned", cursor=cursor_of("p"))) == {"records": 90}
     assert brokers.asked == 0
 
 

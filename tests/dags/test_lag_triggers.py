@@ -27,6 +27,7 @@ from airflow.serialization.decoders import smart_decode_trigger_kwargs
 from airflow.serialization.encoders import encode_trigger
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from tests.records import cursor_of
 from tidegate.airflow import triggers
 from tidegate.airflow.triggers import LagTrigger, _kafka_settings, lag_asset
 from tidegate.core.config.lag_schedule import LagSchedule
@@ -36,7 +37,6 @@ from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.schedule.lag_trigger import ABSENT_S, AGAIN_S, FAULT_S
 from tidegate.core.state.codec import encode
-from tidegate.core.state.cursor import Cursor
 
 POLL_S = 5.0
 AWAY = BrokerUnavailable("no Kafka broker answers at k:9092")
@@ -66,7 +66,7 @@ class World:
         self.asked: Counter[str] = Counter()
         self.metrics: dict[str, float] = {}
         self.counts: Counter[str] = Counter()
-        self.cursor: Any = Cursor("p", 1, {TopicPartition("t", 0): 0}, fired_at_ms=1_000_000_000)
+        self.cursor: Any = cursor_of("p", 1, {TopicPartition("t", 0): 0}, fired_at_ms=1_000_000_000)
         self.active = 0
         self.readings: list[Reading | Exception] = []
         self.played = asyncio.Event()
@@ -171,7 +171,7 @@ def test_an_event_says_how_far_the_pipeline_lags(world: World) -> None:
 def test_records_that_came_before_the_machine_was_started_have_their_time(world: World) -> None:
     """The clock that the trigger waits by begins at its start."""
     world.now_s, world.wall_s = 5.0, 2_000_000.0
-    world.cursor = Cursor("p", 1, {TopicPartition("t", 0): 0}, fired_at_ms=1_999_000_000)
+    world.cursor = cursor_of("p", 1, {TopicPartition("t", 0): 0}, fired_at_ms=1_999_000_000)
     (event,) = played(world, [ends(1)], trigger(max_delay=900))
     assert (event["reason"], event["oldest"]) == ("max_delay", utc(1_999_000_000))
 
@@ -275,7 +275,7 @@ def test_brokers_that_stay_away_start_a_run_that_fails_of_it(world: World, capsy
     assert len(lines(capsys)) == 2  # of two instances
     watched = trigger()
     assert len(played(world, [ends(0), ends(100)], watched)) == 1
-    world.cursor = Cursor("p", 2, {TopicPartition("t", 0): 0})
+    world.cursor = cursor_of("p", 2, {TopicPartition("t", 0): 0})
     assert played(world, [failed(AWAY)] * 60, watched) == []
 
 

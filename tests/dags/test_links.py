@@ -47,7 +47,7 @@ def test_each_operator_with_the_link_exists() -> None:
     for operator in PageLink.operators:
         found = getattr(importlib.import_module(operator.__module__), operator.__name__)
         assert (found.__name__, found.__module__) == (operator.__name__, operator.__module__)
-    without = {"SparkLoad", "MaintainOperator", "PlanMaintenanceOperator"}
+    without = {"MaintainOperator", "PlanMaintenanceOperator"}
     assert {operator.__name__ for operator in PageLink.operators} == {*operators.__all__} - without
 
 
@@ -68,13 +68,13 @@ def test_a_mapped_task_of_a_replay_leads_to_the_page_of_the_replay(links: Callab
 def test_the_task_of_a_stranger_has_no_link(links: Callable[..., Any]) -> None:
     """Airflow matches mapped tasks by the name of their class alone."""
 
-    class LoadChunkOperator(BaseOperator):
+    class LoadOperator(BaseOperator):
         def __init__(self, *, chunk: int, **more: Any) -> None:
             super().__init__(**more)
             self.chunk = chunk
 
     with DAG("strange", schedule=None) as dag:
-        LoadChunkOperator.partial(task_id="load").expand(chunk=[1, 2])
+        LoadOperator.partial(task_id="load").expand(chunk=[1, 2])
     add_dag(dag)
     add_run("strange", "r", "running")
     add_task("strange", "r", "load", "running", map_index=0)

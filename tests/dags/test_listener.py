@@ -14,6 +14,7 @@ from airflow.models.base import Base
 from airflow.models.dagrun import DagRun
 from airflow.models.pool import Pool
 from airflow.models.taskinstance import TaskInstance
+from airflow.models.variable import Variable
 from airflow.models.xcom import XComModel
 from airflow.sdk import DAG, BaseOperator
 from airflow.serialization.serialized_objects import DagSerialization
@@ -21,6 +22,7 @@ from airflow.utils.state import DagRunState
 from sqlalchemy import create_engine, select
 from sqlalchemy.orm import Session
 
+from tests.records import cursor_of
 from tidegate.airflow import failures, notes, pools
 from tidegate.airflow.dag_factory import maintain_dag, pipeline_dag, replay_dag
 from tidegate.airflow.declared import Declared
@@ -29,6 +31,7 @@ from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Sour
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.errors import BrokerUnavailable, StateUnavailable, TransformError
 from tidegate.core.schedule import run_notes
+from tidegate.core.state.codec import encode
 
 PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders", slots=3))
 PLAN = {"seq": 7, "redo": False, "key": "tidegate.orders.range.0000000007.r"}
@@ -208,6 +211,20 @@ def test_the_first_task_that_failed_is_told_with_its_fix(session: Session) -> No
         "batch 7 of orders\nFailed in load: TransformError: no function f. Define it. "
         "The cursor did not move. The next run retries batch 7 (same offsets)."
     )
+
+
+@pytest.mark.parametrize(
+    ("seq", "words"), [(6, "retries batch 7"), (7, "The cursor is past batch 7 already"), (None, "retries")]
+)
+def test_a_run_whose_batch_is_committed_is_not_said_to_be_tried_again(session: Session, seq: int | None, words: str) -> None:
+    """Its load was cleared, and fails now. A cursor that cannot be read tells nothing."""
+    value = "not ours" if seq is None else encode("cursor", cursor_of("orders", seq).to_json())
+    session.add(Variable(key="tidegate.orders.cursor", val=value))
+    session.flush()
+    run = schedule(session)
+    run.task("plan", "success", return_value=PLAN)
+    run.task("load", "failed", **left(TransformError("no function f", fix="Define it")))
+    assert words in (run.end() or "")
 
 
 def test_an_error_of_others_is_told_by_its_kind_alone(session: Session) -> None:

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
+from tests.records import range_of, write_of
 from tidegate.airflow import failures, metrics
 from tidegate.core.audit.views.lag import TotalLag
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable
 from tidegate.core.load.job import LoadResult
-from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.load.receipt import Observed, Receipt
 from tidegate.core.metrics import METRICS, PHASES, RECEIVER
 from tidegate.core.rates import BatchTiming
-from tidegate.core.state.saved_range import SavedRange
 from tidegate.ingest.supervisor import LeaseReport, Status
 
-SAVED = SavedRange("orders", 7, "r", (), (), {}, {}, 0, remaining=40)
+SAVED = range_of("orders", 7, "r", (), (), {}, {}, 0, remaining=40)
 TIMING = BatchTiming(100, None, run_ms=4000, load_ms=1500, scheduling_delay_ms=20, ended_at_ms=0)
 RESULT = LoadResult(
-    Receipt(LoadId("orders", 7, "r", (), "m:f@1", "a"), 1, 1, 90),
+    Receipt(write_of("orders", 7, "r", (), "m:f@1", "a"), 1, 1, 90),
     Observed(100, 90, errors=3),
     {"write": 1.2},
     spark_age_s=120.0,

@@ -17,13 +17,11 @@ from airflow.serialization.encoders import encode_partition_mapper
 from tests.dags.ports import use_ports
 from tidegate.airflow import notes
 from tidegate.airflow.operators import (
-    CommitOperator,
-    LoadChunkOperator,
+    FinishOperator,
     LoadOperator,
     PlanOperator,
     PlanReplayOperator,
-    VerifyReplayOperator,
-    commit,
+    finish,
     plan,
     replay,
 )
@@ -65,9 +63,9 @@ class World:
     def seen(self, result: LoadResult, job: LoadJob) -> LoadResult:
         self.jobs.append(job)
         times = None
-        if job.hours is not None and not self.lost:
-            since, until = job.hours
-            read = [at for r in job.ranges for at in self.brokers.times[T0][r.from_offset : r.until_offset]]
+        if job.reading.hours is not None and not self.lost:
+            since, until = job.reading.hours
+            read = [at for r in job.load.ranges for at in self.brokers.times[T0][r.from_offset : r.until_offset]]
             times = Times(min(read), tuple(sorted({at // HOUR_MS for at in read if since <= at < until})), since)
         return replace(result, observed=replace(result.observed, times=times))
 
@@ -122,7 +120,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     real = runner.run
     monkeypatch.setattr(runner, "run", lambda job: made.seen(real(job), job))
     use_ports(monkeypatch, store=made.store, sink=made.sink, brokers=made.brokers, runner=runner)
-    for module in (plan, replay, commit, announcing):
+    for module in (plan, replay, finish, announcing):
         monkeypatch.setattr(module, "now_ms", lambda: made.now_ms)
     monkeypatch.setattr(announcing, "brokers_of", lambda *_: made.brokers)
     return made
@@ -133,7 +131,7 @@ def batch(run_id: str, pipeline: Pipeline = PIPELINE, **params: Any) -> Run:
     run = Run(run_id, params)
     run.execute(PlanOperator(task_id="plan", pipeline=pipeline))
     run.execute(LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=Path()))
-    run.execute(CommitOperator(task_id="commit", pipeline=pipeline))
+    run.execute(FinishOperator(task_id="commit", pipeline=pipeline))
     return run
 
 
@@ -141,8 +139,8 @@ def replayed(run_id: str, **params: Any) -> Run:
     """A run of the pipeline's replay."""
     run = Run(run_id, params)
     for chunk in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
-        run.execute(LoadChunkOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
-    run.execute(VerifyReplayOperator(task_id="verify", pipeline=PIPELINE))
+        run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
+    run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
     return run
 
 
@@ -171,10 +169,10 @@ def test_without_an_hour_nobody_is_told(world: World) -> None:
     world.at(0.1).write(NOON)
     run = batch("r1")
     assert {*run.events} == {TABLE}
-    task = CommitOperator(task_id="commit", pipeline=PIPELINE)
+    task = FinishOperator(task_id="commit", pipeline=PIPELINE)
     assert task.outlets == [Asset(name=TABLE), Asset(name=HOURS)]
     plain = replace(PIPELINE, announce=None)
-    assert CommitOperator(task_id="commit", pipeline=plain).outlets == [Asset(name=TABLE)]
+    assert FinishOperator(task_id="commit", pipeline=plain).outlets == [Asset(name=TABLE)]
 
 
 def test_a_pipeline_that_announces_nothing_does_as_before(world: World) -> None:
@@ -182,7 +180,7 @@ def test_a_pipeline_that_announces_nothing_does_as_before(world: World) -> None:
     world.at(3).write(NOON)
     run = batch("r1", replace(PIPELINE, announce=None))
     assert {*run.events} == {TABLE}
-    assert world.jobs[0].hours is None
+    assert world.jobs[0].reading.hours is None
     assert world.cursor.announced is None
 
 
@@ -192,7 +190,7 @@ def test_a_commit_that_is_tried_again_announces_the_same(world: World) -> None:
     run = batch("r1")
     assert run.hours == ["12", "13"]
     world.at(9)
-    run.execute(CommitOperator(task_id="commit", pipeline=PIPELINE))
+    run.execute(FinishOperator(task_id="commit", pipeline=PIPELINE))
     assert run.hours == ["12", "13"]
     assert run.events[HOURS] == run.events[TABLE]
     assert run.events[HOURS]["seq"] == 1
@@ -204,7 +202,7 @@ def test_late_records_announce_their_hour_again(world: World) -> None:
     assert batch("r1").hours == ["12", "13", "14", "15"]
     world.at(5.5).write(NOON + HOUR_MS, NOON + 5 * HOUR_MS)
     assert batch("r2").hours == ["13", "16"]
-    assert [job.hours and job.hours[1] for job in world.jobs] == [0, NOON + 4 * HOUR_MS]
+    assert [job.reading.hours and job.reading.hours[1] for job in world.jobs] == [0, NOON + 4 * HOUR_MS]
 
 
 def test_what_waits_in_the_log_is_not_complete(world: World) -> None:
@@ -255,7 +253,7 @@ def test_a_replay_announces_the_hours_that_it_has_changed(world: World) -> None:
     assert run.hours == ["12", "14"]
     assert run.events[HOURS]["replay"]
     assert run.events[HOURS]["run_id"] == "r2"
-    run.execute(VerifyReplayOperator(task_id="verify", pipeline=PIPELINE))
+    run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
     assert run.hours == ["12", "14"]
     assert replayed("r3", batches="1", table=f"{TABLE}_trial").events == {}
 
@@ -268,9 +266,20 @@ def test_a_replay_in_chunks_unites_their_hours(world: World) -> None:
     chunks = run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
     for chunk in chunks:
         world.lost = chunk == 1
-        run.execute(LoadChunkOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
-    run.execute(VerifyReplayOperator(task_id="verify", pipeline=PIPELINE))
+        run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
+    run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
     assert run.hours == ["12", "13", "15", "16", "17"]
+
+
+def test_a_replay_announces_what_the_one_that_it_goes_on_with_has_changed(world: World) -> None:
+    """Which ended before it could: all hours between the ends of what it landed."""
+    world.at(6.5).write(*(NOON + hour * HOUR_MS for hour in (0, 1, 3, 5)))
+    batch("r1")
+    asked = {"batches": "1", "chunk_size": 2}
+    first = Run("r2", asked)
+    chunk, _ = first.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
+    first.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
+    assert replayed("r3", **asked).hours == ["12", "13", "15", "17"]
 
 
 def test_a_replay_of_what_was_never_announced_announces_nothing(world: World) -> None:
@@ -288,6 +297,6 @@ def test_an_older_batch_that_is_loaded_again_announces_what_it_changed(world: Wo
     batch("r2")
     first.loads.clear()
     first.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path()))
-    first.execute(CommitOperator(task_id="commit", pipeline=PIPELINE))
+    first.execute(FinishOperator(task_id="commit", pipeline=PIPELINE))
     assert first.hours == ["12"]
     assert world.cursor.announced == (NOON + 2 * HOUR_MS, NOON + 4 * HOUR_MS)

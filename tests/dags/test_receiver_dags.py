@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 from tests.dags.test_dags import VALUES, change, dags, parse
 from tidegate.airflow.dag_factory import _validate
 from tidegate.airflow.receivers.dag import receiver_dag
+from tidegate.core.config.declared import members
 from tidegate.core.config.parse import parse_receiver
 from tidegate.core.config.receiver import Listen, Receiver
 from tidegate.core.errors import ConfigError
@@ -111,12 +111,7 @@ KINDS: list[dict[str, Any]] = [
     {"kind": "file", "file": {"path": "/a"}},
     {"kind": "m:C"},
 ]
-SETTINGS = [f.name for f in fields(Receiver) if f.metadata] + [
-    f"{f.name}.{inner.name}"
-    for f in fields(Receiver)
-    if (section := f.metadata.get("section") or f.metadata.get("mapping"))
-    for inner in fields(section)
-]
+SETTINGS = list(members(Receiver))
 
 
 @settings(max_examples=3 * settings().max_examples)

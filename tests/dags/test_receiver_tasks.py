@@ -26,6 +26,7 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
+from tests.records import cursor_of
 from tidegate.airflow.receivers import operators, workers
 from tidegate.airflow.receivers.downstream import PipelineBehind
 from tidegate.airflow.receivers.operators import (
@@ -45,7 +46,6 @@ from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.receivers.assignment import NOWHERE, Assigned
 from tidegate.core.receivers.backpressure import Backpressure, Heard
 from tidegate.core.receivers.placement import Worker
-from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.contracts.downstream import DownstreamContract
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
@@ -243,6 +243,13 @@ def test_a_lease_that_is_over_is_not_served() -> None:
     with pytest.raises(AirflowSkipException, match="the lease is over"):
         execute(receive(serving, left_s=-1), task_reschedule_count=2)
     assert serving.orders == []
+
+
+def test_no_lease_is_longer_than_the_file_says() -> None:
+    """A clock that was set back since it was placed does not prolong it."""
+    serving = Serving()
+    execute(receive(serving, left_s=86_400))
+    assert serving.orders[0].until_s <= time.time() + POSTS.lease + POSTS.overlap_s
 
 
 @pytest.fixture
@@ -521,17 +528,19 @@ def test_an_instance_without_back_pressure_asks_nobody() -> None:
 
 
 def test_an_instance_hears_of_the_pipeline_by_its_cursor_and_by_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And of the buffers of all instances of this run and the one before, where they count."""
+    """And of the buffers of all instances of this run and the one before, where they count and their time can be."""
     brokers = FakeBrokers({TopicPartition("orders", 0): 100})
     store = MemoryStore()
     monkeypatch.setattr("tidegate.kafka.brokers.AdminBrokers", lambda settings, timeout_s: brokers)
     monkeypatch.setattr(operators, "VariableStore", lambda: store)
     asked: list[tuple[Any, str, str]] = []
     at = (datetime.now(UTC) - timedelta(seconds=5)).isoformat()
+    ahead = (datetime.now(UTC) + timedelta(days=1)).isoformat()  # a clock was set back since
 
     def pulled(task_ids: Any, key: str, run_id: str) -> Any:
         asked.append((task_ids, key, run_id))
-        return [{"instance": 3, "buffer": 0.5, "at": at}, None] if run_id == "now" else None
+        told = [{"instance": 3, "buffer": 0.5, "at": at}, {"instance": 4, "buffer": 1.0, "at": ahead}, None]
+        return told if run_id == "now" else None
 
     def heard(policy: Any, **more: Any) -> Heard:
         serving = Serving()
@@ -545,7 +554,7 @@ def test_an_instance_hears_of_the_pipeline_by_its_cursor_and_by_the_log(monkeypa
 
     assert heard("credit", max_backlog=9) == Heard(lag=100, rate=10, instances=8)  # the last moments of the lease
     assert asked == []
-    Ledger(store, "loads").save_cursor(Cursor("loads", offsets={TopicPartition("orders", 0): 70}, remaining=300))
+    Ledger(store, "loads").save_cursor(cursor_of("loads", offsets={TopicPartition("orders", 0): 70}, remaining=300))
     last = heard("watermark", max_backlog=9)
     assert (last.lag, last.rate) == (30, 5)
     ((name, (share, age_s)),) = last.buffers.items()
@@ -577,7 +586,7 @@ class TestPipelineBehind(DownstreamContract):
 
     @pytest.fixture
     def load(self, store: MemoryStore) -> Callable[[int], None]:
-        return lambda count: Ledger(store, "loads").save_cursor(Cursor("loads", offsets={self.ORDERS: count}))
+        return lambda count: Ledger(store, "loads").save_cursor(cursor_of("loads", offsets={self.ORDERS: count}))
 
     @pytest.fixture
     def unreachable(self, store: MemoryStore) -> PipelineBehind:
@@ -606,7 +615,7 @@ def test_partitions_that_the_pipeline_never_reads_are_no_backlog(source: dict[st
     """It has loaded all of the one that it is assigned, so its receivers go on."""
     read, other = TopicPartition("orders", 0), TopicPartition("orders", 1)
     store = MemoryStore()
-    Ledger(store, "loads").save_cursor(Cursor("loads", offsets={read: 100}))
+    Ledger(store, "loads").save_cursor(cursor_of("loads", offsets={read: 100}))
     pipeline = replace(LOADS, source=Source(**source or {"topics": ("orders",)}))
     behind = PipelineBehind(pipeline, "orders", store, FakeBrokers({read: 100, other: 50}), instances=lambda _: 1, buffers=dict)
     assert behind.ask().lag == lag

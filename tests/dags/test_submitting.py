@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,25 +14,26 @@ from typing import Any
 
 import pytest
 
+from tests.records import cursor_of, load_job, range_of, replay_of, write_of
 from tidegate.airflow.application import INSTALLED
 from tidegate.airflow.operators import LoadOperator, load, spark
 from tidegate.airflow.runners.connect import ConnectRunner
 from tidegate.airflow.runners.submit import JOB_FILE, SubmitRunner
 from tidegate.core.config.pipeline import Dedupe, Pipeline, Sink, Source, Spark, Split
 from tidegate.core.errors import ConfigError, SparkJobFailed
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.load.job import LoadResult
+from tidegate.core.load.receipt import Load, Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.rates.resources import Resources
-from tidegate.core.replay.chunks import SavedReplay
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import Position
 from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.saved_range import Decision, SavedRange
+from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeReader, MemoryStore
 
 RANGES = (OffsetRange("t", 0, 0, 5),)
-JOB = LoadJob("p", 1, "run", RANGES, "m:f", "lake.a.b", {})
-LOADED = LoadResult(Receipt(LoadId("p", 1, "run", RANGES, "m:f@1", "a"), 7, 1, 5), Observed(5, 5), {"write": 0.1})
+JOB = load_job("p", 1, "run", RANGES, "m:f", "lake.a.b", {})
+LOADED = LoadResult(Receipt(write_of("p", 1, "run", RANGES, "m:f@1", "a"), 7, 1, 5), Observed(5, 5), {"write": 0.1})
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), spark=Spark("tests_spark"), wait_s=0)
 
 ScriptWriter = Callable[..., Path]
@@ -165,8 +166,8 @@ def test_a_load_gets_the_executors_that_its_plan_has_found(
     """On YARN and Kubernetes by their number, on a standalone master by all cores together; else spark-submit decides."""
     monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
     notes = script(f"result.write_text({json.dumps(LOADED.to_json())!r})")
-    order: dict[str, Any] = {"seq": 1, "run_id": "run", "ranges": RANGES, "transform": "m:f", "table": "lake.a.b"}
-    task.run_job(task.order(Resources(3, 2, None, "why"), **order), {})
+    order: dict[str, Any] = {"load": Load("p", 1, "run", RANGES), "transform": "m:f", "table": "lake.a.b"}
+    task.run_job(task.order({}, resources=Resources(3, 2, None, "why"), **order), {})
     arguments = json.loads(notes.read_text())
     asked = {name: arguments[arguments.index(name) + 1] for name in arguments if "executor" in name}
     assert asked == {"--num-executors": "3", "--total-executor-cores": "6", "--executor-cores": "2"}
@@ -175,27 +176,46 @@ def test_a_load_gets_the_executors_that_its_plan_has_found(
 def test_a_load_is_cut_as_its_plan_has_found_unless_the_file_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no batch was measured yet, nothing cuts it."""
     monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
-    order: dict[str, Any] = {"seq": 1, "run_id": "run", "ranges": RANGES, "transform": "m:f", "table": "lake.a.b"}
+    order: dict[str, Any] = {"load": Load("p", 1, "run", RANGES), "transform": "m:f", "table": "lake.a.b"}
     task = LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path("/jobs"))
-    assert task.order(Resources(None, 2, 10, "why"), **order).split == Split(min_partitions=10)
-    assert task.order(Resources(None, 2, None, "why"), **order).split == Split()
+    assert task.order({}, resources=Resources(None, 2, 10, "why"), **order).reading.split == Split(min_partitions=10)
+    assert task.order({}, resources=Resources(None, 2, None, "why"), **order).reading.split == Split()
     task.pipeline = replace(PIPELINE, split=Split(max_records_per_partition=7))
-    assert task.order(Resources(None, 2, 10, "why"), **order).split == Split(max_records_per_partition=7)
+    cut = task.order({}, resources=Resources(None, 2, 10, "why"), **order).reading.split
+    assert cut == Split(max_records_per_partition=7)
 
 
-def test_batches_and_chunks_look_back_for_repeats_as_far_as_the_pipeline_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same range has the same look-back, whichever of them loads it; without `dedupe` the cursor is not even read."""
+def test_batches_and_chunks_look_back_for_repeats_a_window_or_as_far_as_the_log_reaches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same range has the same look-back, whichever of them loads it; without `dedupe` the cursor is not even read.
+
+    What the schedule has loaded must be in the log: only where the window reaches before its beginning are the brokers asked.
+    """
     store, tp = MemoryStore(), TopicPartition("t", 0)
     monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
     monkeypatch.setattr(load, "VariableStore", lambda: store)
     ranges = (OffsetRange("t", 0, 50, 60),)
-    batch = SavedRange("p", 4, "run", ranges, (Decision(tp, "cursor", "log end"),), {}, {}, 0)
-    replay = SavedReplay("p", "run", "again", (ranges,), "lake.a.b", "m:f", {}, 0)
-    order: dict[str, Any] = {"seq": 4, "run_id": "run", "ranges": ranges, "transform": "m:f", "table": "lake.a.b"}
+    cursor = cursor_of("p", 9, {tp: 100}, starts={tp: 20})
+    batch = range_of("p", 4, "run", ranges, (Decision(tp, "cursor", "log end"),), {}, {}, 0, beside=Position(starts={tp: 20}))
+    replay = replay_of("p", "run", "again", (ranges,), "lake.a.b", "m:f", {}, 0)
+    order: dict[str, Any] = {"begun": batch.after.starts, "transform": "m:f", "table": "lake.a.b"}
     task = LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path("/jobs"))
-    assert (task.order(saved=batch, **order).dedupe, task.order(saved=batch, **order).look_back) == (None, {})
-    Ledger(store, "p").save_cursor(Cursor("p", 9, {tp: 100}, starts={tp: 20}))
-    for window, since in ((10, 40), (1000, 20)):
+    plain = task.order({}, batch.load, **order)
+    assert (plain.load.dedupe, plain.reading.look_back) == (None, {})
+    Ledger(store, "p").save_cursor(cursor)
+    asked: list[Sequence[str]] = []
+
+    def brokers_holding(earliest: int) -> Any:
+        def watermarks(topics: Sequence[str]) -> Watermarks:
+            asked.append(topics)
+            return Watermarks({tp: earliest}, {tp: 100})
+
+        return SimpleNamespace(watermarks=watermarks)
+
+    for window, earliest, since in ((10, 45, 40), (30, 45, 20), (1000, 0, 0), (1000, 15, 15), (1000, 45, 20)):
+        monkeypatch.setattr(load, "brokers_of", lambda *_, at=earliest: brokers_holding(at))
         task.pipeline = replace(PIPELINE, dedupe=Dedupe(window))
-        orders = (task.order(saved=batch, **order), task.order_chunk(replay, 0, redo=False))
-        assert [(made.dedupe, made.look_back) for made in orders] == [(Dedupe(window), {tp: since})] * 2
+        orders = (task.order({}, batch.load, **order), task.order({}, replay.chunk(0), transform="m:f", table="lake.a.b"))
+        assert [(made.load.dedupe, made.reading.look_back) for made in orders] == [(Dedupe(window), {tp: since})] * 2
+    assert asked == [["t"]] * 6

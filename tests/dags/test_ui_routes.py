@@ -39,18 +39,19 @@ from fastapi.testclient import TestClient
 from sqlalchemy import delete, event, select
 from starlette.routing import Mount
 
+from tests.records import changed, cursor_of, range_of, replay_of, write_of
 from tidegate.airflow.dag_factory import pipeline_dag, replay_dag
 from tidegate.airflow.database_store import DatabaseStore
 from tidegate.airflow.declared import MARK
+from tidegate.airflow.receivers.dag import receiver_dag
 from tidegate.airflow.retries import WAITING
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.config.receiver import Listen, Receiver
 from tidegate.core.errors import BrokerUnavailable, SinkUnavailable
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.replay.chunks import SavedReplay
-from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.iceberg.history import IcebergReader
@@ -94,12 +95,12 @@ class AuthManager(SimpleAuthManager):
 
 def saved(seq: int, run_id: str, pipeline: str = "orders") -> SavedRange:
     ranges = (OffsetRange("t", 0, 10 * (seq - 1), 10 * seq),)
-    return SavedRange(pipeline, seq, run_id, ranges, (Decision(A, "cursor", "log end"),), {}, {"max_records": 10}, 1000 * seq)
+    return range_of(pipeline, seq, run_id, ranges, (Decision(A, "cursor", "log end"),), {}, {"max_records": 10}, 1000 * seq)
 
 
 def receipt(seq: int, run_id: str, transform: str = "v1") -> Receipt:
     return Receipt(
-        LoadId("orders", seq, run_id, saved(seq, run_id).ranges, transform, f"a{seq}"), 2**60 + seq, 1000 * seq + 5, 10
+        write_of("orders", seq, run_id, saved(seq, run_id).load.ranges, transform, f"a{seq}"), 2**60 + seq, 1000 * seq + 5, 10
     )
 
 
@@ -130,7 +131,7 @@ class World:
     def history(self, _table: str) -> TableHistory:
         if isinstance(self.receipts, Exception):
             raise self.receipts
-        loads = (TableCommit(r.snapshot, r.committed_at_ms, r.load.to_properties(), r.rows) for r in self.receipts[::-1])
+        loads = (TableCommit(r.snapshot, r.committed_at_ms, r.write.to_properties(), r.rows) for r in self.receipts[::-1])
         return TableHistory(tuple(loads))
 
 
@@ -147,7 +148,7 @@ def database() -> Iterator[None]:
     with DAG("somebodys", schedule=None, tags=["tidegate"]) as other:
         add_dag(other)
     ledger = Ledger(DatabaseStore(), "orders")
-    ledger.save_cursor(Cursor("orders", 2, {A: 20}))
+    ledger.save_cursor(cursor_of("orders", 2, {A: 20}))
     for seq, run_id in enumerate(("r1", ODD, "r3"), 1):
         ledger.save_range(saved(seq, run_id))
     yield
@@ -302,6 +303,35 @@ def test_a_list_has_what_the_user_may_see(ask: Callable[..., Response], user: st
     seen = ask("api/pipelines", user, role)
     if seen.status_code == 200:
         assert [each["pipeline"] for each in seen.json()["pipelines"]] == LISTED.get(user, ["orders", "visits"])
+        assert [said.split(":")[0] for said in seen.json()["airflow"]] == ["Airflow's scheduler does not run"]  # it never did
+
+
+def test_receivers_that_hold_the_slots_of_pipelines_are_named_above_the_list(ask: Callable[..., Response]) -> None:
+    """And a run says of each of its tasks that it waits for a slot."""
+    with create_session() as session:
+        session.add(Pool(pool="default_pool", slots=4, include_deferred=False))
+    add_dag(receiver_dag(Receiver("posts", "http", "t", listen=Listen(8080), instances=2)))
+    for run_id in ("lease1", "lease2"):
+        add_run("posts__receive", run_id, "running")
+        for index in range(2):
+            add_task("posts__receive", run_id, "receive", "running", map_index=index)
+    add_run("orders", "crowded", "running")
+    add_task("orders", "crowded", "plan", "scheduled")
+    seen = ask("api/pipelines").json()
+    assert [said.split(",")[0] for said in seen["airflow"][1:]] == ["receivers take 4 of the 4 slots of default_pool"]
+    orders = next(each for each in seen["pipelines"] if each["pipeline"] == "orders")
+    assert orders["waiting"] == "plan waits for a slot of the pool default_pool (4 of 4 taken)"
+
+
+def test_a_cursor_that_a_secrets_backend_shadows_is_named(
+    ask: Callable[..., Response], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the page shows is the database's, which tasks do not read then."""
+    monkeypatch.setenv("AIRFLOW_VAR_TIDEGATE.ORDERS.CURSOR", "mine")
+    orders, visits = ask("api/pipelines").json()["pipelines"]
+    assert (orders["pipeline"], orders["trouble"]) == ("orders", "unreadable")
+    assert "EnvironmentVariablesBackend has a value of that name" in orders["faults"][-1]
+    assert not any("Backend" in fault for fault in visits["faults"])
 
 
 @pytest.mark.parametrize(
@@ -356,7 +386,7 @@ def test_the_map_shows_batches_and_the_log(ask: Callable[..., Response], world: 
 def test_the_map_shows_the_version_of_a_replay(ask: Callable[..., Response], world: World) -> None:
     """Nothing is left of the one that it has replaced, so nobody is asked to replay that."""
     again = receipt(1, "again", "v2")
-    world.receipts = [receipt(1, "r1"), receipt(2, ODD, "v2"), replace(again, load=replace(again.load, replay="x"))]
+    world.receipts = [receipt(1, "r1"), receipt(2, ODD, "v2"), changed(again, load=replace(again.load, replay="x"))]
     view = ask("api/dags/orders/map").json()
     assert [b["transform"] for b in view["rows"][0]["blocks"]] == ["v2", "v2", None, None]
     assert view["transforms"] == ["v2"]
@@ -455,9 +485,7 @@ def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Callable
     """A dry run what it would replace. Who may see runs of the replays' DAG alone sees them, and nothing else."""
     chunk = (OffsetRange("t", 0, 0, 10),)
     ledger = Ledger(DatabaseStore(), "orders")
-    saved_replay = SavedReplay(
-        "orders", "again", "x", (chunk,), "lake.shop.orders", "v2", {}, 1000, request={"versions": "=v1"}
-    )
+    saved_replay = replay_of("orders", "again", "x", (chunk,), "lake.shop.orders", "v2", {}, 1000, request={"versions": "=v1"})
     ledger.save_replay(saved_replay, "0" * 8, ledger.listing(), keep=9)
     add_run("orders__replay", "again", "success")
     report = {"replaces": [{"load": "batch 1", "offsets": 10, "rows": 10, "transform": "v1"}], "lost": []}
@@ -466,7 +494,7 @@ def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Callable
     world.receipts = [receipt(1, "r1")]
     assert not ask("api/dags/orders__replay/runs/again").json()["replay"]["chunks"][0]["landed"]
     # the table has been asked just now, before the run ended
-    world.receipts.append(Receipt(LoadId("orders", 0, "again", chunk, "v2", "b", replay="x"), 5, 2000, 9))
+    world.receipts.append(Receipt(write_of("orders", 0, "again", chunk, "v2", "b", replay="x"), 5, 2000, 9))
     end_run("orders__replay", "again")
     found = ask("api/dags/orders__replay/runs/again").json()
     assert (found["kind"], found["replay"]["chunks"][0]["rows"], found["replay"]["dry_run"]) == ("replay", 9, False)
@@ -596,7 +624,7 @@ def test_a_pipeline_whose_file_cannot_be_read_stays_in_the_list(ask: Callable[..
 def test_what_is_odd_in_one_place_hides_nothing_else(ask: Callable[..., Response], world: World) -> None:
     """A receipt that cannot be read, XComs of somebody, a backfill, and a run of a replay's name."""
     broken = receipt(1, "r1")
-    properties = {**broken.load.to_properties(), "tidegate.ranges": "{"}
+    properties = {**broken.write.to_properties(), "tidegate.ranges": "{"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(IcebergReader, "history", lambda *_: TableHistory((TableCommit(1, 1, properties, 1),)))
         view = ask("api/dags/orders/map").json()

@@ -18,18 +18,19 @@ import tidegate.airflow.operators.spark
 import tidegate.airflow.retries
 import tidegate.spark.load
 import tidegate.spark.session
+from tests.records import load_job, write_of
 from tidegate.airflow.operators import LoadOperator, PlanOperator
 from tidegate.airflow.retries import WAITING
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, SparkUnavailable, TidegateError
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.load.job import LoadResult
+from tidegate.core.load.receipt import Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.schedule.plan import Skip
 
 RANGES = (OffsetRange("t", 0, 0, 5),)
-JOB = LoadJob("p", 1, "run", RANGES, "m:f", "lake.a.b", {})
-LOADED = LoadResult(Receipt(LoadId("p", 1, "run", RANGES, "m:f@1", "a"), 7, 1, 5), Observed(5, 5), {"write": 0.1})
+JOB = load_job("p", 1, "run", RANGES, "m:f", "lake.a.b", {})
+LOADED = LoadResult(Receipt(write_of("p", 1, "run", RANGES, "m:f@1", "a"), 7, 1, 5), Observed(5, 5), {"write": 0.1})
 
 
 def pipeline(**changes: Any) -> Pipeline:
@@ -138,6 +139,12 @@ def test_a_server_that_stays_away_fails_the_try_in_time(monkeypatch: pytest.Monk
     with pytest.raises(SparkUnavailable):
         load(wait_s=0).run_job(JOB, {})
     assert naps == []
+
+
+def test_a_try_waits_for_all_of_its_servers_together() -> None:
+    """For the brokers that say how far a load looks back, and for Spark: what the one took, the other has not."""
+    task = load()
+    assert task.patience({}) is task.patience({})
 
 
 def with_clock(clock: Any) -> Any:

@@ -21,16 +21,13 @@ from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from tests.dags.ports import use_ports
 from tidegate.airflow import notes
 from tidegate.airflow.operators import (
-    CommitOperator,
-    LoadChunkOperator,
+    FinishOperator,
     LoadOperator,
     PlanOperator,
     PlanReplayOperator,
-    VerifyReplayOperator,
-    load,
 )
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.errors import RequestError
+from tidegate.core.errors import RequestError, TopicRecreated
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.metrics import METRICS
 from tidegate.core.offsets.ranges import TopicPartition
@@ -88,26 +85,27 @@ def store() -> MemoryStore:
 
 
 @pytest.fixture(autouse=True)
-def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeReader) -> None:
+def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeReader) -> FakeBrokers:
     """Ports in memory."""
     brokers = FakeBrokers({TopicPartition(TOPIC, n): 100 + n % 7 for n in range(PARTITIONS)})
     use_ports(monkeypatch, store=store, sink=sink, brokers=brokers, runner=FakeRunner(sink))
+    return brokers
 
 
-def batch(run: Run, *, commit: bool = True) -> Run:
+def batch(run: Run, *, commit: bool = True, pipeline: Pipeline = PIPELINE) -> Run:
     """A run of the pipeline."""
-    run.execute(PlanOperator(task_id="plan", pipeline=PIPELINE))
-    run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path()))
+    run.execute(PlanOperator(task_id="plan", pipeline=pipeline))
+    run.execute(LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=Path()))
     if commit:
-        run.execute(CommitOperator(task_id="commit", pipeline=PIPELINE))
+        run.execute(FinishOperator(task_id="commit", pipeline=pipeline))
     return run
 
 
 def replayed(run: Run) -> Run:
     """A run of the pipeline's replay."""
     for chunk in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
-        run.execute(LoadChunkOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
-    run.execute(VerifyReplayOperator(task_id="verify", pipeline=PIPELINE))
+        run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
+    run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
     return run
 
 
@@ -120,11 +118,51 @@ def test_a_batch_of_thousands_of_partitions_hands_on_little(store: MemoryStore) 
     run = batch(Run("r1"))
     assert run.largest() < MOST_BYTES, {key: len(value) for key, value in run.xcoms.items()}
     at = cursor(store)
-    assert (at.seq, len(at.offsets)) == (1, PARTITIONS)
+    assert (at.seq, len(at.at.offsets)) == (1, PARTITIONS)
     event = json.loads(run.events[TABLE])
-    assert event["offsets"] == event["rows"] == sum(at.offsets.values())
+    assert event["offsets"] == event["rows"] == sum(at.at.offsets.values())
     assert (event["pipeline"], event["seq"], event["snapshot"], event["transform"]) == ("p", 1, 1, "m:f@1")
     assert event["key"] in store.values
+
+
+def test_a_load_tells_its_times_once_its_job_has_ended(sink: FakeReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it waited for, and how long it took, is known only then."""
+    monkeypatch.setattr(LoadOperator, "handed_on", lambda *_: {"disturbed": bool(sink.found)})
+    assert json.loads(batch(Run("r1"), commit=False).xcoms["load", "return_value"])["disturbed"]
+
+
+def test_a_load_reads_the_topics_that_were_planned_and_no_others_of_their_names(sink: FakeReader, world: FakeBrokers) -> None:
+    """Made again between plan and load, a topic is not read; a load that landed before that is found, with no broker too."""
+    run = Run("r1")
+    run.execute(PlanOperator(task_id="plan", pipeline=PIPELINE))
+    world.ids[TOPIC] = "another"
+    load_it = LoadOperator(task_id="load", pipeline=replace(PIPELINE, wait_s=0), spark_jobs=Path())
+    with pytest.raises(TopicRecreated, match="since this was planned: its id is another"):
+        run.execute(load_it)
+    assert sink.found == []
+    del world.ids[TOPIC]
+    batch(run, commit=False)
+    world.ids[TOPIC] = "another"
+    assert run.execute(load_it)["landed_before"]
+    world.away = True
+    assert run.execute(load_it)["landed_before"]
+    run.execute(FinishOperator(task_id="commit", pipeline=PIPELINE))
+
+
+def test_a_load_knows_the_names_that_its_pipeline_had(sink: FakeReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its plan found them in the table: of a batch, and of a chunk of a replay."""
+    sink.renamed = {"old": "p"}
+    seen: list[tuple[str, ...]] = []
+    real = FakeRunner.run
+
+    def run(self: FakeRunner, job: LoadJob) -> LoadResult:
+        seen.append(job.formerly)
+        return real(self, job)
+
+    monkeypatch.setattr(FakeRunner, "run", run)
+    batch(Run("r1"))
+    replayed(Run("again", {"batches": "1"}))
+    assert seen == [("old",), ("old",)]
 
 
 @pytest.mark.parametrize("edited", [json.dumps, lambda plan: plan, lambda _: {"key": 7}, lambda _: 7], ids=str)
@@ -137,7 +175,7 @@ def test_a_run_loads_and_commits_what_it_planned_itself(
     run.xcoms["plan", "return_value"] = json.dumps(edited(json.loads(first.xcoms["plan", "return_value"])))
     for task in (
         LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path()),
-        CommitOperator(task_id="commit", pipeline=PIPELINE),
+        FinishOperator(task_id="commit", pipeline=PIPELINE),
     ):
         with pytest.raises(RequestError, match="XCom of this run's plan task"):
             run.execute(task)
@@ -151,10 +189,10 @@ def test_a_replay_loads_and_verifies_what_it_planned_itself(sink: FakeReader) ->
     first, run = replayed(Run("r2", {"batches": "1"})), Run("r3", {"batches": "1"})
     run.xcoms["plan", "replay"] = first.xcoms["plan", "replay"]
     for task in (
-        LoadChunkOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=0),
-        VerifyReplayOperator(task_id="verify", pipeline=PIPELINE),
+        LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=0),
+        FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True),
     ):
-        with pytest.raises(RequestError, match="names what run r2 has saved"):
+        with pytest.raises(RequestError, match="XCom of this run's plan task"):
             run.execute(task)
     assert len(sink.found) == 2
 
@@ -176,7 +214,7 @@ def test_tasks_count_a_batch_once_and_the_runs_that_found_nothing(monkeypatch: p
     run = batch(Run("r1"))
     assert {"tidegate.batch.committed.p", "tidegate.batch.rows.p", "tidegate.batch.seq.p"} <= {*sent}
     sent.clear()
-    run.execute(CommitOperator(task_id="commit", pipeline=PIPELINE))
+    run.execute(FinishOperator(task_id="commit", pipeline=PIPELINE))
     assert sent == []
     with pytest.raises(AirflowSkipException):
         Run("r2").execute(PlanOperator(task_id="plan", pipeline=PIPELINE))
@@ -210,6 +248,18 @@ def test_metrics_arrive_where_airflow_sends_them(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
+def test_a_chunk_is_not_loaded_by_the_number_of_a_batch_of_a_schedule_that_was_rebuilt_since(store: MemoryStore) -> None:
+    """Its load alone is cleared, and the number may be that of other records."""
+    pipeline = replace(PIPELINE, identity="batch")
+    batch(Run("r1"), pipeline=pipeline)
+    run = Run("r2", {"batches": "1"})
+    [chunk] = run.execute(PlanReplayOperator(task_id="plan", pipeline=pipeline))
+    ledger = Ledger(store, "p")
+    ledger.save_cursor(replace(ledger.cursor(), generation=1))
+    with pytest.raises(RequestError, match="planned before the schedule of p was rebuilt"):
+        run.execute(LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=Path(), chunk=chunk))
+
+
 def test_a_replay_of_thousands_of_partitions_hands_on_little() -> None:
     """Dry or in earnest; only the list of chunks grows, with the chunks."""
     batch(Run("r1"))
@@ -231,7 +281,7 @@ def test_a_replay_emits_an_event_of_the_pipelines_table_and_a_trial_none() -> No
     assert (event["pipeline"], event["run_id"], event["chunks"]) == ("p", "r2", 1)
     assert event["rows"] == event["offsets"] > PARTITIONS
     assert replayed(Run("r3", {"batches": "1", "table": f"{TABLE}_trial"})).events == {}
-    verify = VerifyReplayOperator(task_id="verify", pipeline=PIPELINE)
+    verify = FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True)
     assert verify.outlets == [AssetAlias(name="p__replay")]
 
 
@@ -253,15 +303,3 @@ def test_a_load_leaves_for_the_note_how_many_rows_are_of_broken_records(
     assert json.loads(xcoms.get(("load", notes.XCOM_KEY), "null")) == (
         "rows of broken records: 3, each with the reason in its column _error" if errors else None
     )
-
-
-def test_a_commit_takes_the_answer_of_a_load_before_the_upgrade(
-    store: MemoryStore, sink: FakeReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run may be between its load and its commit meanwhile; its XCom holds the whole answer."""
-    monkeypatch.setattr(load, "brief", LoadResult.to_json)
-    run = batch(Run("r1"), commit=False)
-    assert len(run.xcoms["load", "return_value"]) > 100_000
-    sink.found.clear()
-    run.execute(CommitOperator(task_id="commit", pipeline=PIPELINE))
-    assert cursor(store).seq == 1

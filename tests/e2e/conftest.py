@@ -14,7 +14,6 @@ import pytest
 from tests.catalogs import let_pyiceberg_find
 from tests.e2e.project import Project
 from tests.e2e.statsd import Statsd, serving
-from tests.order import reorder
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.local import Platform
 from tidegate.testing.failpoints import disarm
@@ -75,11 +74,7 @@ def fail_points(project: Project) -> Iterator[Path]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Commands that run in this process leave the files of PyIceberg's SQLAlchemy engine to the garbage collector.
-
-    Tests with a platform of their own come first, before the shared one is started.
-    """
+    """Commands that run in this process leave the files of PyIceberg's SQLAlchemy engine to the garbage collector."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
-    reorder(items, HERE, lambda item: item.path.stem != "test_upgrade")

@@ -25,6 +25,8 @@ from tidegate.testing.failpoints import VARIABLE
 REPO = Path(__file__).parents[2]
 READ_AGAIN_S, READING_S = 30, 2.0
 """Serializing all DAGs takes seconds: a third of this suite's CPU where Airflow does it every 5 s, as `tidegate up` sets it."""
+TAKEN_OVER_S = 15
+"""Another triggerer gets the triggers of one without a heartbeat; by default after 30 s."""
 INTERRUPTED = 130
 """How a command ends that Ctrl-C stops."""
 FLIGHTS: dict[str, Any] = {
@@ -61,6 +63,7 @@ class Project:
         self.environment = {
             VARIABLE: str(self.fail_points),
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": str(READ_AGAIN_S),
+            "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": str(TAKEN_OVER_S),
         }
         for folder in ("dags", "spark_jobs", "plugins"):
             if (REPO / folder).exists():

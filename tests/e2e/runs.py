@@ -15,7 +15,7 @@ from tidegate.waiting import wait_until
 def saved_ranges(api: AirflowApi, pipeline: str, run_id: str) -> dict[str, dict[str, list[int]]]:
     """The range that a run has saved, by the key that its plan hands on."""
     key = api.xcom(pipeline, run_id, "plan")["key"]
-    return ranges_to_json(Ledger(ApiStore(api), pipeline).saved_range(key).ranges)
+    return ranges_to_json(Ledger(ApiStore(api), pipeline).saved_range(key).load.ranges)
 
 
 def state_of(api: AirflowApi, key: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions
 
 from tests.e2e.project import Project
 from tests.e2e.runs import Runs, saved_ranges, state_of
@@ -15,7 +14,6 @@ from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.groups import committed_offsets
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
-from tidegate.waiting import wait_until
 
 TOPIC = "changing"
 
@@ -75,24 +73,6 @@ def test_lag_is_told_by_the_command_and_by_the_consumer_group(
     assert committed_offsets(kafka, f"tidegate-{TOPIC}", cursor) == cursor
 
 
-def test_a_new_partition_is_read_from_its_beginning_by_the_run_that_first_sees_it(
-    api: AirflowApi, kafka: dict[str, str], admin: AdminClient, runs: Runs
-) -> None:
-    """Mid-schedule."""
-    admin.create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result()
-
-    def grown() -> bool:
-        return len(admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions) == 3
-
-    assert wait_until(grown, 300, poll_s=0.2)
-    produce(kafka, read_flights(90), topic=TOPIC)
-    run = runs.run()
-    assert run["state"] == "success"
-    assert f"{TOPIC}-2 [0, " in runs.log(run, "plan")
-    assert "new partition" in runs.log(run, "plan")
-    assert set(offsets(api)) == {"0", "1", "2"}
-
-
 def test_what_retention_took_stops_the_schedule_until_somebody_accepts_the_loss(
     project: Project, api: AirflowApi, kafka: dict[str, str], admin: AdminClient, runs: Runs
 ) -> None:
@@ -134,68 +114,3 @@ def test_a_topic_created_again_stops_the_schedule_until_somebody_accepts_it(
         refused = runs.cleared(first, task)
         assert refused["tasks"][task] == "failed"
         assert f"since {what} was planned" in runs.log(refused, task)
-
-
-def test_rows_of_a_former_topic_do_not_trouble_the_verification(
-    project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs
-) -> None:
-    """The new topic is shorter than the old one was; its records replace rows only as far as it goes."""
-    make_topic_again(kafka, TOPIC, 2)
-    produce(kafka, read_flights(20), topic=TOPIC)
-    assert "TopicRecreated" in runs.log(runs.run(), "plan")
-    project.tidegate("accept", "recreated", TOPIC, TOPIC)
-    run = runs.run()
-    assert run["state"] == "success", runs.log(run, "plan")
-    assert not [key for key in api.variables(f"tidegate.{TOPIC}.") if ".accepted." in key]
-    verified = project.tidegate("ledger", "verify", TOPIC)
-    assert (verified["holds"], verified["records"], verified["former"]) == (True, 20, 1480)
-
-
-def test_a_range_that_retention_passed_while_it_waited_goes_on_after_the_loss_is_accepted(
-    project: Project, api: AirflowApi, kafka: dict[str, str], admin: AdminClient, runs: Runs
-) -> None:
-    """Its run failed for another reason; the plan says what is lost, and the command lets the next run plan anew."""
-    settings = {"source": {"pattern": "chang.*"}, "limits": {"max_records": 200}, "retries": 0}
-    sink = {"table": "lake.bad.changing"}
-    project.write(TOPIC, **settings, sink=sink, transform="transforms.nowhere:flights")
-    produce(kafka, read_flights(40), topic=TOPIC)
-    failed = runs.run()
-    assert (failed["tasks"]["plan"], failed["tasks"]["load"]) == ("success", "failed")
-    project.write(TOPIC, **settings, sink=sink)
-    at = offsets(api)["0"]
-    for future in admin.delete_records([KafkaPartition(TOPIC, 0, at + 3)]).values():
-        future.result()
-    refused = runs.run()
-    assert "OffsetsExpired" in runs.log(refused, "plan")
-    assert "tidegate accept loss changing" in runs.log(refused, "plan")
-    accepted = project.tidegate("accept", "loss", TOPIC)
-    assert accepted["loss"] == {TOPIC: {"0": [at, at + 3]}}
-    assert accepted["dropped"] == [failed["dag_run_id"]]
-    again = runs.run()
-    assert again["state"] == "success", runs.log(again, "plan")
-    assert project.tidegate("lag", TOPIC)["total"]["records_behind"] == 0
-
-
-def test_topics_that_the_file_names_no_more_or_anew_are_told_apart_from_lost_ones(
-    project: Project, api: AirflowApi, kafka: dict[str, str], platform: Platform
-) -> None:
-    """Nothing is dropped until the file says so; a topic that is added begins at the file's start."""
-    name, sink = "picked", {"table": "lake.bad.picked"}
-    for topic in ("picked_a", "picked_b", "picked_c"):
-        create_topic(kafka, topic, 1)
-        produce(kafka, read_flights(10), topic=topic)
-    platform.sync_pools({"tidegate_lake_bad_picked": 1})
-    project.write(name, source={"topics": ["picked_a", "picked_b"]}, retries=0, sink=sink)
-    picked = Runs(api, name)
-    assert picked.run()["state"] == "success"
-    renamed = ["picked_a", "picked_c"]
-    project.write(name, source={"topics": renamed, "start": "latest"}, retries=0, sink=sink)
-    refused = picked.run()
-    assert "PartitionsLeftOut" in picked.log(refused, "plan")
-    assert "does not read picked_b-0 any more" in picked.log(refused, "plan")
-    project.write(name, source={"topics": renamed, "start": "latest", "on_deleted": "retire"}, retries=0, sink=sink)
-    assert picked.run()["state"] == "success"
-    produce(kafka, read_flights(4), topic="picked_c")
-    assert picked.run()["state"] == "success"
-    shown = project.tidegate("ledger", "show", name)["batches"]
-    assert [batch["ranges"] for batch in shown][-1] == {"picked_c": {"0": [10, 14]}}

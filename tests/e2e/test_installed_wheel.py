@@ -185,7 +185,7 @@ def test_the_first_pipeline_runs(home: Home, airflow: Airflow, api: AirflowApi, 
     loads = [load for run in runs if (load := api.xcom("orders", run["dag_run_id"], "load"))]
     assert sum(load["receipt"]["rows"] for load in loads) == len(ORDERS)
     assert all(run["note"] for run in runs)
-    assert api.get("/pools/tidegate_lake_shop_orders")["slots"] == 4
+    assert api.get("/pools/tidegate_lake_shop_orders")["slots"] == 1
     scheduler = next(server for server in airflow.servers() if "scheduler" in server.name)
     assert scheduler.log.read_text().count("made the pool tidegate_lake_shop_orders") == 1
     table = load_catalog("lake", **servers.catalog_properties).load_table("shop.orders").scan().to_arrow()

@@ -1,4 +1,4 @@
-"""A table that does not hold any more what was committed: each way to lose it, refused, and loaded again by one command."""
+"""A table that does not hold any more what was committed, and runs whose saved ranges are gone: refused, and loaded again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from tidegate.spark.session import connect
 
 NAME = "lossy"
 TABLE = "lake.bad.lossy"
-OTHER = "lake.bad.lossy_kept"
 BATCH = 60
 
 
@@ -29,13 +28,9 @@ BATCH = 60
 def kafka(project: Project, platform: Platform) -> dict[str, str]:
     settings = {"bootstrap.servers": platform.bootstrap_servers}
     create_topic(settings, NAME, 2)
-    write(project)
-    platform.sync_pools({"tidegate_lake_bad_lossy": 2, "tidegate_lake_bad_lossy_kept": 2})
+    project.write(NAME, source={"topics": [NAME]}, retries=0, sink={"table": TABLE})
+    platform.sync_pools({"tidegate_lake_bad_lossy": 2})
     return settings
-
-
-def write(project: Project, table: str = TABLE) -> None:
-    project.write(NAME, source={"topics": [NAME]}, retries=0, sink={"table": table})
 
 
 @pytest.fixture
@@ -58,10 +53,10 @@ def batches(kafka: dict[str, str], runs: Runs, count: int = 1) -> None:
         assert run["state"] == "success", runs.log(run, "plan")
 
 
-def check_whole(kafka: dict[str, str], table: str = TABLE) -> None:
+def check_whole(kafka: dict[str, str]) -> None:
     """Every record of the log is in the table once: librdkafka and PyIceberg say so."""
     marks = AdminBrokers(kafka).watermarks([NAME])
-    verdict = judge(read_offsets(kafka, marks), read_origins(table))
+    verdict = judge(read_offsets(kafka, marks), read_origins(TABLE))
     assert verdict.holds, verdict.to_json()
 
 
@@ -108,102 +103,6 @@ def test_a_dropped_table_is_refused_and_loaded_again(
     reload(project, kafka, runs)
 
 
-def test_a_table_that_was_rolled_back_is_refused_and_loaded_again(
-    project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs, lake: Callable[[str], list[Any]]
-) -> None:
-    """Only what the older snapshot lacks; a batch that is cleared to be loaded alone does not hide the others."""
-    batches(kafka, runs)
-    cursor = state_of(api, f"tidegate.{NAME}.cursor")
-    snapshots = [row[0] for row in lake(f"SELECT snapshot_id FROM {TABLE}.snapshots ORDER BY committed_at")]  # noqa: S608
-    lake(f"CALL lake.system.rollback_to_snapshot('{TABLE}', {snapshots[-3]})")
-    with refused(project, api, runs, "does not descend from their commits") as told:
-        assert told["missing"]["batches"] == [4, 5]
-    newest = [run["dag_run_id"] for run in api.dag_runs(NAME) if run["state"] == "success"][-1]
-    assert runs.cleared(newest, "load")["state"] == "success"
-    with refused(project, api, runs, "does not descend from their commits") as told:
-        assert told["missing"]["batches"] == [4]
-    assert state_of(api, f"tidegate.{NAME}.cursor") == cursor
-    reload(project, kafka, runs)
-
-
-def test_a_table_that_was_created_again_is_refused_and_loaded_again(
-    project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs, lake: Callable[[str], list[Any]]
-) -> None:
-    """Empty, with the same columns."""
-    lake(f"CREATE TABLE {OTHER}_shape AS SELECT * FROM {TABLE} WHERE false")  # noqa: S608 - constants, here and below
-    lake(f"DROP TABLE {TABLE}")
-    lake(f"CREATE TABLE {TABLE} AS SELECT * FROM {OTHER}_shape")  # noqa: S608
-    with refused(project, api, runs, "does not hold batches"):
-        pass
-    reload(project, kafka, runs)
-
-
-def test_a_table_restored_from_a_branch_is_refused_where_the_branch_is_older(
-    project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs, lake: Callable[[str], list[Any]]
-) -> None:
-    """And believed where it holds all of it."""
-    lake(f"ALTER TABLE {TABLE} CREATE BRANCH before")
-    batches(kafka, runs)
-    lake(f"ALTER TABLE {TABLE} CREATE BRANCH after")
-    lake(f"CALL lake.system.set_current_snapshot(table => '{TABLE}', ref => 'before')")
-    with refused(project, api, runs, "does not descend from their commits") as told:
-        assert len(told["missing"]["batches"]) == 1
-    lake(f"CALL lake.system.set_current_snapshot(table => '{TABLE}', ref => 'after')")
-    batches(kafka, runs)
-    lake(f"CALL lake.system.set_current_snapshot(table => '{TABLE}', ref => 'before')")
-    reload(project, kafka, runs)
-    lake(f"ALTER TABLE {TABLE} DROP BRANCH before")
-    lake(f"ALTER TABLE {TABLE} DROP BRANCH after")
-
-
-def test_a_table_that_was_compacted_and_expired_is_healthy(
-    project: Project, kafka: dict[str, str], runs: Runs, lake: Callable[[str], list[Any]]
-) -> None:
-    """In either order, down to one snapshot; no receipt of the last batch is left."""
-    expire = f"CALL lake.system.expire_snapshots(table => '{TABLE}', older_than => TIMESTAMP '2100-01-01', retain_last => 1)"
-    lake(expire)
-    batches(kafka, runs)
-    lake(f"CALL lake.system.rewrite_data_files(table => '{TABLE}', options => map('rewrite-all', 'true'))")
-    lake(expire)
-    assert lake(f"SELECT summary['tidegate.seq'] FROM {TABLE}.snapshots")[0][0] is None  # noqa: S608
-    assert project.tidegate("ledger", "reload", NAME)["missing"] is None
-    batches(kafka, runs)
-    check_whole(kafka)
-
-
-def test_a_renamed_table_is_refused_until_the_file_names_it(
-    project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs, lake: Callable[[str], list[Any]]
-) -> None:
-    """Then the schedule goes on where it was."""
-    batches(kafka, runs)
-    lake(f"ALTER TABLE {TABLE} RENAME TO {OTHER.removeprefix('lake.')}")
-    with refused(project, api, runs, "there is no such table"):
-        pass
-    write(project, OTHER)
-    try:
-        batches(kafka, runs)
-        check_whole(kafka, OTHER)
-        lake(f"ALTER TABLE {OTHER} RENAME TO {TABLE.removeprefix('lake.')}")
-    finally:
-        write(project)
-
-
-def test_a_pipeline_with_another_table_begins_there_only_when_somebody_says_so(
-    project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs
-) -> None:
-    """What is missing there is recorded as absent, and can be loaded later."""
-    write(project, OTHER)
-    with refused(project, api, runs, "there is no such table"):
-        pass
-    assert NAME in project.tidegate("accept", "table", NAME)["absent"]
-    batches(kafka, runs)
-    assert sum(map(len, read_origins(OTHER).values())) == BATCH
-    assert project.tidegate("ledger", "verify", NAME)["holds"]
-    assert project.tidegate("replay", NAME, "--from", "0")["state"] == "success"
-    check_whole(kafka, OTHER)
-    assert project.tidegate("ledger", "verify", NAME)["holds"]
-
-
 def test_a_cleared_run_whose_variable_is_gone_does_its_own_batch_or_fails_by_name(
     api: AirflowApi, kafka: dict[str, str], runs: Runs, lake: Callable[[str], list[Any]]
 ) -> None:
@@ -220,9 +119,9 @@ def test_a_cleared_run_whose_variable_is_gone_does_its_own_batch_or_fails_by_nam
     assert "committed before: loading it again" in runs.log(again, "plan")
     assert state_of(api, keys[-2])["ranges"] == ranges
     api.delete_variable(keys[-2])
-    lake(f"CALL lake.system.expire_snapshots(table => '{OTHER}', older_than => TIMESTAMP '2100-01-01', retain_last => 1)")
+    lake(f"CALL lake.system.expire_snapshots(table => '{TABLE}', older_than => TIMESTAMP '2100-01-01', retain_last => 1)")
     first = runs.cleared(done[0], "plan", "load", "commit")
     assert first["tasks"]["plan"] == "failed"
     assert "RangeForgotten" in runs.log(first, "plan")
     assert api.variable(f"tidegate.{NAME}.cursor") == cursor
-    check_whole(kafka, OTHER)
+    check_whole(kafka)

@@ -72,13 +72,13 @@ def test_a_table_is_maintained_between_runs_and_a_replay(
     before = IcebergReader().history(TABLE)
     dry = maintenance.run(dry_run=True)
     assert dry["tasks"] == {"plan": "skipped", **dict.fromkeys(STEPS, "skipped")}
-    assert dry["note"].startswith(f"Dry run: nothing was changed. {TABLE}: {before.data_files} data files of ")
+    assert dry["note"].startswith(f"Dry run: nothing was changed. {TABLE}: {before.files.count} data files of ")
     assert IcebergReader().history(TABLE) == before
     done = maintenance.run()
     assert done["tasks"] == dict.fromkeys(("plan", *STEPS), "success")
     compacted = api.xcom(f"{NAME}__maintain", done["dag_run_id"], "compact")["counts"]
-    assert compacted["files_before"] == before.data_files > compacted["files_after"]
-    assert f"compact: {before.data_files} files before, {compacted['files_after']} files after" in done["note"]
+    assert compacted["files_before"] == before.files.count > compacted["files_after"]
+    assert f"compact: {before.files.count} files before, {compacted['files_after']} files after" in done["note"]
     assert "expire: 0 commits kept, 0 snapshots expired" in done["note"]
     assert len(IcebergReader().receipts(TABLE, NAME)) == BATCHES
     assert replays.run(offsets={NAME: {"0": [5, 33]}})["state"] == "success"
@@ -95,19 +95,3 @@ def test_a_table_is_maintained_between_runs_and_a_replay(
     check_whole(kafka)
     assert project.tidegate("lag", NAME)["maintenance"] is None
     assert project.tidegate("ledger", "verify", NAME)["holds"]
-
-
-def test_a_step_that_fails_hides_no_other_and_is_named(
-    project: Project, api: AirflowApi, kafka: dict[str, str], platform: Platform
-) -> None:
-    """Through spark-submit, whose driver's answer comes by file. The name of the table of commits is taken."""
-    with connect(platform.spark_remote, name="somebody") as spark:
-        spark.sql(f"DROP TABLE IF EXISTS {TABLE}_commits")
-        spark.sql(f"CREATE TABLE {TABLE}_commits (id INT) USING iceberg")
-    write(project, spark={"connection": "spark_default"})
-    run = Runs(api, f"{NAME}__maintain").run()
-    assert run["state"] == "failed"
-    assert run["tasks"] == {"plan": "success", "compact": "success", "expire": "failed", "remove_orphans": "success"}
-    assert f"Failed in expire: SinkMisfit: table {TABLE}_commits is not the table of commits of {TABLE}" in run["note"]
-    assert "remove_orphans: 0 files removed" in run["note"]
-    check_whole(kafka)

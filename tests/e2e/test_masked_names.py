@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from typing import Any
-
 import pytest
 
 from tests.e2e.project import Project
-from tests.e2e.runs import Runs, state_of
+from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
@@ -56,31 +52,3 @@ def test_every_command_reads_the_schedule(project: Project, kafka: dict[str, str
     assert refused["error"] == "RequestError"
     assert project.tidegate("ledger", "rebuild", NAME)["written"]
     assert project.tidegate("plan", NAME)["seq"] == 3
-
-
-def first_version(api: AirflowApi, key: str) -> str:
-    """The same value as the first version of the format wrote it."""
-    body = state_of(api, key)
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    checksum = hashlib.sha256(text.encode()).hexdigest()[:16]
-    value: dict[str, Any] = {"kind": key.split(".")[2], "version": 1, "sha256": checksum, "body": body}
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def test_a_schedule_of_the_first_version_goes_on_and_its_hidden_values_are_named_as_that(
-    project: Project, api: AirflowApi, kafka: dict[str, str]
-) -> None:
-    """Tasks read what the API hides; the next commit writes a cursor that it shows."""
-    for key in api.variables(f"tidegate.{NAME}."):
-        api.set_variable(key, first_version(api, key))
-    refused = project.tidegate("plan", NAME, code=1)
-    assert refused["error"] == "StateMasked"
-    assert KEY in refused["message"]
-    runs = Runs(api, NAME)
-    run = runs.run()
-    assert run["state"] == "success", runs.log(run, "plan")
-    assert project.tidegate("lag", NAME)["total"]["records_behind"] == 0
-    produce(kafka, read_flights(5), topic=TOPICS[1])
-    assert project.tidegate("plan", NAME)["seq"] == 4
-    assert project.tidegate("ledger", "rebuild", NAME)["written"]
-    assert [batch["state"] for batch in project.tidegate("ledger", "show", NAME)["batches"]] == ["committed"] * 3

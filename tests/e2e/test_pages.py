@@ -60,8 +60,7 @@ def receipts() -> list[Any]:
     return IcebergReader().receipts(TABLE, NAME)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
 def test_pages_are_accessible(page: Page, loaded: dict[str, Any], theme: str, width: int) -> None:
     """No serious finding, and what matters is there."""
     page.set_viewport_size({"width": width, "height": 900})

@@ -1,4 +1,4 @@
-"""One real broker and one real Spark Connect server for all tests here; no test may stop them."""
+"""One real broker and one Spark Connect server for all tests here, which none may stop, and one broker that each may."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.catalogs import let_pyiceberg_find
+from tests.integration.private_broker import PrivateBroker, new_asking_broker, running
+from tests.integration.shell import Shell, new_shell
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.kafka.settings import planning_client
 from tidegate.local import Platform
@@ -25,6 +27,28 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         yield made
     finally:
         made.down()
+
+
+@pytest.fixture(scope="package")
+def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateBroker]:
+    """The broker of `own`."""
+    made = new_asking_broker(tmp_path_factory.mktemp("own") / "kafka")
+    with running(made):
+        yield made
+
+
+@pytest.fixture
+def own(breakable: PrivateBroker) -> PrivateBroker:
+    """A broker that a test may hold, stop and kill, and that asks on one listener who may do what."""
+    breakable.server.start()
+    return breakable
+
+
+@pytest.fixture(scope="package")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """The only platform here that has an Airflow."""
+    with new_shell(tmp_path_factory.mktemp("project")) as made:
+        yield made
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@
     with running(own):
         own.address("LOGIN")
 
-Each has the listener PLAINTEXT too, and is stopped by its pid file whatever happens.
+Each has the listener PLAINTEXT too, and is stopped by its pid file whatever happens. Most tests do with one for all of them:
+the fixture `own`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,15 @@ from tidegate.local import broker, jars, sockets
 from tidegate.local.process import Server
 
 HEAP = ("-Xms64m", "-Xmx256m")
+USER, PASSWORD = "alice", "guest-7"
+"""Who may log in on the listener LOGIN of a broker that asks who may do what."""
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+ASKING = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.login.plain.sasl.jaas.config": f'{PLAIN} required username="b" password="b" user_{USER}="{PASSWORD}";',
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,11 @@ def new_broker(
     broker.prepare(folder, ports["PLAINTEXT"], ports["CONTROLLER"], jars.find_java(), _jars(), {})
     _configure(folder, ports["PLAINTEXT"], ports["CONTROLLER"], {**_listening(ports, protocols), **(settings or {})})
     return PrivateBroker(_server(folder, ports["PLAINTEXT"], 1, jvm), folder, ports)
+
+
+def new_asking_broker(folder: Path) -> PrivateBroker:
+    """A broker that asks on the listener LOGIN who may do what, and nobody on PLAINTEXT."""
+    return new_broker(folder, {"LOGIN": "SASL_PLAINTEXT"}, ASKING)
 
 
 def new_member(of: PrivateBroker, folder: Path, node_id: int) -> PrivateBroker:

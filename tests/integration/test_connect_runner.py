@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from tests.integration.loading import SPARK_JOBS
+from tests.records import load_job
 from tests.topics import make_topic, write
 from tidegate.airflow.runners.connect import ConnectRunner
 from tidegate.core.load.job import LoadJob
@@ -33,7 +34,7 @@ class TestConnectRunner(JobRunnerContract):
     def job(self, platform: Platform, topic: str) -> LoadJob:
         options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
         ranges = (OffsetRange(topic, 0, 0, 10),)
-        return LoadJob("flights", 1, "r", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
+        return load_job("flights", 1, "r", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
 
     @pytest.fixture
     def sink(self) -> IcebergReader:

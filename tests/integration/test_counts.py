@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.integration.loading import rows
+from tests.records import changed, load_job
 from tests.spark.test_counts import OF_RECORDS, SHAPES
 from tests.topics import make_topic, write
 from tidegate.core.config.pipeline import Dedupe
@@ -49,7 +50,7 @@ def job(platform: Platform, topic: str) -> LoadJob:
     """Offsets [0, 20) of both partitions into a table of its own, of a topic without gaps."""
     ranges = (OffsetRange(topic, 0, 0, 20), OffsetRange(topic, 1, 0, 20))
     options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
-    return LoadJob("c", 0, "r", ranges, "twice:plain", f"lake.it.t{uuid.uuid4().hex}", options, contiguous=True)
+    return load_job("c", 0, "r", ranges, "twice:plain", f"lake.it.t{uuid.uuid4().hex}", options, contiguous=True)
 
 
 @pytest.mark.parametrize("name", OF_RECORDS)
@@ -70,10 +71,10 @@ def test_a_table_with_an_order_takes_batches_redone_loads_and_replays(
     """With repeats left out, too: there are none."""
     load(job)
     spark.sql(f"ALTER TABLE {job.table} WRITE ORDERED BY id")
-    at = {r.topic_partition: 0 for r in job.ranges}
+    at = {r.topic_partition: 0 for r in job.load.ranges}
     for seq, (start, until) in enumerate([(20, 40), (20, 40), (10, 30)], start=1):
-        ranges = tuple(replace(r, from_offset=start, until_offset=until) for r in job.ranges)
-        again = replace(job, seq=min(seq, 2), ranges=ranges, redo=seq > 1, replay=None if seq < 3 else "replay")
-        observed = load(replace(again, dedupe=Dedupe(window=10, key="id"), look_back=at)).observed
+        ranges = tuple(replace(r, from_offset=start, until_offset=until) for r in job.load.ranges)
+        again = changed(job, seq=min(seq, 2), ranges=ranges, redo=seq > 1, replay=None if seq < 3 else "replay")
+        observed = load(changed(again, dedupe=Dedupe(window=10, key="id"), look_back=at)).observed
         assert (observed.records, observed.rows, observed.repeats, observed.errors) == (40, 40, 0, 4)
     assert len(rows(platform, job)) == 80

@@ -55,6 +55,8 @@ def test_a_lag_tells_records_seconds_and_the_time_that_is_left(kafka: dict[str, 
         "records_behind": 2,
         "seconds_behind": 30.0,
         "retention_left_s": 3570.0,
+        "held_back": 0,
+        "open_s": None,
     }
     assert committed_offsets(kafka, "test-lag", [p0, p1, p2]) == {}
 

@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import TopicPartition as Position
 from pyiceberg.catalog import load_catalog
 
 from tests import topics
+from tests.records import changed, load_job
 from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import ReceiptMismatch
 from tidegate.core.load.job import LoadJob, LoadResult
@@ -68,8 +69,8 @@ def job(platform: Platform) -> Callable[..., LoadJob]:
     def make(topic: str, from_offset: int, until_offset: int, **plan: object) -> LoadJob:
         ranges = (OffsetRange(topic, 0, from_offset, until_offset),)
         options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
-        made = LoadJob("gaps", 0, "r", ranges, "gaps:text", f"lake.it.t{uuid.uuid4().hex}", options)
-        return replace(made, **plan)  # type: ignore[arg-type]
+        made = load_job("gaps", 0, "r", ranges, "gaps:text", f"lake.it.t{uuid.uuid4().hex}", options)
+        return changed(made, **plan)
 
     return make
 
@@ -101,7 +102,7 @@ def test_aborted_records_are_left_out_of_a_committed_read(platform: Platform, lo
         result = load(asked)
         assert offsets(platform, asked) == [0, 1, 2, 3, 4, 11, 12, 13]
         assert result.observed == Observed(8, 8, 16, {TopicPartition(transactional, 0): (0, 13)})
-        assert result.receipt.covers(asked.ranges)
+        assert result.receipt.covers(asked.load.ranges)
 
 
 def test_an_uncommitted_read_loads_aborted_records_too(platform: Platform, load: Load, job: Job, transactional: str) -> None:
@@ -121,7 +122,7 @@ def test_a_range_of_markers_and_aborted_records_lands_empty(
     result = load(asked)
     assert time.monotonic() - started < 15
     assert result.observed == Observed(0, 0, 0, {})
-    assert result.receipt.covers(asked.ranges)
+    assert result.receipt.covers(asked.load.ranges)
     assert offsets(platform, asked) == []
     assert load(asked).receipt == result.receipt
 
@@ -134,7 +135,7 @@ def test_ranges_that_cut_through_transactions_meet_without_a_gap(
     bounds = (3, 6, 8, 12, 15)
     load(first)
     for seq, (from_offset, until_offset) in enumerate(pairwise(bounds), start=1):
-        load(replace(first, seq=seq, ranges=(OffsetRange(transactional, 0, from_offset, until_offset),)))
+        load(changed(first, seq=seq, ranges=(OffsetRange(transactional, 0, from_offset, until_offset),)))
     assert offsets(platform, first) == [0, 1, 2, 3, 4, 11, 12, 13]
 
 
@@ -157,7 +158,7 @@ def test_a_split_partition_is_several_files_of_that_partition_only(
     ranges = (OffsetRange(large, 0, 0, 90), OffsetRange(small, 0, 0, 10))
     for split in (Split(), Split(min_partitions=5), Split(max_records_per_partition=30)):
         files = len(split_ranges(ranges, **split.to_json()))
-        asked = replace(job(large, 0, 1), ranges=ranges, split=split, contiguous=True)
+        asked = changed(job(large, 0, 1), ranges=ranges, split=split, contiguous=True)
         result = load(asked)
         assert result.observed.first_last == {r.topic_partition: (0, r.until_offset - 1) for r in ranges}
         assert len(offsets(platform, asked)) == 100
@@ -166,7 +167,7 @@ def test_a_split_partition_is_several_files_of_that_partition_only(
         assert len(held) == files
         assert all(file["_kafka_topic"]["lower_bound"] == file["_kafka_topic"]["upper_bound"] for file in held)
         # a redo replaces all of the pieces, however they were cut
-        load(replace(asked, redo=True, split=None))
+        load(changed(asked, redo=True, split=None))
         assert len(offsets(platform, asked)) == 100
 
 

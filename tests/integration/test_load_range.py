@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import stat
 import subprocess
 import threading
 import time
@@ -18,13 +17,14 @@ from typing import Any, cast
 from unittest import mock
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql.connect.logging import logger
 
 from tests.integration.loading import SPARK_JOBS, load, rows
+from tests.records import changed, load_job
 from tests.topics import make_topic, write
 from tidegate.airflow.application import application_of, options_of
 from tidegate.core.errors import BrokerUnavailable, OffsetsOutOfRange, SinkFull, SparkJobFailed, TidegateError, TopicNotFound
-from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.job import LoadJob
 from tidegate.core.load.receipt import Observed
 from tidegate.core.offsets.ranges import OffsetRange, total_count
 from tidegate.local import Platform
@@ -60,7 +60,7 @@ def job(platform: Platform, topic: str) -> LoadJob:
     """Offsets [0, 60) of both partitions into a table of its own."""
     ranges = (OffsetRange(topic, 0, 0, 60), OffsetRange(topic, 1, 0, 60))
     options = {"kafka.bootstrap.servers": platform.bootstrap_servers, "kafka.ssl.key.password": SECRET}
-    return LoadJob("flights", 0, "r/1", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
+    return load_job("flights", 0, "r/1", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
 
 
 def origins(platform: Platform, job: LoadJob) -> list[tuple[object, object]]:
@@ -70,17 +70,17 @@ def origins(platform: Platform, job: LoadJob) -> list[tuple[object, object]]:
 def seen(job: LoadJob) -> Observed:
     """What a load of `job` observes: every record of two partitions."""
     lengths = 2 * sum(len(value or b"") for value in VALUES[:60])
-    return Observed(120, 120, lengths, {r.topic_partition: (0, 59) for r in job.ranges}, errors=4)
+    return Observed(120, 120, lengths, {r.topic_partition: (0, 59) for r in job.load.ranges}, errors=4)
 
 
 def test_a_load_lands_every_record_of_its_range_once(platform: Platform, job: LoadJob) -> None:
     """Also the one that does not fit and the tombstone, each with its reason."""
     result = load(platform, job)
     assert result.observed == seen(job)
-    assert result.receipt.covers(job.ranges)
+    assert result.receipt.covers(job.load.ranges)
     found = rows(platform, job)
     assert [(r["_kafka_partition"], r["_kafka_offset"]) for r in found] == [(p, o) for p in (0, 1) for o in range(60)]
-    assert {r["_kafka_topic"] for r in found} == {job.ranges[0].topic}
+    assert {r["_kafka_topic"] for r in found} == {job.load.ranges[0].topic}
     assert [r["flight"] for r in found[:3]] == [0, 1, 2]
     broken = [r for r in found if r["_error"] is not None]
     assert [(r["_raw"], r["_error"]) for r in broken[:2]] == [
@@ -88,6 +88,15 @@ def test_a_load_lands_every_record_of_its_range_once(platform: Platform, job: Lo
         (None, "no value (a tombstone)"),
     ]
     assert len(broken) == 4
+
+
+def test_a_first_load_that_succeeds_logs_nothing_red(
+    platform: Platform, job: LoadJob, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pyspark logs each failed call with its trace, once somebody has enabled its logger, as Airflow does."""
+    monkeypatch.setattr(logger, "disabled", False)
+    assert not load(platform, job).landed_before
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_the_age_of_spark_costs_no_round_trip(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +120,7 @@ def test_a_large_load_is_parsed_by_python_workers_to_the_same_rows(
 ) -> None:
     """The server's workers have what that needs, and get the decoder as code; the table shows no difference."""
     load(platform, job)
-    monkeypatch.setattr(python_workers, "MANY", total_count(job.ranges))
+    monkeypatch.setattr(python_workers, "MANY", total_count(job.load.ranges))
     asked = mock.Mock(wraps=python_workers._can_decode)
     monkeypatch.setattr(python_workers, "_can_decode", asked)
     by_workers = replace(job, table=f"{job.table}_by_workers")
@@ -128,26 +137,15 @@ def test_records_are_read_by_the_reader_of_streams(
 ) -> None:
     """Spark's default for batches makes each record twice."""
     with connect(platform.spark_remote, name="tests") as spark:
-        read_ranges(spark, job.ranges, job.kafka_options).explain()
+        read_ranges(spark, job.load.ranges, job.reading.kafka_options).explain()
     plan = capsys.readouterr().out
     assert "BatchScan" in plan
     assert SECRET not in plan
 
 
-def test_a_batch_is_loaded_once_a_redo_replaces_and_the_next_adds(platform: Platform, job: LoadJob) -> None:
-    """Three ways to load again, one copy of each record."""
-    first = load(platform, job)
-    assert load(platform, job).landed_before
-    again = load(platform, replace(job, redo=True))
-    assert again.receipt.snapshot != first.receipt.snapshot
-    following = tuple(OffsetRange(r.topic, r.partition, 60, 100) for r in job.ranges)
-    load(platform, replace(job, seq=1, ranges=following))
-    assert origins(platform, job) == [(p, o) for p in (0, 1) for o in range(100)]
-
-
 def test_loads_that_create_the_table_at_once_both_land(platform: Platform, job: LoadJob) -> None:
     """Whoever is second finds the table and writes into it."""
-    jobs = [replace(job, seq=n, ranges=(r,)) for n, r in enumerate(job.ranges)]
+    jobs = [changed(job, seq=n, ranges=(r,)) for n, r in enumerate(job.load.ranges)]
     # The outer session keeps pyspark's switch to Connect on while the threads come and go.
     with connect(platform.spark_remote, name="tests"), ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda one: load(platform, one), jobs))
@@ -158,7 +156,7 @@ def test_offsets_that_the_log_does_not_hold_are_named(platform: Platform, job: L
     """Neither a short read nor a wait of minutes, and nothing is committed."""
     started = time.monotonic()
     with pytest.raises(OffsetsOutOfRange):
-        load(platform, replace(job, ranges=(OffsetRange(topic, 0, 90, 200),)))
+        load(platform, changed(job, ranges=(OffsetRange(topic, 0, 90, 200),)))
     assert time.monotonic() - started < 60
     assert rows(platform, job) == []
 
@@ -167,7 +165,7 @@ def test_a_topic_that_is_not_there_is_named(platform: Platform, job: LoadJob) ->
     """The error names it, and comes in bounded time."""
     started = time.monotonic()
     with pytest.raises(TopicNotFound):
-        load(platform, replace(job, ranges=(OffsetRange("no-such-topic", 0, 0, 10),)))
+        load(platform, changed(job, ranges=(OffsetRange("no-such-topic", 0, 0, 10),)))
     assert time.monotonic() - started < 60
 
 
@@ -175,7 +173,7 @@ def test_a_broker_that_is_away_is_told_within_a_minute(platform: Platform, job: 
     """Spark's and Kafka's defaults wait for several."""
     started = time.monotonic()
     with pytest.raises(BrokerUnavailable):
-        load(platform, replace(job, kafka_options={"kafka.bootstrap.servers": "127.0.0.1:9"}))
+        load(platform, changed(job, kafka_options={"kafka.bootstrap.servers": "127.0.0.1:9"}))
     assert time.monotonic() - started < 60
 
 
@@ -198,13 +196,13 @@ def test_an_interrupted_load_ends_at_once(platform: Platform, job: LoadJob, tmp_
 
 
 def test_a_transform_may_use_python_functions(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
-    """Spark's workers get the code of the module, whose folder they do not have."""
+    """Spark's workers get the code of the module and of its neighbours, whose folder they do not have."""
+    (tmp_path / "marks.py").write_text("def mark(text):\n    return str(text) + '!'\n")
     (tmp_path / "shouting.py").write_text(
         "from pyspark.sql import functions as F\n"
+        "from marks import mark\n"
         "def shout(text):\n"
         "    return mark(text)\n"
-        "def mark(text):\n"
-        "    return str(text) + '!'\n"
         "def loud(records):\n"
         "    return records.withColumn('loud', F.udf(shout)('_kafka_offset'))\n"
     )
@@ -220,7 +218,7 @@ def test_an_aggregate_that_makes_no_row_says_what_was_read(platform: Platform, j
         "    return flights(records).where(\"carrier = 'nobody'\").groupBy('carrier').count()\n"
     )
     (tmp_path / "transforms").symlink_to(SPARK_JOBS / "transforms")
-    result = load(platform, replace(job, transform="nobody:carriers", identity="batch"), tmp_path)
+    result = load(platform, changed(job, transform="nobody:carriers", identity="batch"), tmp_path)
     # its rows have no `_error`
     assert result.observed == replace(seen(job), rows=0, first_last=None, errors=None)
     assert result.receipt.rows == 0
@@ -235,21 +233,6 @@ def submit(platform: Platform, job_file: Path, result_file: Path, *application: 
     )
 
 
-def test_spark_submit_does_the_same_and_tells_no_secret(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
-    """One order, two ways: the second finds what the first landed; the answer is the owner's only."""
-    job_file, result_file = tmp_path / "job.json", tmp_path / "result.json"
-    job_file.write_text(json.dumps(job.to_json()))
-    done = submit(platform, job_file, result_file)
-    assert done.returncode == 0, done.stderr
-    assert "120 records read, 120 rows written" in done.stdout
-    assert SECRET not in done.stdout + done.stderr + result_file.read_text()
-    assert stat.S_IMODE(result_file.stat().st_mode) == 0o600
-    result = LoadResult.from_json(json.loads(result_file.read_text()))
-    assert result.observed == seen(job)
-    assert load(platform, job).receipt == result.receipt
-    assert origins(platform, job) == [(p, o) for p in (0, 1) for o in range(60)]
-
-
 def test_spark_submit_answers_with_the_error_of_a_load_that_fails(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
     """The same error as through Spark Connect, by file, and exit code 1; here from the installed application."""
     job_file, result_file = tmp_path / "job.json", tmp_path / "result.json"
@@ -261,17 +244,6 @@ def test_spark_submit_answers_with_the_error_of_a_load_that_fails(platform: Plat
     assert f"no module transforms.absent in {tmp_path}" in str(answer)
     assert "Traceback" not in done.stdout
     assert [file.name for file in tmp_path.iterdir() if file.suffix == ".tmp"] == []
-
-
-def test_sessions_do_not_share_settings(platform: Platform) -> None:
-    """A load gets a session of its own."""
-
-    def zone(spark: SparkSession) -> str | None:
-        return spark.conf.get("spark.sql.session.timeZone")
-
-    with connect(platform.spark_remote, name="a") as one, connect(platform.spark_remote, name="b") as other:
-        one.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-        assert zone(one) != zone(other)
 
 
 @pytest.fixture
@@ -295,7 +267,7 @@ def test_a_full_disk_is_named_nothing_is_committed_and_the_next_try_succeeds(
     load(platform, job)
     with connect(platform.spark_remote, name="tests") as spark:
         spark.sql(f"ALTER TABLE {job.table} SET TBLPROPERTIES ('write.data.path' = '{small_disk.as_uri()}')")
-    second = replace(job, seq=1, ranges=(OffsetRange(topic, 0, 60, 100),))
+    second = changed(job, seq=1, ranges=(OffsetRange(topic, 0, 60, 100),))
     filler = small_disk / "filler"
     filler.write_bytes(bytes(2 * 1024 * 1024))
     with pytest.raises(SinkFull, match="space"):

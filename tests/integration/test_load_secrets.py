@@ -9,11 +9,12 @@ import os
 import subprocess
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.records import changed, load_job
 from tests.topics import make_topic, write
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
@@ -94,13 +95,13 @@ def job(platform: Platform, topic: str) -> LoadJob:
     """All of it, with credentials that a broker without security ignores."""
     ranges = (OffsetRange(topic, 0, 0, 10),)
     options = {"kafka.bootstrap.servers": platform.bootstrap_servers, **SECRETS}
-    return LoadJob("flights", 0, "r", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
+    return load_job("flights", 0, "r", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
 
 
 def test_no_plan_shows_an_option_of_the_connection(server: Logging, job: LoadJob) -> None:
     """In none of Spark's ways to explain."""
     with connect(server.remote, name="tests") as spark:
-        records = read_ranges(spark, job.ranges, job.kafka_options)
+        records = read_ranges(spark, job.load.ranges, job.reading.kafka_options)
         shown = io.StringIO()
         with contextlib.redirect_stdout(shown):
             for mode in ("simple", "extended", "codegen", "cost", "formatted"):
@@ -114,8 +115,8 @@ def test_a_connect_servers_event_log_holds_no_secret(server: Logging, job: LoadJ
     with connect(server.remote, name="tests") as spark:
         load_range(spark, job, spark_jobs=SPARK_JOBS)
         # requests that are less deep than a load's write are kept whole
-        assert load_range(spark, replace(job, contiguous=True), spark_jobs=SPARK_JOBS).landed_before
-        assert len(read_ranges(spark, job.ranges, job.kafka_options).collect()) == 10
+        assert load_range(spark, changed(job, contiguous=True), spark_jobs=SPARK_JOBS).landed_before
+        assert len(read_ranges(spark, job.load.ranges, job.reading.kafka_options).collect()) == 10
     told = server.told()
     assert "kafka.bootstrap.servers" in told
     assert job.table.rpartition(".")[2] in told

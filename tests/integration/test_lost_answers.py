@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.loading import SPARK_JOBS, rows
+from tests.records import load_job
 from tests.topics import make_topic, write
 from tidegate.airflow.runners.submit import JOB_FILE, SubmitRunner
-from tidegate.core.errors import SparkJobFailed
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.receipt import Observed
 from tidegate.core.offsets.ranges import OffsetRange
@@ -38,7 +38,7 @@ def job(platform: Platform) -> LoadJob:
     write({"bootstrap.servers": platform.bootstrap_servers}, topic, 0, [b"{}"] * 60)
     options = {"kafka.bootstrap.servers": platform.bootstrap_servers, "kafka.ssl.key.password": SECRET}
     ranges = (OffsetRange(topic, 0, 0, 60),)
-    return LoadJob("flights", 1, "r", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
+    return load_job("flights", 1, "r", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
 
 
 class Submitted:
@@ -89,21 +89,12 @@ def test_a_lost_answer_is_found_by_its_receipt_and_nothing_is_committed_twice(
     first = submitted.runner(elsewhere=False).run(job)
     assert "60 records read, 60 rows written" in submitted.output
     assert (first.receipt.rows, first.observed, first.landed_before) == (60, Observed(None, None), False)
-    assert first.receipt.covers(job.ranges)
+    assert first.receipt.covers(job.load.ranges)
 
     again = submitted.runner(elsewhere=True).run(job)
     assert "already holds this batch" in submitted.output
     assert "the result cannot be written" in submitted.output
     assert (again.receipt, again.landed_before) == (first.receipt, True)
 
-    assert IcebergReader().receipts(job.table, job.pipeline) == [first.receipt]
+    assert IcebergReader().receipts(job.table, job.load.pipeline) == [first.receipt]
     assert [row["_kafka_offset"] for row in rows(platform, job)] == list(range(60))
-
-
-def test_a_driver_elsewhere_that_fails_is_a_failed_job(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
-    """Its error stays on its machine; the task's log says where to look, and trying again is allowed."""
-    with pytest.raises(SparkJobFailed, match="spark-submit failed: Error code is: 1"):
-        Submitted(platform, tmp_path).runner(elsewhere=True).run(
-            LoadJob.from_json({**job.to_json(), "transform": "transforms.absent:absent"})
-        )
-    assert IcebergReader().receipts(job.table, job.pipeline) == []

@@ -13,10 +13,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests import topics
+from tests.records import write_of
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.config.times import StartTime
 from tidegate.core.errors import OffsetsExpired, TopicNotFound, TopicRecreated
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.schedule.accept import accept_loss, accept_recreated
 from tidegate.core.schedule.plan import Skip
@@ -88,11 +89,11 @@ class Schedule:
         planned = self.plan()
         assert isinstance(planned, Planned), planned
         saved = planned.saved
-        load = LoadId("p", saved.seq, saved.run_id, saved.to_load, "v", "a", saved.topic_ids)
-        receipt = Receipt(load, self.now_ms, self.now_ms, 1) if saved.to_load else None
+        load = write_of("p", saved.load.seq, saved.load.run_id, saved.load.nonempty, "v", "a", saved.load.topic_ids)
+        receipt = Receipt(load, self.now_ms, self.now_ms, 1) if saved.load.nonempty else None
         self.ports["sink"].found += [receipt] if receipt is not None else []
         commit_batch(self.pipeline, planned.key, receipt, store=self.ports["store"])
-        return [str(r).replace(f"-{self.mark}", "") for r in saved.ranges]
+        return [str(r).replace(f"-{self.mark}", "") for r in saved.load.ranges]
 
     def grown(self, partitions: int, topic: str) -> Callable[[], bool]:
         return lambda: len(self.ports["brokers"].watermarks([topic]).latest) == partitions
@@ -150,7 +151,7 @@ def test_a_deleted_topic_stops_or_is_retired(kafka: Kafka) -> None:
     planned = retiring.plan()
     assert isinstance(planned, Planned)
     assert planned.saved.retired == (TopicPartition(topics[1], 0),)
-    assert [str(r) for r in planned.saved.ranges] == [f"{topics[0]}-0 [2, 3)"]
+    assert [str(r) for r in planned.saved.load.ranges] == [f"{topics[0]}-0 [2, 3)"]
 
 
 def test_expired_offsets_stop_until_their_loss_is_accepted_and_stop_again_for_a_later_one(kafka: Kafka) -> None:

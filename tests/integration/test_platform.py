@@ -1,13 +1,12 @@
-"""The embedded platform for real: a broker, a Spark Connect server and Airflow, killed and mended."""
+"""The embedded platform for real: a broker and a Spark Connect server, killed and mended; test_tools.py has its Airflow."""
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,47 +24,13 @@ from tidegate.local.process import ProcessId, members
 from tidegate.spark.session import connect as tidegate_connect
 from tidegate.waiting import wait_until
 
-DAG = '''
-from airflow.sdk import dag, task
 
-@dag(schedule=None)
-def sample():
-    """One task that sees what the platform gives it."""
-
-    @task
-    def look() -> dict:
-        import os
-        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
-        from airflow.sdk import Connection
-
-        print("looking around")
-        return {
-            "catalog": os.environ["PYICEBERG_CATALOG__LAKE__URI"],
-            "kafka": Connection.get("kafka_default").extra_dejson,
-            "spark": SparkConnectHook().get_connection_url(),
-        }
-
-    look()
-
-sample()
-'''
-
-MakePlatform = Callable[..., Platform]
-
-
-@pytest.fixture(scope="module")
-def make_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakePlatform]:
-    """Makes platforms that a test may break; all of them are stopped afterwards."""
-    made: list[Platform] = []
-
-    def make(*, project: Path | None = None) -> Platform:
-        folder = tmp_path_factory.mktemp("breakable")
-        made.append(Platform(folder / "state", project or folder))
-        return made[-1]
-
-    yield make
-    for platform in made:
-        platform.down()
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Platform]:
+    """A platform that a test may break, stopped afterwards."""
+    made = Platform(tmp_path / "state", tmp_path)
+    yield made
+    made.down()
 
 
 def server(platform: Platform, name: str) -> ServerStatus:
@@ -189,21 +154,6 @@ def test_the_token_of_spark_connect_is_private(platform: Platform) -> None:
     assert not [log for log in (platform.state_dir / "logs").iterdir() if token in log.read_text(errors="replace")]
 
 
-def test_a_server_that_was_started_without_a_token_goes_on_after_the_next_up(make_platform: MakePlatform) -> None:
-    """As earlier versions started it: it is left alone, and clients that send a token work."""
-    platform = make_platform()
-    platform.up(("kafka",))
-    token = platform.state_dir / "spark" / "token"
-    token.unlink()
-    platform._spark(platform._ports()).start()
-    before = server(platform, "spark")
-    platform.up(("spark",))
-    assert server(platform, "spark") == before
-    assert token.is_file()
-    with tidegate_connect(platform.spark_remote, name="owner") as spark:
-        assert spark.sql("SELECT 1 AS one").collect()[0].one == 1
-
-
 def test_a_topic_that_nobody_created_does_not_appear(platform: Platform) -> None:
     """Asking for it is not creating it."""
     admin = AdminClient({"bootstrap.servers": platform.bootstrap_servers})
@@ -236,30 +186,9 @@ def test_spark_writes_what_kafka_holds_and_pyiceberg_reads_it(platform: Platform
     catalog.engine.dispose()
 
 
-def test_a_killed_spark_server_comes_back_alone_and_finds_its_tables(make_platform: MakePlatform) -> None:
-    """The catalog and the warehouse are files."""
-    platform = make_platform()
-    platform.up(("spark",))
-    first = server(platform, "spark")
-    spark = connect(platform)
-    spark.sql("CREATE TABLE lake.platform.kept AS SELECT 1 AS one")
-    kill(platform, "spark")
-    # at exit, pyspark asks for ten minutes even a server that is dead
-    atexit.unregister(spark.client._cleanup_ml_cache)
-    platform.up(("spark",))
-    second = server(platform, "spark")
-    assert second.state == "running"
-    assert second.port == first.port
-    assert second.pid != first.pid
-    assert server(platform, "kafka").state == "stopped"
-    spark = connect(platform)
-    assert spark.table("lake.platform.kept").collect()[0].one == 1
-    spark.stop()
-
-
-def test_a_killed_broker_comes_back_on_its_port_with_its_data(make_platform: MakePlatform) -> None:
-    """What was acknowledged before kill -9 is read after it, and more can be produced."""
-    platform = make_platform()
+def test_a_broker_comes_back_on_its_port_with_its_data_whether_it_was_killed_or_stopped(own: Platform) -> None:
+    """What was acknowledged before is read after it. Nothing of a server lives on; a port that a stranger took is named."""
+    platform = own
     platform.up(("kafka",))
     before = platform.bootstrap_servers
     values = [str(i).encode() for i in range(1000)]
@@ -268,74 +197,13 @@ def test_a_killed_broker_comes_back_on_its_port_with_its_data(make_platform: Mak
     platform.up(("kafka",))
     assert platform.bootstrap_servers == before
     produce(platform, "kept", values[900:])
-    assert consume(platform, "kept", 1000) == values
-
-
-def test_a_taken_port_is_named_and_the_rest_of_the_platform_is_left_alone(make_platform: MakePlatform) -> None:
-    """A stranger sits down on the port while the broker is down."""
-    platform = make_platform()
-    platform.up(("kafka",))
-    port = server(platform, "kafka").port
-    platform.down()
-    with socket.create_server((sockets.LOOPBACK, port)), pytest.raises(PlatformError, match=rf"Port {port}.*taken by"):
-        platform.up(("kafka",))
-    assert server(platform, "kafka").state == "stopped"
-
-
-def test_down_leaves_no_process_and_a_second_down_is_harmless(make_platform: MakePlatform) -> None:
-    """Nothing that belonged to a server lives on; its data does."""
-    platform = make_platform()
-    platform.up(("kafka",))
-    produce(platform, "kept", [b"x"])
-    lived = processes(platform)
+    lived, port = processes(platform), server(platform, "kafka").port
     assert lived
     platform.down()
     assert not [process for process in lived if process.is_running()]
     platform.down()
+    with socket.create_server((sockets.LOOPBACK, port)), pytest.raises(PlatformError, match=rf"Port {port}.*taken by"):
+        platform.up(("kafka",))
+    assert server(platform, "kafka").state == "stopped"
     platform.up(("kafka",))
-    assert consume(platform, "kept", 1) == [b"x"]
-
-
-def test_airflow_runs_a_task_that_finds_the_platform(make_platform: MakePlatform, tmp_path: Path) -> None:
-    """A DAG of the project, triggered through REST, sees the connections and PyIceberg's catalog; then nothing is left."""
-    (tmp_path / "dags").mkdir()
-    (tmp_path / "plugins").mkdir()
-    (tmp_path / "dags" / "sample.py").write_text(DAG)
-    platform = make_platform(project=tmp_path)
-    platform.up(("airflow",))
-    platform.sync_pools({"tidegate.lake": 2})
-    platform.sync_pools({"tidegate.lake": 5})
-    with platform.api() as api:
-        assert api.get("/pools/tidegate.lake")["slots"] == 2
-        api.wait_dag("sample", timeout_s=60)
-        api.unpause("sample")
-        run_id = api.trigger("sample", {"any": 1})
-        assert api.wait_run("sample", run_id, timeout_s=90)["state"] == "success", api.task_log("sample", run_id, "look")
-        assert api.xcom("sample", run_id, "look") == {
-            "catalog": platform.catalog_properties["uri"],
-            "kafka": {"bootstrap.servers": platform.bootstrap_servers},
-            "spark": platform.spark_remote,
-        }
-        token = str(platform.spark_connection["password"])
-        assert api.get("/connections/spark_connect_default")["password"] != token
-        assert token not in api.task_log("sample", run_id, "look")
-        assert "looking around" in api.task_log("sample", run_id, "look")
-        assert [task["state"] for task in api.task_instances("sample", run_id)] == ["success"]
-        assert api.import_errors() == []
-
-        key = "tidegate.sample.range.0000000001.a/b ?#%+ c"
-        api.set_variable(key, '{"b": 1}', "first")
-        api.set_variable(key, '{"b": 2}', "second")
-        assert api.variable(key) == '{"b": 2}'
-        assert api.variables("tidegate.sample.") == {key: '{"b": 2}'}
-        api.delete_variable(key)
-        assert api.variables("tidegate.sample.") == {}
-
-    kill(platform, "airflow-scheduler")
-    before = {s.name: s.pid for s in platform.status()}
-    platform.up(("airflow",))
-    after = {s.name: s.pid for s in platform.status()}
-    assert {name for name in after if after[name] != before[name]} == {"airflow-scheduler"}
-    lived = processes(platform)
-    platform.down()
-    assert not [process for process in lived if process.is_running()]
+    assert consume(platform, "kept", 1000) == values

@@ -6,7 +6,6 @@ import asyncio
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -22,30 +21,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # its names ar
 )
 from confluent_kafka.cimpl import NewTopic
 
-from tests.integration.private_broker import PrivateBroker, new_broker, new_member, running
+from tests.integration.private_broker import PASSWORD, USER, PrivateBroker, new_member, running
 from tests.receivers import Running, a_lease, connect, push, run, send, served, until, values
 from tests.topics import make_topic
+from tidegate.core.errors import KafkaAuthFailed
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.ingest.sources import HttpSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
+from tidegate.kafka.brokers import AdminBrokers
+from tidegate.kafka.groups import commit_offsets
+from tidegate.kafka.log import read_offsets
+from tidegate.kafka.topics import produce_lines
 from tidegate.local.process import ProcessId
 
 MB = 1 << 20
-USER, PASSWORD = "alice", "guest-7"
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-SETTINGS = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",
-    "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.login.plain.sasl.jaas.config": f'{PLAIN} required username="b" password="b" user_{USER}="{PASSWORD}";',
-}
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateBroker]:
-    """A broker that asks who may do what on one listener, and that tests here may hold."""
-    made = new_broker(tmp_path_factory.mktemp("troubles") / "own", {"LOGIN": "SASL_PLAINTEXT"}, SETTINGS)
-    with running(made):
-        yield made
 
 
 @pytest.fixture
@@ -86,7 +75,7 @@ def test_a_permission_that_is_revoked_and_granted_again_needs_no_restart(own: Pr
                 await asyncio.to_thread(revoke)
                 one.told.clear()
                 writer.write(b"".join(b"%d\n" % n for n in range(times * 200 + 100, times * 200 + 200)))
-                told = await one.until_told("what they are allowed to do")
+                told = await one.until_told(f"does not allow them Write on topic {topic}")
                 assert PASSWORD not in told
                 assert source.intake.counts.records == (times + 1) * 200 - 100
                 await asyncio.to_thread(grant)
@@ -99,45 +88,75 @@ def test_a_permission_that_is_revoked_and_granted_again_needs_no_restart(own: Pr
     assert [int(value) for value in values(kafka, topic)] == list(range(600))
 
 
+def test_a_right_that_is_missing_is_named_and_none_is_needed_for_a_group_that_is_not_joined(
+    own: PrivateBroker, kafka: dict[str, str]
+) -> None:
+    """The topic's records are read with Read alone; its settings, and the group of a pipeline, need more."""
+    topic = make_topic(kafka, "rights", 1)
+    connect_as = {"bootstrap.servers": own.address("LOGIN"), "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    login = {**connect_as, "sasl.username": USER, "sasl.password": PASSWORD}
+    where = TopicPartition(topic, 0)
+    with pytest.raises(KafkaAuthFailed, match=f"does not allow them Write on topic {topic}"):
+        produce_lines(login, topic, [b"x"])
+    produce_lines(kafka, topic, [b"x"])
+    with pytest.raises(KafkaAuthFailed, match=f"accepts the connection's credentials.*Describe on topic {topic}"):
+        AdminBrokers(login).watermarks([topic])
+
+    def allow(operation: AclOperation) -> None:
+        right = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation)
+        admin = AdminClient(dict(kafka))
+        admin.create_acls([binding := AclBinding(*right, AclPermissionType.ALLOW)])[binding].result(30)
+
+    allow(AclOperation.DESCRIBE)
+    with pytest.raises(KafkaAuthFailed, match=f"does not allow them Read on topic {topic}"):
+        AdminBrokers(login, timeout_s=30).next_timestamps({where: 0})
+    allow(AclOperation.READ)
+    told: list[str] = []
+    brokers = AdminBrokers(login, tell=told.append)
+    assert brokers.retention_ms([topic]) == {}
+    assert told == [f"the retention of {topic} is not known: it needs the right DescribeConfigs on the topic"]
+    assert list(read_offsets(login, brokers.watermarks([topic]))[where]) == [0]
+    with pytest.raises(KafkaAuthFailed, match="does not allow them Read on group g"):
+        commit_offsets(login, "g", {where: 1})
+
+
 # ---- what a broker does
 
 
-def test_a_partition_without_a_leader_is_waited_for(tmp_path: Path) -> None:
+def test_a_partition_without_a_leader_is_waited_for(own: PrivateBroker, kafka: dict[str, str], tmp_path: Path) -> None:
     """Its one broker is away, the cluster is not; what comes meanwhile is landed in order when it is back, without a restart.
 
-    Fifteen seconds stand for ten minutes: three times what the receiver waits before it says so, and what the client waits
-    before it asks again. No later time-out is left that could end a record (`message.timeout.ms` is 0).
+    It is away until the receiver says so. No later time-out is left that could end a record (`message.timeout.ms` is 0).
     """
-    first = new_broker(tmp_path / "first")
-    with running(first):
-        second = new_member(first, tmp_path / "second", 2)
-        with running(second):
-            kafka = {"bootstrap.servers": first.address()}
-            admin = AdminClient(dict(kafka))
-            admin.create_topics([NewTopic("led", 1, replica_assignment=[[2]])])["led"].result(30)
+    second = new_member(own, tmp_path / "second", 2)
+    with running(second):
+        admin = AdminClient(dict(kafka))
+        admin.create_topics([NewTopic("led", 1, replica_assignment=[[2]])])["led"].result(30)
 
-            async def test() -> None:
-                async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease("led")) as one:
-                    _, writer = await connect(source.listening_on)
-                    writer.write(b"0\n")
-                    await until(lambda: source.intake.counts.records == 1)
-                    await asyncio.to_thread(second.server.stop)
-                    until_s = time.monotonic() + 15.0
-                    number = 1
-                    while time.monotonic() < until_s:
-                        writer.write(b"%d\n" % number)
-                        number += 1
-                        await asyncio.sleep(0.01)
-                    assert source.intake.counts.records == 1
-                    assert source.intake.trouble is not None
-                    await asyncio.to_thread(second.server.start)
-                    await until(lambda: source.intake.counts.records == number)
-                    writer.close()
-                    report = await one.ended()
-                assert (report.restarts, report.undelivered) == (0, 0)
-                assert [int(value) for value in values(kafka, "led")] == list(range(number))
+        async def test() -> None:
+            async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease("led")) as one:
+                _, writer = await connect(source.listening_on)
+                writer.write(b"0\n")
+                await until(lambda: source.intake.counts.records == 1)
+                await asyncio.to_thread(second.server.stop)
+                number = 1
 
-            run(test())
+                def is_told() -> bool:
+                    nonlocal number
+                    writer.write(b"%d\n" % number)
+                    number += 1
+                    return source.intake.trouble is not None
+
+                await until(is_told)
+                assert source.intake.counts.records == 1
+                await asyncio.to_thread(second.server.start)
+                await until(lambda: source.intake.counts.records == number)
+                writer.close()
+                report = await one.ended()
+            assert (report.restarts, report.undelivered) == (0, 0)
+            assert [int(value) for value in values(kafka, "led")] == list(range(number))
+
+        run(test())
 
 
 def test_a_broker_that_is_held_loses_and_repeats_nothing_of_a_fast_sender(own: PrivateBroker, kafka: dict[str, str]) -> None:

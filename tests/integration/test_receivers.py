@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.integration.private_broker import PrivateBroker, new_broker, running
+from tests.integration.private_broker import PrivateBroker
 from tests.receivers import a_lease, connect, landed, push, run, send, served, until, values
 from tests.topics import make_topic
 from tidegate.core.receivers.records import Headers, Outgoing
@@ -29,14 +29,6 @@ from tidegate.ingest.supervisor import Limits
 from tidegate.testing.contracts.sender import SenderContract
 
 KB = 1024
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateBroker]:
-    """A broker that tests here may stop and start again."""
-    made = new_broker(tmp_path_factory.mktemp("receivers") / "own")
-    with running(made):
-        yield made
 
 
 @pytest.fixture

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.shell import Shell
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.errors import PlatformError
-from tidegate.local import Platform, sockets
+from tidegate.local import sockets
 from tidegate.testing.contracts.state_store import Fill, StateStoreContract
 
 HOST = "airflow.test"
@@ -178,24 +179,12 @@ def test_a_server_elsewhere_is_reached_through_the_proxy_and_the_loopback_never(
         assert Proxy.asked == [f"{HOST}:443", "other.test:443"]
 
 
-@pytest.fixture(scope="module")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """A real Airflow, without pipelines."""
-    folder = tmp_path_factory.mktemp("airflow")
-    made = Platform(folder / "state", folder)
-    try:
-        made.up(("airflow",))
-        yield made
-    finally:
-        made.down()
-
-
 class TestApiStore(StateStoreContract):
     """From outside."""
 
     @pytest.fixture
-    def api(self, airflow: Platform) -> Iterator[AirflowApi]:
-        with airflow.api() as api:
+    def api(self, shell: Shell) -> Iterator[AirflowApi]:
+        with shell.platform.api() as api:
             yield api
 
     @pytest.fixture

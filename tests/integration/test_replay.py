@@ -16,6 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
+from tests.records import load_job
 from tests.topics import make_topic_again
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
 from tidegate.core.errors import ReceiptMismatch, RequestError
@@ -86,7 +87,7 @@ class World:
 
     def job(self, ranges: tuple[OffsetRange, ...], **what: Any) -> LoadJob:
         options = {"kafka.bootstrap.servers": self.platform.bootstrap_servers}
-        return LoadJob(
+        return load_job(
             **{
                 "pipeline": self.pipeline.name,
                 "ranges": ranges,
@@ -101,7 +102,7 @@ class World:
         planned = plan_batch(self.pipeline, run_id, Request(), **self.ports)
         assert isinstance(planned, Planned)
         saved = planned.saved
-        job = self.job(saved.to_load, seq=saved.seq, run_id=run_id, topic_ids=saved.topic_ids)
+        job = self.job(saved.load.nonempty, seq=saved.load.seq, run_id=run_id, topic_ids=saved.load.topic_ids)
         loaded = load_range(self.spark, job, spark_jobs=self.spark_jobs)
         commit_batch(self.pipeline, planned.key, loaded.receipt, store=self.store, record_bytes=loaded.observed.record_bytes)
 
@@ -114,10 +115,10 @@ class World:
             load_range(
                 self.spark,
                 self.job(
-                    saved.chunk(n),
+                    saved.chunks[n],
                     seq=n,
-                    run_id=saved.run_id,
-                    replay=saved.replay,
+                    run_id=saved.load.run_id,
+                    replay=saved.name,
                     transform=saved.transform,
                     table=saved.table,
                     redo=planned.redo,
@@ -227,14 +228,14 @@ def test_a_replay_goes_on_with_what_is_missing(world: World) -> None:
     assert world.load(first, 1)[0].landed_before
     second = world.replay(batches="1..3")
     assert len(second.saved.chunks) == 2
-    assert second.saved.resumes == (first.saved.replay,)
+    assert second.saved.resumes == (first.saved.name,)
     assert world.rows() == old(0, 0, 3 * BATCH) + old(1, 0, 3 * BATCH)
 
 
 def test_versions_of_the_transform_select_what_still_stands(world: World) -> None:
     """Rows that the new version has loaded are not replayed as the old one's."""
     world.replay(batches="2", transform="new:rows")
-    assert {r.load.transform for r in world.sink.receipts(world.pipeline.sink.table, world.pipeline.name)} == {
+    assert {r.write.transform for r in world.sink.receipts(world.pipeline.sink.table, world.pipeline.name)} == {
         "old:rows@1",
         "new:rows@2",
     }

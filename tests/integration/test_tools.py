@@ -2,102 +2,44 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
-import shutil
+import signal
 import sqlite3
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.integration.shell import REPO, Shell, blocks
 from tidegate.local import Platform
 from tidegate.waiting import wait_until
 
-REPO = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
-FIRST_PIPELINE = REPO.joinpath("README.md").read_text().split("## Your first pipeline")[1].split("\n## ")[0]
+DAG = '''
+from airflow.sdk import dag, task
 
+@dag(schedule=None)
+def sample():
+    """One task that sees what the platform gives it."""
 
-def blocks(language: str) -> list[str]:
-    """The README's code blocks of one language, under its first pipeline."""
-    return re.findall(rf"```{language}\n(.+?)```", FIRST_PIPELINE, re.DOTALL)
+    @task
+    def look() -> dict:
+        import os
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+        from airflow.sdk import Connection
 
+        print("looking around")
+        return {
+            "catalog": os.environ["PYICEBERG_CATALOG__LAKE__URI"],
+            "kafka": Connection.get("kafka_default").extra_dejson,
+            "spark": SparkConnectHook().get_connection_url(),
+        }
 
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
+    look()
 
-    code: int
-    out: str
-    err: str
-
-
-class Shell:
-    """A project folder with a platform, and a shell in it that has the virtual environment's commands."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.platform = Platform(root / ".tidegate", root)
-        self.first = Done(1, "", "")
-
-    def run(self, script: str, stdin: str = "") -> Done:
-        """Run a shell script to its first failure."""
-        done = subprocess.run(
-            ["/bin/bash", "-euc", f'export PATH="{BIN}:$PATH"\n{script}'],
-            cwd=self.root,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=400,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
-
-    def json(self, script: str, stdin: str = "") -> Any:
-        """What a command prints as JSON."""
-        done = self.run(f"{script} --json", stdin)
-        assert done.code == 0, done.err
-        return json.loads(done.out)
-
-    def refused(self, script: str, stdin: str = "") -> str:
-        """The one line of a command that fails."""
-        done = self.run(script, stdin)
-        assert done.code == 1, done.out + done.err
-        assert len(done.err.strip().splitlines()) == 1, done.err
-        return done.err
-
-
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """The README's pipeline in a project of its own, on a platform that `tidegate up` started."""
-    root = tmp_path_factory.mktemp("project")
-    for folder in ("dags", "spark_jobs", "plugins"):
-        shutil.copytree(REPO / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for text, name in zip(
-        [*blocks("yaml"), *blocks("python")],
-        ["dags/pipelines/orders.yaml", "spark_jobs/transforms/orders.py"],
-        strict=True,
-    ):
-        assert f"`{name}`" in FIRST_PIPELINE
-        (root / name).write_text(text)
-    pipelines = root / "dags" / "pipelines"
-    # Airflow makes backfills of DAGs with a schedule only
-    text = (pipelines / "flights.yaml").read_text().replace("lake.demo.flights", "lake.demo.daily")
-    (pipelines / "daily.yaml").write_text(f'{text}schedule: "0 0 * * *"\n')
-    made = Shell(root)
-    try:
-        made.first = made.run("tidegate up")
-        assert made.first.code == 0, made.first.err
-        yield made
-    finally:
-        made.platform.down()
+sample()
+'''
 
 
 def test_up_tells_how_to_see_the_password_and_login_shows_it(shell: Shell) -> None:
@@ -200,6 +142,42 @@ def test_airflows_own_commands_wait_for_a_database_that_another_process_has_lock
         unlock.join()
     assert done.code == 0, done.err
     assert shell.platform.status() == before
+
+
+def test_airflow_runs_a_task_that_finds_the_platform(shell: Shell) -> None:
+    """A DAG of the project, triggered through REST, sees the connections and PyIceberg's catalog."""
+    (shell.root / "dags" / "sample.py").write_text(DAG)
+    platform = shell.platform
+    platform.sync_pools({"tidegate.lake": 2})
+    platform.sync_pools({"tidegate.lake": 5})
+    with platform.api() as api:
+        assert api.get("/pools/tidegate.lake")["slots"] == 2
+        api.wait_dag("sample", timeout_s=60)
+        api.unpause("sample")
+        run_id = api.trigger("sample", {"any": 1})
+        assert api.wait_run("sample", run_id, timeout_s=90)["state"] == "success", api.task_log("sample", run_id, "look")
+        assert api.xcom("sample", run_id, "look") == {
+            "catalog": platform.catalog_properties["uri"],
+            "kafka": {"bootstrap.servers": platform.bootstrap_servers},
+            "spark": platform.spark_remote,
+        }
+        token = str(platform.spark_connection["password"])
+        assert api.get("/connections/spark_connect_default")["password"] != token
+        assert token not in api.task_log("sample", run_id, "look")
+        assert "looking around" in api.task_log("sample", run_id, "look")
+        assert [task["state"] for task in api.task_instances("sample", run_id)] == ["success"]
+        assert api.import_errors() == []
+
+
+def test_a_killed_scheduler_is_started_again_and_nothing_else(shell: Shell) -> None:
+    """By `up`, beside all that runs."""
+    before = {server.name: server.pid for server in shell.platform.status()}
+    killed = before["airflow-scheduler"]
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    shell.platform.up()
+    after = {server.name: server.pid for server in shell.platform.status()}
+    assert {name for name in after if after[name] != before[name]} == {"airflow-scheduler"}
 
 
 def test_topics_are_created_once(shell: Shell) -> None:

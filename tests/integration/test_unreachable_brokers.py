@@ -7,14 +7,12 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.integration.private_broker import PrivateBroker, new_broker, running
+from tests.integration.private_broker import PrivateBroker
 from tests.topics import make_topic, write
 from tidegate.core.errors import BrokerUnavailable, KafkaError, OffsetsOutOfRange
 from tidegate.core.offsets.ranges import TopicPartition
@@ -24,7 +22,7 @@ from tidegate.kafka.log import read_offsets
 from tidegate.local import sockets
 from tidegate.local.process import ProcessId
 
-TOPIC = "orders"
+TOPIC = "many-batches"
 RECORDS = 60_000
 LONG_S = 120.0
 
@@ -68,26 +66,30 @@ def test_who_waits_is_told_once_for_what() -> None:
     assert told == [f"asking Kafka at {address} ..."]
 
 
-def test_a_task_waits_for_a_broker_that_starts(tmp_path: Path) -> None:
+def test_a_task_waits_for_a_broker_that_starts(own: PrivateBroker) -> None:
     """Connections are refused until then; only a person's command gives up on that."""
-    broker = new_broker(tmp_path / "kafka")
-    brokers = AdminBrokers(at(broker.address()), timeout_s=LONG_S)
+    own.server.stop()
+    brokers = AdminBrokers(at(own.address()), timeout_s=LONG_S)
     found: list[list[str]] = []
-    asking = threading.Thread(target=lambda: found.append(brokers.match_topics(".*")))
+    asking = threading.Thread(target=lambda: found.append(brokers.match_topics("nothing")))
     asking.start()
-    with running(broker):
-        asking.join(LONG_S)
+    own.server.start()
+    asking.join(LONG_S)
     assert found == [[]]
 
 
+@pytest.fixture(scope="module")
+def filled(breakable: PrivateBroker) -> None:
+    """A log of many batches on the broker."""
+    breakable.server.start()
+    make_topic({"bootstrap.servers": breakable.address()}, TOPIC)
+    write({"bootstrap.servers": breakable.address(), "batch.size": "4096"}, TOPIC, 0, [b"x" * 200] * RECORDS)
+
+
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[PrivateBroker]:
-    """A broker with a log of many batches."""
-    made = new_broker(tmp_path / "kafka")
-    with running(made):
-        make_topic({"bootstrap.servers": made.address()}, TOPIC)
-        write({"bootstrap.servers": made.address(), "batch.size": "4096"}, TOPIC, 0, [b"x" * 200] * RECORDS)
-        yield made
+def broker(own: PrivateBroker, filled: None) -> PrivateBroker:
+    """The broker, with that log."""
+    return own
 
 
 def marks() -> Watermarks:
@@ -131,7 +133,7 @@ def test_a_broker_that_comes_back_while_its_log_is_read_is_read_to_the_end(broke
 
 
 def test_a_log_that_loses_records_while_it_is_read_is_named_as_that(broker: PrivateBroker) -> None:
-    """Its start has moved past what was asked for."""
+    """Its start has moved past what was asked for. The last test that reads it."""
     admin = AdminClient({"bootstrap.servers": broker.address()})
     (deleted,) = admin.delete_records([ck.TopicPartition(TOPIC, 0, RECORDS // 2)]).values()
     deleted.result(30)

@@ -20,20 +20,14 @@ def topics(platform: Platform) -> set[str]:
     return set(AdminClient({"bootstrap.servers": platform.bootstrap_servers}).list_topics(timeout=10).topics)
 
 
-def test_a_warm_up_leaves_no_topic_no_table_and_no_file(platform: Platform, spark: SparkSession, tmp_path: Path) -> None:
-    """Twice, since the second one needs the name of the first one's topic."""
-    namespaces = spark.sql("SHOW NAMESPACES IN lake").collect()
-    warehouse = sorted((platform.state_dir / "lake").rglob("*"))
-    for _ in range(2):
-        warm_up.run(platform.state_dir, platform.project_dir, platform._child_environment(), tmp_path / "log")
-        assert wait_until(lambda: WARM_UP_TOPIC not in topics(platform), 10.0)
-    assert spark.sql("SHOW NAMESPACES IN lake").collect() == namespaces
-    assert sorted((platform.state_dir / "lake").rglob("*")) == warehouse
-    assert not (platform.state_dir / "spark" / warm_up.NAME).exists()
+def test_a_warm_up_does_every_load_and_leaves_no_topic_no_table_and_no_file(
+    platform: Platform, spark: SparkSession, kafka: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each load says in its result that it read its records; otherwise nothing was compiled.
 
-
-def test_a_warm_up_does_every_load(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each load says in its result that it read its records; otherwise nothing was compiled."""
+    Twice, since the second one needs the name of the first one's topic; that may have been there before, also with other
+    partitions.
+    """
     from tidegate.spark import load  # noqa: PLC0415 - imported by the other tests of this process anyway
 
     read: list[int | None] = []
@@ -45,15 +39,17 @@ def test_a_warm_up_does_every_load(platform: Platform, tmp_path: Path, monkeypat
         return result
 
     monkeypatch.setattr(load, "load_range", counted)
+    namespaces = spark.sql("SHOW NAMESPACES IN lake").collect()
+    warehouse = sorted((platform.state_dir / "lake").rglob("*"))
+    create_topic(kafka, WARM_UP_TOPIC, 1)
+    warm_up.run(platform.state_dir, platform.project_dir, platform._child_environment(), tmp_path / "log")
+    assert wait_until(lambda: WARM_UP_TOPIC not in topics(platform), 10.0)
     warm_up.warm_up(platform)
     assert read == [warm_up.PARTITIONS * warm_up.RECORDS] * warm_up.LOADS
-
-
-def test_a_topic_that_was_there_before_is_used_and_removed(platform: Platform, kafka: dict[str, str]) -> None:
-    """Also with another number of partitions."""
-    create_topic(kafka, WARM_UP_TOPIC, 1)
-    warm_up.warm_up(platform)
     assert wait_until(lambda: WARM_UP_TOPIC not in topics(platform), 10.0)
+    assert spark.sql("SHOW NAMESPACES IN lake").collect() == namespaces
+    assert sorted((platform.state_dir / "lake").rglob("*")) == warehouse
+    assert not (platform.state_dir / "spark" / warm_up.NAME).exists()
 
 
 def test_a_warm_up_that_fails_says_why(platform: Platform, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,18 +11,19 @@ import pytest
 from airflow.providers.openlineage.extractors.manager import ExtractorManager
 from openlineage.client.serde import Serde
 
+from tests.records import changed, load_job, write_of
 from tidegate.airflow.lineage import MOST_RANGES
 from tidegate.airflow.operators import LoadOperator
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import SparkJobFailed
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.load.job import LoadResult
+from tidegate.core.load.receipt import Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange
 
 RANGES = (OffsetRange("t", 0, 5, 10), OffsetRange("t", 1, 0, 0), OffsetRange("u", 0, 0, 3))
 OPTIONS = {"kafka.bootstrap.servers": "one:9092, two:9092", "kafka.sasl.jaas.config": "secret"}
-JOB = LoadJob("p", 3, "r", RANGES, "m:f", "lake.a.b", OPTIONS)
-RESULT = LoadResult(Receipt(LoadId("p", 3, "r", RANGES, "m:f@2", "x"), 2**62, 5, 8), Observed(8, 8), {})
+JOB = load_job("p", 3, "r", RANGES, "m:f", "lake.a.b", OPTIONS)
+RESULT = LoadResult(Receipt(write_of("p", 3, "r", RANGES, "m:f@2", "x"), 2**62, 5, 8), Observed(8, 8), {})
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_load_that_failed_tells_what_it_tried(task: LoadOperator, monkeypatch:
 
     monkeypatch.setattr(LoadOperator, "through_spark", fail)
     with pytest.raises(SparkJobFailed):
-        task.run_job(replace(JOB, replay="again"), {})
+        task.run_job(changed(JOB, replay="again"), {})
     found = told(task, "failed")
     assert found["outputs"][0].get("facets", {}) == {}
     assert (found["run"]["tidegate"]["replay"], found["run"]["tidegate"]["transform"]) == ("again", "m:f")
@@ -92,7 +92,7 @@ def test_a_load_that_failed_tells_what_it_tried(task: LoadOperator, monkeypatch:
 def test_ranges_of_thousands_of_partitions_are_counted_only(task: LoadOperator) -> None:
     """An event has to fit into a request."""
     many = tuple(OffsetRange("t", n, 0, 2) for n in range(MOST_RANGES + 1))
-    task.run_job(replace(JOB, ranges=many), {})
+    task.run_job(changed(JOB, ranges=many), {})
     facet = told(task)["run"]["tidegate"]
     assert (facet["offsets"], facet["ranges"]) == (2 * (MOST_RANGES + 1), [])
 

@@ -9,7 +9,6 @@ import gc
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 import tidegate.spark.load
+from tests.records import changed, load_job
 from tests.spark.sinks_under_test import Iceberg, SinkUnderTest
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.offsets.ranges import OffsetRange
@@ -56,6 +56,19 @@ def plain(records):
 def bare(records):
     """Without what is wrong with a record."""
     return plain(records).drop("_error", "_raw")
+
+def picky(records):
+    """Fails of the records from 17 on, each by a cast of its own text."""
+    return bare(records).withColumn("id", F.when(F.col("id") < 17, "1").otherwise(F.concat(F.lit("x"), "id")).cast("int"))
+
+def holed(records):
+    """Has no id of the records from 12 on."""
+    return bare(records).withColumn("id", F.when(F.col("id") < 12, F.col("id")))
+
+def unnamed(records):
+    """The records from 4 on have a text for the table's UUID that is none."""
+    good = F.lit("f79c3e09-677c-4bbd-a479-3f349cb785e7")
+    return bare(records).withColumn("u", F.when(F.col("id") < 4, good).otherwise(F.concat(F.lit("no"), "id")))
 
 def doubled(records):
     """Two rows a record."""
@@ -238,7 +251,8 @@ def job(table: str) -> Callable[..., LoadJob]:
         from_offset: int, until_offset: int, *, seq: int = 0, transform: str = "shapes:plain", redo: bool = False
     ) -> LoadJob:
         ranges = (OffsetRange("orders", 0, from_offset, until_offset),)
-        return LoadJob("orders", seq, "manual__1", ranges, transform, table, {"kafka.bootstrap.servers": "nowhere:1"}, redo)
+        options = {"kafka.bootstrap.servers": "nowhere:1"}
+        return load_job("orders", seq, "manual__1", ranges, transform, table, options, redo=redo)
 
     return make
 
@@ -249,6 +263,6 @@ def batch(job: Callable[..., LoadJob]) -> Callable[..., LoadJob]:
 
     def make(seq: int, *, transform: str = "counted", redo: bool = False) -> LoadJob:
         made = job(seq * 10 - 10, seq * 10, seq=seq, transform=f"shapes:{transform}", redo=redo)
-        return replace(made, identity="batch")
+        return changed(made, identity="batch")
 
     return make

@@ -10,10 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
+from tests.records import load_job
 from tests.spark.sinks_under_test import SinkUnderTest
 from tidegate.core.errors import SinkMisfit, TransformError
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.iceberg.history import IcebergReader, changed_columns
+from tidegate.iceberg.origins import read_origins, rows_without_origin
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]
@@ -49,6 +52,7 @@ void = lambda records: plain(records).withColumn("void", F.lit(None))
 empty = lambda records: plain(records).withColumn("empty", F.array())
 interval = lambda records: plain(records).withColumn("interval", F.expr("interval 1 day"))
 variant = lambda records: plain(records).withColumn("variant", F.parse_json(F.lit("{}")))
+variant_too = lambda records: plain(records).withColumn("extra", F.parse_json(F.lit('{"a": 1}')))
 twice = lambda records: plain(records).select("*", F.lit(1).alias("ID"))
 same = lambda records: parse_json(records, "id INT, _error STRING")
 origin = lambda records: parse_json(records, "id INT, _kafka_offset BIGINT")
@@ -129,6 +133,21 @@ def test_a_topic_of_the_longest_name_loads(
     monkeypatch.setattr(tidegate.spark.load, "read_ranges", named)
     for start, until, seq in ((0, 10, 0), (10, 20, 1), (5, 15, 2)):
         ranges = (OffsetRange(topic, 0, start, until),)
-        made = LoadJob("orders", seq, "r", ranges, "made:plain", table, wanted.kafka_options)
+        made = load_job("orders", seq, "r", ranges, "made:plain", table, wanted.reading.kafka_options)
         assert load(made).receipt.rows == 10
     assert len(sink.rows(table)) == 20
+
+
+def test_a_column_of_a_type_that_the_reader_does_not_know_hides_nothing(
+    spark: SparkSession, load: Load, job: Job, table: str, reader: IcebergReader
+) -> None:
+    """PyIceberg has no VARIANT: receipts and origins are read all the same, and the schedule goes on."""
+    load(job(0, 10, transform="made:plain"))
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '3')")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMNS (extra variant, deep struct<a: int, b: array<variant>>)")
+    assert changed_columns(table)[1] == "extra (variant) was added"
+    load(job(10, 20, seq=1, transform="made:variant_too"))
+    load(job(5, 15, seq=2, transform="made:plain"))
+    assert [receipt.load.seq for receipt in reader.receipts(table, "orders")] == [0, 1, 2]
+    assert {tp: sorted(offsets) for tp, offsets in read_origins(table).items()} == {TopicPartition("orders", 0): [*range(20)]}
+    assert rows_without_origin(table) == 0

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
+from tests.records import changed
 from tests.spark.conftest import Records
 from tests.spark.sinks_under_test import SinkUnderTest
 from tidegate.core.errors import ReceiptMismatch
@@ -119,7 +120,7 @@ def topic(spark: SparkSession, records: Records, load: Load, monkeypatch: pytest
 @pytest.mark.parametrize("name", OF_RECORDS)
 def test_a_part_that_runs_twice_is_counted_once(sink: SinkUnderTest, load: Load, job: Job, table: str, name: str) -> None:
     """Whatever a transform does with its input: records, rows, broken records and bounds are right, also in the second look."""
-    wanted = replace(job(0, 30, transform=f"twice:{name}"), contiguous=True)
+    wanted = changed(job(0, 30, transform=f"twice:{name}"), contiguous=True)
     observed = load(wanted).observed
     assert (observed.records, observed.rows, observed.errors) == (30, 30, 3)
     assert observed.bytes == 30 + sum(len(b'{"id": %d}' % n) if n % 10 else len(b"no JSON") for n in range(30))
@@ -139,7 +140,7 @@ def test_a_table_with_an_order_takes_loads_again_and_again(
     load(job(0, 10, **plan))
     spark.sql(f"ALTER TABLE {table} WRITE {clause}")
     for seq, (start, until) in enumerate([(10, 20), (20, 30), (20, 30), (5, 15)], start=1):
-        wanted = replace(job(start, until, seq=min(seq, 3), redo=seq == 3, **plan), contiguous=True, replay=f"r{seq}")
+        wanted = changed(job(start, until, seq=min(seq, 3), redo=seq == 3, **plan), contiguous=True, replay=f"r{seq}")
         observed = load(wanted).observed
         assert (observed.records, observed.rows, observed.errors) == (10, 10, 1)
         assert observed.first_last == {TopicPartition("orders", 0): (start, until - 1)}
@@ -152,7 +153,7 @@ def test_rows_of_a_batch_are_counted_once_in_a_table_with_an_order(
 ) -> None:
     """Also where the transform sorts what it has grouped."""
     for seq in (1, 2, 3):
-        wanted = replace(job(0, 30, seq=seq, transform="twice:by_parity"), identity="batch", contiguous=True)
+        wanted = changed(job(0, 30, seq=seq, transform="twice:by_parity"), identity="batch", contiguous=True)
         observed = load(wanted).observed
         assert (observed.records, observed.rows, observed.errors) == (30, 3, None)
         spark.sql(f"ALTER TABLE {table} WRITE ORDERED BY parity DESC")
@@ -165,12 +166,12 @@ def test_rows_of_a_batch_are_counted_once_in_a_table_with_an_order(
 @pytest.mark.parametrize("name", ["plain", "ordered", "counting"])
 def test_a_gap_is_refused_however_often_the_records_were_read(load: Load, job: Job, name: str) -> None:
     """The log ends at 30. 20 of 40 offsets that were read twice are no 40 records."""
-    wanted = replace(job(10, 50, transform=f"twice:{name}"), contiguous=True)
+    wanted = changed(job(10, 50, transform=f"twice:{name}"), contiguous=True)
     for _ in range(2):
         with pytest.raises(ReceiptMismatch, match=r"40 offsets.*20 records") as caught:
             load(wanted)
         assert (caught.value.fields["expected"], caught.value.fields["seen"]) == (40, 20)
-    assert load(replace(wanted, contiguous=False, redo=True)).observed.records == 20
+    assert load(changed(wanted, contiguous=False, redo=True)).observed.records == 20
 
 
 @pytest.mark.usefixtures("topic")

@@ -16,6 +16,7 @@ from tidegate.core.errors import (
     SparkJobFailed,
     SparkUnavailable,
     StateCorrupt,
+    TableLost,
     TidegateError,
     TopicNotFound,
     TransformError,
@@ -41,6 +42,22 @@ class Remote(Exception):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [orders]",
+        "org.apache.kafka.common.errors.GroupAuthorizationException: Not authorized to access group: orders",
+    ],
+)
+def test_a_right_that_is_missing_is_no_wrong_password(text: str) -> None:
+    """The topic or group is named, and the operation."""
+    error = translate(Exception(text))
+    assert isinstance(error, KafkaAuthFailed)
+    assert "accepts the credentials" in error.message
+    assert "orders" in error.message
+    assert "Read" in error.fix
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("[USER_RAISED_EXCEPTION] tidegate: a row left the range: orders-0 at offset 7 SQLSTATE: P0001", TransformError),
@@ -58,6 +75,9 @@ class Remote(Exception):
         ("KafkaIllegalStateException: Some data may have been lost because they are not available", OffsetsOutOfRange),
         ("Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", BrokerUnavailable),
         ("org.apache.kafka.common.KafkaException: Failed to create new KafkaAdminClient", BrokerUnavailable),
+        ("java.io.FileNotFoundException: File file:/lake/t/metadata/snap-82-1-2f-9e.avro does not exist", TableLost),
+        ("iceberg.exceptions.NotFoundException: Location does not exist: s3://l/t/metadata/snap-82-1-2f-9e.avro", TableLost),
+        ("iceberg.exceptions.NotFoundException: Location does not exist: s3://l/t/data/1.parquet", SinkUnavailable),
         ("org.apache.iceberg.exceptions.CommitStateUnknownException: read timed out", SinkUnavailable),
         ("org.apache.iceberg.jdbc.UncheckedSQLException: Failed to connect to: jdbc:postgresql:x", SinkUnavailable),
         ("Job 7 cancelled because SparkContext was shut down", SparkUnavailable),
@@ -94,11 +114,15 @@ def test_each_failure_has_its_error_with_a_fix(text: str, expected: type[Tidegat
             "larger than the driver accepts",
         ),
         ("ExecutorLostFailure (executor 3 exited caused by one of the running tasks)", "an executor was lost"),
+        (
+            "ArithmeticException: long overflow\n\tat org.apache.spark.sql.kafka010.KafkaRecordToRowConverter$.toUnsafeRow",
+            "a record's Kafka timestamp is beyond what Spark can hold",
+        ),
         ("[RESOURCE_EXHAUSTED] x: Received message larger than max (5 vs. 4)", "larger than gRPC allows"),
     ],
 )
-def test_a_job_that_is_too_large_says_so(text: str, told: str) -> None:
-    """Memory, results, executors and messages: each with what to change."""
+def test_what_is_too_large_says_so(text: str, told: str) -> None:
+    """Memory, results, executors, messages and timestamps: each with what to change."""
     found = translate(Remote(text))
     assert type(found) is SparkJobFailed
     assert told in found.message

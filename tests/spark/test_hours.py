@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +11,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
+from tests.records import changed
 from tidegate.core.announce.hours import DAY_MS, HOUR_MS, Span, Times
 from tidegate.core.load.job import LoadJob, LoadResult
 
@@ -50,7 +50,7 @@ def stamped(spark: SparkSession, load: Load, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("window", [WINDOW, (0, 0), (WINDOW[0], WINDOW[0] + HOUR_MS)], ids=["all", "none", "one"])
 def test_a_load_sees_the_hours_of_its_records(stamped: Load, job: Job, window: Span, replay: str | None) -> None:
     """In the window; the earliest timestamp also before it."""
-    seen = stamped(replace(job(0, len(STAMPED)), hours=window, replay=replay))
+    seen = stamped(changed(job(0, len(STAMPED)), hours=window, replay=replay))
     assert seen.observed.times == model(STAMPED, window)
     assert LoadResult.from_json(seen.to_json()) == seen
 
@@ -60,18 +60,18 @@ def test_a_batch_reads_its_records_once_unless_late_ones_are_hours_apart(
 ) -> None:
     """Where they cannot be read a second time, the batch is loaded, and its hours are not known."""
     stamps = {(0, 2): True, (0, 3): True, (5, 7): True, (8, 10): True, (2, 4): False, (7, 9): False}
-    known = {of: stamped(replace(job(*of), hours=WINDOW)).observed.times for of in stamps}
+    known = {of: stamped(changed(job(*of), hours=WINDOW)).observed.times for of in stamps}
     assert known == {(first, last): model(STAMPED[first:last], WINDOW) for first, last in stamps}
     monkeypatch.setattr(tidegate.spark.load, "_hours", None)
     for of, once in stamps.items():
-        found = stamped(replace(job(*of), hours=WINDOW))
+        found = stamped(changed(job(*of), hours=WINDOW))
         assert found.observed.times == (known[of] if once else None)
         assert found.observed.records == of[1] - of[0]
 
 
 def test_a_batch_without_records_has_seen_none(stamped: Load, job: Job) -> None:
     """Of offsets that hold no record."""
-    assert stamped(replace(job(40, 50), hours=WINDOW)).observed.times == Times(None, (), WINDOW[0])
+    assert stamped(changed(job(40, 50), hours=WINDOW)).observed.times == Times(None, (), WINDOW[0])
 
 
 def test_a_load_that_is_not_asked_looks_at_no_timestamp(stamped: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_a_load_that_is_not_asked_looks_at_no_timestamp(stamped: Load, job: Job,
 
 def test_a_lost_account_is_made_again(stamped: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy Spark Connect answers without what it observed; a load that had landed before has seen nothing."""
-    wanted = replace(job(0, 5), hours=WINDOW)
+    wanted = changed(job(0, 5), hours=WINDOW)
     with monkeypatch.context() as patch:
         patch.setattr(Observation, "get", {})
         assert stamped(wanted).observed.times == model(STAMPED[:5], WINDOW)

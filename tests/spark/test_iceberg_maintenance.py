@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -12,6 +14,7 @@ from typing import get_args
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.records import changed
 from tests.spark.conftest import Load
 from tidegate.core.config.maintenance import Maintenance, Step
 from tidegate.core.config.schedules import DAY_S
@@ -19,6 +22,7 @@ from tidegate.core.errors import SinkMisfit
 from tidegate.core.load.job import LoadJob
 from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.iceberg.history import IcebergReader
+from tidegate.spark import submit
 from tidegate.spark.sinks.iceberg.maintenance import (
     GAP,
     KEEPS_ALL,
@@ -72,7 +76,7 @@ def test_a_replay_after_compaction_leaves_one_copy(
     assert compact(spark, loaded, Maintenance()).size > 0
     assert files(spark, loaded) == 1
     assert offsets(spark, loaded) == list(range(24))
-    load(replace(job(*span, seq=0), replay="again"))
+    load(changed(job(*span, seq=0), replay="again"))
     assert offsets(spark, loaded) == list(range(24))
 
 
@@ -81,9 +85,9 @@ def test_the_schedule_goes_on_after_maintenance(
 ) -> None:
     """All receipts are still read, oldest first; a batch whose snapshot has expired is loaded again, to the same rows."""
     before = reader.receipts(loaded, "orders")
-    assert reader.history(loaded).compacted == (0, 0)
+    assert reader.history(loaded).files.compacted == (0, 0)
     done = maintained(spark, loaded)
-    assert reader.history(loaded).compacted[0] == 1
+    assert reader.history(loaded).files.compacted[0] == 1
     assert (done["compact"].counts["files_after"], done["expire"].warning) == (1, None)
     assert done["expire"].counts["snapshots_expired"] >= 6
     assert spark.table(f"{loaded}.snapshots").count() == 1
@@ -99,13 +103,13 @@ def test_only_a_whole_compaction_says_how_many_files_cannot_be_merged(
 ) -> None:
     """One that its bound has stopped leaves files for the next run; rewritten manifests merge no files."""
     spark.sql(f"CALL lake.system.rewrite_manifests('{loaded.partition('.')[2]}')").collect()
-    assert reader.history(loaded).compacted == (0, 0)
+    assert reader.history(loaded).files.compacted == (0, 0)
     bounded = MaintenanceJob("orders", loaded, "compact", later_ms(), Maintenance(max_files=5))
     left = maintain(spark, bounded).counts["files_after"]
     assert left == files(spark, loaded) < 5
-    assert reader.history(loaded).compacted == (0, 0)
+    assert reader.history(loaded).files.compacted == (0, 0)
     maintain(spark, replace(bounded, maintenance=Maintenance()))
-    assert reader.history(loaded).compacted[0] == left
+    assert reader.history(loaded).files.compacted[0] == left
 
 
 def test_maintenance_that_stopped_before_expiry_is_done_again_without_harm(
@@ -145,7 +149,7 @@ def test_a_table_that_forbids_to_remove_files_is_compacted_and_nothing_else(
 ) -> None:
     """The other steps say so, and do not fail."""
     spark.sql(f"ALTER TABLE {loaded} SET TBLPROPERTIES ('gc.enabled' = 'false')")
-    assert not reader.history(loaded).may_expire
+    assert not reader.history(loaded).files.may_expire
     snapshots = spark.table(f"{loaded}.snapshots").count()
     done = maintained(spark, loaded)
     assert done["compact"].counts["bytes_rewritten"] > 0
@@ -187,7 +191,7 @@ def test_a_table_whose_properties_may_not_be_written_is_compacted(
     done = maintain(spark, MaintenanceJob("orders", loaded, "compact", later_ms(), Maintenance()))
     assert done.counts["files_after"] == 1
     assert "no right to alter tables" in (done.warning or "")
-    assert reader.history(loaded).compacted == (0, 0)
+    assert reader.history(loaded).files.compacted == (0, 0)
 
 
 def test_an_empty_table_has_nothing_to_maintain(spark: SparkSession, loaded: str) -> None:
@@ -247,12 +251,22 @@ def test_a_table_is_renamed_together_with_its_table_of_commits(spark: SparkSessi
     assert reader.receipts(renamed, "orders") == before
 
 
-def test_nothing_expires_where_the_name_of_the_table_of_commits_is_taken(spark: SparkSession, loaded: str) -> None:
-    """By a table of somebody else, which stays as it is."""
+def test_nothing_expires_where_the_name_of_the_table_of_commits_is_taken(
+    spark: SparkSession, loaded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a table of somebody else, which stays as it is. The driver of spark-submit says so in its answer, as what it did."""
     spark.sql(f"CREATE TABLE {loaded}_commits (id INT) USING iceberg")
     held = spark.table(f"{loaded}.snapshots").count()
-    with pytest.raises(SinkMisfit):
-        maintained(spark, loaded)
+    monkeypatch.setattr(submit, "classic_session", lambda _: nullcontext(spark))
+    order, answer = tmp_path / "job.json", tmp_path / "result.json"
+    answers = {}
+    for step in get_args(Step):
+        order.write_text(json.dumps(MaintenanceJob("orders", loaded, step, later_ms(), AGED).to_json()))
+        failed = submit.main(["--job", str(order), "--result", str(answer), "--spark-jobs", str(tmp_path)])
+        answers[step] = json.loads(answer.read_text())
+        assert failed == (step == "expire")
+    assert answers["expire"]["error"]["error"] == "SinkMisfit"
+    assert Maintained.from_json(answers["compact"]).counts["files_before"] >= 6
     assert spark.table(f"{loaded}.snapshots").count() >= held
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 import tidegate.spark.load
 import tidegate.spark.sinks.iceberg.ownership
+from tests.records import changed
 from tests.spark.sinks_under_test import SinkUnderTest, ids
 from tidegate.core.errors import SinkMisfit
 from tidegate.core.load.job import LoadJob, LoadResult
@@ -29,7 +30,7 @@ def test_a_table_of_an_older_version_belongs_to_whoever_its_receipts_name(
         load(job(0, 10))
     spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{OWNER}orders')")
     with pytest.raises(SinkMisfit, match="belongs to pipeline orders, not to visits"):
-        load(replace(job(10, 20), pipeline="visits"))
+        load(changed(job(10, 20), pipeline="visits"))
     assert sink.owners(table) == set()
     load(job(10, 20, seq=1))
     assert sink.owners(table) == {"orders"}
@@ -48,7 +49,7 @@ def test_an_owner_is_known_after_its_receipts_have_expired(
     ).collect()
     assert sink.commits(table) == 1
     with pytest.raises(SinkMisfit, match="belongs to pipeline orders, not to visits"):
-        load(replace(job(20, 25), pipeline="visits"))
+        load(changed(job(20, 25), pipeline="visits"))
     load(job(20, 25, seq=2))
     assert ids(sink, table) == list(range(25))
 
@@ -63,7 +64,7 @@ def test_a_table_that_nobody_owns_is_taken_by_the_first_load(
     load(replace(job(0, 10), table=copy))
     assert sink.owners(copy) == {"orders"}
     with pytest.raises(SinkMisfit, match="belongs to pipeline orders, not to visits"):
-        load(replace(job(10, 20), table=copy, pipeline="visits"))
+        load(changed(job(10, 20), table=copy, pipeline="visits"))
 
 
 def test_two_pipelines_that_make_one_table_at_once_are_told_apart(
@@ -74,7 +75,7 @@ def test_two_pipelines_that_make_one_table_at_once_are_told_apart(
 
     def create(self: IcebergTable, *given: object) -> bool:
         monkeypatch.setattr(IcebergTable, "create", real)
-        load(replace(job(10, 20), pipeline="visits"))
+        load(changed(job(10, 20), pipeline="visits"))
         return real(self, *given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(IcebergTable, "create", create)

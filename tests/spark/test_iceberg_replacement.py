@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.records import write_of
 from tidegate.core.errors import SinkConflict
-from tidegate.core.load.receipt import LoadId
+from tidegate.core.load.receipt import Write
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.iceberg.summary import row_counts
 from tidegate.spark.errors import translate
@@ -30,8 +31,8 @@ def at(first: int, until: int, *, topic: str = "orders", partition: int = 0) -> 
     return OffsetRange(topic, partition, first, until)
 
 
-def load_of(ranges: Iterable[OffsetRange]) -> LoadId:
-    return LoadId("orders", 0, "r", tuple(ranges), "t@1", str(uuid.uuid4()))
+def load_of(ranges: Iterable[OffsetRange]) -> Write:
+    return write_of("orders", 0, "r", tuple(ranges), "t@1", str(uuid.uuid4()))
 
 
 @pytest.fixture

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import RequestError
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.spark.kafka_source import read_ranges
+from tidegate.spark.kafka_source import instant, read_ranges
 
 
 class Reader:
@@ -80,3 +82,15 @@ def test_nothing_to_read_or_two_ranges_in_a_partition_are_refused(spark: SparkSe
     """Spark's source takes one range a partition, and an empty batch is the caller's to skip."""
     with pytest.raises(RequestError):
         read_ranges(spark, ranges, {})
+
+
+def test_a_timestamp_of_before_1582_is_the_one_that_was_sent(spark: SparkSession) -> None:
+    """Spark reads it as a date of the Julian calendar, as its own conversion does here; no other is changed."""
+    days = [(1, 1, 1), (100, 2, 1), (100, 4, 1), (399, 6, 1), (1000, 2, 20), (1000, 3, 20), (1582, 10, 13), (1582, 10, 15)]
+    sent = [int(datetime(*day, 10, tzinfo=UTC).timestamp()) * 1000 for day in days] + [-1, 0, 1_767_607_200_000]
+    jvm: Any = spark._jvm
+    convert = jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.fromJavaTimestamp
+    read = [(convert(jvm.java.sql.Timestamp(ms)),) for ms in sent]
+    rows = spark.createDataFrame(read, "us LONG").select(F.timestamp_micros("us").alias("at"))
+    assert [row[0] for row in rows.select(F.unix_millis(instant("at"))).collect()] == sent
+    assert read[0] != (sent[0] * 1000,)

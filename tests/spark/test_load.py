@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, UUIDType
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import StructType
 
+import tidegate.spark.culprit
 import tidegate.spark.load
+from tests.records import changed, load_job, write_of
 from tests.spark.conftest import Records
 from tests.spark.sinks_under_test import SinkUnderTest, ids
+from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import (
     ReceiptMismatch,
     ReceiptMissing,
@@ -21,12 +30,18 @@ from tidegate.core.errors import (
     SinkConflict,
     SinkMisfit,
     SinkUnavailable,
+    SparkJobFailed,
     TidegateError,
 )
+from tidegate.core.load.culprit import Part
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import LoadId, Observed
+from tidegate.core.load.receipt import Observed
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.schedule.admission import check_origins
+from tidegate.iceberg.history import IcebergReader
 from tidegate.spark import age
+from tidegate.spark.culprit import with_record
+from tidegate.spark.errors import FAILED
 from tidegate.spark.identity import ByOrigin
 from tidegate.spark.sinks.iceberg.replacement import Cut
 from tidegate.spark.sinks.iceberg.table import IcebergTable
@@ -47,9 +62,9 @@ def test_a_conflict_is_looked_at_anew(
         looks.append(real(self, wanted))
         if len(looks) == 1:
             IcebergTable(spark, table).overwrite(
-                spark.table(table).where("_kafka_offset = 4").withColumn("id", F.lit(-4)),
+                spark.table(table).where("_kafka_offset IN (4, 7)").withColumn("id", F.lit(-4)),
                 ByOrigin([OffsetRange("orders", 0, 0, 10)]),
-                LoadId("other", 0, "r", (OffsetRange("orders", 0, 0, 10),), "t@1", "elsewhere"),
+                write_of("orders", 0, "r", (OffsetRange("orders", 0, 0, 10),), "t@1", "elsewhere"),
             )
         return looks[-1]
 
@@ -60,10 +75,10 @@ def test_a_conflict_is_looked_at_anew(
     assert (result.observed.records, result.observed.rows, result.receipt.rows) == (10, 10, 10)
 
 
-def test_only_what_may_have_something_in_its_way_is_looked_at(
+def test_only_what_has_rows_in_its_way_is_cut(
     sink: SinkUnderTest, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A redo, and a new batch once its commit was refused; a new batch in a free place is not."""
+    """A redo, and a batch that has rows in its range; a new batch in a free place is not."""
     real, looks = IcebergTable.find_cut, []
 
     def look(self: IcebergTable, wanted: ByOrigin) -> Cut | None:
@@ -90,9 +105,11 @@ def test_a_load_that_meets_others_each_time_gives_up_without_writing(
     load(job(0, 10, redo=True, transform="shapes:odd"))
     commits = sink.commits(table)
     monkeypatch.setattr(IcebergTable, "find_cut", lambda *_: stale)
+    monkeypatch.setattr(tidegate.spark.load, "TRIES", 3)
     with pytest.raises(SinkConflict) as caught:
         load(job(5, 15, seq=1))
     assert caught.value.retryable
+    assert "lower `max_records` of the pipeline and delete the range's Variable" in caught.value.fix
     assert sink.commits(table) == commits
     assert ids(sink, table) == [1, 3, 5, 7, 9]
 
@@ -133,6 +150,42 @@ def test_a_new_column_is_refused_with_the_statement_that_adds_it(spark: SparkSes
     assert [row["extra"] for row in spark.table(table).orderBy("id").select("extra").collect()] == [None] * 5 + [1.5] * 5 + [
         None
     ] * 5
+
+
+def test_an_origin_that_was_renamed_is_given_back_and_never_added(
+    spark: SparkSession, load: Load, job: Job, table: str
+) -> None:
+    """Rows that were written before would have none, and a load of their records would double them."""
+    load(job(0, 5))
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN _kafka_offset TO at")
+    with pytest.raises(SinkMisfit, match="no column _kafka_offset") as caught:
+        load(job(0, 10, seq=1))
+    assert "ADD COLUMN" not in caught.value.fix
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN at TO _kafka_offset")
+    load(job(0, 10, seq=1))
+    assert spark.table(table).count() == 10
+
+
+def test_an_origin_that_was_added_once_more_is_filled_by_the_advice(
+    spark: SparkSession, load: Load, job: Job, table: str, reader: IcebergReader
+) -> None:
+    """Also where an UPDATE keeps the old files: followed to its end, a plan accepts the table, and loads replace its rows."""
+    load(job(0, 5))
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.update.mode' = 'merge-on-read')")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN _kafka_offset TO at")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMNS (_kafka_offset bigint)")
+    pipeline = Pipeline("orders", Source(("orders",)), "m:f", Sink(table))
+
+    def check() -> None:
+        check_origins(pipeline, reader.history(table), accepted=False, without_origin=reader.without_origin(table))
+
+    with pytest.raises(SinkMisfit, match="has lost _kafka_offset") as caught:
+        check()
+    for statement in caught.value.fix.removeprefix("Run ").split(", then "):
+        spark.sql(statement)
+    check()
+    load(job(0, 10, seq=1))
+    assert spark.table(table).count() == 10
 
 
 def test_a_load_without_offsets_is_refused(load: Load, job: Job) -> None:
@@ -210,16 +263,16 @@ def test_a_spark_that_does_not_say_when_it_started_fails_no_load(load: Load, job
 
 def test_a_topic_that_is_said_to_be_contiguous_has_every_offset(spark: SparkSession, load: Load, job: Job, table: str) -> None:
     """The log ends at 30: a range beyond it is short, and the error has both counts. The retry fails too."""
-    assert load(replace(job(0, 10), contiguous=True)).observed.records == 10
-    again = load(replace(job(0, 10), contiguous=True))
+    assert load(changed(job(0, 10), contiguous=True)).observed.records == 10
+    again = load(changed(job(0, 10), contiguous=True))
     assert again.landed_before
     assert again.observed.records == 10
-    short = replace(job(20, 40, seq=1), contiguous=True)
+    short = changed(job(20, 40, seq=1), contiguous=True)
     for _ in range(2):
         with pytest.raises(ReceiptMismatch, match=r"20 offsets.*10 records.*orders-0 \[20, 40\): rows from 20 to 29") as caught:
             load(short)
         assert (caught.value.fields["expected"], caught.value.fields["seen"]) == (20, 10)
-    assert load(replace(short, contiguous=False)).landed_before
+    assert load(changed(short, contiguous=False)).landed_before
 
 
 def test_bounds_are_those_of_the_receipts_own_commit(spark: SparkSession, load: Load, job: Job, table: str) -> None:
@@ -252,8 +305,77 @@ def test_a_commit_with_offsets_outside_its_ranges_is_refused(load: Load, job: Jo
 
 def test_an_error_names_batch_and_table(load: Load, job: Job, table: str) -> None:
     """Whatever fails in Spark leaves as one of ours, with the original as its cause."""
-    bad = LoadJob("orders", 3, "r", job(0, 5).ranges, "shapes:plain", "nowhere.tests.t", {})
+    bad = load_job("orders", 3, "r", job(0, 5).load.ranges, "shapes:plain", "nowhere.tests.t", {})
     with pytest.raises(TidegateError) as caught:
         load(bad)
     assert caught.value.fields["seq"] == 3
     assert caught.value.__cause__ is not None
+
+
+ORIGIN = (
+    NestedField(1, "_kafka_topic", StringType()),
+    NestedField(2, "_kafka_partition", IntegerType()),
+    NestedField(3, "_kafka_offset", LongType()),
+)
+
+
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize(
+    ("transform", "columns", "kind", "offset"),
+    [
+        ("picky", [NestedField(4, "id", IntegerType())], SparkJobFailed, 17),
+        ("holed", [NestedField(4, "id", IntegerType(), required=True)], SinkMisfit, 12),
+        ("unnamed", [NestedField(4, "id", IntegerType()), NestedField(5, "u", UUIDType())], SparkJobFailed, 4),
+    ],
+)
+def test_a_record_that_breaks_its_batch_is_named(
+    spark: SparkSession,
+    load: Load,
+    job: Job,
+    table: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    transform: str,
+    columns: list[NestedField],
+    kind: type[TidegateError],
+    offset: int,
+) -> None:
+    """The first of several, whether the transform fails of it, the table, or the writer of its files; nothing is written."""
+    monkeypatch.setattr("tidegate.spark.culprit.LONGEST_S", 600.0)
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.tests")
+    load_catalog("lake").create_table(table.removeprefix("lake."), Schema(*ORIGIN, *columns), tmp_path.as_uri())
+    with pytest.raises(kind, match=rf"; the first such record is orders-0 at offset {offset}\b") as caught:
+        load(job(0, 30, transform=f"shapes:{transform}"))
+    assert caught.value.fields["record"] == f"orders-0 at offset {offset}"
+    assert caught.value.__cause__ is not None
+    assert spark.table(table).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("failure", "at_s", "took_s", "named"),
+    [
+        (RuntimeError("cast"), (0, 1, 2, 3), 0, "orders-0 at offset 0"),
+        (RuntimeError("cast"), (0, 59, 60), 0, "one of orders-0 [0, 2)"),
+        (RuntimeError("cast"), (), 31, None),
+        (AnalysisException("no such column"), (0, 1, 2, 3), 0, None),
+        (RuntimeError("org.apache.iceberg.exceptions.CommitStateUnknownException"), (0, 1, 2, 3), 0, None),
+    ],
+)
+def test_a_record_is_looked_for_in_a_minute_and_only_where_a_record_can_be_it(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception, at_s: tuple[int, ...], took_s: float, named: str | None
+) -> None:
+    """What is known when the time is over is named. A plan that fails, a server that is away, say nothing of a record."""
+    ticks = iter(at_s)
+    monkeypatch.setattr(tidegate.spark.culprit, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    error = SparkJobFailed(f"{FAILED} cast", fix="See the log")
+
+    def rows(part: Part) -> MagicMock:
+        made = MagicMock(columns=())
+        save = made.select.return_value.write.format.return_value.mode.return_value.save
+        save.side_effect = failure if part[0].from_offset == 0 else None
+        return made
+
+    found = with_record(error, (OffsetRange("orders", 0, 0, 4),), rows, StructType, took_s=took_s)
+    assert found.fields.get("record") == named
+    assert (found is error) == (named is None)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.records import load_job
 from tidegate.airflow.application import INSTALLED, application_of, options_of
 from tidegate.core.errors import SparkJobFailed, StateCorrupt
-from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.spark import submit
 
@@ -65,7 +65,7 @@ def test_what_is_printed_holds_no_secret(
 
     monkeypatch.setattr(submit, "SparkSession", type("S", (), {"builder": type("B", (), {"appName": fail})}))
     options = {"kafka.sasl.jaas.config": 'password="hush"'}
-    job = LoadJob("orders", 0, "r", (OffsetRange("orders", 0, 0, 5),), "a:b", "lake.a.b", options)
+    job = load_job("orders", 0, "r", (OffsetRange("orders", 0, 0, 5),), "a:b", "lake.a.b", options)
     order, answer = tmp_path / "job.json", tmp_path / "result.json"
     order.write_text(json.dumps(job.to_json()))
     assert application(order, answer) == 1

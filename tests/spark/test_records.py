@@ -66,72 +66,70 @@ def test_fields_may_have_the_names_of_kafkas_columns(records: Records, parse: Pa
     assert row["_error"] is None
 
 
-@pytest.mark.parametrize(
-    ("value", "error"),
-    [
-        (b'{"id": 1', "not valid JSON"),
-        (b"", "not valid JSON"),
-        (b"   ", "not valid JSON"),
-        (b"id=1", "not valid JSON"),
-        (b'{"id": 1} and more', "not valid JSON"),
-        (b'{"id": 1}{"id": 2}', "not valid JSON"),
-        (b'{"id": 1},', "not valid JSON"),
-        (b'{"id": 1},{"id": 2}', "not valid JSON"),
-        (b'{"id": 1}}', "not valid JSON"),
-        (b'{"id": 1}]', "not valid JSON"),
-        (b'{"id": 1}]}', "not valid JSON"),
-        (b"{'id': 1}", "not valid JSON"),
-        (b'{"id": 1}],"end":1}', "not valid JSON"),
-        (b'{"id": 1}],"record":[{"id": 2}],"end":1}', "not valid JSON"),
-        (b'{"id": 1}],"x":[2', "not valid JSON"),
-        (b'{"id": 1},{"end": 1}]}', "not valid JSON"),
-        (b'{"id": NaN}', "not valid JSON"),
-        (b'{"id": 1, "x": -Infinity}', "not valid JSON"),
-        (b'{"id": 01}', "not valid JSON"),
-        (b'{"id": 1,}', "not valid JSON"),
-        (b'{"id": 1} // one', "not valid JSON"),
-        (b'{"id": 1}\x00', "not valid JSON"),
-        ('\ufeff{"id": 1}'.encode(), "not valid JSON"),
-        (b'{"x": %s}' % (b"9" * 1001), "not valid JSON"),
-        (b'{"x": %s%s}' % (b"[" * 998, b"]" * 998), "not valid JSON"),
-        (b'{"id": "a", "id": "b"}', "does not fit: id"),
-        (b'{"id": %s}' % (b"9" * 40), "does not fit: id"),
-        (b'[{"id": 1}, {"id": 2}]', "not a JSON object"),
-        (b'[{"id": 1}]', "not a JSON object"),
-        (b"[]", "not a JSON object"),
-        (b"17", "not a JSON object"),
-        (b'"text"', "not a JSON object"),
-        (b"null", "not a JSON object"),
-        (b'{"id": "abc", "name": "n"}', "does not fit: id"),
-        (b'{"id": 1.5}', "does not fit: id"),
-        (b'{"id": 5000000000, "name": null}', "does not fit: id"),
-        (b'{"id": 1, "at": "yesterday", "inner": 3}', "does not fit: at, inner"),
-        (b'{"id": 1, "inner": {"a": "x"}}', "does not fit: a nested field"),
-        (b'{"id": 1, "tags": "one"}', "does not fit: tags"),
-    ],
-)
-def test_a_broken_record_lands_with_its_text_and_the_reason(parsed: Parsed, value: bytes, error: str) -> None:
+BROKEN = [
+    (b'{"id": 1', "not valid JSON"),
+    (b"", "not valid JSON"),
+    (b"   ", "not valid JSON"),
+    (b"id=1", "not valid JSON"),
+    (b'{"id": 1} and more', "not valid JSON"),
+    (b'{"id": 1}{"id": 2}', "not valid JSON"),
+    (b'{"id": 1},', "not valid JSON"),
+    (b'{"id": 1},{"id": 2}', "not valid JSON"),
+    (b'{"id": 1}}', "not valid JSON"),
+    (b'{"id": 1}]', "not valid JSON"),
+    (b'{"id": 1}]}', "not valid JSON"),
+    (b"{'id': 1}", "not valid JSON"),
+    (b'{"id": 1}],"end":1}', "not valid JSON"),
+    (b'{"id": 1}],"record":[{"id": 2}],"end":1}', "not valid JSON"),
+    (b'{"id": 1}],"x":[2', "not valid JSON"),
+    (b'{"id": 1},{"end": 1}]}', "not valid JSON"),
+    (b'{"id": NaN}', "not valid JSON"),
+    (b'{"id": 1, "x": -Infinity}', "not valid JSON"),
+    (b'{"id": 01}', "not valid JSON"),
+    (b'{"id": 1,}', "not valid JSON"),
+    (b'{"id": 1} // one', "not valid JSON"),
+    (b'{"id": 1}\x00', "not valid JSON"),
+    ('\ufeff{"id": 1}'.encode(), "not valid JSON"),
+    (b'{"x": %s}' % (b"9" * 1001), "not valid JSON"),
+    (b'{"x": %s%s}' % (b"[" * 998, b"]" * 998), "not valid JSON"),
+    (b'{"id": "a", "id": "b"}', "does not fit: id"),
+    (b'{"id": 1, "id": "x"}', "does not fit: id"),
+    (b'{"id": %s}' % (b"9" * 40), "does not fit: id"),
+    (b'[{"id": 1}, {"id": 2}]', "not a JSON object"),
+    (b'[{"id": 1}]', "not a JSON object"),
+    (b"[]", "not a JSON object"),
+    (b"17", "not a JSON object"),
+    (b'"text"', "not a JSON object"),
+    (b"null", "not a JSON object"),
+    (b'{"id": "abc", "name": "n"}', "does not fit: id"),
+    (b'{"id": 1.5}', "does not fit: id"),
+    (b'{"id": 5000000000, "name": null}', "does not fit: id"),
+    (b'{"id": 1, "at": "yesterday", "inner": 3}', "does not fit: at, inner"),
+    (b'{"id": 1, "inner": {"a": "x"}}', "does not fit: inner.a"),
+    (b'{"id": 1, "tags": "one"}', "does not fit: tags"),
+]
+UNUSUAL = [
+    (b'{"id": 1, "id": 2}', "id", 2),
+    (b' \t\r\n{"id": 1} \n', "id", 1),
+    (b'{"name": "\\u0000"}', "name", "\0"),
+    (b'{"name": "\\ud800"}', "name", "?"),
+    (b'{"id": 1, "x": %s}' % (b"9" * 1000), "id", 1),
+    (b'{"id": 1, "x": %s%s}' % (b"[" * 997, b"]" * 997), "id", 1),
+]
+
+
+def test_a_broken_record_lands_with_its_text_and_the_reason(records: Records, parse: Parse) -> None:
     """What cannot be parsed is kept as it came."""
-    row = parsed(value)
-    assert row["_error"] == error
-    assert row["_raw"] == value.decode()
+    rows = parse(records([value for value, _ in BROKEN]), SCHEMA).orderBy("_kafka_offset").collect()
+    for (value, error), row in zip(BROKEN, rows, strict=True):
+        assert (row["_error"], row["_raw"]) == (error, value.decode())
 
 
-@pytest.mark.parametrize(
-    ("value", "field", "expected"),
-    [
-        (b'{"id": 1, "id": 2}', "id", 2),
-        (b' \t\r\n{"id": 1} \n', "id", 1),
-        (b'{"name": "\\u0000"}', "name", "\0"),
-        (b'{"name": "\\ud800"}', "name", "?"),
-        (b'{"id": 1, "x": %s}' % (b"9" * 1000), "id", 1),
-        (b'{"id": 1, "x": %s%s}' % (b"[" * 997, b"]" * 997), "id", 1),
-    ],
-)
-def test_unusual_but_valid_json_is_parsed(parsed: Parsed, value: bytes, field: str, expected: object) -> None:
+def test_unusual_but_valid_json_is_parsed(records: Records, parse: Parse) -> None:
     """Duplicate fields, white space, escapes, and the limits of Spark's parser."""
-    row = parsed(value)
-    assert (row[field], row["_error"]) == (expected, None)
+    rows = parse(records([value for value, _, _ in UNUSUAL]), SCHEMA).orderBy("_kafka_offset").collect()
+    for (value, field, expected), row in zip(UNUSUAL, rows, strict=True):
+        assert (row[field], row["_error"]) == (expected, None), value
 
 
 def mutated(chance: random.Random) -> str:

@@ -7,9 +7,9 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.records import load_job
 from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.errors import LookBackExpired, OffsetsOutOfRange
-from tidegate.core.load.job import LoadJob
 from tidegate.core.load.repeats import RepeatFinder
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.spark.repeats import look_back_named, repeats_among
@@ -59,7 +59,7 @@ def test_the_plan_finds_the_repeats_that_are_found_one_by_one(spark: SparkSessio
 def test_only_an_offset_of_a_look_back_is_its_error(text: str, at: int, of: str, error: type[Exception]) -> None:
     """In whichever of the two errors it stands."""
     since = {TopicPartition("a.b-c", 3): 40}
-    job = LoadJob("p", 1, "r", (OffsetRange("a.b-c", 3, 50, 90),), "m:f", "t", {}, dedupe=Dedupe(10), look_back=since)
+    job = load_job("p", 1, "r", (OffsetRange("a.b-c", 3, 50, 90),), "m:f", "t", {}, dedupe=Dedupe(10), look_back=since)
     said = text.format(at=at, of=of)
     for raised, cause in ((OffsetsOutOfRange(said), None), (OffsetsOutOfRange("x"), ValueError(said))):
         with pytest.raises(OffsetsOutOfRange) as caught, look_back_named(job):

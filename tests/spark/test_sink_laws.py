@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.records import changed
 from tests.spark.sinks_under_test import Iceberg, Memory, SinkUnderTest, expected, held, ids
-from tidegate.core.errors import RequestError, SinkMisfit, TableLost, TransformError
+from tidegate.core.errors import SinkMisfit, TableLost, TransformError
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Observed
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -38,7 +40,7 @@ def test_a_load_leaves_the_rows_of_its_range_and_a_receipt(sink: SinkUnderTest, 
     assert result.observed == Observed(records=10, rows=10, bytes=lengths, first_last=bounds, errors=0)
     assert result.receipt.rows == 10
     assert result.receipt.load.ranges == (OffsetRange("orders", 0, 0, 10),)
-    assert result.receipt.load.transform.startswith("shapes:plain@")
+    assert result.receipt.write.transform.startswith("shapes:plain@")
     assert set(result.seconds) == {"lookup", "prepare", "write", "receipt"} | sink.steps
     assert LoadResult.from_json(result.to_json()) == result
 
@@ -52,6 +54,22 @@ def test_a_landed_batch_is_found_and_not_written_again(sink: SinkUnderTest, load
     assert again.receipt == first.receipt
     assert again.observed == Observed(None, None, None, first.observed.first_last)
     assert sink.commits(table) == commits
+
+
+def test_a_renamed_pipeline_finds_and_replaces_what_it_has_loaded(
+    sink: SinkUnderTest, load: Load, job: Job, table: str
+) -> None:
+    """By the names that its job says it had; without them the rows are another pipeline's."""
+    first = load(job(0, 10))
+    renamed = partial(changed, pipeline="sales", formerly=("orders",))
+    again = load(renamed(job(0, 10)))
+    assert (again.landed_before, again.receipt.snapshot) == (True, first.receipt.snapshot)
+    assert again.receipt.load.pipeline == "sales"
+    with pytest.raises(SinkMisfit, match="orders"):
+        load(changed(job(0, 10), pipeline="sales"))
+    load(renamed(job(0, 10, redo=True)))
+    load(renamed(job(10, 20, seq=1)))
+    assert ids(sink, table) == list(range(20))
 
 
 def test_the_same_range_loaded_twice_leaves_one_copy(sink: SinkUnderTest, load: Load, job: Job, table: str) -> None:
@@ -188,7 +206,7 @@ def test_a_table_belongs_to_the_pipeline_that_made_it(sink: SinkUnderTest, load:
     commits = sink.commits(table)
     for others in (job(0, 10), job(10, 20, seq=7), replace(job(20, 25), redo=True)):
         with pytest.raises(SinkMisfit, match="orders") as caught:
-            load(replace(others, pipeline="visits"))
+            load(changed(others, pipeline="visits"))
         assert "visits" in caught.value.message
     assert "sink.shared_with" in caught.value.fix
     assert sink.commits(table) == commits
@@ -199,31 +217,31 @@ def test_a_table_belongs_to_the_pipeline_that_made_it(sink: SinkUnderTest, load:
 def test_pipelines_that_share_a_table_both_own_it(sink: SinkUnderTest, load: Load, job: Job, table: str) -> None:
     """The second is made an owner by its first load; from then on neither is asked again."""
     load(job(0, 10))
-    visits = replace(job(10, 20), pipeline="visits", shared_with=("orders",))
+    visits = changed(job(10, 20), pipeline="visits", shared_with=("orders",))
     load(visits)
     assert sink.owners(table) == {"orders", "visits"}
     load(replace(job(20, 25, seq=1), shared_with=("visits",)))
     assert ids(sink, table) == list(range(25))
     with pytest.raises(SinkMisfit, match="belongs to pipeline orders and visits, not to other"):
-        load(replace(job(25, 30), pipeline="other", shared_with=("orders",)))
+        load(changed(job(25, 30), pipeline="other", shared_with=("orders",)))
 
 
 def test_rows_of_another_owner_are_not_replaced(sink: SinkUnderTest, load: Load, job: Job, table: str) -> None:
     """Sharing is for pipelines that read different partitions: what the other loaded is refused, before anything is written."""
     load(job(0, 10))
-    load(replace(job(10, 20), pipeline="visits", shared_with=("orders",)))
+    load(changed(job(10, 20), pipeline="visits", shared_with=("orders",)))
     commits = sink.commits(table)
     with pytest.raises(SinkMisfit, match=r"holds rows of orders-0 \[10, 15\) by pipeline visits, which a load of orders would"):
         load(replace(job(5, 15, seq=1), shared_with=("visits",)))
     with pytest.raises(SinkMisfit, match=r"holds rows of orders-0 \[9, 10\) by pipeline orders, which a load of visits would"):
-        load(replace(job(9, 11, seq=1), pipeline="visits", shared_with=("orders",)))
+        load(changed(job(9, 11, seq=1), pipeline="visits", shared_with=("orders",)))
     assert sink.commits(table) == commits
 
 
 def test_a_commit_that_was_rolled_back_is_in_nobodys_way(sink: SinkUnderTest, load: Load, job: Job, table: str) -> None:
     """The table holds nothing of it."""
     first = load(job(0, 10))
-    load(replace(job(10, 20), pipeline="visits", shared_with=("orders",)))
+    load(changed(job(10, 20), pipeline="visits", shared_with=("orders",)))
     sink.roll_back(table, first.receipt)
     load(replace(job(10, 20, seq=1), shared_with=("visits",)))
     assert ids(sink, table) == list(range(20))
@@ -231,9 +249,9 @@ def test_a_commit_that_was_rolled_back_is_in_nobodys_way(sink: SinkUnderTest, lo
 
 def test_a_table_of_batches_is_never_shared(sink: SinkUnderTest, load: Load, job: Job, table: str) -> None:
     """Whatever the job says, and also when the receipts are gone."""
-    load(replace(job(0, 10, seq=1, transform="shapes:counted"), identity="batch"))
+    load(changed(job(0, 10, seq=1, transform="shapes:counted"), identity="batch"))
     commits = sink.commits(table)
-    visits = replace(
+    visits = changed(
         job(10, 20, seq=2, transform="shapes:counted"), identity="batch", pipeline="visits", shared_with=("orders",)
     )
     with pytest.raises(SinkMisfit, match="is pipeline orders's, whose batches have the same numbers as those of visits"):
@@ -267,12 +285,12 @@ def test_a_batch_of_other_ranges_is_never_taken_for_loaded(
     sink: SinkUnderTest, load: Load, batch: Batch, job: Callable[..., LoadJob], table: str
 ) -> None:
     """A late plan may write a shorter range over a batch; rows that count more records would be counted twice by the next."""
-    longer = replace(job(0, 20, seq=1, transform="shapes:counted"), identity="batch")
+    longer = changed(job(0, 20, seq=1, transform="shapes:counted"), identity="batch")
     assert load(longer).observed.records == 20
     shorter = load(batch(1))
     assert not shorter.landed_before
     assert held(sink, table) == expected(1)
-    load(replace(job(10, 30, seq=2, transform="shapes:counted"), identity="batch"))
+    load(changed(job(10, 30, seq=2, transform="shapes:counted"), identity="batch"))
     assert sum(n for rows in held(sink, table).values() for _, n, _ in rows) == 30
 
 
@@ -298,14 +316,12 @@ def test_a_batch_without_a_record_leaves_its_receipt(sink: SinkUnderTest, load: 
 def test_a_chunk_of_a_replay_replaces_the_batch_that_it_names(
     sink: SinkUnderTest, load: Load, batch: Batch, table: str
 ) -> None:
-    """Not the batch of its own number; and it has to name one."""
+    """Not the batch of its own number."""
     for seq in (1, 2):
         load(batch(seq))
-    result = load(replace(batch(2, transform="counted_odd"), seq=1, replay="again", batch=2))
+    result = load(changed(batch(2, transform="counted_odd"), seq=1, replay="again", batch=2))
     assert (result.receipt.load.seq, result.receipt.load.batch) == (1, 2)
     assert held(sink, table) == {**expected(1), 2: expected(2)[2][1:]}
-    with pytest.raises(RequestError, match="which batch it replaces"):
-        replace(batch(2), seq=1, replay="again")
 
 
 def test_a_table_of_batches_belongs_to_one_pipeline_and_to_batches(
@@ -315,13 +331,13 @@ def test_a_table_of_batches_belongs_to_one_pipeline_and_to_batches(
     load(batch(1))
     commits = sink.commits(table)
     with pytest.raises(SinkMisfit, match="is pipeline orders's, whose batches have the same numbers as those of visits"):
-        load(replace(batch(2), pipeline="visits"))
+        load(changed(batch(2), pipeline="visits"))
     with pytest.raises(SinkMisfit, match="are known by their batch, and this pipeline says `identity: origin`"):
-        load(replace(batch(2, transform="plain"), identity="origin"))
+        load(changed(batch(2, transform="plain"), identity="origin"))
     with pytest.raises(TransformError, match="makes a column _batch"):
         load(batch(2, transform="numbered"))
     assert sink.commits(table) == commits
-    other = replace(batch(2, transform="plain"), identity="origin", table=f"{table}_by_origin")
+    other = changed(batch(2, transform="plain"), identity="origin", table=f"{table}_by_origin")
     load(other)
     with pytest.raises(SinkMisfit, match="are known by their origin, and this pipeline says `identity: batch`"):
         load(replace(batch(2), table=other.table))

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from tidegate.core.load.receipt import LoadId, Receipt
+from tests.records import changed, range_of, write_of
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.cursor import Position
 from tidegate.core.state.saved_range import Decision, SavedRange
 
 P0 = TopicPartition("t", 0)
 
 
 def receipt(seq: int, start: int, until: int, **changes: Any) -> Receipt:
-    """Of a batch, or with changes of its `LoadId`."""
-    load = LoadId("p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), "v1", f"a{seq}", {"t": "id"})
-    return Receipt(replace(load, **changes), 100 + seq, 1000 * seq, until - start)
+    """Of a batch, or with changes of its `Write`."""
+    load = write_of(
+        "p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), "v1", f"a{seq}", {"t": "id"}, beside=Position()
+    )
+    return Receipt(changed(load, **changes), 100 + seq, 1000 * seq, until - start)
 
 
 def saved(seq: int, start: int, until: int, **changes: Any) -> SavedRange:
     """Of a batch that began at the cursor, changed."""
-    made = SavedRange(
+    made = range_of(
         "p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), (Decision(P0, "cursor", "log end"),), {"t": "id"}, {}, 500
     )
-    return replace(made, **changes)
+    return changed(made, **changes)

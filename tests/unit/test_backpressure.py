@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import changed, cursor_of
 from tests.unit.world import P0, World, receipt_of
 from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source, Spark
@@ -19,7 +20,6 @@ from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound, RateControl
 from tidegate.core.schedule.outlook import outlook
-from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request
 from tidegate.core.state.cursor import MOST_TIMINGS, Cursor
 from tidegate.core.state.ledger import Ledger
@@ -44,8 +44,8 @@ def run(world: World, run_id: str, run_s: float) -> Planned:
     """A batch that took so long."""
     planned = world.planned(run_id)
     saved = planned.saved
-    assert saved.rate is not None
-    world.commit(planned, took(total_count(saved.to_load), run_s, world.now_ms, saved.allowed))
+    assert saved.why.rate is not None
+    world.commit(planned, took(total_count(saved.load.nonempty), run_s, world.now_ms, saved.allowed))
     return planned
 
 
@@ -53,16 +53,16 @@ def test_the_first_batch_is_bounded_and_each_next_one_by_what_the_last_ones_took
     """The bound aims at 0.9 of the interval; bound and terms are in the saved range, what was learned in the cursor."""
     world = limited()
     first = run(world, "run1", run_s=3.0)
-    assert first.saved.rate == RateBound("target", 10, {}, limiting=True)
-    assert total_count(first.saved.ranges) == 10
+    assert first.saved.why.rate == RateBound("target", 10, {}, limiting=True)
+    assert total_count(first.saved.load.ranges) == 10
     assert first.saved.remaining == 990
-    assert first.saved.decisions[0].until_reason == "backpressure"
+    assert first.saved.why.decisions[0].until_reason == "backpressure"
     second = world.planned("run2").saved
-    assert second.rate is not None
-    assert second.rate.records == 30
-    assert second.rate.terms == {"a (s)": 0.0, "b (s/record)": pytest.approx(0.3)}
+    assert second.why.rate is not None
+    assert second.why.rate.records == 30
+    assert second.why.rate.terms == {"a (s)": 0.0, "b (s/record)": pytest.approx(0.3)}
     assert world.cursor.remaining == 990
-    assert world.cursor.timings == (took(10, 3.0, 1),)
+    assert world.cursor.pace.timings == (took(10, 3.0, 1),)
 
 
 def test_a_month_in_which_the_dag_was_paused_lowers_no_bound() -> None:
@@ -72,45 +72,20 @@ def test_a_month_in_which_the_dag_was_paused_lowers_no_bound() -> None:
         world = limited(100_000, backpressure=Backpressure("pid", initial_rate=100.0))
         for seq in (1, 2):
             planned = world.planned(f"run{seq}")
-            timing = took(total_count(planned.saved.to_load), 2.0, world.now_ms + 10_000 * seq, planned.saved.allowed)
+            timing = took(total_count(planned.saved.load.nonempty), 2.0, world.now_ms + 10_000 * seq, planned.saved.allowed)
             world.commit(planned, replace(timing, scheduling_delay_ms=delay_ms if seq == 2 else 0))
-        bounds.append(world.cursor.rate_state["state"]["bound"])
+        bounds.append(world.cursor.pace.rate_state["state"]["bound"])
     assert bounds[0] == bounds[1] > 1000
-
-
-def test_the_state_is_saved_with_the_cursor_in_one_write() -> None:
-    """A commit that does not reach the store leaves the cursor and the state as they were."""
-    world = limited()
-    planned = world.planned("run1")
-    before = len(world.store.calls)
-    world.commit(planned, took(10, 3.0, 1))
-    assert [key for verb, key in world.store.calls[before:] if verb == "put"] == ["tidegate.p.cursor"]
-    assert world.cursor.rate_state["state"]["bound"] == 30
 
 
 def test_a_batch_whose_time_is_not_known_teaches_nothing() -> None:
     """It was cleared, retried, or landed in an earlier try."""
     world = limited()
     run(world, "run1", run_s=3.0)
-    state = world.cursor.rate_state
+    state = world.cursor.pace.rate_state
     world.run("run2")
-    assert world.cursor.rate_state == state
-    assert len(world.cursor.timings) == 1
-
-
-def test_a_small_batch_does_not_lower_the_bound_unless_it_takes_longer_than_the_interval() -> None:
-    """Quiet nights do not throttle mornings; a sink that is slow also for few records does."""
-    world = limited(log_end=10)
-    run(world, "run1", run_s=3.0)
-    world.brokers.latest[P0] = 12
-    quiet = run(world, "run2", run_s=2.0).saved
-    assert quiet.rate is not None
-    assert (quiet.rate.records, quiet.rate.limiting) == (30, False)
-    assert quiet.remaining == 0
-    assert world.cursor.rate_state["state"]["bound"] == 30
-    world.brokers.latest[P0] = 14
-    run(world, "run3", run_s=20.0)
-    assert world.cursor.rate_state["state"]["bound"] < 30
+    assert world.cursor.pace.rate_state == state
+    assert len(world.cursor.pace.timings) == 1
 
 
 def test_the_bound_is_shared_by_lag_within_the_rate_of_each_partition_and_raised_to_the_minimum() -> None:
@@ -121,7 +96,7 @@ def test_the_bound_is_shared_by_lag_within_the_rate_of_each_partition_and_raised
     def planned(bound: int) -> tuple[dict[int, int], list[str]]:
         policy = Backpressure("target", initial_records=bound)
         saved = World(pipeline=replace(PIPELINE, limits=limits, backpressure=policy), brokers=brokers).planned("run1").saved
-        return {r.partition: r.count for r in saved.ranges}, [d.until_reason for d in saved.decisions]
+        return {r.partition: r.count for r in saved.load.ranges}, [d.until_reason for d in saved.why.decisions]
 
     assert planned(100) == ({0: 50, 1: 50}, ["max_rate_per_partition"] * 2)
     assert planned(60) == ({0: 30, 1: 30}, ["backpressure"] * 2)
@@ -133,9 +108,9 @@ def test_a_rate_is_kept_while_a_pipeline_catches_up() -> None:
     limits = Limits(interval_s=10, max_rate_per_partition=5)
     for catch_up, most in ((True, 10), (False, 50)):
         world = limited(limits=limits, backpressure=Backpressure(), catch_up=catch_up)
-        assert total_count(world.run("run1").saved.ranges) == 50
+        assert total_count(world.run("run1").saved.load.ranges) == 50
         world.now_ms += 1999
-        assert total_count(world.run("run2").saved.ranges) == most
+        assert total_count(world.run("run2").saved.load.ranges) == most
 
 
 @given(st.dictionaries(st.integers(0, 30), st.integers(1, 1000), min_size=1), st.integers(1, 100))
@@ -144,18 +119,18 @@ def test_a_batch_of_all_that_its_partitions_are_given_is_full(lags: dict[int, in
     brokers = FakeBrokers({TopicPartition("t", partition): lag for partition, lag in lags.items()})
     world = World(pipeline=replace(PIPELINE, backpressure=Backpressure("target", initial_records=bound)), brokers=brokers)
     saved = run(world, "run1", run_s=0.001).saved
-    assert saved.rate is not None
-    full = saved.rate.limiting or sum(lags.values()) >= 0.95 * bound
-    assert (world.cursor.rate_state["state"]["bound"] > bound) == full
+    assert saved.why.rate is not None
+    full = saved.why.rate.limiting or sum(lags.values()) >= 0.95 * bound
+    assert (world.cursor.pace.rate_state["state"]["bound"] > bound) == full
 
 
 def test_max_records_of_the_pipeline_is_a_limit_beside_the_policy() -> None:
     """A batch that it cuts is smaller than the policy's bound, and does not lower it."""
     world = limited(limits=Limits(max_records=4, interval_s=10), backpressure=Backpressure("target"))
     saved = run(world, "run1", run_s=3.0).saved
-    assert total_count(saved.ranges) == 4
-    assert saved.rate == RateBound("target", 10_000, {}, limiting=False)
-    assert world.cursor.rate_state["state"]["bound"] == 10_000
+    assert total_count(saved.load.ranges) == 4
+    assert saved.why.rate == RateBound("target", 10_000, {}, limiting=False)
+    assert world.cursor.pace.rate_state["state"]["bound"] == 10_000
 
 
 def test_whoever_triggers_a_run_with_max_records_gets_them() -> None:
@@ -163,17 +138,17 @@ def test_whoever_triggers_a_run_with_max_records_gets_them() -> None:
     world = limited()
     planned = world.plan("run1", Request(max_records=500))
     assert isinstance(planned, Planned)
-    assert total_count(planned.saved.ranges) == 500
+    assert total_count(planned.saved.load.ranges) == 500
     assert planned.saved.remaining == 500
-    assert planned.saved.rate == RateBound("target", 10, {}, applied=False)
-    assert str(planned.saved.rate).endswith("not applied, since the run was triggered for a range of its own")
+    assert planned.saved.why.rate == RateBound("target", 10, {}, applied=False)
+    assert str(planned.saved.why.rate).endswith("not applied, since the run was triggered for a range of its own")
     to = limited().plan("run1", Request(until={P0: 500}))
     assert isinstance(to, Planned)
-    assert total_count(to.saved.ranges) == 500
+    assert total_count(to.saved.load.ranges) == 500
     few = world.plan("run1b", Request(max_records=1))
     assert isinstance(few, Planned)
     world.commit(few, took(500, 5.0, 1, bound=10))
-    assert world.cursor.rate_state["state"]["bound"] > 100
+    assert world.cursor.pace.rate_state["state"]["bound"] > 100
 
 
 def test_a_change_of_the_settings_starts_the_policy_anew_and_says_so() -> None:
@@ -181,13 +156,13 @@ def test_a_change_of_the_settings_starts_the_policy_anew_and_says_so() -> None:
     world = limited()
     run(world, "run1", run_s=3.0)
     world.pipeline = replace(PIPELINE, backpressure=Backpressure("target", utilization=0.5, initial_records=10))
-    changed = run(world, "run2", run_s=3.0).saved.rate
+    changed = run(world, "run2", run_s=3.0).saved.why.rate
     assert changed is not None
     assert changed.records == 10
     reason = "the settings changed (utilization from its default to 0.5)"
     assert changed.reset == reason
     assert str(changed) == f"target allows 10 records; it limits this batch; started anew: {reason}"
-    later = world.planned("run3").saved.rate
+    later = world.planned("run3").saved.why.rate
     assert later is not None
     assert later.reset is None
     world.pipeline = replace(world.pipeline, limits=Limits(interval_s=20))
@@ -203,18 +178,9 @@ def test_a_pipeline_without_a_policy_forgets_what_one_has_learned() -> None:
     run(world, "run1", run_s=3.0)
     world.pipeline = replace(PIPELINE, backpressure=Backpressure())
     saved = world.run("run2").saved
-    assert (saved.rate, saved.allowed) == (None, None)
-    assert total_count(saved.ranges) == 990
-    assert world.cursor.rate_state == {}
-
-
-def test_an_adopted_range_keeps_the_bound_it_was_planned_with() -> None:
-    """It was saved before; the run that adopts it is observed as any other."""
-    world = limited()
-    world.planned("run1")
-    adopted = world.planned("run2")
-    assert adopted.origin == "adopted"
-    assert adopted.saved.rate == RateBound("target", 10, {}, limiting=True)
+    assert (saved.why.rate, saved.allowed) == (None, None)
+    assert total_count(saved.load.ranges) == 990
+    assert world.cursor.pace.rate_state == {}
 
 
 def test_while_it_catches_up_a_run_may_fill_the_interval() -> None:
@@ -222,10 +188,10 @@ def test_while_it_catches_up_a_run_may_fill_the_interval() -> None:
     for catch_up, bound in ((True, 33), (False, 30)):
         world = limited(catch_up=catch_up)
         run(world, "run1", run_s=3.0)
-        assert world.cursor.rate_state["state"]["bound"] == bound
+        assert world.cursor.pace.rate_state["state"]["bound"] == bound
     done = limited(log_end=10, catch_up=True)
     run(done, "run1", run_s=3.0)
-    assert done.cursor.rate_state["state"]["bound"] == 30
+    assert done.cursor.pace.rate_state["state"]["bound"] == 30
     pid = RateControl({"policy": "pid"}, 10.0)
     assert pid.observed({}, took(9, 3.0, 1), catching_up=True) == pid.observed({}, took(9, 3.0, 1))
 
@@ -235,8 +201,8 @@ def test_the_static_policy_bounds_every_batch() -> None:
     world = limited(backpressure=Backpressure("static", max_records=7))
     for n in range(3):
         planned = run(world, f"run{n}", run_s=3.0)
-        assert planned.saved.rate == RateBound("static", 7, {}, limiting=True)
-    assert world.cursor.rate_state["state"] == {"policy": "static"}
+        assert planned.saved.why.rate == RateBound("static", 7, {}, limiting=True)
+    assert world.cursor.pace.rate_state["state"] == {"policy": "static"}
     assert Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b")).rate_control is None
 
 
@@ -288,14 +254,14 @@ def test_a_cursor_keeps_a_bounded_number_of_timings_and_ignores_what_is_none() -
     world = limited(backpressure=Backpressure("static", max_records=1))
     for n in range(MOST_TIMINGS + 5):
         run(world, f"run{n}", run_s=3.0)
-    kept = world.cursor.timings
+    kept = world.cursor.pace.timings
     assert len(kept) == MOST_TIMINGS
     assert kept[-1].ended_at_ms == world.now_ms
     value = world.cursor.to_json()
-    assert Cursor.from_json(json.loads(json.dumps(value))).timings == kept
+    assert Cursor.from_json(json.loads(json.dumps(value))).pace.timings == kept
     assert len(json.dumps(value["timings"])) < 6000
     for poison in (None, "x", [None], [[1]], [[-1, 2, 3, 4, 5, 6]], {"a": 1}):
-        assert Cursor.from_json({**value, "timings": poison}).timings == ()
+        assert Cursor.from_json({**value, "timings": poison}).pace.timings == ()
     assert Cursor.from_json({**value, "remaining": "many"}).remaining == 0
 
 
@@ -305,8 +271,6 @@ def test_a_saved_range_keeps_its_bound_and_one_that_is_not_is_refused_by_name() 
     planned = world.planned("run1")
     value = Ledger(world.store, "p").saved_range(planned.key).to_json()
     assert SavedRange.from_json(value) == planned.saved
-    old = {name: item for name, item in value.items() if name not in ("rate", "remaining")}
-    assert (SavedRange.from_json(old).rate, SavedRange.from_json(old).remaining) == (None, 0)
     assert SavedRange.from_json({**value, "remaining": "many"}).remaining == 0
     for change in ({"records": 0}, {"records": "x"}, {"terms": 5}, {"terms": {"a": "x"}}):
         poison = {**value["rate"], **change}
@@ -318,15 +282,6 @@ def test_settings_that_no_policy_takes_are_refused_when_they_are_stated() -> Non
     """Not when the first batch is planned."""
     with pytest.raises(ConfigError, match="interval_s"):
         RateControl({"policy": "target"}, 0.0)
-
-
-def test_a_run_that_finds_nothing_leaves_the_state_alone() -> None:
-    """An idle pipeline forgets nothing."""
-    world = limited(log_end=10)
-    run(world, "run1", run_s=3.0)
-    state = world.cursor.rate_state
-    assert isinstance(world.plan("run2"), Skip)
-    assert world.cursor.rate_state == state
 
 
 def kept_up(records: int, *, batches: int = 8, interval_s: float | None = 10) -> World:
@@ -344,16 +299,16 @@ def kept_up(records: int, *, batches: int = 8, interval_s: float | None = 10) ->
 
 def test_a_plan_says_when_the_interval_cannot_hold_what_arrives() -> None:
     """By what its last batches took, and what has come since the last one."""
-    advice = kept_up(95).planned("next").advice
+    advice = kept_up(95).planned("next").remarks.advice
     assert advice is not None
     assert not advice.holds
     assert "falls behind at any interval: 9.5 records/s arrive" in advice.verdict
-    tight = kept_up(85).planned("next").advice
+    tight = kept_up(85).planned("next").remarks.advice
     assert tight is not None
     assert not tight.holds
     assert "8.5 records/s arrive, and a run every 10 s loads at most 8 records/s" in tight.verdict
     assert "it would keep up with an interval of 20 s or longer" in tight.verdict
-    well = kept_up(50).planned("next").advice
+    well = kept_up(50).planned("next").remarks.advice
     assert well is not None
     assert well.holds
     assert (round(well.a, 3), round(well.b, 3), well.arrival_rate) == (1.0, 0.1, 5.0)
@@ -365,7 +320,7 @@ def test_what_the_last_batch_left_behind_has_not_arrived_since() -> None:
     world.pipeline = replace(world.pipeline, limits=Limits(interval_s=10, max_records=480))
     world.run("behind")
     world.now_ms += 9_999
-    advice = world.planned("next").advice
+    advice = world.planned("next").remarks.advice
     assert advice is not None
     assert advice.arrival_rate == 0.0
     assert advice.backlog == 20
@@ -382,17 +337,17 @@ def test_nothing_is_said_where_too_little_is_known(batches: int, interval_s: flo
     if forget:
         world.now_ms = (world.cursor.fired_at_ms or 0) - 1
     planned = world.planned("next")
-    assert planned.advice is None
-    assert world.planned("other").advice is None
+    assert planned.remarks.advice is None
+    assert world.planned("other").remarks.advice is None
     empty = tuple(took(0, 1.0, n, bound=1) for n in range(8))
-    assert outlook(PIPELINE, Cursor("p", fired_at_ms=1, timings=empty), Watermarks({}, {}), now_ms=2) is None
+    assert outlook(PIPELINE, cursor_of("p", fired_at_ms=1, timings=empty), Watermarks({}, {}), now_ms=2) is None
 
 
 def test_what_a_new_partition_holds_has_not_arrived_since() -> None:
     """A topic that is added brings its past along."""
     world = kept_up(50)
     world.brokers.latest[P1] = 10**6
-    advice = world.planned("next").advice
+    advice = world.planned("next").remarks.advice
     assert advice is not None
     assert advice.arrival_rate == 5.0
 
@@ -405,7 +360,7 @@ def test_times_that_do_not_depend_on_the_records_stop_no_batch(spark: Spark) -> 
         world.brokers.latest[P0] += 1000 * (n + 1)
         world.now_ms += 9_999
         planned = world.planned(f"run{n}")
-        world.commit(planned, took(total_count(planned.saved.ranges), 5.0, world.now_ms))
+        world.commit(planned, took(total_count(planned.saved.load.ranges), 5.0, world.now_ms))
     assert world.cursor.seq == 12
 
 
@@ -413,14 +368,14 @@ def test_a_rebuilt_cursor_knows_what_earlier_batches_took() -> None:
     """No offset depends on it, and nobody has to learn it again."""
     world = limited()
     planned = run(world, "run1", run_s=3.0)
-    before = replace(world.cursor, record_bytes=7.0)
+    before = changed(world.cursor, record_bytes=7.0)
     receipt = receipt_of(planned.saved)
     assert receipt is not None
     after = rebuild("p", [receipt], before=before).cursor
-    assert (after.rate_state, after.timings, after.cores, after.record_bytes) == (
-        before.rate_state,
-        before.timings,
-        before.cores,
+    assert (after.pace.rate_state, after.pace.timings, after.pace.cores, after.pace.record_bytes) == (
+        before.pace.rate_state,
+        before.pace.timings,
+        before.pace.cores,
         7.0,
     )
 
@@ -431,4 +386,4 @@ def test_a_time_that_is_none_costs_only_the_advice(poison: Any) -> None:
     world = kept_up(50)
     text = {**world.cursor.to_json(), "fired_at_ms": poison}
     Ledger(world.store, "p").save_cursor(Cursor.from_json(text))
-    assert world.planned("next").advice is None
+    assert world.planned("next").remarks.advice is None

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import changed, cursor_of, write_of
 from tests.unit.world import P0, PIPELINE, World, receipt_of
 from tidegate.core.audit.rebuild import rebuild
+from tidegate.core.audit.restore import restore
+from tidegate.core.audit.table import TableCommit, find_missing
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.config.times import StartOffsets, StartTime
 from tidegate.core.errors import (
@@ -22,14 +25,14 @@ from tidegate.core.errors import (
     PartitionsLeftOut,
     RequestError,
     StateCorrupt,
+    StateError,
     StateUnavailable,
     TopicNotFound,
     TopicRecreated,
     WatermarksUnstable,
 )
-from tidegate.core.load.receipt import LoadId, Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
-from tidegate.core.rates import BatchTiming
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.schedule.accept import accept_loss, accept_recreated
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
@@ -48,17 +51,17 @@ def test_a_plan_is_saved_by_one_write_before_any_work() -> None:
     assert planned.origin == "planned"
     assert [verb for verb, _ in world.store.calls].count("put") == 1
     assert world.store.calls[-2:] == [("put", planned.key), ("get", "tidegate.p.cursor")]
-    assert planned.saved.ranges == (OffsetRange("t", 0, 0, 10),)
-    assert planned.saved.limits == {"max_records": 10}
+    assert planned.saved.load.ranges == (OffsetRange("t", 0, 0, 10),)
+    assert planned.saved.why.limits == {"max_records": 10}
 
 
 def test_a_plan_says_how_many_records_wait_and_after_which_cursor() -> None:
     """Those of its range among them. A range that was saved before knows only what waited then."""
     world = World()
     first = world.planned("run1")
-    assert (first.waiting, first.cursor) == (25, Cursor("p"))
+    assert (first.waiting, first.cursor) == (25, cursor_of("p"))
     for again in (world.planned("run1"), world.planned("run2")):
-        assert (again.origin, again.waiting, again.cursor) == (again.origin, None, Cursor("p"))
+        assert (again.origin, again.waiting, again.cursor) == (again.origin, None, cursor_of("p"))
     world.load(first)
     assert world.planned("run2").cursor is None  # the table holds the batch: brokers that are away do not matter
     world.commit(first)
@@ -107,10 +110,14 @@ def test_a_plan_that_was_frozen_before_its_write_does_not_overwrite_what_was_com
     with pytest.raises(CommitConflict, match="was committed while this task was frozen"):
         world.plan("run1")
     kept = Ledger(store, "p").saved_range(committed[0].key)
-    assert (kept.ranges, kept.run_id, kept.seq) == (committed[0].saved.ranges, "run1", committed[0].saved.seq)
-    assert world.cursor.offsets == {P0: 40}
+    assert (kept.load.ranges, kept.load.run_id, kept.load.seq) == (
+        committed[0].saved.load.ranges,
+        "run1",
+        committed[0].saved.load.seq,
+    )
+    assert world.cursor.at.offsets == {P0: 40}
     again = world.planned("run1")
-    assert (again.origin, again.committed, again.saved.ranges) == ("own", True, committed[0].saved.ranges)
+    assert (again.origin, again.committed, again.saved.load.ranges) == ("own", True, committed[0].saved.load.ranges)
 
 
 def test_a_plan_that_was_frozen_while_another_run_committed_leaves_nothing_behind() -> None:
@@ -126,10 +133,10 @@ def test_a_plan_that_was_frozen_while_another_run_committed_leaves_nothing_behin
 def test_runs_follow_each_other_until_nothing_lags() -> None:
     """Then a run is skipped."""
     world = World()
-    ranges = [world.run(f"run{n}").saved.ranges[0] for n in range(3)]
+    ranges = [world.run(f"run{n}").saved.load.ranges[0] for n in range(3)]
     assert [(r.from_offset, r.until_offset) for r in ranges] == [(0, 10), (10, 20), (20, 25)]
     assert isinstance(world.plan("run4"), Skip)
-    assert (world.cursor.seq, world.cursor.offsets, world.cursor.topic_ids) == (3, {P0: 25}, {"t": "id"})
+    assert (world.cursor.seq, world.cursor.at.offsets, world.cursor.at.topic_ids) == (3, {P0: 25}, {"t": "id"})
     assert world.cursor.fired_at_ms == 3
 
 
@@ -159,23 +166,12 @@ def test_an_uncommitted_range_is_adopted_and_never_planned_again() -> None:
     second = world.plan("run2", Request(max_records=500))
     assert isinstance(second, Planned)
     assert second.origin == "adopted"
-    assert second.saved.ranges == first.saved.ranges
-    assert second.saved.adopted_from == "run1"
+    assert second.saved.load.ranges == first.saved.load.ranges
+    assert second.saved.why.adopted_from == "run1"
     assert world.brokers.asked == 2  # once for the plan, and once for the topics' ids
     assert world.commit(second) is True
     assert world.commit(first) is False
     assert world.cursor.seq == 1
-
-
-def test_a_run_owns_its_range_for_ever() -> None:
-    """Cleared after others have gone on, it finds its own range again and moves nothing."""
-    world = World()
-    first = world.run("run1")
-    world.run("run2")
-    again = world.planned("run1")
-    assert (again.origin, again.committed, again.saved) == ("own", True, first.saved)
-    assert world.commit(again) is False
-    assert world.cursor.seq == 2
 
 
 def test_an_adopting_run_owns_the_range_too() -> None:
@@ -212,7 +208,7 @@ def test_a_first_run_that_died_before_its_commit_is_adopted_though_the_sink_has_
     receipt = receipt_of(first.saved)
     assert receipt is not None
     world.sink.found.append(receipt)
-    assert world.planned("run2").saved.ranges == first.saved.ranges
+    assert world.planned("run2").saved.load.ranges == first.saved.load.ranges
 
 
 def test_an_unreadable_store_plans_nothing() -> None:
@@ -272,21 +268,10 @@ def test_a_cursor_that_was_put_back_by_several_batches_catches_up_as_far_as_the_
     assert isinstance(dry, Planned)
     assert (world.store.values["tidegate.p.cursor"], dry.caught_up_from) == (old, 1)
     again = world.planned("run5")
-    assert (again.origin, again.caught_up_from, again.saved.ranges) == ("adopted", 1, pending.saved.ranges)
+    assert (again.origin, again.caught_up_from, again.saved.load.ranges) == ("adopted", 1, pending.saved.load.ranges)
     assert world.cursor.seq == 4
     assert world.commit(again) is True
-    assert (world.cursor.seq, world.cursor.offsets, world.cursor.starts) == (5, {P0: 45}, {P0: 25})
-
-
-def test_an_empty_batch_needs_no_receipt_to_be_caught_up() -> None:
-    """It only fixed where partitions start."""
-    world = World(pipeline=source(topics=("t",), start="latest"))
-    world.run("run0")
-    world.brokers.latest[P0] += 5
-    pending = world.planned("run1")
-    del world.store.values["tidegate.p.cursor"]
-    Ledger(world.store, "p").save_cursor(Cursor("p"))
-    assert world.planned("run2").saved.ranges == pending.saved.ranges
+    assert (world.cursor.seq, world.cursor.at.offsets, world.cursor.at.starts) == (5, {P0: 45}, {P0: 25})
 
 
 @pytest.mark.parametrize(
@@ -310,7 +295,7 @@ def test_a_saved_range_that_does_not_start_at_the_cursor_is_refused(change: dict
         world.plan("run3")
     assert world.store.values == before
     del world.store.values[pending.key]
-    assert world.run("run4").saved.ranges == pending.saved.ranges
+    assert world.run("run4").saved.load.ranges == pending.saved.load.ranges
 
 
 @pytest.mark.parametrize(
@@ -341,7 +326,7 @@ def test_a_range_that_a_late_plan_wrote_over_is_no_fault_of_the_cursor() -> None
     planned = world.run("run1")
     landed(world, planned)
     world.store.values[planned.key] = encode("range", {**planned.saved.to_json(), "ranges": {"t": {"0": [0, 4]}}})
-    assert [str(r) for r in world.run("run2").saved.ranges] == ["t-0 [10, 20)"]
+    assert [str(r) for r in world.run("run2").saved.load.ranges] == ["t-0 [10, 20)"]
 
 
 def test_a_partition_that_a_batch_retired_is_gone_from_the_cursor_it_led_to() -> None:
@@ -350,9 +335,27 @@ def test_a_partition_that_a_batch_retired_is_gone_from_the_cursor_it_led_to() ->
     world.run("run1")
     del world.brokers.latest[Q0]
     world.run("run2")
-    Ledger(world.store, "p").save_cursor(replace(world.cursor, offsets={P0: 5, Q0: 7}))
+    Ledger(world.store, "p").save_cursor(changed(world.cursor, offsets={P0: 5, Q0: 7}))
     with pytest.raises(StateCorrupt, match="q-0 at 7, which it should not know"):
         world.plan("run3")
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_commit_that_happened_is_done_again_though_a_partition_was_retired_or_made_anew_since(*, made_anew: bool) -> None:
+    """As for a run that is cleared: the cursor keeps how far it had come there."""
+    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
+    first = world.run("run1")
+    if made_anew:
+        world.brokers.ids["q"], world.brokers.latest[Q0] = "new", 3
+        accept_recreated(world.pipeline, "q", **world.ports)
+    else:
+        world.pipeline = source(topics=("t",), on_deleted="retire")
+    world.run("run2")
+    before = world.cursor
+    again = first if made_anew else world.plan("run1", Request(ran_at_ms=1))
+    assert isinstance(again, Planned)
+    assert not world.commit(again)
+    assert world.cursor == before
 
 
 def test_a_range_of_a_topic_that_was_created_again_is_not_loaded_from_the_new_one() -> None:
@@ -364,7 +367,7 @@ def test_a_range_of_a_topic_that_was_created_again_is_not_loaded_from_the_new_on
         with pytest.raises(TopicRecreated, match=rf"batch 2 was planned: .*new.*airflow variables delete {second.key}"):
             world.plan(run_id)
     with pytest.raises(TopicRecreated, match=r"batch 1 was planned.*rows stay"):
-        world.plan(first.saved.run_id)
+        world.plan(first.saved.load.run_id)
     landed(world, second)
     assert world.commit(world.planned("run2")) is True
     with pytest.raises(TopicRecreated, match="accept recreated p t"):
@@ -378,26 +381,18 @@ def test_a_value_under_a_strangers_key_is_refused() -> None:
     world.store.values["tidegate.p.range.0000000007.x-1"] = world.store.values[planned.key]
     with pytest.raises(StateCorrupt, match="holds batch 1"):
         Ledger(world.store, "p").saved_range("tidegate.p.range.0000000007.x-1")
-    world.store.values["tidegate.p.cursor"] = encode("cursor", Cursor("q").to_json())
+    world.store.values["tidegate.p.cursor"] = encode("cursor", cursor_of("q").to_json())
     with pytest.raises(StateCorrupt, match="cursor of q"):
         Ledger(world.store, "p").cursor()
 
 
-@pytest.mark.parametrize("body", [{}, {**Cursor("p").to_json(), "seq": -1}, {**Cursor("p").to_json(), "offsets": [1]}])
+@pytest.mark.parametrize("body", [{}, {**cursor_of("p").to_json(), "seq": -1}, {**cursor_of("p").to_json(), "offsets": [1]}])
 def test_a_value_of_the_wrong_shape_is_refused_with_its_key_and_the_repair(body: dict[str, Any]) -> None:
     """Though its checksum fits."""
     world = World()
     world.store.values["tidegate.p.cursor"] = encode("cursor", body)
     with pytest.raises(StateCorrupt, match=r"^tidegate\.p\.cursor: .*ledger rebuild p"):
         world.plan("run1")
-
-
-def test_a_batch_without_offsets_fixes_where_partitions_start() -> None:
-    """`start: latest` on a silent topic commits the position, so nothing written afterwards is missed."""
-    world = World(pipeline=Pipeline("p", Source(("t",), start="latest"), "m:f", Sink("lake.a.b")))
-    assert total_count(world.run("run1").saved.ranges) == 0
-    world.brokers.latest[P0] = 27
-    assert world.run("run2").saved.ranges == (OffsetRange("t", 0, 25, 27),)
 
 
 def test_history_is_pruned_to_the_newest_ranges() -> None:
@@ -441,10 +436,10 @@ def source(**settings: Any) -> Pipeline:
 def test_a_pattern_takes_new_topics_from_their_beginning_in_the_run_that_first_sees_them() -> None:
     """And leaves out what is excluded."""
     world = World(pipeline=source(pattern="[a-z]", exclude=("x",)), brokers=FakeBrokers({P0: 5, TopicPartition("x", 0): 9}))
-    assert world.run("run1").saved.ranges == (OffsetRange("t", 0, 0, 5),)
+    assert world.run("run1").saved.load.ranges == (OffsetRange("t", 0, 0, 5),)
     world.brokers.latest[Q0] = 3
-    assert world.run("run2").saved.ranges == (OffsetRange("q", 0, 0, 3),)
-    assert world.cursor.topic_ids == {"t": "id", "q": "id"}
+    assert world.run("run2").saved.load.ranges == (OffsetRange("q", 0, 0, 3),)
+    assert world.cursor.at.topic_ids == {"t": "id", "q": "id"}
 
 
 def test_a_pattern_that_matches_nothing_is_named_by_a_first_run() -> None:
@@ -458,22 +453,7 @@ def test_an_assignment_reads_these_partitions_and_no_others() -> None:
     world = World(
         pipeline=source(assign={"t": (1,), "q": (0,)}), brokers=FakeBrokers({P0: 5, TopicPartition("t", 1): 6, Q0: 7})
     )
-    assert [str(r) for r in world.run("run1").saved.ranges] == ["q-0 [0, 7)", "t-1 [0, 6)"]
-
-
-def test_a_deleted_topic_stops_the_pipeline_or_is_retired() -> None:
-    """As the source says."""
-    for on_deleted in ("stop", "retire"):
-        world = World(pipeline=source(topics=("t", "q"), on_deleted=on_deleted), brokers=FakeBrokers({P0: 5, Q0: 7}))
-        world.run("run1")
-        del world.brokers.latest[Q0]
-        if on_deleted == "stop":
-            with pytest.raises(TopicNotFound, match="q"):
-                world.plan("run2")
-        else:
-            assert world.run("run2").saved.retired == (Q0,)
-            assert (world.cursor.offsets, world.cursor.former) == ({P0: 5}, {Q0: 7})
-            assert isinstance(world.plan("run3"), Skip)
+    assert [str(r) for r in world.run("run1").saved.load.ranges] == ["q-0 [0, 7)", "t-1 [0, 6)"]
 
 
 def test_a_topic_that_is_made_again_after_it_was_retired_stops_the_pipeline_until_that_is_accepted() -> None:
@@ -486,8 +466,8 @@ def test_a_topic_that_is_made_again_after_it_was_retired_stops_the_pipeline_unti
     with pytest.raises(TopicRecreated, match="accept recreated p q"):
         world.plan("run3")
     accept_recreated(world.pipeline, "q", **world.ports)
-    assert [str(r) for r in world.run("run3").saved.ranges] == ["q-0 [0, 3)"]
-    assert (world.cursor.topic_ids["q"], world.cursor.former) == ("new", {Q0: 7})
+    assert [str(r) for r in world.run("run3").saved.load.ranges] == ["q-0 [0, 3)"]
+    assert (world.cursor.at.topic_ids["q"], world.cursor.at.former) == ("new", {Q0: 7})
 
 
 @pytest.mark.parametrize("named", [{"topics": ("q",)}, {"pattern": "q"}, {"assign": {"q": (0,)}}])
@@ -519,6 +499,8 @@ def test_unread_records_of_a_topic_that_the_file_left_out_are_counted_and_accept
     """The topic is there, and holds them. More of them may come before the next run."""
     world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
     world.run("run1")
+    with pytest.raises(RequestError, match="lost nothing"):
+        accept_loss(world.pipeline, **world.ports)
     world.pipeline = source(topics=("t",), on_deleted="retire")
     world.brokers.latest[Q0], world.brokers.earliest[Q0] = 40, 10
     with pytest.raises(PartitionsLeftOut, match="30 of its records are unread") as caught:
@@ -540,32 +522,20 @@ def test_a_topic_that_was_left_out_and_made_again_has_nothing_unread() -> None:
     assert world.run("run2").saved.retired == (Q0,)
 
 
-def test_a_batch_without_records_that_is_planned_again_asks_the_brokers_nothing() -> None:
-    """It only retired a topic: there is nothing to load from another one by mistake."""
-    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
-    world.run("run1")
-    del world.brokers.latest[Q0]
-    retiring = world.run("run2").saved
-    asked = world.brokers.asked
-    assert retiring.to_load == ()
-    assert world.planned("run2").saved == retiring
-    assert world.brokers.asked == asked
-
-
 def test_a_start_by_time_is_resolved_once_by_the_first_run_and_saved_as_numbers() -> None:
     """Where no record is that late, it is the log's end."""
     world = World(pipeline=source(topics=("t", "q"), start=StartTime(4)), brokers=FakeBrokers({P0: 9, Q0: 3}))
     first = world.run("run1").saved
-    assert [str(r) for r in first.ranges] == ["q-0 [3, 3)", "t-0 [4, 9)"]
-    assert {d.from_reason for d in first.decisions} == {"timestamp"}
+    assert [str(r) for r in first.load.ranges] == ["q-0 [3, 3)", "t-0 [4, 9)"]
+    assert {d.from_reason for d in first.why.decisions} == {"timestamp"}
     world.brokers.latest[Q0] = 6
-    assert [str(r) for r in world.run("run2").saved.ranges] == ["q-0 [3, 6)"]
+    assert [str(r) for r in world.run("run2").saved.load.ranges] == ["q-0 [3, 6)"]
 
 
 def test_a_start_at_offsets_is_taken_as_it_is() -> None:
     """By the first run."""
     world = World(pipeline=source(topics=("t",), start=StartOffsets({P0: 20})))
-    assert [str(r) for r in world.run("run1").saved.ranges] == ["t-0 [20, 25)"]
+    assert [str(r) for r in world.run("run1").saved.load.ranges] == ["t-0 [20, 25)"]
 
 
 def test_a_log_end_below_the_cursor_is_read_again_before_it_is_believed() -> None:
@@ -574,7 +544,7 @@ def test_a_log_end_below_the_cursor_is_read_again_before_it_is_believed() -> Non
     for n in range(3):
         world.run(f"run{n}")
     world.brokers.next_reads = [{P0: 20}, {P0: 27}]
-    assert [str(r) for r in world.run("run3").saved.ranges] == ["t-0 [25, 27)"]
+    assert [str(r) for r in world.run("run3").saved.load.ranges] == ["t-0 [25, 27)"]
     assert world.brokers.settled == 1
     world.brokers.next_reads = [{P0: 20}, {P0: 21}, {P0: 22}]
     with pytest.raises(WatermarksUnstable) as caught:
@@ -583,23 +553,6 @@ def test_a_log_end_below_the_cursor_is_read_again_before_it_is_believed() -> Non
     world.brokers.next_reads = [{P0: 20}, {P0: 20}, {P0: 20}]
     with pytest.raises(CursorBeyondLog):
         world.plan("run5")
-
-
-def test_an_accepted_loss_lets_the_next_batch_go_on_and_is_recorded() -> None:
-    """Nothing lost, nothing to accept."""
-    world = World()
-    world.run("run1")
-    with pytest.raises(RequestError, match="lost nothing"):
-        accept_loss(PIPELINE, **world.ports)
-    world.brokers.earliest[P0] = 15
-    with pytest.raises(OffsetsExpired, match="accept loss p"):
-        world.plan("run2")
-    accepted, dropped = accept_loss(PIPELINE, **world.ports)
-    assert (accepted.loss, dropped) == ((OffsetRange("t", 0, 10, 15),), ())
-    saved = world.run("run3").saved
-    assert [str(r) for r in saved.ranges] == ["t-0 [15, 25)"]
-    assert saved.jumped == {P0: 10}
-    assert world.cursor.offsets == {P0: 25}
 
 
 def test_an_accepted_recreation_lets_the_topic_start_anew() -> None:
@@ -614,8 +567,8 @@ def test_an_accepted_recreation_lets_the_topic_start_anew() -> None:
     with pytest.raises(TopicRecreated, match="accept recreated p t"):
         world.plan("run2")
     assert accept_recreated(PIPELINE, "t", **world.ports).recreated == {"t": "new"}
-    assert [str(r) for r in world.run("run3").saved.ranges] == ["t-0 [0, 4)"]
-    assert (world.cursor.offsets, world.cursor.topic_ids) == ({P0: 4}, {"t": "new"})
+    assert [str(r) for r in world.run("run3").saved.load.ranges] == ["t-0 [0, 4)"]
+    assert (world.cursor.at.offsets, world.cursor.at.topic_ids) == ({P0: 4}, {"t": "new"})
 
 
 def test_an_acceptance_under_another_batchs_key_is_refused() -> None:
@@ -627,16 +580,6 @@ def test_an_acceptance_under_another_batchs_key_is_refused() -> None:
         world.plan("run2")
 
 
-def test_a_dry_run_plans_the_same_and_writes_nothing() -> None:
-    """Also where there is a range to adopt."""
-    world = World()
-    before = dict(world.store.values)
-    dry = plan_batch(PIPELINE, "dry-run", Request(), **world.ports, now_ms=1, save=False)
-    assert isinstance(dry, Planned)
-    assert world.store.values == before
-    assert dry.saved.ranges == world.planned("run1").saved.ranges
-
-
 def test_the_size_of_records_is_kept_for_limits_in_bytes() -> None:
     """The cursor carries it from one load to the next plan."""
     pipeline = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(max_bytes=1000))
@@ -644,7 +587,7 @@ def test_the_size_of_records_is_kept_for_limits_in_bytes() -> None:
     planned = world.planned("run1")
     commit_batch(pipeline, planned.key, world.load(planned), store=world.store, record_bytes=200.0)
     world.brokers.latest[P0] = 1000
-    assert [str(r) for r in world.run("run2").saved.ranges] == ["t-0 [25, 30)"]
+    assert [str(r) for r in world.run("run2").saved.load.ranges] == ["t-0 [25, 30)"]
 
 
 def test_what_is_announced_with_a_batch_is_saved_with_the_cursor() -> None:
@@ -653,7 +596,7 @@ def test_what_is_announced_with_a_batch_is_saved_with_the_cursor() -> None:
     asked = []
 
     def announce(saved: SavedRange, cursor: Cursor) -> tuple[int, int]:
-        asked.append((saved.seq, cursor.seq, cursor.announced))
+        asked.append((saved.load.seq, cursor.seq, cursor.announced))
         return 10, 20
 
     planned = world.planned("run1")
@@ -664,24 +607,6 @@ def test_what_is_announced_with_a_batch_is_saved_with_the_cursor() -> None:
     world.brokers.latest[P0] = 1000
     world.run("run2")
     assert world.cursor.announced == (10, 20)
-
-
-def test_what_a_batch_took_is_kept_until_the_next_one_is_committed() -> None:
-    """The cursor carries it, also through its saved form; nothing is made up where it is not known."""
-    world = World()
-    took = BatchTiming(10, 10, run_ms=900, load_ms=700, scheduling_delay_ms=20, ended_at_ms=5)
-    planned = world.planned("run1")
-    _, after, moved = commit_batch(PIPELINE, planned.key, world.load(planned), store=world.store, timing=took)
-    assert moved
-    assert after.timing == took
-    assert world.cursor.timing == took
-    later = replace(took, ended_at_ms=6)
-    _, again, moved = commit_batch(PIPELINE, planned.key, world.load(planned), store=world.store, timing=later)
-    assert not moved
-    assert again.timing == took
-    world.brokers.latest[P0] = 1000
-    world.run("run2")
-    assert world.cursor.timing is None
 
 
 @given(st.data())
@@ -697,8 +622,8 @@ def test_over_growth_limits_expansions_and_crashes_each_offset_is_committed_once
             world.brokers.latest[tp] += data.draw(st.integers(0, 25))
         if data.draw(st.booleans()) and done:  # somebody clears an old run
             old = data.draw(st.sampled_from(done))
-            again = world.planned(old.saved.run_id)
-            assert again.saved.ranges == old.saved.ranges
+            again = world.planned(old.saved.load.run_id)
+            assert again.saved.load.ranges == old.saved.load.ranges
             assert world.commit(again) is False
         request = Request(max_records=data.draw(st.none() | st.integers(1, 30)))
         found = world.plan(f"run{n}", request)
@@ -706,12 +631,12 @@ def test_over_growth_limits_expansions_and_crashes_each_offset_is_committed_once
             continue
         assert world.commit(found) is True
         done.append(found)
-        for r in found.saved.ranges:
+        for r in found.saved.load.ranges:
             committed.setdefault(r.topic_partition, []).append(r)
     for tp, ranges in committed.items():
         assert [r.from_offset for r in ranges] == [0, *(r.until_offset for r in ranges[:-1])]
-        assert ranges[-1].until_offset == world.cursor.offsets[tp] <= world.brokers.latest[tp]
-    assert [p.saved.seq for p in done] == list(range(1, len(done) + 1))
+        assert ranges[-1].until_offset == world.cursor.at.offsets[tp] <= world.brokers.latest[tp]
+    assert [p.saved.load.seq for p in done] == list(range(1, len(done) + 1))
 
 
 def landed(world: World, planned: Planned) -> None:
@@ -731,7 +656,7 @@ def test_a_cursor_that_a_zombie_wrote_over_is_caught_up_from_the_saved_range() -
     world.commit(second)
     world.store.values["tidegate.p.cursor"] = old
     again = world.planned("run3")
-    assert (again.origin, again.saved.ranges) == ("adopted", second.saved.ranges)
+    assert (again.origin, again.saved.load.ranges) == ("adopted", second.saved.load.ranges)
     assert world.commit(again) is True
     assert world.cursor.seq == 2
 
@@ -754,7 +679,7 @@ def test_a_cursor_from_before_a_rebuild_is_refused() -> None:
     """The table holds loads of a later generation."""
     world = World()
     world.run("run1")
-    world.sink.found.append(Receipt(LoadId("p", 1, "r", (OffsetRange("t", 0, 0, 10),), "v", "a", generation=1), 1, 1, 1))
+    world.sink.found.append(Receipt(write_of("p", 1, "r", (OffsetRange("t", 0, 0, 10),), "v", "a", generation=1), 1, 1, 1))
     with pytest.raises(StateCorrupt, match="generation 1"):
         world.plan("run2")
 
@@ -763,34 +688,29 @@ def test_a_range_from_before_a_rebuild_is_never_committed() -> None:
     """A zombie's commit needs the generation that it planned under."""
     world = World()
     stale = world.planned("run1")
-    Ledger(world.store, "p").save_cursor(Cursor("p", 0, generation=1))
+    Ledger(world.store, "p").save_cursor(cursor_of("p", 0, generation=1))
     with pytest.raises(CommitConflict):
         world.commit(stale)
     assert world.cursor.generation == 1
+
+
+def test_a_cursor_that_is_rebuilt_once_more_is_later_than_every_saved_range() -> None:
+    """Also where the one before it is lost, whose generation is in no receipt, but in the range that was planned by it."""
+    world = World()
+    world.run("run1")
+    for generation in (1, 2):
+        assert restore(world.pipeline, store=world.store, sink=world.sink).cursor.generation == generation
+        world.planned(f"after{generation}")
+        del world.store.values["tidegate.p.cursor"]
 
 
 def test_a_replay_in_the_table_says_nothing_of_the_cursor() -> None:
     """Its chunks are no batches."""
     world = World()
     world.run("run1")
-    replayed = LoadId("p", 99, "r", (OffsetRange("t", 0, 0, 10),), "v", "a", generation=0, replay="again")
+    replayed = write_of("p", 99, "r", (OffsetRange("t", 0, 0, 10),), "v", "a", generation=0, replay="again")
     world.sink.found.append(Receipt(replayed, 1, 1, 1))
-    assert world.run("run2").saved.seq == 2
-
-
-def test_where_a_partition_was_begun_is_kept_for_as_long_as_it_is_read() -> None:
-    """Through later batches and an accepted loss; a topic created again begins anew."""
-    world = World(pipeline=source(topics=("t",), start=StartOffsets({P0: 20})))
-    world.run("run1")
-    world.brokers.latest[P0], world.brokers.earliest[P0] = 50, 40
-    accept_loss(world.pipeline, **world.ports)
-    world.brokers.latest[TopicPartition("t", 1)] = 5
-    world.run("run2")
-    assert world.cursor.starts == {P0: 20, TopicPartition("t", 1): 0}
-    world.brokers.ids["t"], world.brokers.latest, world.brokers.earliest = "new", {P0: 9}, {P0: 3}
-    accept_recreated(world.pipeline, "t", **world.ports)
-    world.run("run3")
-    assert world.cursor.starts == {P0: 3}
+    assert world.run("run2").saved.load.seq == 2
 
 
 @pytest.mark.parametrize(
@@ -822,36 +742,54 @@ def test_a_topic_that_is_added_to_the_file_begins_at_its_start(start: Any, begin
     world.brokers.latest[TopicPartition("u", 0)] = 9
     world.brokers.latest[P0] = 30
     world.pipeline = replace(pipeline, source=Source(("t", "u"), start=start))
-    ranges = {r.topic: r for r in world.planned("run2").saved.ranges}
+    ranges = {r.topic: r for r in world.planned("run2").saved.load.ranges}
     assert ranges["u"] == OffsetRange("u", 0, begins, 9)
     assert ranges["t"].from_offset == 25
 
 
-def test_a_range_that_retention_passed_is_named_and_its_loss_can_be_accepted() -> None:
-    """The saved range cannot be loaded any more: it goes, and the next run plans the batch anew."""
-    world = World()
-    world.run("run1")
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_first_range_that_retention_passed_is_named_and_its_loss_can_be_accepted(*, expired: bool) -> None:
+    """Also in a table with rows of another pipeline, which its failed load has made it an owner of."""
+    world = World(pipeline=replace(PIPELINE, sink=Sink("lake.a.b", shared_with=("other",))))
     planned = world.planned("failed")
-    world.brokers.earliest[P0] = 15
-    with pytest.raises(OffsetsExpired, match=r"batch 2 of p after it was planned.*\[10, 15\).*accept loss p"):
+    world.sink.owners, world.sink.has_rows, world.sink.expired = frozenset({"p", "other"}), True, expired
+    world.brokers.earliest[P0] = 7
+    with pytest.raises(OffsetsExpired, match=r"batch 1 of p were deleted after it was planned.*\[0, 7\).*accept loss p"):
         world.plan("run2")
-    with pytest.raises(OffsetsExpired):
-        world.plan("failed")
-    accepted, dropped = accept_loss(PIPELINE, **world.ports)
-    assert (accepted.seq, accepted.loss) == (2, (OffsetRange("t", 0, 10, 15),))
-    assert dropped == (planned.saved,)
-    assert world.run("run2").saved.ranges == (OffsetRange("t", 0, 15, 25),)
-    assert Ledger(world.store, "p").listing().accepted == ()
+    accepted, dropped = accept_loss(world.pipeline, **world.ports)
+    assert (accepted.loss, dropped) == ((OffsetRange("t", 0, 0, 7),), (planned.saved,))
+    assert world.run("run2").saved.load.ranges == (OffsetRange("t", 0, 7, 17),)
 
 
-def test_a_pending_range_that_the_table_holds_already_loses_nothing() -> None:
-    """Its commit needs no log; nor is one dropped whose records are retained."""
-    world = World()
+def test_a_first_range_that_was_deleted_is_planned_anew_once_the_table_does_not_name_the_pipeline() -> None:
+    """Where receipts have expired, rows of others look like its own to a pipeline whose load has failed."""
+    world = World(pipeline=replace(PIPELINE, sink=Sink("lake.a.b", shared_with=("other",))))
+    world.store.delete(world.planned("failed").key)
+    world.sink.owners, world.sink.has_rows, world.sink.expired = frozenset({"p", "other"}), True, True
+    with pytest.raises(CursorLost, match="ledger rebuild p"):
+        world.plan("run2")
+    with pytest.raises(StateError, match=r"UNSET TBLPROPERTIES \('tidegate.owner.p'\)"):
+        restore(world.pipeline, store=world.store, sink=world.sink)
+    world.sink.owners = frozenset({"other"})
+    assert world.planned("run2").saved.load.seq == 1
+
+
+def test_a_pending_range_of_a_topic_that_is_gone_and_retired_is_named_and_its_loss_can_be_accepted() -> None:
+    """Otherwise each run would adopt it, and none could load it. One of a topic that the file has left out is still loaded."""
+    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
     world.run("run1")
-    world.load(world.planned("failed"))
-    world.brokers.earliest[P0] = 15
-    assert accept_loss(PIPELINE, **world.ports)[1] == ()
-    assert world.run("run2").saved.adopted_from == "failed"
+    world.brokers.latest = {P0: 8, Q0: 9}
+    planned = world.planned("failed")
+    world.pipeline = source(topics=("t",), on_deleted="retire")
+    assert accept_loss(world.pipeline, **world.ports)[1] == ()
+    world.pipeline = source(topics=("t", "q"), on_deleted="retire")
+    del world.brokers.latest[Q0]
+    for run in ("failed", "run2"):
+        with pytest.raises(OffsetsExpired, match=r"batch 2 of p were deleted.*: q-0 \[7, 9\) = 2 offsets.*accept loss p"):
+            world.plan(run)
+    assert accept_loss(world.pipeline, **world.ports)[1] == (planned.saved,)
+    again = world.run("run2").saved
+    assert (again.load.ranges, again.retired) == ((OffsetRange("t", 0, 5, 8),), (Q0,))
 
 
 def test_a_committed_batch_whose_records_are_gone_is_not_loaded_again() -> None:
@@ -869,23 +807,36 @@ def test_a_batch_carries_the_positions_of_what_it_does_not_read() -> None:
     world = World(brokers=FakeBrokers({P0: 25, p1: 0}))
     world.run("run1")
     world.brokers.latest[P0] = 30
-    others = world.run("run2").saved.others
-    assert others is not None
-    assert (others.offsets, others.topic_ids, others.starts) == ({p1: 0}, {}, {})
+    beside = world.run("run2").saved.load.beside
+    assert beside is not None
+    assert (beside.offsets, beside.topic_ids, beside.starts) == ({p1: 0}, {}, {})
+    assert world.sink.found[-1].load.after == world.cursor.at
 
 
-@pytest.mark.parametrize("expired", [False, True])
-def test_a_rebuilt_schedule_begins_where_the_lost_one_did(*, expired: bool) -> None:
-    """By the newest receipt alone, so that a reload of a lost table loads all that was committed."""
-    world = World(pipeline=source(topics=("t", "q")), brokers=FakeBrokers({P0: 5, Q0: 7}, {Q0: 4}))
-    for n, end in enumerate((10, 20, 30)):
-        world.brokers.latest[P0] = end
-        world.run(f"run{n}")
+def test_a_rebuilt_schedule_keeps_where_a_topic_begins_that_had_no_record_yet() -> None:
+    """By the batch that fixed it, which leaves no receipt, as long as its saved range is kept; later by a receipt."""
+    start = source(topics=("t", "q"), start="latest")
+    world = World(pipeline=source(topics=("t",)), brokers=FakeBrokers({P0: 5}))
+    world.run("run1")
+    world.pipeline, world.brokers.latest[Q0] = start, 100
+    assert world.run("run2").saved.load.nonempty == ()
     before = world.cursor
-    kept = world.sink.found[-1:] if expired else world.sink.found
-    made = rebuild("p", kept)
-    assert (made.cursor.starts, made.cursor.offsets, made.begun) == (before.starts, before.offsets, True)
-    assert made.cursor.starts == {P0: 0, Q0: 4}
+    del world.store.values["tidegate.p.cursor"]
+    assert restore(start, store=world.store, sink=world.sink).cursor.at == before.at
+    assert before.at.offsets[Q0] == world.cursor.at.offsets[Q0] == 100
+    world.brokers.latest[P0] = 9
+    world.run("run3")
+    assert world.sink.found[-1].load.after == world.cursor.at
+    assert rebuild("p", world.sink.found).cursor.at == world.cursor.at
+
+
+def test_what_was_read_of_one_topic_is_held_though_another_one_was_made_again() -> None:
+    """A receipt counts for the topics that are still the same ones."""
+    world = World(pipeline=source(topics=("t", "q")), brokers=FakeBrokers({P0: 25, Q0: 5}))
+    world.run("run1")
+    cursor = changed(world.cursor, topic_ids={**world.cursor.at.topic_ids, "q": "new"}, offsets={P0: 25, Q0: 0})
+    missing = find_missing(cursor, world.sink.history("lake.a.b"), lambda: (), lineage=False)
+    assert missing is None
 
 
 def test_what_was_accepted_goes_with_a_rebuild() -> None:
@@ -895,3 +846,14 @@ def test_what_was_accepted_goes_with_a_rebuild() -> None:
     key = ledger.save_accepted(Accepted(2))
     world.run("run1")
     assert ledger.replace(ledger.listing(), world.cursor, (), keep=10) == [key]
+
+
+def test_what_maintenance_keeps_of_expired_snapshots_is_nothing_to_maintain() -> None:
+    """A plan reads it where the table's own snapshots do not prove the last batch."""
+    world = World()
+    world.run("run1")
+    [last] = world.sink.found
+    world.sink.found, world.sink.expired, world.sink.others = [], True, [TableCommit(-1, last.committed_at_ms + 1)]
+    world.sink.kept = [*(replace(last, snapshot=-n, committed_at_ms=0) for n in range(2, 3000)), last]
+    world.now_ms = 100 * 86_400_000
+    assert world.planned("run2").remarks.maintenance is None

@@ -1,15 +1,14 @@
-"""The verdict on tables that aggregate, which the chaos harness and the upgrade test trust: it has to see what is wrong."""
+"""The verdict on tables that aggregate, which the chaos harness trusts: it has to see what is wrong."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.batches import BatchVerdict, Key, Ranges, Sums, gaps, judge_sums, ranges_of_batches
-from tidegate.core.load.receipt import LoadId, Receipt
+from tests.records import cursor_of, range_of, write_of
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import MemoryStore
 
 Rows = dict[Key, list[Sums]]
@@ -75,7 +74,7 @@ def test_rows_of_as_many_other_records_are_a_fault() -> None:
 def test_batches_lead_from_the_start_to_the_cursor_without_gap_or_overlap(second: Ranges, told: int) -> None:
     """Each partition for itself; what is beyond the cursor is not asked."""
     p0, p1 = TopicPartition("t", 0), TopicPartition("t", 1)
-    cursor = Cursor("p", 2, {p0: 20, p1: 9}, starts={p0: 0, p1: 5})
+    cursor = cursor_of("p", 2, {p0: 20, p1: 9}, starts={p0: 0, p1: 5})
     assert len(gaps({1: of((0, 10)), 2: second, 3: of((99, 100))}, cursor)) == told
 
 
@@ -83,9 +82,9 @@ def test_the_newest_commit_says_what_a_batch_was_made_of_and_else_its_saved_rang
     """Copies of a saved range have to agree."""
     book = Ledger(MemoryStore(), "p")
     for seq, run, ranges in ((1, "a", of((0, 5))), (2, "a", of((5, 9), (0, 0))), (2, "b", of((5, 9)))):
-        book.save_range(SavedRange("p", seq, run, ranges, (), {}, {}, 1))
-    receipts = [Receipt(LoadId("p", 1, "a", of((0, until)), "m:f", "attempt", batch=1), until, 1, 1) for until in (8, 6)]
+        book.save_range(range_of("p", seq, run, ranges, (), {}, {}, 1))
+    receipts = [Receipt(write_of("p", 1, "a", of((0, until)), "m:f", "attempt", batch=1), until, 1, 1) for until in (8, 6)]
     assert ranges_of_batches(book, receipts) == {1: of((0, 6)), 2: of((5, 9))}
-    book.save_range(SavedRange("p", 2, "c", of((5, 7)), (), {}, {}, 1))
+    book.save_range(range_of("p", 2, "c", of((5, 7)), (), {}, {}, 1))
     with pytest.raises(AssertionError, match="copies of a saved range differ"):
         ranges_of_batches(book, receipts)

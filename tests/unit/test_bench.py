@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.bench import cli
 from tests.bench.file_store import FileStore
-from tidegate.bench import planning
 from tidegate.core.errors import StateUnavailable
 
 
@@ -28,14 +26,6 @@ def test_a_benchmark_gets_its_options_and_a_folder_that_is_gone_after_it(
     found = json.loads(capsys.readouterr().out)
     assert found["given"] == [10, 3, 2.0]
     assert not Path(found["folder"]).exists()
-
-
-@pytest.mark.slow
-def test_the_comparison_of_planning_plans(tmp_path: Path) -> None:
-    """On the ports in memory, which change with the ports."""
-    found = planning.in_process(5, {**os.environ, "AIRFLOW_HOME": str(tmp_path)})
-    assert set(found) == set(planning.COMPARISON.measures)
-    assert all(value > 0 for value in found.values())
 
 
 def test_state_in_files_tells_what_is_missing_as_the_port_demands(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import changed, replay_of, write_of
 from tidegate.core.errors import RequestError, StateCorrupt
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.algebra import common, merged, without
 from tidegate.core.offsets.ranges import OffsetRange, total_count
 from tidegate.core.replay.chunks import SavedReplay, cut_chunks, live, smallest_size, whole_batches
@@ -26,7 +27,7 @@ def offsets(ranges: object) -> set[tuple[int, int]]:
 
 
 def receipt(number: int, *ranges: OffsetRange, replay: str | None = None) -> Receipt:
-    return Receipt(LoadId("p", number, f"run{number}", ranges, "m:f@1", f"a{number}", replay=replay), number, number, 1)
+    return Receipt(write_of("p", number, f"run{number}", ranges, "m:f@1", f"a{number}", replay=replay), number, number, 1)
 
 
 some_ranges = st.lists(
@@ -97,14 +98,6 @@ def test_the_smallest_size_that_fits_is_the_smallest(selection: tuple[OffsetRang
     assert found == 1 or len(cut_chunks(selection, [], found - 1)) > most
 
 
-def test_the_newest_load_of_an_offset_stands_for_it() -> None:
-    """A replay that replaced a batch's middle leaves it its ends; one that replaced all leaves it nothing."""
-    first, second = receipt(1, r(0, 10)), receipt(2, r(10, 20))
-    replayed, whole = receipt(0, r(5, 15), replay="x"), receipt(1, r(0, 20), replay="x")
-    assert live([first, second, replayed]) == [(replayed, (r(5, 15),)), (second, (r(15, 20),)), (first, (r(0, 5),))]
-    assert live([first, second, replayed, whole]) == [(whole, (r(0, 20),))]
-
-
 @given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)), max_size=4), max_size=8))
 def test_each_offset_is_live_in_its_newest_load_alone(loads: list[list[tuple[int, int, int]]]) -> None:
     """Whatever order the loads were in, by disjoint sorted ranges; an empty range is nothing."""
@@ -122,8 +115,8 @@ def test_offsets_of_a_former_topic_are_live_no_more() -> None:
     """Those of other topics of the same load are; a topic whose id is not known is taken for the same."""
     u = OffsetRange("u", 0, 0, 5)
     former, unknown, new = receipt(1, r(0, 50), u), receipt(2, r(50, 60)), receipt(3, r(70, 80))
-    former = replace(former, load=replace(former.load, topic_ids={"t": "one", "u": "same"}))
-    new = replace(new, load=replace(new.load, topic_ids={"t": "two"}))
+    former = changed(former, load=replace(former.load, topic_ids={"t": "one", "u": "same"}))
+    new = changed(new, load=replace(new.load, topic_ids={"t": "two"}))
     found = [(one.load.seq, left) for one, left in live([former, unknown, new], {"t": "two", "u": "same"})]
     assert found == [(3, (r(70, 80),)), (2, (r(50, 60),)), (1, (u,))]
     assert [left for _, left in live([former])] == [(r(0, 50), u)]
@@ -137,7 +130,7 @@ def test_whole_batches_are_those_that_the_selection_touches() -> None:
 
 def test_a_saved_replay_survives_json() -> None:
     """What was written is what is read."""
-    saved = SavedReplay(
+    saved = replay_of(
         "p",
         "run",
         "run-1",
@@ -146,7 +139,7 @@ def test_a_saved_replay_survives_json() -> None:
         "m:f",
         {"t": "id"},
         12,
-        {"batches": [1, 2]},
+        request={"batches": [1, 2]},
         lost=(r(20, 30), r(40, 50)),
         resumes=("other",),
         parallel=3,
@@ -154,7 +147,7 @@ def test_a_saved_replay_survives_json() -> None:
     )
     assert SavedReplay.from_json(saved.to_json()) == saved
     assert saved.selection == (r(0, 9), r(0, 5, 1))
-    assert saved.chunk(1) == (r(5, 9),)
+    assert saved.chunk(1) == changed(saved.load, seq=1, ranges=(r(5, 9),))
     with pytest.raises(RequestError, match=r"has no chunk 2\. Its chunks are 0 to 1"):
         saved.chunk(2)
     with pytest.raises(StateCorrupt, match="wrong shape"):

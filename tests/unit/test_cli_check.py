@@ -1,17 +1,20 @@
-"""Laws of `tidegate check` on files alone. Beside a platform: `tests/e2e/test_first_pipeline.py`."""
+"""Laws of `tidegate check` on files alone. What Airflow has beside them: `test_cli_schedule.py`."""
 
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
-from tidegate.cli import app
+from tidegate.cli import app, check
 from tidegate.cli.shared import the_pipeline
 from tidegate.core.errors import ConfigError, RequestError
 from tidegate.pipelines import pipelines_of, spark_jobs_of
+from tidegate.testing.fakes import FakeReader, MemoryStore
 
 REPO = Path(__file__).parents[2]
 FILES = {
@@ -58,6 +61,27 @@ def test_check_warns_of_what_has_no_effect_and_accepts_it(tmp_path: Path, monkey
     assert checked.exit_code == 0, checked.output
     assert "valid  idle: a -> lake.a.idle" in checked.output
     assert "pipelines/idle.yaml: catch_up: has no effect without a bound" in checked.output.replace("\n", " ")
+
+
+def test_check_looks_at_the_tables_where_airflow_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is another pipeline's is named, with exit code 1; one whose catalog does not answer is not checked."""
+    monkeypatch.setenv("TIDEGATE_AIRFLOW_URL", "http://airflow")
+    (tmp_path / "dags" / "pipelines").mkdir(parents=True)
+    (tmp_path / "spark_jobs").mkdir()
+    (tmp_path / "spark_jobs" / "rows.py").write_text("def f(records): return records\n")
+    (tmp_path / "dags" / "pipelines" / "new.yaml").write_text(
+        "transform: rows:f\nsource: {topics: [a]}\nsink: {table: lake.a.t}\n"
+    )
+    sink = FakeReader(owners=frozenset({"old"}))
+    remote = SimpleNamespace(
+        store=MemoryStore(), sink=sink, api=SimpleNamespace(pool_slots=lambda _: 1, parallelism=lambda: 32)
+    )
+    monkeypatch.setattr(check, "open_remote", lambda _: nullcontext(remote))
+    checked = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
+    assert (checked.exit_code, "table lake.a.t belongs to pipeline old, not to new" in checked.output) == (1, True)
+    sink.away = True
+    checked = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
+    assert (checked.exit_code, "table lake.a.t was not checked" in checked.output) == (0, True)
 
 
 def test_check_covers_receivers_beside_the_pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.records import cursor_of, range_of
 from tests.unit.loads import P0, receipt, saved
 from tidegate.cli import ledger, repair, shared
 from tidegate.core.audit.views.replays import ReplayRun
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import RequestError, StateError
-from tidegate.core.load.boxes import Box
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.state.cursor import Cursor, Positions
+from tidegate.core.state.cursor import Cursor, Position
 from tidegate.core.state.ledger import Ledger, run_key
-from tidegate.core.state.saved_range import Decision, SavedRange
+from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
@@ -28,7 +28,7 @@ P1 = TopicPartition("t", 1)
 
 @dataclass
 class FakeRemote:
-    """Two batches of one partition of two in the table, by an older version; no Variable is left."""
+    """Two batches of one partition of two in the table; no Variable is left."""
 
     store: MemoryStore = field(default_factory=MemoryStore)
     sink: FakeReader = field(default_factory=lambda: FakeReader([receipt(1, 0, 10), receipt(2, 10, 20)]))
@@ -87,73 +87,47 @@ def test_the_history_fits_into_the_terminal(remote: FakeRemote, monkeypatch: pyt
         assert words in told
 
 
-def test_a_rebuild_stops_at_a_partition_whose_position_nothing_tells(remote: FakeRemote) -> None:
-    """It may have been read, or be new; an operator names its position."""
-    refused = run("rebuild", "p")
-    assert isinstance(refused.exception, StateError)
-    assert "the position of p in t-1 is unknown" in str(refused.exception)
-    assert "--position t:1:0" in str(refused.exception)
-    assert remote.store.values == {}
-    assert isinstance(run("rebuild", "p", "--position", "1000").exception, RequestError)
-    done = run("rebuild", "p", "--position", "t:1:33", "--json")
-    assert done.exit_code == 0
-    assert remote.saved.offsets == {P0: 20, P1: 33}
-    assert json.loads(done.stdout)["unknown"] == []
-
-
-def test_a_rebuild_of_receipts_that_tell_the_whole_cursor_asks_for_nothing(remote: FakeRemote) -> None:
-    """A partition that they do not name is new."""
-    remote.sink.found[1] = receipt(2, 10, 20, others=Positions({}, {}))
-    assert run("rebuild", "p").exit_code == 0
-    assert remote.saved.offsets == {P0: 20}
-
-
 def test_a_rebuild_stops_where_the_table_begins_after_the_first_batch(remote: FakeRemote) -> None:
-    """Nothing is known of what came before. A receipt says where the pipeline began, also once the others have expired."""
-    remote.sink.found = [receipt(2, 10, 20, others=Positions({}, {}))]
+    """Nothing is known of what came before; where its receipts have expired, the offsets are named that no receipt covers."""
+    remote.sink.found = [receipt(2, 10, 20, beside=Position({}, {}, {P0: 10}))]
     assert "nothing is known of batch 1 of p" in str(run("rebuild", "p").exception)
     dry = run("rebuild", "p", "--dry-run", "--json")
     assert dry.exit_code == 1
     assert remote.store.values == {}
-    remote.sink.expired = True
-    assert "unknown where p began" in str(run("rebuild", "p").exception)
-    assert remote.store.values == {}
-    assert run("rebuild", "p", "--accept-gaps").exit_code == 0
-    remote.store.values.clear()
-    remote.sink.found = [receipt(2, 10, 20, others=Positions({}, {}, {P0: 3}))]
-    remote.sink.boxes = [Box((("t", "t"), (0, 0), (3, 19)))]
+    remote.sink.found, remote.sink.expired = [receipt(2, 10, 20, beside=Position({}, {}, {P0: 3}))], True
+    assert "no receipt in lake.a.b covers offsets before the rebuilt cursor of p: t-0 [3, 10)" in str(
+        run("rebuild", "p").exception
+    )
+    remote.sink.kept = [receipt(1, 3, 10)]
     assert run("rebuild", "p").exit_code == 0
-    assert remote.saved.starts == {P0: 3}
+    assert remote.saved.at.starts == {P0: 3}
 
 
-def test_a_rebuild_writes_down_what_the_table_lacks_where_that_is_accepted(remote: FakeRemote) -> None:
-    """By a saved range that no commit and no file vouches for."""
-    remote.sink.found = [receipt(1, 0, 10), receipt(3, 25, 30, others=Positions({}, {}))]
+def test_a_rebuild_begins_anew_where_it_is_accepted_that_no_receipt_covers_offsets(remote: FakeRemote) -> None:
+    """By a saved range that no commit vouches for."""
+    remote.sink.found = [receipt(1, 0, 10), receipt(3, 25, 30, beside=Position({}, {}))]
     why = (Decision(P0, "cursor", "log end"),)
-    Ledger(remote.store, "p").save_range(SavedRange("p", 2, "run2", (OffsetRange("t", 0, 10, 25),), why, {"t": "id"}, {}, 1))
-    assert "lacks offsets before the rebuilt cursor of p: t-0 [10, 25)" in str(run("rebuild", "p").exception)
+    Ledger(remote.store, "p").save_range(range_of("p", 2, "run2", (OffsetRange("t", 0, 10, 25),), why, {"t": "id"}, {}, 1))
+    assert "covers offsets before the rebuilt cursor of p: t-0 [10, 25)" in str(run("rebuild", "p").exception)
     assert run("rebuild", "p", "--accept-gaps").exit_code == 0
-    assert remote.saved.absent == (OffsetRange("t", 0, 10, 25),)
+    assert remote.saved.at.starts == {P0: 30}
 
 
 def test_a_rebuild_stops_at_offsets_that_its_receipts_jump_over(remote: FakeRemote) -> None:
     """A batch that is lost, or a loss that was accepted: nothing tells."""
-    remote.sink.found = [receipt(1, 0, 10), receipt(2, 10, 20), receipt(4, 25, 30, others=Positions({}, {}))]
+    remote.sink.found = [receipt(1, 0, 10), receipt(2, 10, 20), receipt(4, 25, 30, beside=Position({}, {}))]
     refused = run("rebuild", "p")
     assert isinstance(refused.exception, StateError)
-    assert "lacks offsets before the rebuilt cursor of p: t-0 [20, 25)" in str(refused.exception)
+    assert "covers offsets before the rebuilt cursor of p: t-0 [20, 25)" in str(refused.exception)
 
 
-def test_a_rebuild_remembers_what_the_cursor_knew_beside_the_table(remote: FakeRemote) -> None:
-    """Where partitions were begun, what is absent, and what a former topic left: receipts of that may have expired."""
-    absent, former = (OffsetRange("t", 0, 3, 5),), {P0: 90}
-    before = Cursor("p", 2, {P0: 20, P1: 9}, {"t": "id"}, starts={P0: 0, P1: 4}, absent=absent, former=former)
-    Ledger(remote.store, "p").save_cursor(before)
-    remote.sink.found, remote.sink.expired = [receipt(2, 10, 20)], True
-    remote.sink.boxes = [Box((("t", "t"), (p, p), span)) for p, span in ((0, (0, 19)), (1, (4, 8)))]
+def test_a_rebuilt_cursor_is_where_the_newest_batch_led(remote: FakeRemote) -> None:
+    """Also where partitions begin, what a former topic left, and that rows without origin are accepted."""
+    before = cursor_of("p", 2, {P0: 20, P1: 9}, {"t": "id"}, starts={P0: 10, P1: 9}, former={P0: 90}, foreign="lake.a.b")
+    beside = before.at.beside((OffsetRange("t", 0, 10, 20),), {})
+    remote.sink.found, remote.sink.expired = [receipt(2, 10, 20, beside=beside)], True
     assert run("rebuild", "p").exit_code == 0
-    after = remote.saved
-    assert (after.starts, after.offsets, after.absent, after.former) == (before.starts, before.offsets, absent, former)
+    assert remote.saved.at == before.at
 
 
 def test_a_schedule_is_rebuilt_while_nothing_runs(remote: FakeRemote) -> None:
@@ -164,9 +138,8 @@ def test_a_schedule_is_rebuilt_while_nothing_runs(remote: FakeRemote) -> None:
 
 def test_a_reload_says_what_is_missing_and_loads_it(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a replay of exactly that; a whole table needs none."""
-    whole = receipt(2, 10, 20).to_json()
-    del whole["ranges"]
-    Ledger(remote.store, "p").save_cursor(Cursor("p", 2, {P0: 20}, {"t": "id"}, receipt=whole, starts={P0: 0}))
+    whole = receipt(2, 10, 20).summary
+    Ledger(remote.store, "p").save_cursor(cursor_of("p", 2, {P0: 20}, {"t": "id"}, receipt=whole, starts={P0: 0}))
     assert run("reload", "p", "--json").exit_code == 0
     lost = remote.sink.found.pop()
     dry = run("reload", "p", "--dry-run", "--json")
@@ -178,7 +151,7 @@ def test_a_reload_says_what_is_missing_and_loads_it(remote: FakeRemote, monkeypa
 
         def trigger(self, dag_id: str, params: dict[str, Any]) -> str:
             self.triggered = dag_id, params
-            remote.sink.found.append(replace(lost, load=replace(lost.load, replay="again"), snapshot=900))
+            remote.sink.found.append(replace(lost.of(replay="again"), snapshot=900))
             return "manual__1"
 
     remote.api = Api()
@@ -189,7 +162,7 @@ def test_a_reload_says_what_is_missing_and_loads_it(remote: FakeRemote, monkeypa
 
 def test_a_reload_of_a_table_that_is_gone_leads_on_where_no_offset_can_be_named(remote: FakeRemote) -> None:
     """Its rows were of topics that were retired since."""
-    Ledger(remote.store, "p").save_cursor(Cursor("p", 2, {}, {}, receipt=receipt(2, 10, 20).summary()))
+    Ledger(remote.store, "p").save_cursor(cursor_of("p", 2, {}, {}, receipt=receipt(2, 10, 20).summary))
     remote.sink.found.clear()
     remote.sink.exists = False
     refused = run("reload", "p")
@@ -200,8 +173,8 @@ def test_a_reload_of_a_table_that_is_gone_leads_on_where_no_offset_can_be_named(
 
 def test_a_reload_loads_what_is_retained_and_names_what_is_not(remote: FakeRemote) -> None:
     """Only where that is accepted; a topic that was created again holds other records."""
-    summary = receipt(2, 10, 20).summary()
-    cursor = Cursor("p", 2, {P0: 20}, {"t": "id"}, receipt=summary, starts={P0: 0})
+    summary = receipt(2, 10, 20).summary
+    cursor = cursor_of("p", 2, {P0: 20}, {"t": "id"}, receipt=summary, starts={P0: 0})
     Ledger(remote.store, "p").save_cursor(cursor)
     remote.sink.found.clear()
     remote.earliest = {P0: 12}

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.records import cursor_of, write_of
 from tidegate.cli import replay
 from tidegate.cli.replay import _bounds, app
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, ConfigError, RequestError, SinkUnavailable, TidegateError
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
@@ -105,9 +105,9 @@ class FakeRemote:
     def __init__(self, api: FakeApi, fault: TidegateError | None = None) -> None:
         self.api, self.fault = api, fault
         self.store, self.sink = MemoryStore(), FakeReader()
-        cursor = Cursor("p", seq=1, offsets={TopicPartition("t", 0): 10}, topic_ids={"t": "id"})
+        cursor = cursor_of("p", seq=1, offsets={TopicPartition("t", 0): 10}, topic_ids={"t": "id"})
         Ledger(self.store, "p").save_cursor(cursor)
-        load = LoadId("p", 1, "run1", (OffsetRange("t", 0, 0, 10),), "m:f@1", "a", {"t": "id"})
+        load = write_of("p", 1, "run1", (OffsetRange("t", 0, 0, 10),), "m:f@1", "a", {"t": "id"})
         self.sink.found.append(Receipt(load, 10, 1, 1))
 
     def brokers(self, _pipeline: Pipeline) -> FakeBrokers:

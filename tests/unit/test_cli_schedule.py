@@ -7,19 +7,24 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.records import changed, cursor_of, range_of
 from tests.unit.loads import P0, receipt
-from tidegate.cli import app, ledger, schedule, verify
+from tidegate.cli import app, ledger, receivers, schedule, shared, verify
+from tidegate.core.audit.table import DataFiles
+from tidegate.core.audit.views.servers import dead_servers
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
 from tidegate.core.errors import SinkUnavailable
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.saved_range import Decision, SavedRange
+from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
@@ -27,12 +32,28 @@ PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 
 @dataclass
 class FakeApi:
-    """An Airflow whose pools all have so many slots; None: it has none of them."""
+    """An Airflow whose pools all have so many slots; None: it has none of them. All servers but the `dead` one run."""
 
     slots: int | None = 4
+    dead: str = ""
+    most: int | None = None
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    def health(self) -> dict[str, dict[str, str]]:
+        status = {name: "unhealthy" if name == self.dead else "healthy" for name in ("scheduler", "dag_processor", "triggerer")}
+        return {name: {"status": of, f"latest_{name}_heartbeat": "2026-11-25T13:00:00+00:00"} for name, of in status.items()}
 
     def pool_slots(self, _name: str) -> int | None:
         return self.slots
+
+    def dag(self, _name: str) -> dict[str, Any] | None:
+        return {} if self.runs else None
+
+    def parallelism(self) -> int | None:
+        return self.most
+
+    def newest_runs(self, _name: str, count: int) -> list[dict[str, Any]]:
+        return self.runs[-count:]
 
     def has_plugin(self, _name: str) -> bool:
         return True
@@ -49,9 +70,9 @@ class FakeRemote:
 
     def __post_init__(self) -> None:
         book = Ledger(self.store, "p")
-        book.save_cursor(Cursor("p", 1, {P0: 10}, {"t": "id"}, starts={P0: 0}, receipt=self.sink.found[0].summary()))
+        book.save_cursor(cursor_of("p", 1, {P0: 10}, {"t": "id"}, starts={P0: 0}, receipt=self.sink.found[0].summary))
         why = (Decision(P0, "earliest", "log end"),)
-        book.save_range(SavedRange("p", 1, "run1", (OffsetRange("t", 0, 0, 10),), why, {"t": "id"}, {}, 0))
+        book.save_range(range_of("p", 1, "run1", (OffsetRange("t", 0, 0, 10),), why, {"t": "id"}, {}, 0))
 
     def page(self, path: str) -> str:
         return f"https://airflow/base/{path}"
@@ -98,7 +119,7 @@ def test_a_plan_is_one_row_for_each_partition(remote: FakeRemote) -> None:
     assert shown[2] == ["t-0", "10", "30", "20", "cursor", "log", "end"]
     assert json.loads(run("plan", "p", "--json").stdout)["ranges"] == {"t": {"0": [10, 30]}}
     Ledger(remote.store, "p").save_range(
-        SavedRange("p", 2, "run2", (OffsetRange("t", 0, 10, 20),), (Decision(P0, "cursor", "max_records"),), {"t": "id"}, {}, 0)
+        range_of("p", 2, "run2", (OffsetRange("t", 0, 10, 20),), (Decision(P0, "cursor", "max_records"),), {"t": "id"}, {}, 0)
     )
     assert "batch 2 of p is saved by run run2, and would be adopted: 10 offsets" in run("plan", "p").stdout
     remote.log.latest[P0] = 10
@@ -106,15 +127,77 @@ def test_a_plan_is_one_row_for_each_partition(remote: FakeRemote) -> None:
     assert run("plan", "p").stdout.startswith("nothing to read: ")
 
 
+def test_a_plan_and_the_lag_say_that_records_wait_behind_an_open_transaction(remote: FakeRemote) -> None:
+    """Nothing else tells somebody who waits for them: no run reads them."""
+    told = "3 records wait behind an open transaction"
+    assert told not in run("plan", "p").stdout + run("lag", "p").stdout
+    remote.log.stable = {P0: remote.log.latest[P0] - 3}
+    for command in ("plan", "lag"):
+        assert told in run(command, "p").stdout
+    remote.log.stable = {P0: 10}
+    assert "20 records wait behind an open transaction" in run("plan", "p").stdout
+
+
 def test_a_plan_and_the_lag_say_that_the_table_needs_maintenance(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing otherwise; `--json` of the lag has it too."""
     assert "maintenance" not in run("plan", "p").stdout + run("lag", "p").stdout
-    many = replace(remote.sink.history("lake.a.b"), data_files=2000, data_bytes=2000)
+    many = replace(remote.sink.history("lake.a.b"), files=DataFiles(2000, 2000))
     monkeypatch.setattr(remote.sink, "history", lambda _: many)
     advice = "lake.a.b needs maintenance: it has 2,000 data files"
     for command in ("plan", "lag"):
         assert advice in " ".join(run(command, "p").stdout.split())
     assert json.loads(run("lag", "p", "--json").stdout)["maintenance"].startswith(advice)
+
+
+@pytest.mark.parametrize("command", [("plan", "p"), ("lag", "p"), ("receivers",)])
+def test_receivers_that_take_the_slots_of_pipelines_are_named(
+    remote: FakeRemote, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Where somebody looks who wonders why nothing goes on."""
+    monkeypatch.setattr(receivers, "open_remote", lambda _: contextlib.nullcontext(remote))
+    (tmp_path / "dags" / "receivers").mkdir(parents=True)
+    (tmp_path / "dags" / "receivers" / "posts.yaml").write_text("{kind: http, topic: t, listen: {port: 8080}}")
+    words = "receivers take 2 of the 2 tasks that Airflow runs at the same time"
+    for remote.api.most in (3, 2):
+        found = " ".join(run(*command, "--project", str(tmp_path)).stderr.split())
+        assert (words in found) == (remote.api.most == 2)
+
+
+@pytest.mark.parametrize("command", ["plan", "lag"])
+def test_why_the_last_run_failed_is_told_beside_a_cursor_that_looks_healthy(remote: FakeRemote, command: str) -> None:
+    """Such as a Variable that a secrets backend shadows, which no command sees."""
+    why = "Failed in plan: the Variable tidegate.p.cursor cannot be read, since the task's EnvironmentVariablesBackend has it"
+    remote.api.runs = [{"dag_run_id": "run1", "state": "failed", "note": why}]
+    assert f"run run1: {why}" in " ".join(run(command, "p").stderr.split())
+    remote.api.runs = [*remote.api.runs, {"dag_run_id": "run2", "state": "success", "note": ""}]
+    assert "run1" not in run(command, "p").stderr
+
+
+@pytest.mark.parametrize(
+    ("dead", "words"),
+    [
+        ("scheduler", "Airflow's scheduler does not run (last heartbeat 2026-11-25T13:00:00+00:00): no run and no task starts"),
+        ("dag_processor", "Airflow's dag processor does not run"),
+        ("triggerer", "scheduled by lag start no run"),
+    ],
+)
+def test_a_server_of_airflow_that_does_not_run_is_named(
+    remote: FakeRemote, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dead: str, words: str
+) -> None:
+    """By the plan, the lag, and the status of an Airflow of one's own; one that never ran is not missed."""
+    monkeypatch.setattr("tidegate.airflow.remote.schedule.named_api", lambda: contextlib.nullcontext(remote.api))
+    asked = (("plan", "p"), ("lag", "p"), ("status", "--project", str(tmp_path)))
+    assert not any(words in " ".join(run(*command).stderr.split()) for command in asked)
+    remote.api.dead = dead
+    for command in asked:
+        found = CliRunner().invoke(app, command)
+        assert words in " ".join(found.stderr.split())
+        assert found.exit_code == (command[0] == "status")
+    assert json.loads(CliRunner().invoke(app, [*asked[2], "--json"]).stdout)[dead]["status"] == "unhealthy"
+    assert dead_servers({"scheduler": {"status": "healthy"}, "triggerer": {"status": None}}) == []
+    assert dead_servers({"scheduler": {"status": "unhealthy"}}) == [
+        "Airflow's scheduler does not run: no run and no task starts. Start it, or see its log"
+    ]
 
 
 def test_the_lag_does_not_wait_for_a_catalog_that_is_silent(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +208,7 @@ def test_the_lag_does_not_wait_for_a_catalog_that_is_silent(remote: FakeRemote, 
         silent.wait(60)
         raise SinkUnavailable("the catalog does not answer", fix="Start it")
 
-    monkeypatch.setattr(schedule, "TABLE_S", 0.01)
+    monkeypatch.setattr(shared, "TABLE_S", 0.01)
     monkeypatch.setattr(remote.sink, "history", history)
     try:
         shown = run("lag", "p")
@@ -158,7 +241,7 @@ def test_a_plan_warns_where_the_interval_cannot_hold(remote: FakeRemote, monkeyp
     """And says nothing of it otherwise; `--json` has the figures in either case."""
     timings = tuple(BatchTiming(10 + n, None, 2000 + 100 * n, 0, 0, 1) for n in range(8))
     book = Ledger(remote.store, "p")
-    book.save_cursor(replace(book.cursor(), timings=timings, fired_at_ms=10_010))
+    book.save_cursor(changed(book.cursor(), timings=timings, fired_at_ms=10_010))
     monkeypatch.setattr(schedule, "the_pipeline", lambda *_: replace(PIPELINE, limits=Limits(interval_s=10)))
     assert "interval" not in run("plan", "p").stdout
     assert json.loads(run("plan", "p", "--json").stdout)["advice"]["holds"]
@@ -204,6 +287,7 @@ def test_the_history_is_one_row_for_each_batch_with_the_failures_after_it(remote
     [
         (lambda remote: remote.log.earliest.update({P0: 15}), ["loss", "p"], "  t-0 [10, 15) = 5 offsets"),
         (lambda remote: remote.sink.found.clear(), ["table", "p"], "  t-0 [0, 10) = 10 offsets"),
+        (lambda remote: setattr(remote.sink, "foreign", True), ["table", "p", "--foreign"], "rows without origin stay in "),
         (lambda remote: remote.log.ids.update({"t": "new"}), ["recreated", "p", "t"], "topic t starts anew, with id new"),
     ],
 )

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.records import changed, cursor_of
 from tidegate.cli import app, charts, plots, shared, simulate
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
 from tidegate.core.errors import PlatformError, RequestError, TidegateError
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.choice import POLICIES
-from tidegate.core.simulation.experiment import Experiment
-from tidegate.core.simulation.plant import Plant
 from tidegate.core.state.cursor import Cursor
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
@@ -38,7 +37,7 @@ class FakeRemote:
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     """The pipeline, whose last batch took 25 s for two million records."""
-    made = FakeRemote(Cursor("p", 9, timings=(BatchTiming(2_000_000, None, 25_000, 21_000, 0, 10**12),)))
+    made = FakeRemote(cursor_of("p", 9, timings=(BatchTiming(2_000_000, None, 25_000, 21_000, 0, 10**12),)))
     monkeypatch.setattr(simulate, "the_pipeline", lambda *_: PIPELINE)
     monkeypatch.setattr(simulate, "open_remote", lambda _: contextlib.nullcontext(made))
     return made
@@ -57,22 +56,20 @@ def refused(*words: str) -> str:
 
 
 @pytest.mark.usefixtures("remote")
-def test_a_simulation_draws_four_figures_of_four_policies() -> None:
-    """On one scale each, with the event under them and the figures last."""
+def test_a_simulation_draws_the_lag_of_four_policies() -> None:
+    """On one scale, with the figures last."""
     shown = run(*GIVEN, "--step")
     assert shown.exit_code == 0, shown.exception
     lines = shown.stdout.splitlines()
     assert lines[0] == "a run takes 5 s and 10 s for each million records, as given"
     assert "p, 2.5 h at an interval of 60 s; from 50 min to 100 min each record costs 3 times as much" in shown.stdout
-    for title in ("records that wait, █ = ", "records of a batch, █ = ", "run time, █ = ", "skipped time, █ = "):
-        at = next(k for k, line in enumerate(lines) if line.startswith(title))
-        assert [line.split()[0] for line in lines[at + 1 : at + 5]] == ["static", "pid", "fixed_point", "target"]
-        assert any("█" in line for line in lines[at + 1 : at + 5])
+    at = next(k for k, line in enumerate(lines) if line.startswith("records that wait, █ = "))
+    assert [line.split()[0] for line in lines[at + 1 : at + 5]] == ["static", "pid", "fixed_point", "target"]
+    assert any("█" in line for line in lines[at + 1 : at + 5])
     assert max(len(line) for line in lines if "█" in line) <= 100
     table = {line.partition("  ")[0]: line.split()[-4:] for line in lines[-9:]}
     assert table["policy"] == ["static", "pid", "fixed_point", "target"]
     assert table["longer than 1.25 T"][3] == "1"
-    assert "├─" in shown.stdout
 
 
 @pytest.mark.usefixtures("remote")
@@ -122,7 +119,7 @@ def test_a_load_is_read_from_a_file(remote: FakeRemote, tmp_path: Path) -> None:
     assert "a run takes 4 s and 10.5 s for each million records, by the last 1 batches" in shown.stdout
     assert "do not tell the overhead" in shown.stdout.replace("\n", " ")
     assert f"arrivals: as {file}" in shown.stdout
-    assert "skipped time, █ = " in shown.stdout
+    assert "records that wait, █ = " in shown.stdout
     given = run("simulate", "p", "--load", str(file), "--a", "3", "--interval", "30", "--json", "--policy", "static")
     data = json.loads(given.stdout)
     assert (data["a"], data["b"], data["fit"]["given"]) == (3, pytest.approx(11e-6), ["a"])
@@ -135,7 +132,7 @@ def test_a_fit_tells_how_well_the_model_explains_the_last_batches(remote: FakeRe
     assert shown.exit_code == 0, shown.exception
     assert shown.stdout.startswith("a run takes 4 s and 10.5 s for each million records, by the last 1 batches")
     assert json.loads(run("simulate", "p", "--fit", "--json").stdout)["separate"] is False
-    remote.known = Cursor("p", 1)
+    remote.known = cursor_of("p", 1)
     assert "no batch with records whose time was measured" in refused("simulate", "p", "--fit")
     assert "give the cost of a batch (a and b)" in refused("simulate", "p")
 
@@ -157,7 +154,7 @@ def test_the_pipelines_limits_hold_and_are_named(remote: FakeRemote, monkeypatch
     """`--no-limits` leaves them out; bytes count where the size of a record is known."""
     limits = Limits(max_records=1000, max_bytes=10**9, interval_s=30)
     monkeypatch.setattr(simulate, "the_pipeline", lambda *_: replace(PIPELINE, limits=limits))
-    remote.known = replace(remote.known, record_bytes=100.0)
+    remote.known = changed(remote.known, record_bytes=100.0)
     shown = run("simulate", "p", "--policy", "target")
     assert "limits of the pipeline, beside each policy's bound: max_bytes 1,000,000,000, max_records 1,000" in shown.stdout
     assert "at an interval of 30 s" in shown.stdout
@@ -224,7 +221,7 @@ def test_a_file_that_is_no_load_is_refused_by_its_line(tmp_path: Path, content: 
 @pytest.mark.usefixtures("remote")
 @pytest.mark.parametrize(("name", "begin"), [("s.png", b"\x89PNG"), ("s.SVG", b"<?xml")])
 def test_a_simulation_is_drawn_into_a_file(tmp_path: Path, name: str, begin: bytes) -> None:
-    """With four panels, of which the terminal draws the same; an SVG is the same each time."""
+    """An SVG is the same each time."""
     file = tmp_path / name
     shown = run(*GIVEN, "--step", "--plot", str(file))
     assert shown.exit_code == 0, shown.exception
@@ -251,21 +248,12 @@ def test_without_matplotlib_a_plot_is_refused_and_all_else_works(monkeypatch: py
 
 
 def test_a_block_is_seen_wherever_a_value_is_above_0() -> None:
-    """A full one is the largest value."""
-    assert charts.blocks([0, 1e-9, 0.5, 1, 2], 1) == " ▁▄██"
+    """A full one is the largest value; each part of the time has the most in it, or what was last before it."""
+    assert charts.sparkline([(0, 0), (2, 1e-9), (3, 0.5), (4, 1), (5, 0.5), (8, 2)], 10, 5, 1) == " ▄█▄█"
+    assert charts.sparkline([(0, 0), (9, 1e-9)], 10, 5, 1) == "    ▁"
+    assert charts.sparkline([], 10, 5, 0) == "     "
     assert [charts.count(number) for number in (0, 999, 1500, 2.5e6, 3e9)] == ["0", "999", "1.5 k", "2.5 M", "3 G"]
     assert [charts.duration(s) for s in (0, 299, 600, 9000, 180_000)] == ["0 s", "299 s", "10 min", "2.5 h", "2.08 d"]
-
-
-def test_the_axis_names_the_event_and_leaves_out_what_does_not_fit() -> None:
-    """Its begin and end, and the end of the time."""
-    plant = Plant(60, 5.0, 1e-5, 1.0)
-    lines = charts.axis(Experiment(plant, 6000, "nothing can be committed", 1200, 3600), 4, 50, 6000).splitlines()
-    assert lines[0] == " " * 14 + "├" + "─" * 19 + "┤ nothing can be committed"
-    assert lines[1] == "    0         20 min              60 min       100 min"
-    narrow = charts.axis(Experiment(plant, 6000, "x", 60, 120), 0, 20, 6000).splitlines()
-    assert narrow[1] == "0            100 min"
-    assert charts.axis(Experiment(plant, 60), 0, 20, 60).splitlines() == ["0               60 s"]
 
 
 @pytest.mark.usefixtures("remote")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import zlib
 from typing import Any
@@ -31,13 +30,6 @@ def test_equal_values_give_equal_text() -> None:
     assert encode("cursor", {"a": 1, "b": 2}) == encode("cursor", {"b": 2, "a": 1})
 
 
-def first_version(body: object, /, **changes: Any) -> str:
-    """A value as the first version wrote it."""
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    checksum = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return json.dumps({"kind": "cursor", "version": 1, "sha256": checksum, "body": body} | changes)
-
-
 def read(text: str, kind: str = "cursor") -> dict[str, Any]:
     return decode(kind, text, key="tidegate.x.cursor", repair="Run the repair")
 
@@ -45,13 +37,6 @@ def read(text: str, kind: str = "cursor") -> dict[str, Any]:
 OFFSETS = {"offsets": {"password-resets": {"0": 5}}, "topic_ids": {"password-resets": "AbC"}}
 GOOD = encode("cursor", {"seq": 4})
 PACKED = base64.b64encode(zlib.compress(b"tide is high")).decode()
-
-
-@pytest.mark.parametrize("indent", [None, 2])
-def test_values_of_the_first_version_are_read_whatever_their_blanks(indent: int | None) -> None:
-    """As they were stored, and as Airflow's API writes them again."""
-    body = {"seq": 4, "run": "é"}
-    assert read(json.dumps(json.loads(first_version(body)), indent=indent)) == body
 
 
 @given(bodies)
@@ -82,12 +67,9 @@ def test_a_value_whose_words_are_masked_is_read_as_it_was_written(secret: str) -
     "text",
     [
         "***",
-        '"***"',
-        first_version(OFFSETS).replace("AbC", "***"),
-        first_version(OFFSETS, kind="***", sha256="***"),
         GOOD[:-9] + "***",
     ],
-    ids=["key", "key-of-json", "nested-key", "key-of-a-first-version", "copy"],
+    ids=["key", "copy"],
 )
 def test_a_value_that_airflow_hides_is_named_as_that(text: str) -> None:
     """Nobody edited it, and there is nothing to repair."""
@@ -100,9 +82,7 @@ def test_a_value_that_airflow_hides_is_named_as_that(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ('{"seq": 4', "not JSON"),
-        ("", "not JSON"),
-        ("[]", "not a saved value"),
+        ("", "not a saved value"),
         ('{"seq": 4}', "not a saved value"),
         (f"tide is high {PACKED}", "not a saved value"),
         (encode("range", {}), "expected a 'cursor'"),
@@ -117,12 +97,6 @@ def test_a_value_that_airflow_hides_is_named_as_that(text: str) -> None:
         (GOOD[:-20], "packed copy"),
         (GOOD[: len(GOOD) // 2], "packed copy"),
         (GOOD.rpartition(" ")[0], "packed copy"),
-        (first_version({"seq": 4}, kind="range"), "expected a 'cursor'"),
-        (first_version({"seq": 4}, version=2), "newer"),
-        (first_version({"seq": 4}, version=0), "older"),
-        (first_version({"seq": 4}, version="x"), "older"),
-        (first_version({"seq": 4}, body={"seq": 5}), "checksum"),
-        (first_version([1]), "checksum"),
     ],
 )
 def test_a_changed_value_is_refused_with_the_exact_fault_the_key_and_the_repair(text: str, fault: str) -> None:

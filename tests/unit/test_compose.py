@@ -98,13 +98,6 @@ def test_the_vendored_schema_is_as_it_was_published() -> None:
     assert hashlib.sha256(SCHEMA.read_bytes()).hexdigest() == published
 
 
-def test_a_misspelt_key_is_refused() -> None:
-    """The schema check above is able to fail."""
-    broken = {"services": {"kafka": {"image": "x", "heathcheck": {}}}}
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(broken, json.loads(SCHEMA.read_text()))
-
-
 def test_the_same_parts_as_the_embedded_platform_are_there() -> None:
     """Kafka, Airflow's services and Spark Connect, and what a team needs beside them."""
     airflow = {f"airflow-{part}" for part in ("init", "api-server", "scheduler", "dag-processor", "triggerer")}
@@ -112,21 +105,16 @@ def test_the_same_parts_as_the_embedded_platform_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_service_has_a_health_check_and_a_restart_policy(name: str) -> None:
-    """Except the service that ends by itself: it has no health check and is not restarted."""
+def test_every_service_has_a_health_check_a_restart_policy_limits_and_what_it_waits_for(name: str) -> None:
+    """Except the service that ends by itself, for whose success others wait: it has no health check and is not restarted."""
     service = SERVICES[name]
     ends = name == "airflow-init"
     assert service["restart"] == ("no" if ends else "unless-stopped")
     assert ("test" in service["healthcheck"]) is not ends
     assert service["healthcheck"].get("disable", False) is ends
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_every_service_waits_for_what_is_there_and_for_the_right_state(name: str) -> None:
-    """Health where there is a health check, success of what ends."""
-    for other, how in SERVICES[name].get("depends_on", {}).items():
-        wanted = "service_completed_successfully" if other == "airflow-init" else "service_healthy"
-        assert how["condition"] == wanted
+    assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory", "pids"}
+    for other, how in service.get("depends_on", {}).items():
+        assert how["condition"] == ("service_completed_successfully" if other == "airflow-init" else "service_healthy")
         assert other in SERVICES
 
 
@@ -151,18 +139,14 @@ def test_every_mount_names_a_volume_or_a_path_that_exists() -> None:
     assert used == set(COMPOSE["volumes"])
 
 
-def test_the_project_is_mounted_as_a_checkout_is_laid_out() -> None:
-    """`dags/tidegate.py` finds `spark_jobs/` beside its own folder, in every container that parses DAGs."""
+def test_the_project_is_mounted_as_a_checkout_is_laid_out_and_the_warehouse_where_it_is_used() -> None:
+    """`dags/tidegate.py` finds `spark_jobs/` beside its folder; drivers, executors and PyIceberg see files under one path."""
     project = re.search(r"TIDEGATE_PROJECT=(\S+)", DOCKERFILE)
     assert project is not None
     for name in (n for n in SERVICES if n.startswith("airflow")):
         targets = {m["source"]: m["target"] for m in SERVICES[name]["volumes"]}
         for folder in ("dags", "plugins", "spark_jobs"):
             assert targets[f"./{folder}"] == f"{project[1]}/{folder}"
-
-
-def test_what_writes_or_reads_the_warehouse_mounts_it() -> None:
-    """Drivers, executors and PyIceberg see the same files under the same path."""
     for name in ("spark-connect", "spark-worker", "airflow-scheduler", "airflow-api-server"):
         assert {m["source"]: m["target"] for m in SERVICES[name]["volumes"]}["lake"] == "/lake"
 
@@ -264,15 +248,6 @@ def test_connections_name_services_and_the_ports_they_listen_on() -> None:
     assert master in SERVICES["spark-worker"]["command"]
 
 
-def test_every_program_of_a_health_check_or_command_is_in_the_image() -> None:
-    """Scripts of ours are copied where they are called."""
-    for service in ours().values():
-        words = [*service["command"], *service["healthcheck"].get("test", [])]
-        for script in (w for w in words if w.startswith("/opt/tidegate/")):
-            assert (DOCKER / Path(script).name).is_file()
-            assert f"docker/{Path(script).name}" in DOCKERFILE
-
-
 def test_ports_are_published_on_the_loopback_only() -> None:
     """Nothing of it has a password for the network, so nothing of it is on the network."""
     published = list(itertools.chain.from_iterable(service.get("ports", []) for service in SERVICES.values()))
@@ -310,10 +285,7 @@ def test_whoever_needs_another_service_reaches_it() -> None:
             named &= {"postgres"}
         assert (named | set(service.get("depends_on", {}))) - {name} <= neighbours(name), name
     assert {"kafka", "spark-connect", "spark-master"} <= neighbours("airflow-scheduler")
-
-
-def test_a_worker_and_its_master_meet_on_one_network() -> None:
-    """A worker tells one address; on two networks it might tell the one that its master does not reach."""
+    # a worker tells one address; on two networks it might tell the one that its master does not reach
     assert SERVICES["spark-worker"]["networks"] == SERVICES["spark-master"]["networks"] == ["data"]
 
 
@@ -325,20 +297,6 @@ def test_what_publishes_nothing_but_data_has_no_way_out() -> None:
     for service in SERVICES.values():
         assert set(service["networks"]) <= set(COMPOSE["networks"])
         assert "ports" not in service or set(service["networks"]) - internal
-
-
-def test_every_service_is_limited() -> None:
-    """One that runs away takes neither the machine's memory, nor its processors, nor its process ids."""
-    for name, service in SERVICES.items():
-        limits = service["deploy"]["resources"]["limits"]
-        assert set(limits) == {"cpus", "memory", "pids"}, name
-
-
-def test_the_limit_of_a_worker_leaves_room_for_its_executors() -> None:
-    """Heaps of the executors, the worker's own gigabyte, and what JVMs and Python take beside their heaps."""
-    defaults = {r["name"]: r["value"] for r in references() if r["rule"] == ":-"}
-    heaps = int(defaults["SPARK_WORKER_MEMORY"].removesuffix("g"))
-    assert int(defaults["SPARK_WORKER_LIMIT"].removesuffix("g")) >= heaps + 1 + heaps // 2
 
 
 def test_no_secret_stands_in_a_file() -> None:
@@ -398,14 +356,11 @@ def test_passwords_become_private_files_and_leave_the_environment(tmp_path: Path
     assert pgpass.read_text() == "*:*:airflow:airflow:a\\:b\\\\c d\n*:*:lake:lake:lake\n"
     assert json.loads(login.read_text()) == {"admin": 'say "hi"'}
     assert {f.stat().st_mode & 0o777 for f in (pgpass, login)} == {0o600}
-
-
-def test_a_service_without_passwords_gets_none(tmp_path: Path) -> None:
-    """Spark's master and worker start with an empty `~/.pgpass`."""
-    env = {"PGPASSFILE": str(tmp_path / ".pgpass"), "AIRFLOW_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    subprocess.run(["sh", str(DOCKER / "entrypoint.sh"), "true"], env=env, check=True)
-    assert (tmp_path / ".pgpass").read_text() == ""
-    assert not (tmp_path / "passwords.json").exists()
+    pgpass.unlink()
+    login.unlink()
+    none = {name: value for name, value in env.items() if not name.endswith("PASSWORD")}  # as Spark's master and worker start
+    subprocess.run(["sh", str(DOCKER / "entrypoint.sh"), "true"], env=none, check=True)
+    assert (pgpass.read_text(), login.exists()) == ("", False)
 
 
 def test_spark_and_pyiceberg_see_the_same_catalog() -> None:
@@ -455,7 +410,10 @@ def test_both_ways_to_spark_fit_into_one_worker_at_the_same_time() -> None:
     defaults = {r["name"]: r["value"] for r in references() if r["rule"] == ":-"}
     assert int(defaults["SPARK_WORKER_CORES"]) >= 2 * int(spark["spark.cores.max"])
     executor_mb = int(spark["spark.executor.memory"].removesuffix("g")) * 1024
-    assert int(defaults["SPARK_WORKER_MEMORY"].removesuffix("g")) * 1024 >= 2 * executor_mb
+    heaps = int(defaults["SPARK_WORKER_MEMORY"].removesuffix("g"))
+    assert heaps * 1024 >= 2 * executor_mb
+    # the container has room for them, the worker's own gigabyte, and what JVMs and Python take beside their heaps
+    assert int(defaults["SPARK_WORKER_LIMIT"].removesuffix("g")) >= heaps + 1 + heaps // 2
 
 
 def test_health_checks_ask_what_they_say() -> None:
@@ -466,8 +424,11 @@ def test_health_checks_ask_what_they_say() -> None:
     health = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(health)
     for service in ours().values():
-        test = service["healthcheck"].get("test")
-        if test is not None:
+        test = service["healthcheck"].get("test", [])
+        for script in (word for word in [*service["command"], *test] if word.startswith("/opt/tidegate/")):
+            assert (DOCKER / Path(script).name).is_file()
+            assert f"docker/{Path(script).name}" in DOCKERFILE
+        if test:
             *_python, script, check = test[:4]
             assert script.endswith("health.py")
             assert check in health.CHECKS

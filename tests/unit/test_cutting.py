@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.load.boxes import Box, boxes_of
 from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.spark.boxes import Box, boxes_of
 from tidegate.spark.sinks.iceberg.cutting import cut_boxes, hull
 
 MIXED = Box((("a", "a"), (0, 1), (5, 12)))

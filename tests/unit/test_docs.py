@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.unit.test_config_schema import settings_of
 from tidegate.core import errors
 from tidegate.core.config import reference
 from tidegate.core.config.pipeline import Pipeline
@@ -52,14 +51,6 @@ def test_the_page_of_settings_is_made_from_the_settings() -> None:
     pages = reference.page().split("# Settings of a receiver file")
     for page, kind in zip(pages, (Pipeline, Receiver), strict=True):
         rows = set(re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE))
-        properties = json_schema(kind)["properties"]
-        sections = {name for name, schema in properties.items() if schema.get("type") == "object"}
-        assert rows - sections == set(paths(properties)) - sections
-
-
-def paths(properties: dict[str, Any], before: str = "") -> Iterator[str]:
-    """The settings of a schema, with the sections that they are in."""
-    for name, schema in properties.items():
-        yield from paths(schema.get("properties", {}), f"{before}{name}.")
-        if "properties" not in schema or schema["type"] != "object":
-            yield f"{before}{name}"
+        stated = {".".join(path): schema for path, schema in settings_of(json_schema(kind))}
+        assert rows <= stated.keys()
+        assert all("properties" in stated[path] for path in stated.keys() - rows)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from tests.records import changed, write_of
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, CursorLost, StateCorrupt, TableLost, TopicRecreated
-from tidegate.core.load.boxes import Box
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.schedule.evidence import read_evidence
 from tidegate.core.schedule.plan import Skip
@@ -29,15 +29,10 @@ class CountingReader(FakeReader):
 
     asked: Counter[str] = field(default_factory=Counter)
 
-    def history(self, table: str) -> TableHistory:
+    def history(self, table: str, *, expired: bool = False) -> TableHistory:
         """Counted."""
         self.asked["history"] += 1
-        return super().history(table)
-
-    def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:
-        """Counted."""
-        self.asked["extents"] += 1
-        return super().extents(table, by_batch=by_batch)
+        return super().history(table, expired=expired)
 
 
 @dataclass
@@ -57,7 +52,9 @@ class World:
 
     def load(self, planned: Planned) -> Receipt:
         saved, number = planned.saved, len(self.sink.found) + 1
-        load = LoadId("p", saved.seq, saved.run_id, saved.to_load, "v", "a", saved.topic_ids, saved.generation)
+        load = write_of(
+            "p", saved.load.seq, saved.load.run_id, saved.load.nonempty, "v", "a", saved.load.topic_ids, saved.load.generation
+        )
         self.sink.found.append(Receipt(load, number, number, 10))
         return self.sink.found[-1]
 
@@ -103,14 +100,14 @@ def test_a_plan_reads_each_value_once_the_table_once_and_the_brokers_once(world:
 
 
 def test_a_table_that_is_doubted_is_looked_at_once_more(world: World) -> None:
-    """Its commits once, its data files once, each saved range once; the brokers are not asked."""
+    """Its commits once, also with those that have expired, each saved range once; the brokers are not asked."""
     world.sink.expired = True
     world.sink.found = world.sink.found[:1]
     world.forget_calls()
     with pytest.raises(TableLost):
         world.plan("next")
     assert set(Counter(world.store.calls).values()) == {1}
-    assert world.sink.asked == {"history": 1, "extents": 1}
+    assert world.sink.asked == {"history": 2}
     assert world.brokers.asked == 0
 
 
@@ -138,7 +135,7 @@ def test_a_batch_without_offsets_needs_no_receipt(world: World) -> None:
     retiring = replace(PIPELINE, source=replace(PIPELINE.source, on_deleted="retire"))
     world.brokers.latest = {TopicPartition("t", 1): 0}
     first = world.plan("retires", pipeline=retiring)
-    assert first.saved.to_load == ()
+    assert first.saved.load.nonempty == ()
     world.sink.others.append(TableCommit(99, 99, {"tidegate.pipeline": "p", "tidegate.seq": "1"}))
     for run_id, origin in (("retires", "own"), ("adopts", "adopted")):
         assert world.plan(run_id, pipeline=retiring).origin == origin
@@ -154,7 +151,7 @@ def test_a_cursor_that_was_put_back_is_written_before_the_brokers_are_asked(worl
     world.brokers.away = True
     with pytest.raises(BrokerUnavailable):
         world.plan("next")
-    assert Ledger(world.store, "p").cursor() == replace(ahead, record_bytes=None, timing=None)
+    assert Ledger(world.store, "p").cursor() == changed(ahead, record_bytes=None, timing=None)
 
 
 def test_the_range_of_a_pruned_run_is_saved_before_the_brokers_are_asked(world: World) -> None:

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import changed, cursor_of, range_of
 from tidegate.core.audit.views.history import Forecast, Landed, Planned, Point, forecast, points, sampled
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound, RateControl
-from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.saved_range import SavedRange
 
-SAVED = SavedRange("p", 3, "r", (OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 5)), (), {}, {}, 1000, remaining=7)
+SAVED = range_of("p", 3, "r", (OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 5)), (), {}, {}, 1000, remaining=7)
 
 
 def plan(seq: int, **changes: Any) -> Planned:
@@ -35,14 +34,14 @@ def test_what_waited_is_the_batch_and_what_it_left_behind() -> None:
     """The bound is what the policy allowed, where it was applied."""
     assert Planned.of(SAVED) == Planned(3, 1000, offsets=15, lag=22, bound=None)
     rate = RateBound("pid", 20, {})
-    assert Planned.of(replace(SAVED, rate=rate)).bound == 20
-    assert Planned.of(replace(SAVED, rate=replace(rate, applied=False))).bound is None
+    assert Planned.of(changed(SAVED, rate=rate)).bound == 20
+    assert Planned.of(changed(SAVED, rate=replace(rate, applied=False))).bound is None
 
 
 def test_each_batch_is_one_point() -> None:
     """By its plan, its load and its timing; one whose plan is gone is known by its receipt alone."""
     receipts = [load(1, 900), load(2, 2600, rows=8), load(2, 2900), load(3, 3300)]
-    cursor = Cursor("p", 3, timings=(timing(500), timing(3500)))
+    cursor = cursor_of("p", 3, timings=(timing(500), timing(3500)))
     found = points([plan(4), plan(3), plan(2)], receipts, cursor)
     assert found == [
         Point(900, 1, 1, None, 10, rows=9),
@@ -54,7 +53,7 @@ def test_each_batch_is_one_point() -> None:
 
 def test_a_batch_that_is_loaded_again_keeps_its_place_in_time() -> None:
     """By its first receipt, or else before the next batch; timings go to the batch whose they are."""
-    cursor = Cursor("p", 3, timings=(timing(1100), timing(3400, run_ms=700)))
+    cursor = cursor_of("p", 3, timings=(timing(1100), timing(3400, run_ms=700)))
     found = points([plan(3)], [load(1, 900), load(3, 3300), load(1, 5000, rows=8), load(2, 3350)], cursor)
     assert found == [
         Point(900, 1, 1, None, 10, run_s=0.4, load_s=0.2, rows=8),
@@ -94,7 +93,7 @@ def test_the_forecast_says_what_the_policy_allows_and_when_the_backlog_is_gone()
     """By what the last batches took, and by what arrived between their plans."""
     control = RateControl({"policy": "static", "max_records": 40}, 1.0)
     timings = tuple(timing(1000 * n, records=n, run_ms=100 + 10 * n) for n in range(10, 31))
-    cursor = Cursor("p", 20, rate_state=control.saved({}), timings=timings)
+    cursor = cursor_of("p", 20, rate_state=control.saved({}), timings=timings)
     batches = [Point(1000 * n, n, 1, 20, 10) for n in range(20)]
     found = forecast(cursor, batches, interval_s=1.0, lag=100)
     assert (found.next_bound, found.arrival_per_s, found.interval_s) == (40, 10.0, 1.0)
@@ -103,7 +102,7 @@ def test_the_forecast_says_what_the_policy_allows_and_when_the_backlog_is_gone()
     assert found.drain_s == pytest.approx(2 * 1.0 + 0.1 + 0.01 * 40, abs=0.01)
     without_lag = forecast(cursor, batches, interval_s=1.0, lag=None)
     assert without_lag == replace(found, drain_s=None)
-    unbounded = forecast(replace(cursor, rate_state={}), batches, interval_s=1.0, lag=100)
+    unbounded = forecast(changed(cursor, rate_state={}), batches, interval_s=1.0, lag=100)
     assert (unbounded.next_bound, unbounded.drain_s is not None) == (None, True)
 
 
@@ -119,6 +118,6 @@ def test_the_forecast_says_what_the_policy_allows_and_when_the_backlog_is_gone()
 def test_what_is_not_known_is_not_forecast(state: dict[str, Any], batches: list[Point], interval_s: float | None) -> None:
     """Too few batches, none with records, runs without an interval, or a policy of another version."""
     for timings in ((), (timing(1),)):
-        found = forecast(Cursor("p", rate_state=state, timings=timings), batches, interval_s=interval_s, lag=5)
+        found = forecast(cursor_of("p", rate_state=state, timings=timings), batches, interval_s=interval_s, lag=5)
         assert found == Forecast(interval_s=interval_s)
     assert found.to_json()["next_bound"] is None

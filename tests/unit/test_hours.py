@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import cursor_of, range_of
 from tidegate.core.announce.asking import read_until, times_by_ends
 from tidegate.core.announce.hours import (
     DAY_MS,
@@ -22,6 +23,7 @@ from tidegate.core.announce.hours import (
     Times,
     announcement,
     complete_until,
+    end_of,
     hours_by_ends,
     key_of,
     look_back,
@@ -52,7 +54,8 @@ def hours_of(*at_ms: int) -> tuple[int, ...]:
 
 @given(st.lists(st.tuples(times_ms, times_ms), min_size=1, max_size=20), times_ms, periods)
 def test_batches_announce_every_period_once_and_in_order(batches: list[tuple[int, int]], first_ms: int, period_ms: int) -> None:
-    """Whatever the completeness of each: no period twice, none left out, never back."""
+    """Whatever the completeness of each, by the clock: no period twice, none left out, never back."""
+    batches = [(now_ms, min(now_ms, complete_ms)) for now_ms, complete_ms in sorted(batches)]
     span: Span | None = None
     announced: list[Span] = []
     for now_ms, complete_ms in batches:
@@ -72,6 +75,15 @@ def test_the_first_batch_begins_with_its_earliest_record() -> None:
     assert next_span(None, NOON + 1, ten, now_ms=now, period_ms=HOUR_MS) == (NOON, NOON)
     assert next_span(None, NOON + 900 * DAY_MS, NOON, now_ms=now, period_ms=HOUR_MS) == (NOON, NOON)
     assert next_span(None, None, NOON, now_ms=now, period_ms=HOUR_MS) is None
+
+
+def test_an_end_of_the_future_is_not_believed() -> None:
+    """A clock ran ahead: the hours that it announced are announced again when they are complete."""
+    assert next_span((NOON, NOON + 9 * HOUR_MS), None, NOON + HOUR_MS, now_ms=NOON + HOUR_MS + 5, period_ms=HOUR_MS) == (
+        NOON + HOUR_MS,
+        NOON + HOUR_MS,
+    )
+    assert end_of((NOON, NOON + HOUR_MS), NOON + HOUR_MS - 5) == NOON + HOUR_MS  # two clocks differ by a little
 
 
 def test_a_setting_that_changes_leaves_no_gap() -> None:
@@ -181,10 +193,9 @@ def test_what_was_announced_is_read_or_begun_anew(saved: object) -> None:
     """No batch depends on it."""
     assert span_from_json(saved) is None
     assert span_from_json([1, 2]) == (1, 2)
-    cursor = Cursor("p", announced=(NOON, NOON + HOUR_MS))
+    cursor = cursor_of("p", announced=(NOON, NOON + HOUR_MS))
     assert Cursor.from_json(json.loads(json.dumps(cursor.to_json()))) == cursor
-    without = {name: value for name, value in cursor.to_json().items() if name != "announced"}
-    assert Cursor.from_json(without).announced is None
+    assert Cursor.from_json(cursor.to_json() | {"announced": saved}).announced is None
 
 
 def test_two_ends_say_which_hours_have_records_or_that_they_do_not() -> None:
@@ -205,7 +216,7 @@ def test_two_ends_say_which_hours_have_records_or_that_they_do_not() -> None:
 
 
 def saved_range(*, remaining: int = 0) -> SavedRange:
-    return SavedRange("p", 1, "r", (), (), {}, {}, NOON, remaining=remaining)
+    return range_of("p", 1, "r", (), (), {}, {}, NOON, remaining=remaining)
 
 
 def asked(brokers: FakeBrokers, cursor: Cursor, *, remaining: int = 1, assign: Assigned = None) -> int:
@@ -217,24 +228,24 @@ def asked(brokers: FakeBrokers, cursor: Cursor, *, remaining: int = 1, assign: A
 def test_a_batch_that_read_to_the_end_asks_nothing() -> None:
     """The log ended there when it was planned, not when it is committed."""
     away = FakeBrokers({P0: 9}, away=True)
-    assert asked(away, Cursor("p", 1, {P0: 9}), remaining=0) == NOON - GRACE_MS
+    assert asked(away, cursor_of("p", 1, {P0: 9}), remaining=0) == NOON - GRACE_MS
     with pytest.raises(BrokerUnavailable):
-        asked(away, Cursor("p", 1, {P0: 8}))
+        asked(away, cursor_of("p", 1, {P0: 8}))
 
 
 def test_what_waits_says_until_when_everything_is_read() -> None:
     """By the next unread record; one of the year 2099 that was read harms nothing, and one that is not read little."""
     early, late = NOON - 5 * HOUR_MS, NOON + 10 * 365 * DAY_MS
     brokers = FakeBrokers({P0: 4, P1: 2}, times={P0: [early, late, early + 7, NOON], P1: [early, early]})
-    assert asked(brokers, Cursor("p", 1, {P0: 2, P1: 2})) == early + 7
-    assert asked(brokers, Cursor("p", 1, {P0: 3, P1: 2})) == NOON + 1000 - GRACE_MS
-    assert asked(brokers, Cursor("p", 1, {P0: 1}), assign={"t": (0,)}) == NOON + 1000
+    assert asked(brokers, cursor_of("p", 1, {P0: 2, P1: 2})) == early + 7
+    assert asked(brokers, cursor_of("p", 1, {P0: 3, P1: 2})) == NOON + 1000 - GRACE_MS
+    assert asked(brokers, cursor_of("p", 1, {P0: 1}), assign={"t": (0,)}) == NOON + 1000
     # a partition that was added since
-    assert asked(brokers, Cursor("p", 1, {P0: 3})) == early
-    assert asked(brokers, Cursor("p", 1, {P0: 3}), assign={"t": (0,)}) == NOON
+    assert asked(brokers, cursor_of("p", 1, {P0: 3})) == early
+    assert asked(brokers, cursor_of("p", 1, {P0: 3}), assign={"t": (0,)}) == NOON
     assert brokers.isolation_level == "read_committed"
     with pytest.raises(CursorBeyondLog):
-        asked(brokers, Cursor("p", 1, {P0: 5}))
+        asked(brokers, cursor_of("p", 1, {P0: 5}))
 
 
 def test_the_times_of_a_load_that_lost_them_are_those_between_its_ends() -> None:
@@ -246,3 +257,16 @@ def test_the_times_of_a_load_that_lost_them_are_those_between_its_ends() -> None
     assert found == Times(NOON + HOUR_MS, hours_of(*(NOON + n * HOUR_MS for n in (1, 2, 3))), 0)
     gone = times_by_ends([OffsetRange("t", 0, 7, 9)], brokers, level="read_committed", window=(0, NOON))
     assert gone == Times(None, (), 0)
+
+
+@given(st.lists(st.none() | st.integers(0, 30), min_size=1, max_size=12), st.lists(st.integers(0, 12), min_size=2, unique=True))
+def test_every_range_of_a_partition_counts_to_its_last_record(hours: list[int | None], bounds: list[int]) -> None:
+    """Also where a marker of a transaction comes after it. None: such a marker."""
+    at = [None if hour is None else NOON + hour * HOUR_MS for hour in hours]
+    ranges = [OffsetRange("t", 0, *pair) for pair in pairwise(sorted(min(n, len(hours)) for n in bounds))][::2]
+    brokers = FakeBrokers({P0: len(hours)}, times={P0: at})
+    found = times_by_ends(ranges, brokers, level="read_committed", window=(0, NOON + 40 * HOUR_MS))
+    for r in ranges:
+        held = [time for time in at[r.from_offset : r.until_offset] if time is not None]
+        last_ones = held[-1:] if not any(time is not None for time in at[r.until_offset :]) else []
+        assert set(hours_of(*held[:1], *last_ones)) <= set(found.hours)

@@ -10,15 +10,16 @@ import pyarrow as pa
 import pyiceberg.catalog
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
-from pyiceberg.types import LongType, StringType
+from pyiceberg.types import IntegerType, LongType, StringType
 
+from tests.records import write_of
 from tidegate.core.errors import SinkMisfit, SinkUnavailable, StateCorrupt
-from tidegate.core.load.boxes import Box
-from tidegate.core.load.receipt import LoadId
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.iceberg.history import IcebergReader, changed_columns, strangers
 from tidegate.iceberg.origins import read_origins, rows_without_origin
+from tidegate.iceberg.rename import move_owner
 
 NAME = "lake.demo.flights"
 SCHEMA = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32()), ("_kafka_offset", pa.int64())])
@@ -36,7 +37,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
 def load(table: Table, seq: int, *offsets: int, **changes: Any) -> int:
     """A commit with a receipt; its snapshot."""
     ranges = (OffsetRange("t", 0, min(offsets), max(offsets) + 1),)
-    promise = LoadId("p", seq, f"run{seq}", ranges, "v", f"a{seq}", **changes)
+    promise = write_of("p", seq, f"run{seq}", ranges, "v", f"a{seq}", **changes)
     return write(table, *offsets, **promise.to_properties())
 
 
@@ -139,9 +140,116 @@ def test_rows_of_no_record_are_counted(table: Table) -> None:
     assert {tp: list(offsets) for tp, offsets in read_origins(NAME).items()} == {TopicPartition("t", 0): [0, 1]}
 
 
+def test_a_renamed_pipeline_has_what_it_loaded_before(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one change of the table's properties; where PyIceberg cannot write it, the error has the SQL."""
+    load(table, 1, 0)
+    table.transaction().set_properties({"tidegate.owner.p": "true"}).commit_transaction()
+    move_owner(NAME, "p", "q")
+    history = IcebergReader().history(NAME)
+    assert (history.owners, history.formerly("q"), history.reached("p"), history.reached("q")) == (
+        frozenset({"q"}),
+        ("p",),
+        None,
+        (0, 1),
+    )
+    assert [receipt.load.pipeline for receipt in IcebergReader().receipts(NAME, "q")] == ["q"]
+    move_owner("lake.demo.nothing", "p", "q")
+    monkeypatch.setattr(Table, "transaction", None)
+    with pytest.raises(SinkUnavailable) as caught:
+        move_owner(NAME, "q", "r")
+    sets = "'tidegate.owner.r' = 'true', 'tidegate.renamed.q' = 'r', 'tidegate.renamed.p' = 'r'"
+    assert f"SET TBLPROPERTIES ({sets})" in caught.value.fix
+    assert "UNSET TBLPROPERTIES ('tidegate.owner.q'); then rename once more" in caught.value.fix
+
+
+def origins() -> tuple[bool, str | None]:
+    """Whether the commits leave it open that rows have no origin, and why the files say so."""
+    return IcebergReader().history(NAME).origins.unproved, IcebergReader().without_origin(NAME)
+
+
+def test_rows_without_origin_are_found_by_metadata(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside loads and commits of others that have one; no file of rows is opened. A commit of loads alone proves itself."""
+    load(table, 1, 0, 1)
+    assert origins() == (False, None)
+    write(table, 7)
+    assert origins() == (True, None)
+    rows = {"_kafka_topic": ["t"], "_kafka_partition": [0], "_kafka_offset": [None]}
+    table.append(pa.table(rows, schema=SCHEMA))
+    monkeypatch.setattr(Table, "scan", None)
+    assert origins() == (True, "foreign")
+    assert not IcebergReader().without_origin("lake.demo.nothing")
+
+
+def test_a_table_that_others_have_written_gets_its_columns_and_its_rows_have_no_origin(table: Table) -> None:
+    """By the rows that it holds before the columns are there, and by their files after that."""
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.add_column("note", StringType())
+        for name in SCHEMA.names:
+            change.delete_column(name)
+    assert IcebergReader().history(NAME).origins.lacks == tuple(SCHEMA.names)
+    assert origins() == (False, None)
+    table.append(pa.table({"note": ["a"]}))
+    assert origins() == (True, "foreign")
+    with table.update_schema() as change:
+        for name, kind in zip(SCHEMA.names, (StringType(), IntegerType(), LongType()), strict=True):
+            change.add_column(name, kind)
+    assert origins() == (True, "foreign")
+
+
+def test_an_origin_that_was_renamed_is_followed_by_its_column(table: Table) -> None:
+    """Renamed, added once more, and given back; a dropped one has no name."""
+    load(table, 1, 0, 1)
+    assert (IcebergReader().history(NAME).origins.lacks, IcebergReader().history(NAME).origins.moved) == ((), {})
+    with table.update_schema() as change:
+        change.rename_column("_kafka_offset", "at")
+    history = IcebergReader().history(NAME)
+    assert (history.origins.lacks, history.origins.moved, history.origins.unproved) == (
+        ("_kafka_offset",),
+        {"_kafka_offset": "at"},
+        True,
+    )
+    with table.update_schema() as change:
+        change.add_column("_kafka_offset", LongType())
+    history = IcebergReader().history(NAME)
+    assert (history.origins.lacks, history.origins.moved, origins()) == ((), {"_kafka_offset": "at"}, (True, "lost"))
+    with table.update_schema() as change:
+        change.delete_column("_kafka_offset")
+    with table.update_schema() as change:
+        change.rename_column("at", "_kafka_offset")
+    assert (IcebergReader().history(NAME).origins.lacks, origins()) == ((), (True, None))
+    rows = {"_kafka_topic": [None], "_kafka_partition": [0], "_kafka_offset": [5]}
+    table.append(pa.table(rows, schema=SCHEMA))
+    assert origins() == (True, "foreign")
+    with table.update_schema() as change:
+        change.delete_column("_kafka_offset")
+    assert (IcebergReader().history(NAME).origins.moved, origins()) == ({"_kafka_offset": ""}, (True, "lost"))
+
+
+def test_partitions_prove_the_origin_of_what_was_loaded_before_the_oldest_commit(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then no manifest is read; a null among them is looked for."""
+    with table.update_spec() as change:
+        change.add_identity("_kafka_topic")
+        change.add_identity("_kafka_partition")
+    first = load(table, 1, 0, 1)
+    load(table, 2, 2)
+    table.maintenance.expire_snapshots().by_id(first).commit()
+    with monkeypatch.context() as patched:
+        patched.setattr(ManifestFile, "fetch_manifest_entry", None)
+        assert origins() == (True, None)
+    rows = {"_kafka_topic": [None], "_kafka_partition": [0], "_kafka_offset": [5]}
+    last = load(table, 3, 3)
+    table.append(pa.table(rows, schema=SCHEMA))
+    load(table, 4, 4)
+    for snapshot in [s.snapshot_id for s in table.metadata.snapshots[:-1] if s.snapshot_id != last]:
+        table.maintenance.expire_snapshots().by_id(snapshot).commit()
+    assert origins() == (True, "foreign")
+
+
 def test_a_broken_receipt_is_named_and_a_missing_table_has_none(table: Table) -> None:
     """A catalog that is not configured is another thing."""
-    write(table, 0, **{**LoadId("p", 1, "r", (OffsetRange("t", 0, 0, 1),), "v", "a").to_properties(), "tidegate.seq": "x"})
+    write(table, 0, **{**write_of("p", 1, "r", (OffsetRange("t", 0, 0, 1),), "v", "a").to_properties(), "tidegate.seq": "x"})
     with pytest.raises(StateCorrupt, match="cannot be read"):
         reached()
     with pytest.raises(StateCorrupt, match="cannot be read"):
@@ -169,17 +277,3 @@ def test_the_lineage_of_a_table_is_its_current_states(table: Table) -> None:
     table.maintenance.expire_snapshots().by_id(first).commit()
     expired = IcebergReader().history(NAME)
     assert ([c.snapshot for c in expired.commits], expired.complete) == ([second], False)
-
-
-def test_files_tell_the_bounds_of_what_rows_are_known_by(table: Table) -> None:
-    """Nothing where a column holds nulls, or where the table has no such column."""
-    load(table, 1, 3, 9)
-    rows = {"_kafka_topic": ["t", "t"], "_kafka_partition": [0, 0], "_kafka_offset": [None, 5]}
-    table.append(pa.table(rows, schema=SCHEMA))
-    found = IcebergReader().extents(NAME)
-    assert sorted(found, key=str) == [
-        Box((("t", "t"), (0, 0), (3, 9))),
-        Box((("t", "t"), (0, 0), (None, None))),
-    ]
-    assert IcebergReader().extents(NAME, by_batch=True) == []
-    assert IcebergReader().extents("lake.demo.nothing") == []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.records import write_of
 from tidegate.core.errors import StateCorrupt
-from tidegate.core.load.receipt import LoadId
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.iceberg.summary import (
+    OWNER,
     changed_partitions,
     changes_rows,
     commits_table,
@@ -15,10 +16,12 @@ from tidegate.iceberg.summary import (
     holds_rows,
     owners_in,
     receipt_in,
+    renamed_in,
+    renaming,
     row_counts,
 )
 
-LOAD = LoadId("p", 1, "r", (OffsetRange("t", 0, 0, 15),), "v", "a")
+LOAD = write_of("p", 1, "r", (OffsetRange("t", 0, 0, 15),), "v", "a")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +32,7 @@ def test_rows_that_were_written_again_are_not_the_loads(counters: dict[str, str]
     """Iceberg counts them as added, and leaves out counters that are zero."""
     receipt = receipt_in({**LOAD.to_properties(), **counters}, snapshot=9, committed_at_ms=1)
     assert receipt is not None
-    assert (receipt.load, receipt.snapshot, receipt.committed_at_ms) == (LOAD, 9, 1)
+    assert (receipt.write, receipt.snapshot, receipt.committed_at_ms) == (LOAD, 9, 1)
     assert (receipt.rows, receipt.kept) == row_counts(counters) == expected
 
 
@@ -80,3 +83,13 @@ def test_a_commit_says_how_many_partitions_it_wrote_into() -> None:
         0,
         0,
     ]
+
+
+def test_a_pipeline_that_is_renamed_leads_from_each_of_its_names_to_the_last() -> None:
+    """Once more, and back."""
+    properties = {f"{OWNER}a": "true", f"{OWNER}z": "true"}
+    for old, new in (("a", "b"), ("b", "c"), ("c", "a")):
+        changes, dropped = renaming(properties, old, new)
+        properties = {key: value for key, value in {**properties, **changes}.items() if key not in dropped}
+    assert renamed_in(properties) == {"b": "a", "c": "a"}
+    assert owners_in(properties) == {"a", "z"}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.records import load_job
 from tidegate.airflow.runners.submit import SubmitRunner
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.maintenance.job import Maintained, MaintenanceJob
@@ -18,7 +19,7 @@ from tidegate.testing.fakes import FakeReader, FakeRunner
 
 @pytest.fixture
 def job() -> LoadJob:
-    return LoadJob("p", 3, "run", (OffsetRange("t", 0, 0, 5),), "m:f", "lake.a.b", {})
+    return load_job("p", 3, "run", (OffsetRange("t", 0, 0, 5),), "m:f", "lake.a.b", {})
 
 
 @pytest.fixture

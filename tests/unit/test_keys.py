@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import range_of
 from tidegate.core.config.names import MASKED_WORDS
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.state.ledger import Ledger, is_of_run, run_key
-from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import MemoryStore
 
 WORDS = [
@@ -32,7 +32,7 @@ def test_a_run_finds_its_range_whatever_words_its_key_leaves_out(run_id: str) ->
     """Keys stay, while the list of words grows: the digest alone says whose a range is."""
     store = MemoryStore()
     ledger = Ledger(store, "p")
-    saved = SavedRange("p", 1, run_id, (OffsetRange("t", 0, 0, 5),), (), {"t": "id"}, {}, 1)
+    saved = range_of("p", 1, run_id, (OffsetRange("t", 0, 0, 5),), (), {"t": "id"}, {}, 1)
     key = ledger.save_range(saved)
     older = key.replace(run_key(run_id), f"as-it-was-called-{run_key(run_id)[-12:]}")
     store.values[older] = store.values.pop(key)
@@ -46,7 +46,7 @@ def test_the_ranges_of_several_runs_are_found_at_once() -> None:
     """As one by one, whatever their ids are; runs that have none are left out."""
     ledger = Ledger(MemoryStore(), "p")
     for seq, run_id in enumerate(("a.b", "a-b", "scheduled__2026-01-01T00:00:00+00:00"), 1):
-        ledger.save_range(SavedRange("p", seq, run_id, (), (), {}, {}, 1))
+        ledger.save_range(range_of("p", seq, run_id, (), (), {}, {}, 1))
     listing = ledger.listing()
     found = listing.of_runs(["a-b", "gone", "a.b"])
     assert {run_id: key.seq for run_id, key in found.items()} == {"a.b": 1, "a-b": 2}

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import cursor_of
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.schedule.lag_trigger import (
@@ -30,13 +31,13 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def cursor(seq: int = 1, **offsets: int) -> Cursor:
-    return Cursor("p", seq, {A: offsets.get("a", 0), B: offsets.get("b", 0)})
+    return cursor_of("p", seq, {A: offsets.get("a", 0), B: offsets.get("b", 0)})
 
 
 def armed(rule: LagSchedule, at: Cursor | None = None, *, now_s: float = 0.0) -> Watch:
     """A watch that has seen an idle log and read the cursor."""
     known = at or cursor()
-    return Watch(rule).observed(known.offsets, now_s).read(known, now_s, now_s)
+    return Watch(rule).observed(known.at.offsets, now_s).read(known, now_s, now_s)
 
 
 BY_LAG = LagSchedule(lag=100)
@@ -219,7 +220,7 @@ def test_a_cursor_that_is_damaged_starts_a_run_that_says_so() -> None:
     watch = Watch(BY_LAG).observed({A: 1}, 5).read(None, None, 5, damaged=True).observed({A: 2}, 5 + FAULT_S)
     assert watch.due(5 + FAULT_S) == Due("fault", 2, None)
     assert watch.wants_cursor(5 + FAULT_S)
-    assert watch.read(Cursor("p", 1, {A: 1}), 0, 70).due(math.inf) is None
+    assert watch.read(cursor_of("p", 1, {A: 1}), 0, 70).due(math.inf) is None
 
 
 def test_nothing_is_due_before_the_cursor_was_read() -> None:
@@ -267,8 +268,8 @@ def played(
             watch = watch.fired(now_s)
             yield "event", now_s, watch
             if running is None:
-                read = {tp: min(end, at.offsets[tp] + most) for tp, end in ends.items()}
-                running = now_s + run_s, Cursor("p", at.seq + 1, read)
+                read = {tp: min(end, at.at.offsets[tp] + most) for tp, end in ends.items()}
+                running = now_s + run_s, cursor_of("p", at.seq + 1, read)
         yield "poll", now_s, watch
 
 
@@ -296,6 +297,6 @@ def test_nothing_waits_longer_than_the_longest_delay_while_runs_are_short(
         for offset in range(watch.ends[A]):
             arrived.setdefault(offset, now_s)
         if watch.event is None and watch.cursor is not None:
-            unread = [arrived[o] for o in range(watch.cursor.offsets[A], watch.ends[A])]
+            unread = [arrived[o] for o in range(watch.cursor.at.offsets[A], watch.ends[A])]
             assert all(now_s - since < max_delay for since in unread)
             assert watch.lag < lag

@@ -7,14 +7,14 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import cursor_of, write_of
 from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.errors import ReceiptMismatch
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.schedule.lifecycle import TRANSITIONS, Event, State, page, state_of
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
-from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
@@ -39,7 +39,10 @@ class FirstBatch:
         saved = self.ledger.saved_range(self.ledger.range_key(1, "run"))
         landed = self._receipt()  # what a load looks up, and hands on unless the batch is to be done over
         if landed is None or self.state is State.COMMITTED:
-            load = LoadId("p", 1, "run", saved.to_load, "v", "a", saved.topic_ids, saved.generation)
+            beside = saved.after.beside(saved.load.nonempty, saved.load.topic_ids)
+            load = write_of(
+                "p", 1, "run", saved.load.nonempty, "v", "a", saved.load.topic_ids, saved.load.generation, beside=beside
+            )
             self.sink.found.append(Receipt(load, 1 + len(self.sink.found), 1, 10))
 
     def commit(self) -> None:
@@ -53,7 +56,7 @@ class FirstBatch:
             made = rebuild("p", self.sink.found)
             self.ledger.replace(self.ledger.listing(), made.cursor, made.ranges, keep=1000)
         else:
-            self.ledger.replace(self.ledger.listing(), Cursor("p", generation=1), (), keep=1000)
+            self.ledger.replace(self.ledger.listing(), cursor_of("p", generation=1), (), keep=1000)
 
     def _receipt(self) -> Receipt | None:
         return self.sink.found[-1] if self.sink.found else None
@@ -61,7 +64,7 @@ class FirstBatch:
     @property
     def state(self) -> State:
         listing = self.ledger.listing()
-        cursor = self.ledger.cursor() if listing.has_cursor else Cursor("p")
+        cursor = self.ledger.cursor() if listing.has_cursor else cursor_of("p")
         return state_of(saved=bool(listing.of_seq(1)), landed=bool(self.sink.found), committed=cursor.seq >= 1)
 
 

@@ -8,11 +8,12 @@ from itertools import chain, repeat
 
 import pytest
 
+from tests.records import changed, write_of
 from tidegate.core.audit.loads import Loads
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.audit.views.history import Landed
 from tidegate.core.errors import StateCorrupt
-from tidegate.core.load.receipt import LoadId, offsets_of
+from tidegate.core.load.receipt import offsets_of
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.ui import plans
 from tidegate.ui.plans import Landings
@@ -20,7 +21,7 @@ from tidegate.ui.plans import Landings
 
 def commit(snapshot: int, seq: int, replay: str | None = None, pipeline: str = "p") -> TableCommit:
     ranges = (OffsetRange("t", 0, 10 * seq, 10 * seq + 10), OffsetRange("u", 3, 0, seq))
-    load = LoadId(pipeline, seq, "r", ranges, "m:f", "a", replay=replay)
+    load = write_of(pipeline, seq, "r", ranges, "m:f", "a", replay=replay)
     return TableCommit(snapshot, 1000 * snapshot, load.to_properties(), 9)
 
 
@@ -54,7 +55,7 @@ def test_the_receipts_have_the_ranges_that_were_asked_for() -> None:
     loads, u, nobody = Loads.of(HISTORY, "p"), TopicPartition("u", 3), TopicPartition("t", 9)
     some, every = loads.of_batches({3}, {u, nobody, TopicPartition("v", 0)}), loads.of_batches({3})
     assert [r.load.ranges for r in some] == [(OffsetRange("u", 3, 0, 3),), (OffsetRange("u", 3, 0, 0),)]
-    assert [replace(r, load=replace(r.load, ranges=o.load.ranges)) for r, o in zip(some, every, strict=True)] == every
+    assert [changed(r, load=replace(r.load, ranges=o.load.ranges)) for r, o in zip(some, every, strict=True)] == every
     assert [r.load.ranges for r in loads.of_batches({3}, ())] == [(), ()]
 
 

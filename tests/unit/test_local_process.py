@@ -131,9 +131,9 @@ def test_a_reused_pid_is_never_taken_for_ours(tmp_path: Path) -> None:
     made = server(tmp_path, READY_THEN_SLEEP)
     made.pid_file.parent.mkdir(parents=True)
     ours = ProcessId.of(os.getpid())
-    made.pid_file.write_text(json.dumps({"pid": ours.pid, "create_time": ours.create_time - 3600}))
+    made.pid_file.write_text(json.dumps({"pid": ours.pid, "since_boot": ours.since_boot - 3600}))
     assert state(made) == "crashed"
-    assert members(ProcessId(ours.pid, ours.create_time - 3600)) == []
+    assert members(ProcessId(ours.pid, ours.since_boot - 3600)) == []
     made.stop()
     assert state(made) == "stopped"
 
@@ -152,6 +152,21 @@ def test_a_pid_file_reads_back_as_written(tmp_path: Path) -> None:
     identity.write(tmp_path / "run" / "sample.pid")
     assert ProcessId.read(tmp_path / "run" / "sample.pid") == identity
     assert identity.process() is not None
+
+
+def test_a_server_is_ours_after_the_clock_was_set(running: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of the clock moves the time of boot with it; the pid file of an older version counts by the epoch."""
+    identity, booted = ProcessId.of(running.pid or 0), psutil.boot_time()
+    running.pid_file.write_text(json.dumps({"pid": identity.pid, "create_time": identity.create_time}))
+    assert running.pid == identity.pid
+    identity.write(running.pid_file)
+    for name in ("psutil.boot_time", "psutil._pslinux.boot_time"):
+        monkeypatch.setattr(name, lambda: booted - 7200)
+    assert state(running) == "running"
+    assert ProcessId.read(running.pid_file) == identity
+    assert identity.create_time < booted + identity.since_boot
+    running.stop()
+    assert is_gone(identity.pid)
 
 
 def test_a_server_that_dies_while_starting_tells_its_last_meaningful_line(tmp_path: Path) -> None:

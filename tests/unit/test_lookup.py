@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import pytest
 
+from tests.records import changed, load_job, write_of
 from tidegate.core.errors import SinkMisfit
-from tidegate.core.load.job import LoadJob
-from tidegate.core.load.lookup import check_owners, check_rows, in_the_way
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.lookup import check_owners, check_rows, in_the_way, own
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange
 
 RANGES = (OffsetRange("orders", 0, 10, 20), OffsetRange("orders", 1, 0, 5))
-JOB = LoadJob("orders", 3, "r", RANGES, "t:f", "lake.shop.orders", {})
-BATCHES = replace(JOB, identity="batch")
+JOB = load_job("orders", 3, "r", RANGES, "t:f", "lake.shop.orders", {})
+BATCHES = changed(JOB, identity="batch")
 
 
 def loaded(pipeline: str, *ranges: OffsetRange) -> Receipt:
-    return Receipt(LoadId(pipeline, 0, "r", ranges, "t@1", "a"), 1, 0, 1)
+    return Receipt(write_of(pipeline, 0, "r", ranges, "t@1", "a"), 1, 0, 1)
 
 
 def test_a_commit_of_another_pipeline_is_in_the_way_where_ranges_overlap() -> None:
@@ -33,6 +33,15 @@ def test_a_commit_of_another_pipeline_is_in_the_way_where_ranges_overlap() -> No
     assert in_the_way(touching, BATCHES)
     assert not in_the_way(loaded("orders", *RANGES), JOB)
     assert not in_the_way(loaded("orders", *RANGES), BATCHES)
+
+
+def test_what_a_pipeline_has_loaded_under_another_name_is_its_own() -> None:
+    """By the names that its job says it had."""
+    before = loaded("sales", *RANGES)
+    assert own(before, JOB) is before
+    renamed = replace(JOB, formerly=("sales",))
+    assert own(before, renamed).load.pipeline == "orders"
+    assert not in_the_way(own(before, renamed), renamed)
 
 
 def test_rows_of_another_pipeline_are_not_deleted() -> None:
@@ -55,6 +64,7 @@ def test_a_table_is_written_by_its_owners_and_by_whoever_shares_it_with_all_of_t
     with pytest.raises(SinkMisfit, match="belongs to pipeline returns and visits, not to orders") as caught:
         check_owners(replace(JOB, shared_with=("visits",)), {"visits", "returns"}, ())
     assert caught.value.fields == {"table": "lake.shop.orders", "pipeline": "orders", "owner": "returns and visits"}
+    assert caught.value.fix.startswith("If orders is one of them under a new name, name its file back, or run `tidegate")
     assert "sink.shared_with" in caught.value.fix
 
 

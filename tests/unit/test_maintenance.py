@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from tidegate.core.audit.table import TableCommit, TableHistory
+from tidegate.core.audit.table import DataFiles, TableCommit, TableHistory
 from tidegate.core.config.maintenance import MIB, Maintenance, Step
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
@@ -20,7 +20,7 @@ from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 
 PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders"), maintenance=Maintenance())
 NOW_MS = 100 * DAY_S * 1000
-TABLE = TableHistory(data_files=10, data_bytes=10 * MIB)
+TABLE = TableHistory(files=DataFiles(10, 10 * MIB))
 
 
 def parsed(maintenance: Any) -> Pipeline:
@@ -93,7 +93,7 @@ def test_snapshots_may_expire_that_are_old_and_not_among_the_newest() -> None:
 @pytest.mark.parametrize(("files", "mib"), [(999, 1), (1000, 16_000), (0, 0)])
 def test_a_table_of_few_or_of_large_files_needs_nothing(files: int, mib: int) -> None:
     """Whatever the other number is."""
-    assert advice(PIPELINE, TableHistory(data_files=files, data_bytes=mib * MIB), now_ms=NOW_MS) is None
+    assert advice(PIPELINE, TableHistory(files=DataFiles(files, mib * MIB)), now_ms=NOW_MS) is None
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_table_of_few_or_of_large_files_needs_nothing(files: int, mib: int) ->
 def test_advice_says_what_there_is_and_what_to_do(maintenance: Maintenance | None, shared: tuple[str, ...], do: str) -> None:
     """By what the pipeline's file says."""
     pipeline = replace(PIPELINE, maintenance=maintenance, sink=Sink("lake.shop.orders", shared_with=shared))
-    small = TableHistory(data_files=2000, data_bytes=2000 * MIB)
+    small = TableHistory(files=DataFiles(2000, 2000 * MIB))
     assert advice(pipeline, small, now_ms=NOW_MS) == (
         "lake.shop.orders needs maintenance: it has 2,000 data files of 1.0 MiB on average and 0 snapshots, "
         f"0 of which may expire; {do}"
@@ -123,25 +123,25 @@ def test_advice_says_what_there_is_and_what_to_do(maintenance: Maintenance | Non
 
 def test_files_that_a_compaction_has_left_are_no_reason_for_another() -> None:
     """A table of many partitions keeps small files in each, which are too few to be merged."""
-    small = TableHistory(data_files=2000, data_bytes=2000 << 10, compacted=(1500, 1500 << 10))
+    small = TableHistory(files=DataFiles(2000, 2000 << 10, compacted=(1500, 1500 << 10)))
     assert advice(PIPELINE, small, now_ms=NOW_MS) is None
-    more = advice(PIPELINE, replace(small, data_files=2500), now_ms=NOW_MS) or ""
+    more = advice(PIPELINE, replace(small, files=replace(small.files, count=2500)), now_ms=NOW_MS) or ""
     assert "2,500 data files of 0.8 KiB on average" in more
 
 
 def test_small_files_are_seen_beside_many_large_ones() -> None:
     """What counts is the size of those that have come since the compaction."""
     large = (8000, 8000 * 128 * MIB)
-    table = TableHistory(data_files=9500, data_bytes=large[1] + (1500 << 10), compacted=large)
+    table = TableHistory(files=DataFiles(9500, large[1] + (1500 << 10), compacted=large))
     assert "needs maintenance" in (advice(PIPELINE, table, now_ms=NOW_MS) or "")
-    assert advice(PIPELINE, replace(table, data_bytes=large[1] + 1500 * 64 * MIB), now_ms=NOW_MS) is None
+    assert advice(PIPELINE, replace(table, files=replace(table.files, size=large[1] + 1500 * 64 * MIB)), now_ms=NOW_MS) is None
 
 
 def test_a_batch_of_many_partitions_is_no_reason_yet() -> None:
     """Iceberg merges small files of a partition where there are five."""
-    table = TableHistory(data_files=8000, data_bytes=8000 << 10, partitions=2000)
+    table = TableHistory(files=DataFiles(8000, 8000 << 10, partitions=2000))
     assert advice(PIPELINE, table, now_ms=NOW_MS) is None
-    assert advice(PIPELINE, replace(table, data_files=10_000), now_ms=NOW_MS) is not None
+    assert advice(PIPELINE, replace(table, files=replace(table.files, count=10_000)), now_ms=NOW_MS) is not None
 
 
 def test_snapshots_wait_two_days_for_the_next_maintenance() -> None:
@@ -151,7 +151,7 @@ def test_snapshots_wait_two_days_for_the_next_maintenance() -> None:
     assert advice(maintained, waiting, now_ms=NOW_MS) is None
     overdue = replace(TABLE, commits=commits(3000, age_s=8 * DAY_S))
     assert "2,000 of which may expire" in (advice(maintained, overdue, now_ms=NOW_MS) or "")
-    assert advice(maintained, replace(overdue, may_expire=False), now_ms=NOW_MS) is None
+    assert advice(maintained, replace(overdue, files=replace(overdue.files, may_expire=False)), now_ms=NOW_MS) is None
 
 
 def test_one_pipeline_maintains_a_table() -> None:

@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from tests.records import changed, load_job, write_of
 from tidegate.core.errors import SinkMisfit
 from tidegate.core.load.columns import BATCH
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.lookup import Lookup
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.spark.identity import ByBatch, ByOrigin, Identity
 from tidegate.spark.origin import ORIGIN
@@ -37,22 +38,25 @@ class Frame:
 
 
 def job_of(seq: int, *ranges: OffsetRange, pipeline: str = "orders") -> LoadJob:
-    return LoadJob(pipeline, seq, "r", ranges, "t:f", "memory", {})
+    return load_job(pipeline, seq, "r", ranges, "t:f", "memory", {})
 
 
 def put(sink: MemorySink, job: LoadJob, mark: int) -> Receipt:
     """Load a row for each offset, or one row for a batch, whose `id` is the mark; as `load_range` does it."""
     identity: Identity
     places: list[tuple[Any, ...]]
-    if job.batch_replaced is None:
-        identity, schema = ByOrigin(job.ranges), BY_ORIGIN
-        places = [(r.topic, r.partition, offset) for r in job.ranges for offset in range(r.from_offset, r.until_offset)]
+    if job.load.batch is None:
+        identity, schema = ByOrigin(job.load.ranges), BY_ORIGIN
+        places = [(r.topic, r.partition, offset) for r in job.load.ranges for offset in range(r.from_offset, r.until_offset)]
     else:
-        identity, schema, places = ByBatch(job.batch_replaced), BY_BATCH, [(job.batch_replaced,)]
+        identity, schema, places = ByBatch(job.load.batch), BY_BATCH, [(job.load.batch,)]
     frame = Frame(*({"id": mark, **dict(zip(identity.columns, place, strict=True))} for place in places))
-    sink.prepare(schema, identity, job, sink.lookup(job))
-    load = LoadId(job.pipeline, job.seq, "r", job.ranges, "t@1", "a", replay=job.replay, batch=job.batch_replaced)
-    return sink.replace(lambda: cast("DataFrame", frame), identity, load, again=False, phases=Phases())
+    lookup = sink.lookup(job)
+    sink.prepare(schema, identity, job, lookup)
+    load = write_of(
+        job.load.pipeline, job.load.seq, "r", job.load.ranges, "t@1", "a", replay=job.load.replay, batch=job.load.batch
+    )
+    return sink.replace(lambda: cast("DataFrame", frame), identity, load, lookup, again=False, phases=Phases())
 
 
 def at(first: int, until: int, partition: int = 0) -> OffsetRange:
@@ -119,8 +123,8 @@ def test_two_pipelines_share_a_table_and_not_their_rows(sink: MemorySink) -> Non
 def test_a_batch_is_replaced_as_a_whole_and_its_rows_have_no_offsets(sink: MemorySink) -> None:
     """Known by its number; a table of batches takes no rows that are known by their origin."""
     for seq in (1, 2):
-        put(sink, replace(job_of(seq, at(seq, seq + 1)), identity="batch"), seq)
-    again = put(sink, replace(job_of(1, at(1, 2)), identity="batch"), 7)
+        put(sink, changed(job_of(seq, at(seq, seq + 1)), identity="batch"), seq)
+    again = put(sink, changed(job_of(1, at(1, 2)), identity="batch"), 7)
     assert {row[BATCH]: row["id"] for row in sink.tables["memory"].rows} == {1: 7, 2: 2}
     assert sink.offsets_of(again) is None
     with pytest.raises(SinkMisfit, match="are known by their batch"):
@@ -137,4 +141,4 @@ def test_rows_that_do_not_fit_the_table_are_refused(sink: MemorySink) -> None:
     }
     for message, column in others.items():
         with pytest.raises(SinkMisfit, match=message):
-            sink.prepare(StructType([*BY_ORIGIN.fields[1:], column]), ByOrigin(job.ranges), job, sink.lookup(job))
+            sink.prepare(StructType([*BY_ORIGIN.fields[1:], column]), ByOrigin(job.load.ranges), job, sink.lookup(job))

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
+from tests.records import changed, cursor_of, range_of, write_of
 from tidegate.core.audit.views.batch import batch_view
 from tidegate.core.audit.views.lag import TotalLag
 from tidegate.core.audit.views.load_answer import LoadAnswer
 from tidegate.core.audit.views.overview import Overview, by_trouble, overview
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound
-from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.saved_range import Decision, SavedRange
+from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import MemoryStore
 
 A = TopicPartition("t", 0)
 TIMING = BatchTiming(1000, 500, run_ms=4000, load_ms=1000, scheduling_delay_ms=10, ended_at_ms=7)
-SAVED = SavedRange(
+SAVED = range_of(
     "p", 3, "r3", (OffsetRange("t", 0, 20, 30), OffsetRange("t", 1, 0, 5)), (Decision(A, "cursor", "log end"),), {}, {}, 9
 )
 
@@ -30,7 +30,7 @@ SAVED = SavedRange(
 @pytest.fixture
 def ledger() -> Ledger:
     made = Ledger(MemoryStore(), "p")
-    made.save_cursor(Cursor("p", 2, {A: 20}, timing=TIMING, timings=(TIMING, TIMING)))
+    made.save_cursor(cursor_of("p", 2, {A: 20}, timing=TIMING, timings=(TIMING, TIMING)))
     return made
 
 
@@ -121,6 +121,9 @@ def test_a_pipeline_loses_records_soon_within_two_intervals_or_an_hour(
         "records_behind": 25,
         "seconds_behind": 9.0,
         "retention_left_s": left_s,
+        "held_back": 0,
+        "open_s": None,
+        "open_transaction": None,
         "at_ms": 5,
     }
 
@@ -135,7 +138,7 @@ def test_a_file_that_cannot_be_read_comes_before_what_failed(ledger: Ledger) -> 
 def test_saved_state_that_cannot_be_read_is_named(broken: str) -> None:
     """The rest is shown, before all others."""
     store = MemoryStore()
-    Ledger(store, "p").save_cursor(Cursor("p", 2, {A: 20}))
+    Ledger(store, "p").save_cursor(cursor_of("p", 2, {A: 20}))
     store.put(f"tidegate.p.{broken}", "{", "")
     view = seen(Ledger(store, "p"), run("r", "failed"))
     assert view.trouble == "unreadable"
@@ -148,10 +151,10 @@ def test_a_batch_shows_its_reasons_and_its_loads() -> None:
     """The newest load counts; replays, and loads of other batches, are none of its."""
     rate = RateBound("fixed_point", 500, {"a": 0.5})
     loads = [
-        Receipt(LoadId("p", seq, "r3", SAVED.ranges, transform, "x", replay=replay), 2**60, 5, 15)
+        Receipt(write_of("p", seq, "r3", SAVED.load.ranges, transform, "x", replay=replay), 2**60, 5, 15)
         for seq, transform, replay in ((3, "v1", None), (3, "v2", "again"), (2, "v1", None), (3, "v3", None))
     ]
-    view = batch_view(replace(SAVED, rate=rate), Cursor("p", 3, {A: 30}, timing=TIMING), loads, "scheduled").to_json()
+    view = batch_view(changed(SAVED, rate=rate), cursor_of("p", 3, {A: 30}, timing=TIMING), loads, "scheduled").to_json()
     assert [load["transform"] for load in view["loads"]] == ["v1", "v3"]
     assert (view["state"], view["transform"], view["rows"], view["who"]) == ("committed", "v3", 15, "scheduled")
     assert view["loads"][0]["snapshot"] == "1152921504606846976"
@@ -169,19 +172,19 @@ def test_a_batch_shows_its_reasons_and_its_loads() -> None:
 
 def test_a_batch_says_what_was_adopted_kept_lost_and_read_anew() -> None:
     """And that a try found what an earlier one had written. A replay of a former topic of that name is none of its."""
-    saved = replace(
+    saved = changed(
         SAVED,
         adopted_from="r2",
         jumped={A: 15},
         topic_ids={"t": "new"},
         decisions=(Decision(A, "accepted loss", "log end"), Decision(TopicPartition("t", 1), "recreated", "log end")),
     )
-    load = LoadId("p", 3, "r3", SAVED.ranges, "v1", "x")
-    former = replace(load, replay="before", topic_ids={"t": "old"})
-    backfill = replace(load, replay="since", run_id="backfill__x", ranges=(OffsetRange("t", 0, 25, 40),))
+    load = write_of("p", 3, "r3", SAVED.load.ranges, "v1", "x")
+    former = changed(load, replay="before", topic_ids={"t": "old"})
+    backfill = changed(load, replay="since", run_id="backfill__x", ranges=(OffsetRange("t", 0, 25, 40),))
     loads = [Receipt(each, 1, 5, 15, kept=7) for each in (load, former, backfill)]
     answer = LoadAnswer({"write": 1.0}, landed_before=True)
-    view = batch_view(saved, Cursor("p", 3), loads, answer=answer).to_json()
+    view = batch_view(saved, cursor_of("p", 3), loads, answer=answer).to_json()
     assert view["explained"] == [
         "Run r2 saved the range and did not commit it. Run r3 adopted it.",
         "7 older rows of the same data files were written again, unchanged, by the newest load.",
@@ -196,5 +199,5 @@ def test_a_batch_says_what_was_adopted_kept_lost_and_read_anew() -> None:
 
 def test_a_batch_that_is_only_planned_has_no_loads() -> None:
     """Nor a time: that of the cursor is another batch's."""
-    view = batch_view(SAVED, Cursor("p", 2, {A: 20}, timing=TIMING), ()).to_json()
+    view = batch_view(SAVED, cursor_of("p", 2, {A: 20}, timing=TIMING), ()).to_json()
     assert (view["state"], view["rows"], view["transform"], view["timing"], view["rate"]) == ("planned", None, None, None, None)

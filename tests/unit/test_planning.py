@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import cursor_of, range_of, write_of
+from tests.unit.world import planned_on
+from tidegate.core.config.pipeline import Limits
 from tidegate.core.errors import (
     ConfigError,
-    CursorBeyondLog,
     OffsetsExpired,
     PartitionsDeleted,
     PartitionsLeftOut,
@@ -18,13 +21,13 @@ from tidegate.core.errors import (
     StateCorrupt,
     TopicRecreated,
 )
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.schedule.commit import apply, commit_of
-from tidegate.core.schedule.plan import Plan, RangePolicy, plan_next
+from tidegate.core.schedule.commit import moved
+from tidegate.core.schedule.plan import Beginning, Plan, RangePolicy, plan_next
 from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import Cursor, Positions
+from tidegate.core.state.cursor import Cursor, Position
 from tidegate.core.state.saved_range import Decision, SavedRange
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
@@ -40,58 +43,58 @@ def watermarks(*bounds: tuple[int, int], topic_id: str = "id") -> Watermarks:
 
 
 def plan(cursor: Cursor, marks: Watermarks, **policy: Any) -> Plan:
-    return plan_next(cursor, marks, RangePolicy(**policy), interval_s=0, now_ms=0)
+    return plan_next(cursor, marks, policy_of(**policy), interval_s=0, now_ms=0)
+
+
+def policy_of(**asked: Any) -> RangePolicy:
+    """A policy, with the fields of its limits and of its beginning beside its own."""
+    names = {"start": "at", "start_reason": "reason", "begin": "of"}
+    start = {field: asked.pop(name) for name, field in names.items() if name in asked}
+    limits = {f.name: asked.pop(f.name) for f in fields(Limits) if f.name in asked}
+    return RangePolicy(Limits(**limits), Beginning(**start), **asked)
 
 
 def test_the_first_run_starts_where_the_policy_says() -> None:
     """Earliest reads what is retained, latest fixes the position and reads what comes."""
     marks = watermarks((5, 10), (0, 3))
-    earliest = plan(Cursor("p"), marks)
+    earliest = plan(cursor_of("p"), marks)
     assert earliest.ranges == (OffsetRange("t", 0, 5, 10), OffsetRange("t", 1, 0, 3))
     assert earliest.decisions[0] == Decision(P0, "earliest", "log end")
-    latest = plan(Cursor("p"), marks, start="latest")
+    latest = plan(cursor_of("p"), marks, start="latest")
     assert latest.ranges == (OffsetRange("t", 0, 10, 10), OffsetRange("t", 1, 3, 3))
     assert latest.skip is None
 
 
-def test_a_run_reads_from_the_cursor_to_the_log_end() -> None:
-    """Partitions without news are left out."""
-    found = plan(Cursor("p", 3, {P0: 7, P1: 3}), watermarks((5, 10), (0, 3)))
-    assert found.ranges == (OffsetRange("t", 0, 7, 10),)
-    assert found.decisions == (Decision(P0, "cursor", "log end"),)
-    assert found.count == 3
-
-
 def test_nothing_new_is_a_skip_with_its_reason() -> None:
     """A skip holds no ranges."""
-    found = plan(Cursor("p", 3, {P0: 10}), watermarks((5, 10)))
+    found = plan(cursor_of("p", 3, {P0: 10}), watermarks((5, 10)))
     assert found.ranges == ()
     assert found.skip is not None
     assert "end of the log" in found.skip.reason
-    asked = plan(Cursor("p", 3, {P0: 7}), watermarks((5, 10)), until={P0: 7})
+    asked = plan(cursor_of("p", 3, {P0: 7}), watermarks((5, 10)), until={P0: 7})
     assert asked.skip is not None
     assert "until" in asked.skip.reason
 
 
 def test_a_partition_that_appears_later_is_read_from_its_beginning() -> None:
     """Whatever the pipeline's own start was, its records are new to everyone."""
-    found = plan(Cursor("p", 3, {P0: 10}), watermarks((0, 10), (2, 9)), start="latest")
+    found = plan(cursor_of("p", 3, {P0: 10}), watermarks((0, 10), (2, 9)), start="latest")
     assert found.ranges == (OffsetRange("t", 1, 2, 9),)
     assert found.decisions[0].from_reason == "new partition"
 
 
 def test_max_records_is_shared_by_lag_and_named_where_it_cut() -> None:
     """What fits is not named as cut."""
-    found = plan(Cursor("p"), watermarks((0, 300), (0, 100), (4, 4)), max_records=40)
+    found = plan(cursor_of("p"), watermarks((0, 300), (0, 100), (4, 4)), max_records=40)
     assert found.ranges == (OffsetRange("t", 0, 0, 30), OffsetRange("t", 1, 0, 10), OffsetRange("t", 2, 4, 4))
     assert [d.until_reason for d in found.decisions] == ["max_records", "max_records", "log end"]
-    whole = plan(Cursor("p"), watermarks((0, 10), (0, 10)), max_records=20)
+    whole = plan(cursor_of("p"), watermarks((0, 10), (0, 10)), max_records=20)
     assert [d.until_reason for d in whole.decisions] == ["log end", "log end"]
 
 
 def test_until_reads_only_the_partitions_it_names() -> None:
     """Others wait, unless they are met for the first time."""
-    cursor = Cursor("p", 1, {P0: 2, P1: 2})
+    cursor = cursor_of("p", 1, {P0: 2, P1: 2})
     found = plan(cursor, watermarks((0, 9), (0, 9)), until={P1: 5})
     assert found.ranges == (OffsetRange("t", 1, 2, 5),)
     assert found.decisions[0].until_reason == "until"
@@ -101,37 +104,16 @@ def test_until_reads_only_the_partitions_it_names() -> None:
 def test_an_until_outside_the_valid_bounds_names_them(until: dict[TopicPartition, int], words: str) -> None:
     """Unknown partition, before the cursor, beyond the log."""
     with pytest.raises(RequestError, match=words):
-        plan(Cursor("p", 1, {P0: 2, P1: 2}), watermarks((0, 9), (0, 9)), until=until)
-
-
-def test_expired_offsets_stop_the_plan_and_name_what_is_lost() -> None:
-    """Never a silent jump."""
-    with pytest.raises(OffsetsExpired, match=r"t-1 \[3, 8\) = 5 offsets") as caught:
-        plan(Cursor("p", 1, {P0: 4, P1: 3}), watermarks((4, 9), (8, 9)))
-    assert "t-0" not in str(caught.value)
-
-
-def test_a_log_that_ends_before_the_cursor_stops_the_plan() -> None:
-    """Truncation is named."""
-    with pytest.raises(CursorBeyondLog, match="t-0 at 12, log end 9"):
-        plan(Cursor("p", 1, {P0: 12}), watermarks((0, 9)))
+        plan(cursor_of("p", 1, {P0: 2, P1: 2}), watermarks((0, 9), (0, 9)), until=until)
 
 
 def test_a_deleted_partition_stops_the_plan() -> None:
     """Also a great many of them, in one readable sentence."""
     with pytest.raises(PartitionsDeleted, match="t-1"):
-        plan(Cursor("p", 1, {P0: 1, P1: 1}), watermarks((0, 9)))
+        plan(cursor_of("p", 1, {P0: 1, P1: 1}), watermarks((0, 9)))
     many = {TopicPartition("t", p): 1 for p in range(30)}
     with pytest.raises(PartitionsDeleted, match="and 19 more"):
-        plan(Cursor("p", 1, many), watermarks((0, 9)))
-
-
-def test_a_recreated_topic_stops_the_plan_even_where_the_offset_is_valid() -> None:
-    """The topic id tells."""
-    cursor = Cursor("p", 1, {P0: 2}, {"t": "old"})
-    with pytest.raises(TopicRecreated, match="old"):
-        plan(cursor, watermarks((0, 9), topic_id="new"))
-    assert plan(cursor, watermarks((0, 9), topic_id="old")).ranges
+        plan(cursor_of("p", 1, many), watermarks((0, 9)))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +130,7 @@ def test_a_recreated_topic_stops_the_plan_even_where_the_offset_is_valid() -> No
 def test_a_policy_refuses_nonsense(arguments: dict[str, object]) -> None:
     """Before anything is asked of a broker."""
     with pytest.raises((ConfigError, RequestError)):
-        RangePolicy(**arguments)  # type: ignore[arg-type]
+        policy_of(**arguments)
 
 
 def test_watermarks_refuse_nonsense() -> None:
@@ -161,13 +143,13 @@ def test_watermarks_refuse_nonsense() -> None:
 
 def test_a_saved_range_is_read_back_and_names_the_ranges_to_load() -> None:
     """Decisions survive their grouping."""
-    planned = plan(Cursor("p"), watermarks((0, 300), (0, 100), (4, 4)), max_records=40)
-    saved = SavedRange(
+    planned = plan(cursor_of("p"), watermarks((0, 300), (0, 100), (4, 4)), max_records=40)
+    saved = range_of(
         "p", 1, "run", planned.ranges, planned.decisions, {"t": "id"}, {"max_records": 40}, 5, {P0: 1}, (P2,), "other"
     )
     assert SavedRange.from_json(saved.to_json()) == saved
-    assert total_count(saved.to_load) == total_count(saved.ranges)
-    assert len(saved.to_load) == 2
+    assert total_count(saved.load.nonempty) == total_count(saved.load.ranges)
+    assert len(saved.load.nonempty) == 2
     with pytest.raises(StateCorrupt):
         SavedRange.from_json({"pipeline": "p"})
 
@@ -175,7 +157,7 @@ def test_a_saved_range_is_read_back_and_names_the_ranges_to_load() -> None:
 @given(st.data())
 def test_every_offset_is_planned_exactly_once_and_in_order(data: st.DataObject) -> None:
     """Over any growth of the log, any limits, and partitions that appear: no gap, no overlap, no record left out."""
-    cursor = Cursor("p")
+    cursor = cursor_of("p")
     log: dict[TopicPartition, int] = {P0: data.draw(st.integers(0, 20))}
     read: dict[TopicPartition, list[OffsetRange]] = {}
     for turn in range(data.draw(st.integers(1, 8))):
@@ -186,46 +168,34 @@ def test_every_offset_is_planned_exactly_once_and_in_order(data: st.DataObject) 
         limit = data.draw(st.none() | st.integers(1, 40))
         found = plan(cursor, Watermarks(dict.fromkeys(log, 0), log, {"t": "id"}), max_records=limit)
         if found.skip:
-            assert all(cursor.offsets[tp] == end for tp, end in log.items())
+            assert all(cursor.at.offsets[tp] == end for tp, end in log.items())
             continue
-        saved = SavedRange("p", cursor.seq + 1, f"run{turn}", found.ranges, found.decisions, {"t": "id"}, {}, 0)
-        receipt = Receipt(LoadId("p", saved.seq, saved.run_id, saved.ranges, "v", "a"), 1, 1, 1)
-        cursor = apply(cursor, commit_of(saved, receipt))
+        saved = range_of("p", cursor.seq + 1, f"run{turn}", found.ranges, found.decisions, {"t": "id"}, {}, 0)
+        receipt = Receipt(write_of("p", saved.load.seq, saved.load.run_id, saved.load.ranges, "v", "a"), 1, 1, 1)
+        cursor = moved(cursor, planned_on(cursor, saved), receipt)
         for r in found.ranges:
             read.setdefault(r.topic_partition, []).append(r)
     for tp, ranges in read.items():
         assert [r.from_offset for r in ranges] == [0, *(r.until_offset for r in ranges[:-1])]
-        assert ranges[-1].until_offset == cursor.offsets[tp] <= log[tp]
+        assert ranges[-1].until_offset == cursor.at.offsets[tp] <= log[tp]
 
 
 def test_a_start_at_offsets_names_its_reason_and_its_valid_bounds() -> None:
     """Partitions it does not name start at their earliest."""
-    found = plan(Cursor("p"), watermarks((0, 9), (2, 9)), start={P0: 4}, start_reason="timestamp")
+    found = plan(cursor_of("p"), watermarks((0, 9), (2, 9)), start={P0: 4}, start_reason="timestamp")
     assert [(r.from_offset, d.from_reason) for r, d in zip(found.ranges, found.decisions, strict=True)] == [
         (4, "timestamp"),
         (2, "earliest"),
     ]
     with pytest.raises(RequestError, match="from 2 to 9"):
-        plan(Cursor("p"), watermarks((0, 9), (2, 9)), start={P1: 1})
+        plan(cursor_of("p"), watermarks((0, 9), (2, 9)), start={P1: 1})
     with pytest.raises(RequestError, match="not a partition"):
-        plan(Cursor("p"), watermarks((0, 9)), start={P2: 1})
-
-
-def test_a_deleted_partition_is_retired_where_the_pipeline_says_so() -> None:
-    """Alone, or beside what there is to read."""
-    cursor = Cursor("p", 1, {P0: 9, P1: 1}, {"t": "id"})
-    alone = plan(cursor, watermarks((0, 9)), on_deleted="retire")
-    assert (alone.ranges, alone.retired, alone.skip) == ((), (P1,), None)
-    beside = plan(cursor, watermarks((0, 12)), on_deleted="retire")
-    assert (beside.ranges, beside.retired) == ((OffsetRange("t", 0, 9, 12),), (P1,))
-    saved = SavedRange("p", 2, "r", beside.ranges, beside.decisions, {"t": "id"}, {}, 7, beside.jumped, beside.retired)
-    receipt = Receipt(LoadId("p", 2, "r", beside.ranges, "v", "a"), 1, 1, 1)
-    assert apply(cursor, commit_of(saved, receipt)).offsets == {P0: 12}
+        plan(cursor_of("p"), watermarks((0, 9)), start={P2: 1})
 
 
 def test_an_accepted_loss_starts_at_what_is_retained_and_is_valid_for_no_later_loss() -> None:
     """Never for more partitions than were accepted."""
-    cursor = Cursor("p", 1, {P0: 4, P1: 3}, {"t": "id"})
+    cursor = cursor_of("p", 1, {P0: 4, P1: 3}, {"t": "id"})
     marks = watermarks((6, 9), (0, 9))
     accepted = Accepted(2, loss=(OffsetRange("t", 0, 4, 6),))
     found = plan(cursor, marks, accepted=accepted)
@@ -236,14 +206,14 @@ def test_an_accepted_loss_starts_at_what_is_retained_and_is_valid_for_no_later_l
         plan(cursor, watermarks((7, 9), (0, 9)), accepted=accepted)
     with pytest.raises(OffsetsExpired, match="accept loss p"):
         plan(cursor, watermarks((6, 9), (5, 9)), accepted=accepted)
-    saved = SavedRange("p", 2, "r", found.ranges, found.decisions, {"t": "id"}, {}, 7, found.jumped)
-    receipt = Receipt(LoadId("p", 2, "r", found.ranges, "v", "a"), 1, 1, 1)
-    assert apply(cursor, commit_of(saved, receipt)).offsets == {P0: 9, P1: 9}
+    saved = range_of("p", 2, "r", found.ranges, found.decisions, {"t": "id"}, {}, 7, found.jumped)
+    receipt = Receipt(write_of("p", 2, "r", found.ranges, "v", "a"), 1, 1, 1)
+    assert moved(cursor, planned_on(cursor, saved), receipt).at.offsets == {P0: 9, P1: 9}
 
 
 def test_an_accepted_recreation_starts_the_topic_anew_under_its_new_id_only() -> None:
     """Also where the offsets look alike, and partitions that it no longer has are retired."""
-    cursor = Cursor("p", 1, {P0: 0, P1: 7}, {"t": "old"})
+    cursor = cursor_of("p", 1, {P0: 0, P1: 7}, {"t": "old"})
     accepted = Accepted(2, recreated={"t": "new"})
     found = plan(cursor, watermarks((0, 5), topic_id="new"), accepted=accepted)
     assert found.ranges == (OffsetRange("t", 0, 0, 5),)
@@ -251,10 +221,10 @@ def test_an_accepted_recreation_starts_the_topic_anew_under_its_new_id_only() ->
     assert (found.jumped, found.retired) == ({P0: 0}, (P1,))
     with pytest.raises(TopicRecreated, match="accept recreated p t"):
         plan(cursor, watermarks((0, 5), topic_id="newer"), accepted=accepted)
-    saved = SavedRange("p", 2, "r", found.ranges, found.decisions, {"t": "new"}, {}, 7, found.jumped, found.retired)
-    receipt = Receipt(LoadId("p", 2, "r", found.ranges, "v", "a"), 1, 1, 1)
-    after = apply(cursor, commit_of(saved, receipt))
-    assert (after.offsets, after.topic_ids) == ({P0: 5}, {"t": "new"})
+    saved = range_of("p", 2, "r", found.ranges, found.decisions, {"t": "new"}, {}, 7, found.jumped, found.retired)
+    receipt = Receipt(write_of("p", 2, "r", found.ranges, "v", "a"), 1, 1, 1)
+    after = moved(cursor, planned_on(cursor, saved), receipt)
+    assert (after.at.offsets, after.at.topic_ids) == ({P0: 5}, {"t": "new"})
 
 
 def test_an_acceptance_is_read_back() -> None:
@@ -268,28 +238,28 @@ def test_an_acceptance_is_read_back() -> None:
 def test_the_tightest_limit_is_named_for_each_partition() -> None:
     """Rates, bytes and records cut one after the other."""
     marks = watermarks((0, 1000), (0, 100))
-    by_rate = plan_next(Cursor("p"), marks, RangePolicy(max_rate_per_partition=20), interval_s=10, now_ms=0)
+    by_rate = plan_next(cursor_of("p"), marks, policy_of(max_rate_per_partition=20), interval_s=10, now_ms=0)
     assert [(r.count, d.until_reason) for r, d in zip(by_rate.ranges, by_rate.decisions, strict=True)] == [
         (200, "max_rate_per_partition"),
         (100, "log end"),
     ]
     at_least = plan_next(
-        Cursor("p"), marks, RangePolicy(max_rate_per_partition=1, min_rate_per_partition=50), interval_s=1, now_ms=0
+        cursor_of("p"), marks, policy_of(max_rate_per_partition=1, min_rate_per_partition=50), interval_s=1, now_ms=0
     )
     assert [r.count for r in at_least.ranges] == [50, 50]
-    by_bytes = plan(Cursor("p"), marks, max_bytes=11_000, record_bytes=100.0)
+    by_bytes = plan(cursor_of("p"), marks, max_bytes=11_000, record_bytes=100.0)
     assert [(r.count, d.until_reason) for r, d in zip(by_bytes.ranges, by_bytes.decisions, strict=True)] == [
         (100, "max_bytes"),
         (10, "max_bytes"),
     ]
-    assert [d.until_reason for d in plan(Cursor("p"), marks, max_bytes=1_000_000, max_records=110).decisions] == [
+    assert [d.until_reason for d in plan(cursor_of("p"), marks, max_bytes=1_000_000, max_records=110).decisions] == [
         "max_records"
     ] * 2
 
 
 def test_a_limit_in_bytes_probes_before_a_size_is_known() -> None:
     """One batch of at most ten thousand records tells it."""
-    assert plan(Cursor("p"), watermarks((0, 10**6)), max_bytes=10**9).count == 10_000
+    assert plan(cursor_of("p"), watermarks((0, 10**6)), max_bytes=10**9).count == 10_000
 
 
 @pytest.mark.parametrize(
@@ -298,6 +268,8 @@ def test_a_limit_in_bytes_probes_before_a_size_is_known() -> None:
         (0, {"min_records": 10}, True),
         (0, {"min_records": 5}, False),
         (None, {"min_records": 10}, False),  # never fired: nothing to wait for
+        (40_000 + 3_600_000, {"min_records": 10, "max_delay_s": 50}, False),  # by a clock that ran ahead: not known
+        (41_000, {"min_records": 10, "max_delay_s": 50}, True),  # by another clock
         (0, {"min_records": 10, "max_delay_s": 50}, True),
         (0, {"min_records": 10, "max_delay_s": 40}, False),
         (0, {"min_records": 10, "until": {P0: 6}}, False),  # somebody asked
@@ -305,8 +277,8 @@ def test_a_limit_in_bytes_probes_before_a_size_is_known() -> None:
 )
 def test_a_run_waits_for_records_or_for_its_delay(fired_at_ms: int | None, policy: dict[str, object], *, skipped: bool) -> None:
     """The last firing time is kept with the cursor, so it holds across processes."""
-    cursor = Cursor("p", 1, {P0: 4}, fired_at_ms=fired_at_ms)
-    found = plan_next(cursor, watermarks((0, 9)), RangePolicy(**policy), interval_s=0, now_ms=40_000)  # type: ignore[arg-type]
+    cursor = cursor_of("p", 1, {P0: 4}, fired_at_ms=fired_at_ms)
+    found = plan_next(cursor, watermarks((0, 9)), policy_of(**policy), interval_s=0, now_ms=40_000)
     assert (found.skip is not None) == skipped
     if found.skip is not None:
         assert "5 records wait" in found.skip.reason
@@ -314,30 +286,14 @@ def test_a_run_waits_for_records_or_for_its_delay(fired_at_ms: int | None, polic
 
 def test_a_partition_that_the_file_does_not_name_any_more_is_told_from_one_that_is_gone() -> None:
     """The topic is there: somebody changed `source`."""
-    cursor = Cursor("p", 1, {P0: 5, P1: 7}, {"t": "id"})
+    cursor = cursor_of("p", 1, {P0: 5, P1: 7}, {"t": "id"})
     with pytest.raises(PartitionsLeftOut, match=r"does not read t-1 any more.*on_deleted: retire") as caught:
         plan(cursor, watermarks((0, 9)), left_out=frozenset({P1}))
     assert not isinstance(caught.value, PartitionsDeleted)
     assert plan(cursor, watermarks((0, 9)), left_out=frozenset({P1}), on_deleted="retire").retired == (P1,)
 
 
-def test_a_topic_that_the_file_names_since_begins_at_the_policys_start() -> None:
-    """Other new partitions begin at their earliest offset."""
-    cursor = Cursor("p", 1, {P0: 5}, {"t": "id"})
-    found = plan(cursor, watermarks((0, 5), (2, 9), (3, 9)), start="latest", begin=frozenset({P1}))
-    assert [(str(r), d.from_reason) for r, d in zip(found.ranges, found.decisions, strict=True)] == [
-        ("t-1 [9, 9)", "latest"),
-        ("t-2 [3, 9)", "new partition"),
-    ]
-    with pytest.raises(RequestError, match="t-1 cannot be at 99"):
-        plan(cursor, watermarks((0, 5), (2, 9)), start={P0: 1, P1: 99}, begin=frozenset({P1}))
-
-
 def test_what_a_saved_range_tells_beside_its_own_is_read_back() -> None:
-    """Positions of other partitions, and what is absent; ranges of older versions have neither."""
-    saved = SavedRange(
-        "p", 2, "r", (), (), {}, {}, 1, others=Positions({P1: 4}, {"t": "id"}), absent=(OffsetRange("t", 0, 1, 2),)
-    )
+    """Such as where partitions are that it does not read."""
+    saved = range_of("p", 2, "r", (), (), {}, {}, 1, beside=Position({P1: 4}, {"t": "id"}))
     assert SavedRange.from_json(saved.to_json()) == saved
-    older = {name: value for name, value in saved.to_json().items() if name not in ("others", "absent")}
-    assert SavedRange.from_json(older) == SavedRange("p", 2, "r", (), (), {}, {}, 1)

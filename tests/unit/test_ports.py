@@ -9,7 +9,6 @@ import pytest
 
 from tidegate.core.audit.table import TableCommit
 from tidegate.core.errors import StateCorrupt
-from tidegate.core.load.boxes import Box
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.receivers.records import Outgoing
@@ -108,13 +107,11 @@ class CommittedRows:
             self.reader.others.append(TableCommit(self.snapshot, at, {**properties}, rows, kept))
         else:
             self.reader.found.append(receipt)
-        self.reader.boxes.append(Box((("t", "t"), (0, 0), (min(offsets), max(offsets)))))
         return self.snapshot
 
     def roll_back(self, snapshot: int) -> None:
         self.reader.found = [receipt for receipt in self.reader.found if receipt.snapshot <= snapshot]
         self.reader.others = [commit for commit in self.reader.others if commit.snapshot <= snapshot]
-        del self.reader.boxes[snapshot:]
 
     def expire(self, snapshot: int) -> None:
         self.reader.found = [receipt for receipt in self.reader.found if receipt.snapshot != snapshot]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import cursor_of
 from tidegate.core.audit.views.batches import Entry
 from tidegate.core.audit.views.range_map import WORST_FIRST, Block, Frame, RangeMap, level_of_detail, range_map, time_map
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -77,7 +78,7 @@ def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
         entry(3, (0, 15, 18), state=State.PLANNED, transform=None),
     )
     versions = {("v1", False): [OffsetRange("t", 0, 0, 15)]}
-    view = a_map(*batches, cursor=Cursor("p", 1, {A: 10, B: 0}), ends={A: 25, B: 0}, versions=versions)
+    view = a_map(*batches, cursor=cursor_of("p", 1, {A: 10, B: 0}), ends={A: 25, B: 0}, versions=versions)
     assert shown(view) == [(0, 10, "committed"), (10, 15, "loaded"), (15, 18, "planned"), (18, 25, "pending")]
     assert shown(view, 1) == []
     assert view.rows[0].behind == 15
@@ -96,12 +97,12 @@ def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
     assert view.to_json()["axis"] == "offset"
 
 
-def test_lost_and_absent_offsets_are_shown_as_such() -> None:
-    """What retention took, and what an operator accepted to be missing in the table."""
-    cursor = Cursor("p", 2, {A: 30}, absent=(OffsetRange("t", 0, 5, 10),))
+def test_lost_offsets_are_shown_as_such() -> None:
+    """Those that retention took."""
+    cursor = cursor_of("p", 2, {A: 30})
     lost = [OffsetRange("t", 0, 10, 20)]
     view = a_map(entry(1, (0, 0, 10)), entry(2, (0, 20, 30)), cursor=cursor, ends={A: 30}, lost=lost)
-    assert shown(view) == [(0, 5, "committed"), (5, 10, "absent"), (10, 20, "lost"), (20, 30, "committed")]
+    assert shown(view) == [(0, 10, "committed"), (10, 20, "lost"), (20, 30, "committed")]
 
 
 def test_a_batch_shows_the_versions_that_loaded_its_offsets_last() -> None:
@@ -110,12 +111,12 @@ def test_a_batch_shows_the_versions_that_loaded_its_offsets_last() -> None:
         ("v1", False): [OffsetRange("t", 0, 0, 4), OffsetRange("t", 0, 6, 20)],
         ("v2", True): [OffsetRange("t", 0, 4, 6)],
     }
-    view = a_map(entry(1, (0, 0, 10)), entry(2, (0, 10, 20)), cursor=Cursor("p", 2, {A: 20}), versions=versions)
+    view = a_map(entry(1, (0, 0, 10)), entry(2, (0, 10, 20)), cursor=cursor_of("p", 2, {A: 20}), versions=versions)
     found = [(b.from_offset, b.until_offset, b.transform, b.batches) for b in view.rows[0].blocks]
     assert found == [(0, 4, "v1", 1), (4, 6, "v2", 0), (6, 10, "v1", 0), (10, 20, "v1", 1)]
     assert {b.first_seq for b in view.rows[0].blocks[:3]} == {1}
     assert [sorted(b.marks) for b in view.rows[0].blocks] == [[], ["replayed"], [], []]
-    whole = a_map(entry(1, (0, 0, 10)), cursor=Cursor("p", 1, {A: 10}), versions=versions, columns=1)
+    whole = a_map(entry(1, (0, 0, 10)), cursor=cursor_of("p", 1, {A: 10}), versions=versions, columns=1)
     assert [(b.batches, b.transform) for b in whole.rows[0].blocks] == [(1, None)]
 
 
@@ -123,7 +124,7 @@ def test_a_batch_shows_the_versions_that_loaded_its_offsets_last() -> None:
 def test_offsets_of_a_former_topic_are_left_out(read_again: bool) -> None:  # noqa: FBT001
     """Once it was created again, also before the first batch of the new one."""
     batches = [entry(1, (0, 0, 50)), entry(2, (0, 50, 90))] + ([entry(3, (0, 0, 7))] if read_again else [])
-    view = a_map(*batches, cursor=Cursor("p", 3, {A: 7 if read_again else 0}), ends={A: 9})
+    view = a_map(*batches, cursor=cursor_of("p", 3, {A: 7 if read_again else 0}), ends={A: 9})
     assert shown(view) == ([(0, 7, "committed"), (7, 9, "pending")] if read_again else [(0, 9, "pending")])
 
 
@@ -138,7 +139,7 @@ def test_a_topic_is_known_by_its_id_also_where_it_begins_later_than_the_former_o
         replace(entry(4, (0, 95, 99)), topic_ids={}),
     ]
     batches[0] = replace(batches[0], ranges=(*batches[0].ranges, u))
-    cursor = Cursor("p", 4, {A: 99, B: 0, TopicPartition("u", 0): 4})
+    cursor = cursor_of("p", 4, {A: 99, B: 0, TopicPartition("u", 0): 4})
     view = a_map(*batches, cursor=cursor)
     assert [shown(view, row) for row in range(3)] == [
         [(70, 95, "committed"), (95, 99, "committed")],
@@ -150,7 +151,7 @@ def test_a_topic_is_known_by_its_id_also_where_it_begins_later_than_the_former_o
 def test_without_the_broker_the_map_shows_what_is_saved() -> None:
     """Neither log nor pending offsets are known; replays are no batches of the row."""
     again = Entry(0, State.LOADED, "r", (OffsetRange("t", 0, 0, 5),), replay="x")
-    view = a_map(entry(1, (0, 0, 10)), again, cursor=Cursor("p", 1, {A: 10}))
+    view = a_map(entry(1, (0, 0, 10)), again, cursor=cursor_of("p", 1, {A: 10}))
     assert shown(view) == [(0, 10, "committed")]
     assert (view.rows[0].log_start, view.rows[0].log_end, view.rows[0].behind) == (None, None, None)
 
@@ -158,12 +159,12 @@ def test_without_the_broker_the_map_shows_what_is_saved() -> None:
 def test_partitions_come_in_pages_the_furthest_behind_first() -> None:
     """Those that no batch has read yet among them, by what their log holds."""
     ends = {TopicPartition("t", n): 10 * n for n in range(5)}
-    first = a_map(cursor=Cursor("p", 1, {A: 0}), ends=ends, page=slice(2))
-    second = a_map(cursor=Cursor("p", 1, {A: 0}), ends=ends, page=slice(2, 4))
+    first = a_map(cursor=cursor_of("p", 1, {A: 0}), ends=ends, page=slice(2))
+    second = a_map(cursor=cursor_of("p", 1, {A: 0}), ends=ends, page=slice(2, 4))
     assert [row.topic_partition.partition for row in (*first.rows, *second.rows)] == [4, 3, 2, 1]
     assert first.partitions == second.partitions == 5
     log = Watermarks({A: 0, B: 900}, {A: 20, B: 910})
-    grown = range_map("p", [], Cursor("p", 1, {A: 5}), log, Frame(1, slice(2)))
+    grown = range_map("p", [], cursor_of("p", 1, {A: 5}), log, Frame(1, slice(2)))
     assert [(row.topic_partition, row.behind) for row in grown.rows] == [(A, 15), (B, 10)]
     assert grown.to_json()["rows"][1]["behind"] == 10
 
@@ -172,14 +173,14 @@ def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
     """Several as one carry all marks, and the rows of all over the time of all."""
     one = replace(entry(1, (0, 0, 10)), rows=20, planned_at_ms=0, loaded_at_ms=2000, recreated=frozenset({"t"}))
     two = replace(entry(2, (0, 10, 20)), rows=5, planned_at_ms=0, loaded_at_ms=500)
-    view = a_map(one, two, entry(3, (0, 20, 30)), cursor=Cursor("p", 3, {A: 30}), marks={2: frozenset({"errors", "cold"})})
+    view = a_map(one, two, entry(3, (0, 20, 30)), cursor=cursor_of("p", 3, {A: 30}), marks={2: frozenset({"errors", "cold"})})
     found = view.to_json()["rows"][0]["blocks"]
     assert [(b["marks"], b["records"], b["rows_per_s"]) for b in found] == [
         (["recreated"], 10, 10.0),
         (["cold", "errors"], 10, 10.0),
         ([], 10, None),
     ]
-    (whole,) = a_map(one, two, cursor=Cursor("p", 2, {A: 20}), columns=1).rows[0].blocks
+    (whole,) = a_map(one, two, cursor=cursor_of("p", 2, {A: 20}), columns=1).rows[0].blocks
     assert (sorted(whole.marks), whole.offsets, whole.rows, whole.seconds) == (["recreated"], 20, 25, 2.5)
 
 
@@ -198,7 +199,7 @@ def test_on_the_axis_of_time_a_batch_lasts_from_its_plan_to_its_first_load() -> 
         timed(5, 5000, None, state=State.PLANNED),
         Entry(0, State.LOADED, "r", (OffsetRange("t", 0, 0, 5),), replay="x"),
     ]
-    cursor = Cursor("p", 4, {A: 50, B: 0})
+    cursor = cursor_of("p", 4, {A: 50, B: 0})
     view = time_map("p", batches, cursor, Watermarks({A: 0}, {A: 90}), Frame(1000, slice(1)), now_ms=7000)
     assert shown(view) == [
         (900, 901, "committed"),
@@ -225,7 +226,7 @@ def test_on_the_axis_of_time_each_batch_counts_once(given_batches: list[tuple[in
     batches = [
         timed(n, at_ms, at_ms - 5 + took_ms if loaded else None) for n, (at_ms, took_ms, loaded) in enumerate(given_batches)
     ]
-    cursor = Cursor("p", 100, {A: 1000})
+    cursor = cursor_of("p", 100, {A: 1000})
     found = time_map("p", batches, cursor, None, Frame(columns, slice(1)), now_ms=600).rows[0].blocks
     assert sum(b.batches for b in found) == len(batches)
     assert len(found) <= 2 * columns + 1

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.bench.rate_policies import part, settled_after
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import least_interval
 from tidegate.core.rates.choice import make_rate_policy
 from tidegate.core.rates.target import TargetPolicy
 from tidegate.core.simulation import measures
-from tidegate.core.simulation.measures import settled_after
 from tidegate.core.simulation.plant import Plant, PlantBatch
 from tidegate.core.simulation.steps import Steps
 
@@ -43,10 +43,6 @@ def step(down: int = 30, back: int = 60) -> Steps:
     return Steps([(0, B), (down * T, 3 * B), (back * T, B)])
 
 
-def between(batches: Sequence[PlantBatch], since: int, until: int) -> list[PlantBatch]:
-    return measures.between(batches, since * T, until * T)
-
-
 def overlong(batches: Sequence[PlantBatch]) -> int:
     return measures.overlong(batches, T)
 
@@ -59,12 +55,12 @@ def sizes(batches: Sequence[PlantBatch], best: float) -> list[float]:
 def test_target_settles_within_few_batches_after_a_step_of_the_cost(overhead: float, most: int) -> None:
     """Down and back, without undershoot, and with one overlong batch: the one that was planned before."""
     batches = simulate("target", saturated(overhead, step()), 90)
-    down, back = between(batches, 30, 60), between(batches, 60, 90)
+    down, back = part(batches, 30, 60), part(batches, 60, 90)
     slow, fast = optimum("target", overhead, 3 * B), optimum("target", overhead)
     assert settled_after(down, slow) <= most
     assert settled_after(back, fast) <= most
     assert min(sizes(down[2:], slow) + sizes(back[2:], fast)) >= 0.75
-    assert (overlong(between(batches, 0, 30)), overlong(down), overlong(back)) == (0, 1, 0)
+    assert (overlong(part(batches, 0, 30)), overlong(down), overlong(back)) == (0, 1, 0)
 
 
 def test_target_beats_the_others_where_half_of_a_run_is_overhead() -> None:
@@ -73,8 +69,8 @@ def test_target_beats_the_others_where_half_of_a_run_is_overhead() -> None:
     for name in ("pid", "fixed_point", "target"):
         batches = simulate(name, saturated(LARGE, step()), 90)
         settled[name] = [
-            settled_after(between(batches, 30, 60), optimum(name, LARGE, 3 * B)),
-            settled_after(between(batches, 60, 90), optimum(name, LARGE)),
+            settled_after(part(batches, 30, 60), optimum(name, LARGE, 3 * B)),
+            settled_after(part(batches, 60, 90), optimum(name, LARGE)),
         ]
     assert sum(settled["target"]) < min(sum(settled["pid"]), sum(settled["fixed_point"]))
 
@@ -85,7 +81,7 @@ def test_target_keeps_up_with_a_ramp(overhead: float) -> None:
     up = [((30 + k) * T, B * (1 + k / 10)) for k in range(1, 21)]
     down = [((60 + k) * T, B * (3 - k / 10)) for k in range(1, 21)]
     cost = Steps([(0, B), *up, *down])
-    batches = between(simulate("target", saturated(overhead, cost), 90), 20, 90)
+    batches = part(simulate("target", saturated(overhead, cost), 90), 20, 90)
     assert overlong(batches) == 0
     assert min(batch.records / optimum("target", overhead, cost.at(batch.started_s)) for batch in batches) > 0.75
 
@@ -98,8 +94,8 @@ def test_a_burst_after_quiet_hours_meets_the_full_bound(name: str, overhead: flo
     quiet, full = 1000 / T, 2 * best / T
     arrivals = Steps([(0, full), (30 * T, 0.0), (70 * T, quiet), (90 * T, 10 * full), (91 * T, quiet)])
     batches = simulate(name, Plant(T, overhead * T, B, arrivals), 150)
-    assert [batch.records for batch in between(batches, 71, 90)] == [1000] * 19
-    burst = between(batches, 91, 111)
+    assert [batch.records for batch in part(batches, 71, 90)] == [1000] * 19
+    burst = part(batches, 91, 111)
     assert burst[0].records >= 0.75 * best
     assert overlong(burst) == 0
     assert batches[-1].lag == 1000
@@ -121,7 +117,7 @@ def test_an_outage_of_an_hour_drains_without_a_second_overlong_batch(name: str) 
     best = optimum(name, SMALL)
     plant = Plant(T, SMALL * T, B, 0.5 * best / T, backlog=int(40 * best), outages=[(30.5 * T, 90.5 * T)])
     batches = simulate(name, plant, 250)
-    after = between(batches, 90, 250)
+    after = part(batches, 90, 250)
     assert overlong(batches) == 1
     assert min(batch.bound or 0 for batch in after) >= 1
     assert settled_after(after[:20], best) <= 12
@@ -136,7 +132,7 @@ def test_target_bears_noise(overhead: float) -> None:
     best = optimum("target", overhead)
     for seed in range(200):
         batches = simulate("target", saturated(overhead, step(20, 40), noise=0.1), 60, seed=seed)
-        down, back = between(batches, 20, 40), between(batches, 40, 60)
+        down, back = part(batches, 20, 40), part(batches, 40, 60)
         long.append(overlong(batches))
         low.append(min(sizes(down[2:], best / 3)))
         low_back.append(min(sizes(back[2:], best)))

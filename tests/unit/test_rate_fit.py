@@ -102,13 +102,6 @@ def test_sizes_that_do_not_tell_a_from_b_leave_the_overhead_outside_the_job(timi
     assert "do not tell the overhead of a run from the cost of a record" in found.sentences()[-1]
 
 
-def test_times_that_shrink_with_the_size_make_no_negative_cost() -> None:
-    """The sizes tell nothing then."""
-    found = fit_cost([batch(n, 20 - n / 1e6, n) for n in (1_000_000, 2_000_000, 3_000_000, 4_000_000)])
-    assert not found.separate
-    assert found.b > 0
-
-
 def test_an_overhead_is_never_negative() -> None:
     """Where the line goes through the origin from below, all of a run is for records."""
     found = fit_cost([batch(n, 1e-5 * n - 2, n // 1_000_000) for n in (1_000_000, 2_000_000, 3_000_000, 4_000_000)])

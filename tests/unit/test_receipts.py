@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
+from tests.records import changed, load_job, write_of
 from tidegate.core.config.pipeline import Dedupe, Split
 from tidegate.core.errors import RequestError, StateCorrupt
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import LoadId, Observed, Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.state.cursor import Positions
+from tidegate.core.load.receipt import Observed, Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, until_offsets
+from tidegate.core.state.cursor import Position
 
 RANGES = (OffsetRange("t", 0, 10, 20), OffsetRange("t", 1, 0, 5))
-LOAD = LoadId("flights", 7, "manual__x", RANGES, "abc", "attempt-1")
+LOAD = write_of("flights", 7, "manual__x", RANGES, "abc", "attempt-1")
 RECEIPT = Receipt(LOAD, snapshot=99, committed_at_ms=1, rows=15)
 
 
@@ -32,14 +33,14 @@ def test_a_receipt_is_read_back_from_a_commits_properties() -> None:
 
 def test_a_replays_receipt_is_no_batchs() -> None:
     """The same number names a chunk there."""
-    replayed = replace(LOAD, replay="again", topic_ids={"t": "id"}, generation=2, batch=3)
+    replayed = changed(LOAD, replay="again", topic_ids={"t": "id"}, generation=2, batch=3)
     properties = replayed.to_properties()
     assert "tidegate.seq" not in properties
     found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=0)
     assert found is not None
-    assert found.load == replayed
+    assert found.write == replayed
     assert Receipt.from_json(found.to_json()) == found
-    assert replayed.task != LOAD.task
+    assert replayed.load.task != LOAD.load.task
 
 
 def test_a_strangers_commit_has_no_receipt() -> None:
@@ -71,26 +72,28 @@ def test_a_receipt_covers_its_ranges_and_no_more() -> None:
     assert not RECEIPT.covers((OffsetRange("t", 2, 0, 1),))
 
 
-JOB = LoadJob("p", 1, "r", RANGES, "transforms.x:f", "lake.a.b", {"kafka.sasl.jaas.config": "hunter2"})
+JOB = load_job("p", 1, "r", RANGES, "transforms.x:f", "lake.a.b", {"kafka.sasl.jaas.config": "hunter2"})
 
 
 def test_a_receipt_of_a_batch_covers_exactly_its_ranges() -> None:
     """A row that aggregates more records counts some that the next batch counts again; empty ranges do not matter."""
-    aggregated = replace(RECEIPT, load=replace(LOAD, batch=7))
+    aggregated = changed(RECEIPT, batch=7)
     assert aggregated.covers((*RANGES, OffsetRange("t", 2, 4, 4)))
     assert not aggregated.covers((OffsetRange("t", 0, 10, 20),))
     assert not aggregated.covers((OffsetRange("t", 0, 10, 19), RANGES[1]))
 
 
-def test_a_receipt_tells_the_positions_of_what_its_batch_did_not_read() -> None:
-    """So the newest one tells the whole cursor."""
-    others = Positions({TopicPartition("u", 3): 40}, {"u": "id"}, {TopicPartition("u", 3): 4})
-    properties = replace(LOAD, others=others).to_properties()
+def test_a_receipt_says_where_its_batch_leads() -> None:
+    """The cursor is rebuilt from the newest one."""
+    silent = TopicPartition("u", 3)
+    starts = {r.topic_partition: 0 for r in RANGES} | {silent: 4}
+    after = Position(until_offsets(RANGES) | {silent: 40}, {**LOAD.load.topic_ids, "u": "id"}, starts, {silent: 90}, "lake.a.b")
+    properties = changed(LOAD, beside=after.beside(RANGES, LOAD.load.topic_ids)).to_properties()
     found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=0)
     assert found is not None
-    assert found.load.others == others
+    assert found.load.after == after
     with pytest.raises(StateCorrupt):
-        Receipt.from_properties({**properties, "tidegate.others": "{}"}, snapshot=1, committed_at_ms=1, rows=0)
+        Receipt.from_properties({**properties, "tidegate.beside": "{}"}, snapshot=1, committed_at_ms=1, rows=0)
 
 
 def test_json_brings_orders_and_answers_back() -> None:
@@ -99,53 +102,32 @@ def test_json_brings_orders_and_answers_back() -> None:
     for observed in (Observed(15, 15, 2**40, bounds, 3, 2), Observed(15, 15, 0, {}), Observed(None, None)):
         result = LoadResult(RECEIPT, observed, {"write": 0.5}, spark_age_s=7.5)
         assert LoadResult.from_json(json.loads(json.dumps(result.to_json()))) == result
-    full = replace(JOB, redo=True, split=Split(4), isolation_level="read_uncommitted", contiguous=True, shared_with=("q", "r"))
+    full = changed(JOB, redo=True, split=Split(4), isolation_level="read_uncommitted", contiguous=True, shared_with=("q", "r"))
     for job in (
         JOB,
         full,
-        replace(JOB, identity="batch"),
-        replace(JOB, identity="batch", replay="again", batch=7),
+        changed(JOB, identity="batch"),
+        changed(JOB, identity="batch", replay="again", batch=7),
         replace(JOB, attempt="a"),
-        replace(JOB, dedupe=Dedupe(5, "id"), look_back={TopicPartition("t", 0): 5, TopicPartition("t", 1): 0}),
+        changed(JOB, dedupe=Dedupe(5, "id"), look_back={TopicPartition("t", 0): 5, TopicPartition("t", 1): 0}),
     ):
         assert LoadJob.from_json(json.loads(json.dumps(job.to_json()))) == job
-    for receipt in (RECEIPT, replace(RECEIPT, load=replace(LOAD, dedupe=Dedupe(5)))):
+    assert replace(JOB, formerly=("old", "older")).names == ("p", "old", "older")
+    for receipt in (RECEIPT, changed(RECEIPT, dedupe=Dedupe(5))):
         assert Receipt.from_json(json.loads(json.dumps(receipt.to_json()))) == receipt
 
 
 def test_a_receipt_tells_what_its_load_took_for_a_repeat() -> None:
     """A load that left out none says nothing, as those of older versions."""
-    properties = replace(LOAD, dedupe=Dedupe(5, "id")).to_properties()
+    properties = changed(LOAD, dedupe=Dedupe(5, "id")).to_properties()
     found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=0)
     assert found is not None
     assert found.load.dedupe == Dedupe(5, "id")
-    assert found.load.version == f"{LOAD.transform}, dedupe id within 5"  # another setting makes other rows
+    assert found.write.version == f"{LOAD.transform}, dedupe id within 5"  # another setting makes other rows
     assert LOAD.version == LOAD.transform
     assert "tidegate.dedupe" not in LOAD.to_properties()
     with pytest.raises(StateCorrupt):
         Receipt.from_properties({**properties, "tidegate.dedupe": "{}"}, snapshot=1, committed_at_ms=1, rows=0)
-
-
-def test_what_an_older_version_wrote_is_read_with_defaults() -> None:
-    """Orders and answers without the later fields stay readable."""
-    order = JOB.to_json()
-    for later in (
-        "split",
-        "isolation_level",
-        "contiguous",
-        "identity",
-        "batch",
-        "shared_with",
-        "attempt",
-        "dedupe",
-        "look_back",
-    ):
-        del order[later]
-    assert LoadJob.from_json(order) == JOB
-    answer = LoadResult(RECEIPT, Observed(15, 15, 7, {}), {}).to_json()
-    answer["observed"] = {"records": 15, "rows": 15}
-    del answer["spark_age_s"]
-    assert LoadResult.from_json(answer) == LoadResult(RECEIPT, Observed(15, 15), {})
 
 
 def test_a_load_was_cold_in_the_first_two_minutes_of_its_spark() -> None:
@@ -166,21 +148,16 @@ def test_a_split_is_by_whole_positive_numbers(limits: dict[str, int]) -> None:
 
 def test_what_a_job_replaces_is_said_without_doubt() -> None:
     """Its ranges, its own batch, or the batch that a chunk of a replay names; a chunk's own number is none."""
-    assert JOB.batch_replaced is None
-    assert replace(JOB, identity="batch").batch_replaced == JOB.seq
-    assert replace(JOB, identity="batch", replay="again", batch=7).batch_replaced == 7
-    for wrong in ({"identity": "batch", "replay": "again"}, {"identity": "batch", "batch": 7}, {"replay": "again", "batch": 7}):
-        with pytest.raises(RequestError, match="which batch it replaces"):
-            replace(JOB, **wrong)
-    with pytest.raises(RequestError, match="origin, batch"):
-        replace(JOB, identity="row")
+    assert JOB.load.batch is None
+    assert changed(JOB, identity="batch").load.batch == JOB.load.seq
+    assert changed(JOB, identity="batch", replay="again", batch=7).load.batch == 7
 
 
 @pytest.mark.parametrize("level", ["", "READ_COMMITTED", "none"])
 def test_an_isolation_level_is_one_of_kafkas(level: str) -> None:
     """Spark would fail inside its tasks only."""
     with pytest.raises(RequestError, match="read_committed, read_uncommitted"):
-        replace(JOB, isolation_level=level)
+        changed(JOB, isolation_level=level)
 
 
 @pytest.mark.parametrize(

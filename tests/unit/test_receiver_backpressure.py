@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import cursor_of
 from tidegate.core.errors import RequestError
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
@@ -22,7 +23,6 @@ from tidegate.core.receivers.backpressure import (
     loadable_rate,
     records_behind,
 )
-from tidegate.core.state.cursor import Cursor
 
 A, B, NEW = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 NOTHING = Taken(0, 0)
@@ -204,16 +204,16 @@ def test_a_pipeline_is_behind_by_what_the_log_holds_and_it_has_not_loaded() -> N
     """Expired records are gone, partitions it has not begun count as a whole, and so does a topic that was created anew."""
     log = Watermarks({A: 10, B: 0, NEW: 2}, {A: 100, B: 50, NEW: 7}, {"t": "id"})
     assert records_behind(None, log) == 90 + 50 + 5
-    assert records_behind(Cursor("p", offsets={A: 60, B: 50}, topic_ids={"t": "id"}), log) == 40 + 0 + 5
-    assert records_behind(Cursor("p", offsets={A: 3, B: 80}, topic_ids={"t": "id"}), log) == 90 + 0 + 5
-    assert records_behind(Cursor("p", offsets={A: 60, B: 50}, topic_ids={"t": "before"}), log) == 90 + 50 + 5
+    assert records_behind(cursor_of("p", offsets={A: 60, B: 50}, topic_ids={"t": "id"}), log) == 40 + 0 + 5
+    assert records_behind(cursor_of("p", offsets={A: 3, B: 80}, topic_ids={"t": "id"}), log) == 90 + 0 + 5
+    assert records_behind(cursor_of("p", offsets={A: 60, B: 50}, topic_ids={"t": "before"}), log) == 90 + 50 + 5
 
 
 def test_a_pipeline_is_not_behind_in_partitions_that_it_never_reads() -> None:
     """Otherwise they would fill a receiver's backlog for ever."""
     log = Watermarks({A: 10, B: 0, NEW: 2}, {A: 100, B: 50, NEW: 7}, {"t": "id"})
     assert records_behind(None, log, (0, 2)) == 90 + 5
-    assert records_behind(Cursor("p", offsets={A: 100}, topic_ids={"t": "id"}), log, (0,)) == 0
+    assert records_behind(cursor_of("p", offsets={A: 100}, topic_ids={"t": "id"}), log, (0,)) == 0
     assert records_behind(None, log, ()) == 0
 
 
@@ -234,7 +234,7 @@ def test_a_pipeline_loads_its_bound_each_interval_without_what_it_has_left_behin
 ) -> None:
     """Down to a tenth of it."""
     control = None if policy is None else RateControl({"policy": "static", "max_records": policy}, 60)
-    assert loadable_rate(control, most, Cursor("p", remaining=remaining), 60) == (rate and pytest.approx(rate))
+    assert loadable_rate(control, most, cursor_of("p", remaining=remaining), 60) == (rate and pytest.approx(rate))
 
 
 def test_a_pipeline_that_has_not_run_loads_by_the_first_bound_of_its_policy() -> None:

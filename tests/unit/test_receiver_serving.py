@@ -9,6 +9,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -188,9 +189,9 @@ def test_a_connection_whose_handshake_fails_leaves_nothing_behind(monkeypatch: p
     fail: list[Callable[[], object]] = []
 
     class Failing(listening.Listener):
-        async def start(self, factory: Callable[[], asyncio.BaseProtocol], context: object) -> None:
+        async def start(self, factory: Callable[[], asyncio.BaseProtocol], *about: Any) -> None:
             fail.append(factory)
-            await super().start(factory, None)
+            await super().start(factory, *about)
 
     monkeypatch.setattr("tidegate.ingest.sources.tcp_server.Listener", Failing)
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.receivers import served, until
+from tests.receivers import connect, served, until
 from tests.unit.test_receiver_serving import post
 from tidegate.core.receivers.backpressure import Backpressure, Heard
-from tidegate.ingest import intake, supervisor
+from tidegate.ingest import supervisor
 from tidegate.ingest.receiver import Receiver
-from tidegate.ingest.sources import HttpSource, TcpServerSource
+from tidegate.ingest.sources import HttpSource, SocketSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
 from tidegate.testing.fakes import MemoryDownstream, MemorySender
 
@@ -86,22 +86,31 @@ def test_under_credit_a_source_lands_as_many_records_as_the_pipeline_has_room_fo
     run(test())
 
 
-def test_what_has_been_read_is_landed_at_the_end_of_a_lease_whatever_the_pipeline_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else has it."""
-    monkeypatch.setattr(intake, "PATIENCE_S", 0.05)
+@pytest.mark.parametrize("kind", [TcpServerSource, SocketSource])
+@pytest.mark.parametrize("limits", [CREDIT, Limits(max_rate=10)])
+def test_what_was_sent_before_a_lease_ends_is_landed_whatever_holds_it_back(kind: type, limits: Limits) -> None:
+    """Nobody else has it, also what is in the buffers of the system; the sender stops when it is half-closed."""
+    lines = [b"%0100d" % n for n in range(5000)]
+
+    async def sending(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.writelines(line + b"\n" for line in lines)
+        await reader.read()
+        writer.close()
 
     async def test() -> None:
         sender = MemorySender()
-        source = TcpServerSource(linger_s=0.1)
-        async with served(source, sender=sender, limits=CREDIT, downstream=behind(sender)) as running:
-            _, writer = await asyncio.open_connection("127.0.0.1", source.listening_on)
-            writer.write(b"".join(number + b"\n" for number in numbers(500)))
-            await writer.drain()
-            await until(lambda: len(sender.log) == 10)
+        server = await asyncio.start_server(sending, "127.0.0.1", 0)
+        source = kind() if kind is TcpServerSource else SocketSource(*server.sockets[0].getsockname())
+        async with served(source, sender=sender, limits=limits, downstream=behind(sender)) as running:
+            if isinstance(source, TcpServerSource):
+                sent = asyncio.create_task(sending(*await connect(source.listening_on)))
+            await until(lambda: sender.log)
             report = await running.ended()
-            writer.close()
-        assert texts(sender) == numbers(500)
-        assert report.undelivered == 0
+        if kind is TcpServerSource:
+            await sent
+        server.close()
+        assert texts(sender) == lines
+        assert (report.undelivered, report.last_error) == (0, None)
 
     run(test())
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import changed, write_of
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
 from tidegate.core.errors import ReceiptMismatch, RequestError, StateCorrupt, TopicRecreated
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt, Write
 from tidegate.core.offsets.algebra import merged
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, covers, total_count, until_offsets
 from tidegate.core.replay.chunks import MOST_CHUNKS, SavedReplay
@@ -60,14 +61,16 @@ class World:
         planned = plan_batch(self.pipeline, run_id, Request(), **ports)
         assert isinstance(planned, Planned)
         saved = planned.saved
-        receipt = self.land(LoadId("p", saved.seq, run_id, saved.to_load, f"m:f@{self.version}", "a", saved.topic_ids))
+        receipt = self.land(
+            write_of("p", saved.load.seq, run_id, saved.load.nonempty, f"m:f@{self.version}", "a", saved.load.topic_ids)
+        )
         if commit:
             commit_batch(self.pipeline, planned.key, receipt, store=self.store, record_bytes=100)
         return planned
 
-    def land(self, load: LoadId) -> Receipt:
+    def land(self, load: Write) -> Receipt:
         self.now_ms += 1000
-        found = Receipt(load, len(self.sink.found), self.now_ms, total_count(load.ranges))
+        found = Receipt(load, len(self.sink.found), self.now_ms, total_count(load.load.ranges))
         self.sink.found.append(found)
         return found
 
@@ -100,9 +103,7 @@ class World:
     def load(self, planned: PlannedReplay, *numbers: int) -> None:
         saved = planned.saved
         for n in numbers:
-            self.land(
-                LoadId("p", n, saved.run_id, saved.chunk(n), f"{saved.transform}@{self.version}", "a", replay=saved.replay)
-            )
+            self.land(Write(saved.chunk(n), f"{saved.transform}@{self.version}", "a"))
 
     def verify(self, planned: PlannedReplay) -> Any:
         return verify_replay(planned.saved, sink=self.sink, brokers=self.brokers)
@@ -151,7 +152,7 @@ def test_each_selector_means_offsets(world: World, params: dict[str, Any], selec
     assert [verb for verb, _ in world.store.calls[before:]].count("put") == 1
     assert world.store.calls[-1] == ("put", planned.key)
     assert Ledger(world.store, "p").saved_replay(planned.key) == planned.saved
-    assert planned.saved.topic_ids == {"t": "id"}
+    assert planned.saved.load.topic_ids == {"t": "id"}
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ def test_a_recreated_topic_is_refused(world: World) -> None:
 
 def test_batches_from_before_a_topic_was_created_again_are_refused(world: World) -> None:
     """By number and by run; by version they do not count."""
-    cursor = replace(world.cursor, topic_ids={"t": "new"})
+    cursor = changed(world.cursor, topic_ids={"t": "new"})
     Ledger(world.store, "p").save_cursor(cursor)
     world.brokers.ids = {"t": "new"}
     assert "batch 2 was read from a topic that has been deleted" in refused(world, batches="2..3")
@@ -241,6 +242,13 @@ def test_a_batch_that_was_pruned_is_found_in_the_sinks_history(world: World) -> 
     assert "nothing is known any more of batch 1, 2. Batches that are known: 3 to 3" in told
     world.sink.found.clear()
     assert "Ask by offsets instead" in refused(world, batches="1")
+
+
+def test_a_damaged_range_of_the_next_batch_keeps_no_replay_back(world: World) -> None:
+    """Also in a table whose first snapshots have expired, of which nothing says that each row has an origin."""
+    world.store.values[world.batch("run4", commit=False).key] = "damaged"
+    world.sink.expired = True
+    assert world.replay(batches="1").saved.selection == (r(0, 10), r(0, 10, 1))
 
 
 def test_a_batch_whose_receipt_is_gone_is_found_by_its_variable(world: World) -> None:
@@ -282,13 +290,6 @@ def test_chunks_are_whole_batches_where_they_fit(world: World) -> None:
     assert len(world.replay("c", batches="1..3", chunk_size=10).saved.chunks) == 6
     into = world.replay("d", batches="1..3", table="lake.trial.t", transform="m:g", chunk_size=40).saved
     assert (len(into.chunks), into.table, into.transform) == (2, "lake.trial.t", "m:g")
-
-
-def test_what_an_earlier_replay_wrote_is_where_later_chunks_end(world: World) -> None:
-    """Its files are as large as its chunks."""
-    world.load(world.replay("a", offsets={"t": {"0": [0, 15]}}, chunk_size=15), 0)
-    chunks = world.replay("b", offsets={"t": {"0": [0, 30]}}, chunk_size=16).saved.chunks
-    assert chunks == ((r(0, 15),), (r(15, 30),))
 
 
 def test_more_chunks_than_airflow_maps_are_refused_with_the_smallest_size_that_fits() -> None:
@@ -339,21 +340,13 @@ def test_a_dry_run_writes_nothing_and_tells_everything(world: World) -> None:
 
 def test_what_was_never_observed_is_unknown(world: World) -> None:
     """Neither guessed nor zero."""
-    Ledger(world.store, "p").save_cursor(replace(world.cursor, record_bytes=None))
+    Ledger(world.store, "p").save_cursor(changed(world.cursor, record_bytes=None))
     for key in [key for key in world.store.values if ".range." in key]:
         del world.store.values[key]
     report = world.replay(batches="1").report
     assert report is not None
     assert (report.bytes, report.seconds, report.to_json()["seconds"]) == (None, None, None)
     assert "bytes unknown, 1 chunks, time unknown: no rate was observed" in report.lines()[-2]
-
-
-def test_a_clock_that_went_back_gives_no_rate(world: World) -> None:
-    """A batch that was committed before it was planned tells nothing."""
-    world.sink.found = [replace(receipt, committed_at_ms=0) for receipt in world.sink.found]
-    report = world.replay(batches="1").report
-    assert report is not None
-    assert report.seconds is None
 
 
 def test_a_run_owns_its_replay_for_ever(world: World) -> None:
@@ -367,20 +360,13 @@ def test_a_run_owns_its_replay_for_ever(world: World) -> None:
     assert (whole.todo, whole.redo, whole.report) == ((0, 1, 2), True, None)
 
 
-def test_a_run_of_a_trial_looks_for_its_chunks_in_the_trials_table(world: World) -> None:
-    """The fake history is the same for every table."""
-    first = world.replay(batches="1..3", table="lake.trial.t")
-    world.load(first, 0)
-    assert world.replay(batches="1..3", table="lake.trial.t").todo == (1, 2)
-
-
 def test_the_same_request_goes_on_where_an_unfinished_replay_stopped(world: World) -> None:
     """What landed is left out; finished, the request is a new one."""
     first = world.replay("a", batches="1..3")
     world.load(first, 0)
     second = world.replay("b", batches="1..3")
     assert second.saved.selection == (r(10, 30), r(10, 30, 1))
-    assert second.saved.resumes == (first.saved.replay,)
+    assert second.saved.resumes == (first.saved.name,)
     assert second.report is not None
     assert "landed by an earlier run of the same replay, not repeated: 20 offsets" in second.report.lines()
     other = world.replay("c", batches="1..3", table="lake.trial.t")
@@ -391,21 +377,32 @@ def test_the_same_request_goes_on_where_an_unfinished_replay_stopped(world: Worl
     assert (third.saved.selection, third.saved.resumes) == (first.saved.selection, ())
 
 
+def test_a_replay_that_a_clock_ahead_dated_is_not_gone_on_with(world: World) -> None:
+    """It would count as the newest, and what it landed as never asked for again since."""
+    world.now_ms += 86_400_000
+    first = world.replay("a", batches="1..3")
+    world.load(first, 0)
+    world.now_ms -= 86_400_000
+    second = world.replay("b", batches="1..3")
+    world.load(second, *second.todo)
+    assert world.replay("c", batches="1..3").saved.selection == first.saved.selection
+
+
 def test_unfinished_replays_that_landed_all_together_are_not_left_out(world: World) -> None:
     """Somebody asks again: there is nothing missing, so all of it is meant."""
     first = world.replay("a", batches="1..3", chunk_size=20)
     world.load(first, 0, 1)
     second = world.replay("b", batches="1..3", chunk_size=20)
-    ranges = tuple(second.saved.chunk(0))
-    world.land(LoadId("p", 2, "a", first.saved.chunk(2), "m:f@1", "a", replay="nobody"))
-    assert covers(ranges, first.saved.chunk(2))
+    ranges = second.saved.chunks[0]
+    world.land(write_of("p", 2, "a", first.saved.chunks[2], "m:f@1", "a", replay="nobody"))
+    assert covers(ranges, first.saved.chunks[2])
     Ledger(world.store, "p").save_replay(
-        replace(second.saved, run_id="c", replay="c", chunks=(*second.saved.chunks, (r(0, 1),))),
+        changed(second.saved, run_id="c", replay="c", chunks=(*second.saved.chunks, (r(0, 1),))),
         ask(batches="1..3", chunk_size=20).digest,
         Ledger(world.store, "p").listing(),
         keep=100,
     )
-    world.land(LoadId("p", 0, "c", ranges, "m:f@1", "a", replay="c"))
+    world.land(write_of("p", 0, "c", ranges, "m:f@1", "a", replay="c"))
     assert world.replay("d", batches="1..3", chunk_size=20).saved.selection == first.saved.selection
 
 
@@ -413,7 +410,7 @@ def test_a_replay_of_a_topic_that_is_another_now_is_not_gone_on_with(world: Worl
     """Its chunks mean other records."""
     first = world.replay("a", offsets=[0, 30])
     world.load(first, 0)
-    Ledger(world.store, "p").save_cursor(replace(world.cursor, topic_ids={"t": "new"}))
+    Ledger(world.store, "p").save_cursor(changed(world.cursor, topic_ids={"t": "new"}))
     world.brokers.ids = {"t": "new"}
     assert world.replay("b", offsets=[0, 30]).saved.resumes == ()
 
@@ -421,10 +418,30 @@ def test_a_replay_of_a_topic_that_is_another_now_is_not_gone_on_with(world: Worl
 def test_receipts_that_do_not_cover_their_chunk_do_not_count(world: World) -> None:
     """Nor those of other replays, or of chunks that there are not."""
     first = world.replay("a", batches="1..3")
-    name = first.saved.replay
-    for seq, ranges, replay_name in ((0, (r(0, 9),), name), (9, (r(0, 10),), name), (0, first.saved.chunk(0), "other")):
-        world.land(LoadId("p", seq, "a", ranges, "m:f@1", "a", replay=replay_name))
+    name = first.saved.name
+    for seq, ranges, replay_name in ((0, (r(0, 9),), name), (9, (r(0, 10),), name), (0, first.saved.chunks[0], "other")):
+        world.land(write_of("p", seq, "a", ranges, "m:f@1", "a", replay=replay_name))
     assert world.replay("a", batches="1..3").todo == (0, 1, 2)
+
+
+def test_a_chunk_that_another_version_has_replaced_since_is_loaded_again(world: World) -> None:
+    """In part too, whether the run goes on or another with its request. Rows of the same version are as good as its own."""
+    first = world.replay("a", batches="1..3")
+    world.load(first, 0, 1)
+    world.land(write_of("p", 0, "x", (r(12, 18),), "m:f@1", "b", replay="x"))
+    assert world.replay("a", batches="1..3").todo == (2,)
+    world.land(write_of("p", 0, "x", (r(5, 7),), "m:f@2", "b", replay="x"))
+    assert world.replay("a", batches="1..3").todo == (0, 2)
+    second = world.replay("b", batches="1..3")
+    assert second.saved.selection == merged([*first.saved.chunks[0], *first.saved.chunks[2]])
+    world.load(second, *second.todo)
+    assert world.verify(second).resumed == merged([*first.saved.chunks[0], *first.saved.chunks[1]])
+    world.land(write_of("p", 0, "x", (r(12, 13),), "m:f@2", "b", replay="x"))
+    with pytest.raises(ReceiptMismatch, match="made by different versions: m:f@1, m:f@2"):
+        world.verify(second)
+    world.land(write_of("p", 0, "x", (r(22, 23),), "m:f@2", "b", replay="x"))
+    with pytest.raises(ReceiptMismatch, match=r"1 of 4 chunks.*or were replaced by another version since: chunk 3"):
+        world.verify(second)
 
 
 def test_old_replays_are_pruned_with_the_newest_kept(world: World) -> None:
@@ -443,8 +460,8 @@ def test_a_saved_replay_that_is_anothers_is_refused(world: World) -> None:
     """By its pipeline and by its run."""
     planned = world.replay(batches="1")
     ledger = Ledger(world.store, "p")
-    for changed in (replace(planned.saved, pipeline="q"), replace(planned.saved, run_id="other")):
-        world.store.values[planned.key] = encode("replay", changed.to_json())
+    for other in (changed(planned.saved, pipeline="q"), changed(planned.saved, run_id="other")):
+        world.store.values[planned.key] = encode("replay", other.to_json())
         with pytest.raises(StateCorrupt, match="holds a replay of"):
             ledger.saved_replay(planned.key)
 
@@ -455,7 +472,7 @@ def test_keys_tell_the_request_and_the_run(world: World) -> None:
     at, digest, run = planned.key.removeprefix("tidegate.p.replay.").split(".", 2)
     assert int(at) == planned.saved.planned_at_ms // 1000
     assert digest == ask(batches="1").digest
-    assert run == run_key("manual__2026-01-01") == planned.saved.replay
+    assert run == run_key("manual__2026-01-01") == planned.saved.name
 
 
 def test_the_verdict_names_the_chunks_that_are_missing(world: World) -> None:
@@ -519,6 +536,15 @@ def test_whole_batches_are_replayed_batch_by_batch(whole: World) -> None:
         assert saved.batches == (1, 2)
         assert SavedReplay.from_json(saved.to_json()) == saved
     assert len(whole.replay("d", versions="=1").saved.chunks) == 3
+
+
+def test_whole_batches_are_not_replayed_by_the_numbers_of_a_schedule_that_was_rebuilt_since(whole: World) -> None:
+    """They may be those of other records, which other batches hold too. A new run finds the batches as they are."""
+    whole.replay("a", batches="2..3")
+    ledger = Ledger(whole.store, "p")
+    ledger.save_cursor(replace(ledger.cursor(), generation=1))
+    assert "was planned before the schedule of p was rebuilt" in refused(whole, "a", batches="2..3")
+    assert whole.replay("b", batches="2..3").saved.batches == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -653,7 +679,7 @@ def test_a_replay_is_what_was_asked_and_never_past_the_cursor(
     whole = merged(r(first, last, p) for p, (first, last) in wanted.items())
     assert merged([*saved.selection, *saved.lost]) == whole
     assert sum(total_count(chunk) for chunk in saved.chunks) == total_count(saved.selection)
-    assert all(end <= world.cursor.offsets[tp] for tp, end in until_offsets(saved.selection).items())
+    assert all(end <= world.cursor.at.offsets[tp] for tp, end in until_offsets(saved.selection).items())
     assert all(one.from_offset >= earliest for one in saved.selection if one.topic_partition == P0)
     assert accept or not saved.lost
 
@@ -673,7 +699,7 @@ def test_whole_batches_are_known_by_their_variables_where_the_table_has_no_recei
     whole.sink.found.clear()
     whole.store.delete(Ledger(whole.store, whole.pipeline.name).range_key(3, "run3"))
     assert whole.replay("first", offsets=[0, 20]).saved.batches == (1, 2)
-    other = replace(whole.cursor, topic_ids={"t": "new"})
+    other = changed(whole.cursor, topic_ids={"t": "new"})
     Ledger(whole.store, whole.pipeline.name).save_cursor(other)
     whole.brokers.ids["t"] = "new"
     assert "Nearest are batches 1..3" in refused(whole, offsets=[0, 20])

@@ -20,6 +20,7 @@ PLAN = {"seq": 7, "redo": False}
         ("load", PLAN, "schedule", "retries batch 7 (same offsets)"),
         ("commit", PLAN, "schedule", "finds what is loaded of batch 7, and commits it"),
         ("load", {**PLAN, "redo": True}, "schedule", "goes on after it. Clear the failed task"),
+        ("catch_up", PLAN, "schedule", "The cursor is past batch 7 already, and the next run goes on after it."),
         ("load", {"replay": "abc"}, "schedule", "a backfill does not move the cursor"),
         ("plan", None, "replay", "Nothing was loaded"),
         ("load", {"replay": "abc"}, "replay", "chunks that landed are not loaded again"),
@@ -31,6 +32,14 @@ def test_what_comes_next_follows_from_the_task_that_failed(
 ) -> None:
     """The saved range, the cursor, or the chunks."""
     assert words in next_run(task, plan, kind)
+
+
+@pytest.mark.parametrize("task", ["load", "commit"])
+def test_nobody_is_told_that_a_committed_batch_is_tried_again(task: str) -> None:
+    """A task may fail after the cursor has moved, or be cleared."""
+    told = next_run(task, PLAN, "schedule", committed=True)
+    assert told.startswith("The cursor is past batch 7 already, and the next run goes on after it.")
+    assert ("Clear the failed task and the tasks after it" in told) == (task == "load")
 
 
 def test_a_failure_is_one_line_of_task_message_fix_and_what_comes_next() -> None:

@@ -6,17 +6,15 @@ from typing import Any
 
 import pytest
 
+from tests.records import cursor_of, range_of, replay_of, write_of
 from tidegate.core.audit.views.batch import batch_view
 from tidegate.core.audit.views.run import RunView, replay_view, without_a_batch
 from tidegate.core.audit.views.strip import run_marks
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.replay.chunks import SavedReplay
-from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.saved_range import SavedRange
 
 CHUNKS = ((OffsetRange("t", 0, 0, 10),), (OffsetRange("t", 0, 10, 15),))
-REPLAY = SavedReplay("p", "again", "x", CHUNKS, "lake.a.b", "v2", {}, 1, request={"versions": "=1"})
+REPLAY = replay_of("p", "again", "x", CHUNKS, "lake.a.b", "v2", {}, 1, request={"versions": "=1"})
 
 
 def run(state: str, note: str | None = None, run_id: str = "again", since_ms: int = 1, kind: str = "manual") -> dict[str, Any]:
@@ -24,7 +22,7 @@ def run(state: str, note: str | None = None, run_id: str = "again", since_ms: in
 
 
 def landed(chunk: int, replay: str, rows: int) -> Receipt:
-    return Receipt(LoadId("p", chunk, "again", CHUNKS[chunk], "v2", "a", replay=replay), chunk, 100 + chunk, rows)
+    return Receipt(write_of("p", chunk, "again", CHUNKS[chunk], "v2", "a", replay=replay), chunk, 100 + chunk, rows)
 
 
 def test_a_replay_shows_what_landed_and_what_it_replaced() -> None:
@@ -77,7 +75,7 @@ def test_a_run_without_a_batch_says_why(state: str | None, note: str | None, pla
 
 def test_a_run_with_a_batch_shows_it() -> None:
     """As the batch's own view does."""
-    batch = batch_view(SavedRange("p", 1, "r", CHUNKS[0], (), {}, {}, 1), Cursor("p"), ())
+    batch = batch_view(range_of("p", 1, "r", CHUNKS[0], (), {}, {}, 1), cursor_of("p"), ())
     assert RunView("batch", batch=batch).to_json()["batch"] == batch.to_json()
 
 

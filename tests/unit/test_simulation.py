@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from tests.bench.rate_policies import growing, part, settled_after
 from tidegate.core.errors import ConfigError, RequestError
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.choice import make_rate_policy
 from tidegate.core.simulation import scenarios
 from tidegate.core.simulation.comparison import Headroom, compare, parse_policy, policy_at
 from tidegate.core.simulation.loads import read_load
-from tidegate.core.simulation.measures import between, overlong, settled_after, summarize
+from tidegate.core.simulation.measures import overlong, summarize
 from tidegate.core.simulation.plant import Plant, PlantBatch, Skipped, Trace
-from tidegate.core.simulation.series import Series, largest, total
 from tidegate.core.simulation.steps import Steps
 
 T, A, B = 60.0, 6.0, 1e-5
@@ -72,7 +72,7 @@ def test_a_scenario_changes_a_plant_for_a_time() -> None:
     assert [again.at(second) for second in (300, 600, 660, 1200, 1260)] == [2.0, 1.0, 1.0, 10.0, 2 / B]
     away = scenarios.outage(scenarios.outage(PLANT, since_s=1, until_s=2), since_s=3, until_s=4)
     assert list(away.outages) == [(1, 2), (3, 4)]
-    rising = Steps.of(scenarios.ramp(PLANT, since_s=600).record_s)
+    rising = Steps.of(growing(PLANT, since_s=600).record_s)
     costs = [rising.at(600 + k * T) / B for k in (0, 10, 20, 29, 40, 50)]
     assert costs == pytest.approx([1, 2, 3, 3, 2, 1])
 
@@ -177,20 +177,14 @@ def test_batches_have_settled_when_all_later_ones_are_near_the_best() -> None:
     assert settled_after(batches, 100) == 3
     assert settled_after(batches[3:], 100) == 0
     assert overlong([batch(0, 75, 1), batch(0, 75.1, 1)], T) == 1
-    assert [b.records for b in between(batches, 60, 180)] == [400, 74]
+    assert [b.records for b in part(batches, 1, 3)] == [400, 74]
 
 
-def test_what_is_drawn_are_points_over_time() -> None:
-    """In parts of the time: the largest value, the last one held, or the sum."""
-    trace = Trace(
-        [batch(60, 10, 100), batch(240, 70, 50, lag=90)], [Skipped(180, "outage", 20), Skipped(500, "nothing to read", 0)]
-    )
-    series = Series.of(trace, T)
-    assert series.lag == [(60, 100), (180, 20), (240, 90), (500, 0)]
-    assert (series.size, series.run_s, series.skipped_s) == ([(60, 100), (240, 50)], [(60, 10), (240, 70)], [(180, 60)])
-    assert largest(series.lag, 600, 6, hold=True) == [100, 20, 90, 90, 90, 0]
-    assert largest(series.size, 600, 6) == [100, 0, 50, 0, 0, 0]
-    assert total([*series.skipped_s, (600, 1.0)], 600, 3) == [60, 0, 1]
+def test_the_lags_of_a_trace_are_those_of_all_runs_that_were_due() -> None:
+    """In the order of their times, whether they loaded or were skipped."""
+    skipped = [Skipped(180, "outage", 20), Skipped(500, "nothing to read", 0)]
+    trace = Trace([batch(60, 10, 100), batch(240, 70, 50, lag=90)], skipped)
+    assert trace.lags == [(60, 100), (180, 20), (240, 90), (500, 0)]
 
 
 def test_a_burst_from_a_file_drains_under_every_policy() -> None:
@@ -208,7 +202,7 @@ def test_a_burst_from_a_file_drains_under_every_policy() -> None:
 def test_headroom_is_a_share_of_the_bound_and_nothing_else() -> None:
     """What the policy reads, and what it computes its bound from, is its own."""
     policy = make_rate_policy({"policy": "pid", "initial_rate": 100}, interval_s=10)
-    less = Headroom(policy, 0.9)
+    less = Headroom(**vars(policy), share=0.9)
     state = less.observe(less.start(), BatchTiming(1000, 1000, 5000, 0, 0, 10_000))
     assert less.bound(less.start()) == 900
     assert less.reads(state)

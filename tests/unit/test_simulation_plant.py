@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.core.config.pipeline import Limits
 from tidegate.core.errors import ConfigError, RequestError
 from tidegate.core.rates.choice import make_rate_policy
 from tidegate.core.schedule.plan import RangePolicy
@@ -117,11 +118,11 @@ def test_the_planner_shares_the_bound_among_the_partitions(partitions: int) -> N
 
 def test_the_pipelines_own_limits_hold_beside_the_bound() -> None:
     """As in a real plan: the least of both, a rate for each partition, and batches that wait for enough records."""
-    tight = Plant(10, 1.0, 0.0, 0.0, backlog=30, limits=RangePolicy(max_records=4)).run(TEN, 60)
+    tight = Plant(10, 1.0, 0.0, 0.0, backlog=30, limits=RangePolicy(Limits(max_records=4))).run(TEN, 60)
     assert [batch.records for batch in tight.batches] == [4, 4, 4, 4, 4]
-    rate = Plant(10, 1.0, 0.0, 0.0, backlog=30, partitions=2, limits=RangePolicy(max_rate_per_partition=1))
+    rate = Plant(10, 1.0, 0.0, 0.0, backlog=30, partitions=2, limits=RangePolicy(Limits(max_rate_per_partition=1)))
     assert [batch.records for batch in rate.run(UNBOUNDED, 60).batches] == [20, 10]
-    waiting = Plant(10, 1.0, 0.0, 1.0, limits=RangePolicy(min_records=30, max_delay_s=1000)).run(UNBOUNDED, 100)
+    waiting = Plant(10, 1.0, 0.0, 1.0, limits=RangePolicy(Limits(min_records=30, max_delay_s=1000))).run(UNBOUNDED, 100)
     assert [(batch.due_s, batch.records) for batch in waiting.batches] == [(10, 10), (40, 30), (70, 30)]
 
 

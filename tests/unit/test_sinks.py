@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from tidegate.core.config.parse import parse_pipeline
-from tidegate.core.config.pipeline import Sink
+from tidegate.core.config.pipeline import Identity, Sink
 from tidegate.core.config.sinks import ICEBERG, Replaces
 from tidegate.core.errors import ConfigError
-from tidegate.core.load.job import IDENTITIES
 
 PIPELINE = {"source": {"topics": ["orders"]}, "transform": "t:f", "sink": {"table": "lake.shop.orders"}}
-FILES = {identity: {**PIPELINE, "identity": identity} for identity in IDENTITIES}
+FILES = {identity: {**PIPELINE, "identity": identity} for identity in get_args(Identity)}
 
 
 def test_iceberg_takes_every_pipeline() -> None:

@@ -36,8 +36,8 @@ def run(world: World, records: int, *, known: bool = True) -> SavedRange:
     planned = world.planned(f"run{world.now_ms}")
     saved = planned.saved
     cores = saved.resources.total_cores if saved.resources else 2
-    run_ms = round(1000 * (OVERHEAD_S + CORE_S * total_count(saved.ranges) / cores))
-    timing = BatchTiming(total_count(saved.ranges), saved.allowed, run_ms, 0, 0, world.now_ms)
+    run_ms = round(1000 * (OVERHEAD_S + CORE_S * total_count(saved.load.ranges) / cores))
+    timing = BatchTiming(total_count(saved.load.ranges), saved.allowed, run_ms, 0, 0, world.now_ms)
     world.commit(planned, timing if known else None)
     return saved
 
@@ -74,7 +74,7 @@ def test_without_a_measured_batch_a_load_gets_the_least() -> None:
     size = run(world, 5000).resources
     assert size is not None
     assert size.executors == 2
-    assert world.cursor.cores == (0, 0, 0, 0, 2)
+    assert world.cursor.pace.cores == (0, 0, 0, 0, 2)
 
 
 def test_a_load_of_a_running_spark_is_cut_by_what_its_records_are_worth() -> None:
@@ -111,19 +111,19 @@ def test_resources_are_one_line_for_people() -> None:
     assert str(Resources(None, 2, None, "why")) == "2 cores: why"
 
 
-def test_a_cursor_of_an_older_version_has_no_cores() -> None:
-    """Nor has one with cores that are none: no batch depends on them."""
+def test_a_cursor_whose_cores_are_none_is_believed_without_them() -> None:
+    """No batch depends on them."""
     world = elastic(max_executors=4)
     warm(world)
     value = world.cursor.to_json()
-    assert Cursor.from_json(json.loads(json.dumps(value))).cores == (1, 1, 1, 1)
+    assert Cursor.from_json(json.loads(json.dumps(value))).pace.cores == (1, 1, 1, 1)
     for poison in (None, "x", [-1], [None], {"a": 1}):
-        assert Cursor.from_json({**value, "cores": poison}).cores == ()
-    old = Cursor.from_json({name: item for name, item in value.items() if name != "cores"})
+        old = Cursor.from_json({**value, "cores": poison})
+        assert old.pace.cores == ()
     world.store.values = {key: text for key, text in world.store.values.items() if "cursor" not in key}
     Ledger(world.store, "p").save_cursor(old)
     run(world, 10)
-    assert world.cursor.cores == (0, 0, 0, 0, 1)
+    assert world.cursor.pace.cores == (0, 0, 0, 0, 1)
 
 
 @pytest.mark.parametrize("poison", [{"cores": 1}, {"executors": 0, "cores": 1, "pieces": None, "reason": ""}])
@@ -142,21 +142,21 @@ def test_the_bound_of_a_policy_grows_with_the_executors() -> None:
     world.pipeline = replace(world.pipeline, backpressure=Backpressure("target", initial_records=100))
     for records in (100, 50, 70, 100, 100, 100):
         run(world, records)
-    small = world.cursor.rate_state["state"]["bound"]
+    small = world.cursor.pace.rate_state["state"]["bound"]
     burst = run(world, 6000)
     assert burst.resources is not None
-    assert burst.rate is not None
+    assert burst.why.rate is not None
     assert burst.resources.executors == 8
-    assert burst.rate.records == 8 * small
-    assert world.cursor.timing is not None
-    assert world.cursor.timing.run_ms < 1.25 * 10_000
+    assert burst.why.rate.records == 8 * small
+    assert world.cursor.pace.timing is not None
+    assert world.cursor.pace.timing.run_ms < 1.25 * 10_000
     for _ in range(8):
         saved = run(world, 0)
-        assert saved.rate is not None
+        assert saved.why.rate is not None
         if not saved.remaining:
             break
     of_one_executor = (9 - OVERHEAD_S) / CORE_S
-    assert world.cursor.rate_state["state"]["bound"] <= 1.1 * of_one_executor
+    assert world.cursor.pace.rate_state["state"]["bound"] <= 1.1 * of_one_executor
 
 
 def test_the_drain_of_a_backlog_uses_all_executors() -> None:

@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
+from tests.records import load_job, write_of
 from tidegate.airflow.runners.submit import EXCHANGE_DIR, JOB_FILE, SubmitRunner
 from tidegate.core.audit.table import TableHistory
 from tidegate.core.errors import SinkUnavailable, SparkJobFailed, TransformError
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.load.receipt import Observed, Receipt
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.schedule.patience import Patience
 from tidegate.testing.fakes import FakeReader
 
 RANGES = (OffsetRange("t", 0, 0, 5),)
-JOB = LoadJob("p", 3, "run", RANGES, "m:f", "lake.a.b", {"kafka.sasl.jaas.config": "hunter2"})
+JOB = load_job("p", 3, "run", RANGES, "m:f", "lake.a.b", {"kafka.sasl.jaas.config": "hunter2"})
 OBSERVED = Observed(5, 5, 70, {})
 
 
@@ -62,7 +63,7 @@ class Driver:
 
     def land(self, job: LoadJob) -> Receipt:
         """Commit the job's rows."""
-        load = LoadId(job.pipeline, job.seq, job.run_id, job.ranges, "m:f@1", job.attempt or "?")
+        load = write_of(job.load.pipeline, job.load.seq, job.load.run_id, job.load.ranges, "m:f@1", job.attempt or "?")
         self.sink.found.append(Receipt(load, len(self.sink.found) + 1, 1, 5))
         return self.sink.found[-1]
 
@@ -177,14 +178,12 @@ def test_a_catalog_that_is_away_is_waited_for_without_another_submission(driver:
     class Away(FakeReader):
         absences = 2
 
-        def history(self, table: str) -> TableHistory:
+        def history(self, table: str, *, expired: bool = False) -> TableHistory:
+            assert not expired
             if self.absences:
                 self.absences -= 1
                 raise SinkUnavailable("away")
             return super().history(table)
-
-        def receipts(self, table: str, pipeline: str) -> list[Receipt]:
-            raise AssertionError((table, pipeline))
 
     driver.sink = Away()
     driver.does = driver.lose

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.audit.table import CLOCKS_APART_MS, Missing, TableCommit, find_missing, loadable
+from tests.records import changed, write_of
+from tidegate.core.audit.table import Missing, TableCommit, find_missing, loadable
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.errors import CursorLost, RangeForgotten, RequestError, TableLost
-from tidegate.core.load.boxes import Box
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt, Write
 from tidegate.core.offsets.algebra import without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks
@@ -32,11 +32,6 @@ BY_BATCH = replace(PIPELINE, identity="batch")
 HOUR_MS = 3_600_000
 
 
-def file(first: int | None, last: int | None, topic: str | None = "t") -> Box:
-    """A data file of one partition."""
-    return Box(((topic, topic), (0, 0), (first, last)))
-
-
 @dataclass
 class World:
     """A pipeline that has committed three batches of ten offsets, an hour apart, and whose next ten wait."""
@@ -46,9 +41,10 @@ class World:
     brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 40}))
     sink: FakeReader = field(default_factory=FakeReader)
     now_ms: int = 0
+    committed: int = 3
 
     def __post_init__(self) -> None:
-        for n in range(3):
+        for n in range(self.committed):
             self.batch(f"run{n + 1}")
 
     def plan(self, run_id: str, **changes: Any) -> Planned:
@@ -61,8 +57,10 @@ class World:
     def batch(self, run_id: str) -> Planned:
         planned = self.plan(run_id)
         saved = planned.saved
-        number = saved.seq if self.pipeline.identity == "batch" else None
-        receipt = self.land(LoadId("p", saved.seq, run_id, saved.to_load, "v", run_id, saved.topic_ids, batch=number))
+        number = saved.load.seq if self.pipeline.identity == "batch" else None
+        receipt = self.land(
+            write_of("p", saved.load.seq, run_id, saved.load.nonempty, "v", run_id, saved.load.topic_ids, batch=number)
+        )
         commit_batch(self.pipeline, planned.key, receipt, store=self.store)
         return planned
 
@@ -71,14 +69,19 @@ class World:
         self.brokers.latest[P0] += 10
         return self.batch(run_id)
 
-    def land(self, load: LoadId) -> Receipt:
+    def land(self, load: Write) -> Receipt:
         self.now_ms += 1
-        made = Receipt(load, self.now_ms, self.now_ms, total_count(load.ranges))
+        made = Receipt(load, self.now_ms, self.now_ms, total_count(load.load.ranges))
         self.sink.found.append(made)
+        self.sink.exists = True
         return made
 
+    def drop(self) -> None:
+        self.sink.found.clear()
+        self.sink.exists = False
+
     def replay(self, *ranges: OffsetRange, batch: int | None = None) -> None:
-        self.land(LoadId("p", 0, "again", ranges, "v", "x", {"t": "id"}, replay="again", batch=batch))
+        self.land(write_of("p", 0, "again", ranges, "v", "x", {"t": "id"}, replay="again", batch=batch))
 
     def stranger(self) -> None:
         """A commit of somebody else, the newest of the table."""
@@ -87,6 +90,12 @@ class World:
     @property
     def cursor(self) -> Cursor:
         return Ledger(self.store, "p").cursor()
+
+    def missing_of(self, run_id: str) -> str:
+        """The ranges that the plan of a run refuses for."""
+        with pytest.raises(TableLost) as caught:
+            self.plan(run_id)
+        return str(caught.value.fields["missing"])
 
     def missing(self) -> tuple[str, str]:
         """The ranges that a plan refuses for, and its message; it saves nothing."""
@@ -113,7 +122,7 @@ def test_a_table_that_descends_from_the_last_batch_is_believed_without_a_further
     """Also behind commits of others; no saved range and no file is read."""
     world.stranger()
     before = len([call for call in world.store.calls if call[0] == "get"])
-    assert world.plan("next").saved.ranges == (OffsetRange("t", 0, 30, 40),)
+    assert world.plan("next").saved.load.ranges == (OffsetRange("t", 0, 30, 40),)
     assert [key for verb, key in world.store.calls if verb == "get"][before:] == [
         "tidegate.p.cursor",
         Ledger(world.store, "p").range_key(3, "run3"),
@@ -144,103 +153,61 @@ def test_a_table_that_was_rolled_back_is_refused_with_the_batches_since(world: W
     """Whether or not older snapshots have expired."""
     del world.sink.found[1:]
     world.sink.expired = expired
-    world.sink.boxes = [file(0, 9)]
     missing, message = world.missing()
     assert missing == "t-0 [10, 30)"
     assert "batches 2, 3 of p" in message
 
 
-def test_a_rollback_of_seconds_is_found_by_the_files(world: World) -> None:
-    """Clocks of two writers may differ by more, so the times alone prove nothing."""
-    cursor = world.cursor
+def test_a_table_whose_snapshots_expired_but_the_newest_is_believed_by_the_parent_that_it_names(world: World) -> None:
+    """That is the commit of the batch before."""
+    *older, newest = world.sink.found
+    world.sink.found, world.sink.expired = [replace(newest, parent=older[-1].snapshot)], True
+    assert world.plan("next").saved.load.seq == 4
+
+
+def test_a_table_that_was_compacted_and_expired_but_the_newest_is_believed_by_what_the_last_batch_was_made_on(
+    world: World,
+) -> None:
+    """The compaction names the last batch, which was made on the one before; a commit of others between them proves nothing."""
+    ledger, cursor, newest = Ledger(world.store, "p"), world.cursor, world.sink.found[-1].snapshot
     assert cursor.receipt is not None
-    near = {**cursor.receipt, "committed_at_ms": world.sink.found[0].committed_at_ms + CLOCKS_APART_MS // 2}
-    Ledger(world.store, "p").save_cursor(replace(cursor, receipt=near))
-    del world.sink.found[1:]
+    world.sink.found.clear()
+    world.sink.others.append(TableCommit(-1, world.now_ms + 1, parent=newest))
     world.sink.expired = True
-    world.sink.boxes = [file(0, 9)]
-    assert world.missing()[0] == "t-0 [10, 30)"
+    for before, believed in ((cursor.head, True), (-2, False), (None, False)):
+        ledger.save_cursor(replace(cursor, receipt=replace(cursor.receipt, parent=before)))
+        assert (missing_now(PIPELINE, store=world.store, sink=world.sink)[1] is None) == believed
 
 
-def test_a_healthy_table_whose_receipts_are_gone_is_not_refused(world: World) -> None:
-    """Compacted by somebody else, and then expired to one snapshot."""
+def test_a_table_is_refused_where_nothing_that_is_left_proves_what_it_holds(world: World) -> None:
+    """All snapshots of its batches have expired. The schedule goes on once somebody has accepted it."""
     world.sink.found.clear()
     world.sink.expired = True
     world.stranger()
-    world.sink.boxes = [file(0, 29)]
-    assert world.plan("next").saved.seq == 4
-
-
-def test_files_that_do_not_say_what_they_hold_leave_an_expired_table_believed(world: World) -> None:
-    """Without bounds, the files do not show that rows are missing."""
-    world.sink.found.clear()
-    world.sink.expired = True
-    world.stranger()
-    world.sink.boxes = [file(None, None, None)]
-    assert world.plan("next").saved.seq == 4
-
-
-def test_an_expired_table_is_believed_where_nothing_can_tell(world: World) -> None:
-    """The last batches made no row, or their Variables are gone."""
-    world.sink.found.clear()
-    world.sink.expired = True
-    world.stranger()
-    cursor = world.cursor
-    assert cursor.receipt is not None
-    Ledger(world.store, "p").save_cursor(
-        replace(cursor, receipt={**cursor.receipt, "rows": 0}, previous={**cursor.receipt, "seq": 99})
-    )
-    assert world.plan("next").saved.seq == 4
-
-
-def test_what_replays_have_loaded_again_is_not_missing_any_more(world: World) -> None:
-    """The schedule goes on once all of it is there, and its next commit vouches for the table."""
-    del world.sink.found[1:]
-    world.replay(OffsetRange("t", 0, 10, 25))
-    assert world.missing()[0] == "t-0 [25, 30)"
-    world.replay(OffsetRange("t", 0, 25, 30))
-    world.batch("next")
-    assert world.cursor.receipt is not None
-    assert world.cursor.receipt["snapshot"] in world.sink.history("lake.a.b").snapshots
-
-
-def test_rows_that_somebody_restored_are_seen_in_the_files(world: World) -> None:
-    """A table that was made anew from a backup; a file of several partitions proves nothing."""
-    world.sink.found.clear()
-    world.stranger()
-    world.sink.boxes = [file(0, 24), Box((("a", "z"), (0, 9), (0, 99)))]
-    assert world.missing()[0] == "t-0 [25, 30)"
-    world.sink.boxes.append(file(25, 29))
-    assert world.plan("next").saved.seq == 4
-
-
-def test_batches_whose_variables_were_pruned_are_named_by_their_offsets(world: World) -> None:
-    """From where the partition was begun."""
-    ledger = Ledger(world.store, "p")
-    world.store.delete(ledger.range_key(1, "run1"))
-    world.sink.exists = False
     missing, message = world.missing()
     assert missing == "t-0 [0, 30)"
-    assert "batches 2, 3 of p" in message
+    assert "its snapshots from then have expired, and nothing that is left proves that it holds their rows" in message
+    accept_table(PIPELINE, store=world.store, sink=world.sink)
+    world.batch("next")
+    assert world.cursor.at.starts == {P0: 30}
+    world.batch_of_ten("later")
 
 
-def test_only_batches_of_the_pruned_part_are_lost_and_none_has_a_number(world: World) -> None:
-    """The offsets are named all the same."""
-    world.store.delete(Ledger(world.store, "p").range_key(1, "run1"))
-    world.replay(OffsetRange("t", 0, 10, 30))
-    del world.sink.found[:3]
-    missing, message = world.missing()
-    assert missing == "t-0 [0, 10)"
-    assert "does not hold earlier batches of p" in message
+def test_what_maintenance_has_kept_of_expired_snapshots_proves_what_the_table_holds(world: World) -> None:
+    """Such as of a pipeline that had nothing to read for weeks, beside others in its table."""
+    world.sink.kept, world.sink.found = world.sink.found, []
+    world.sink.expired = True
+    world.stranger()
+    assert world.plan("next").saved.load.seq == 4
 
 
 def test_ranges_of_a_topic_that_was_created_again_are_nobodys(world: World) -> None:
     """They cannot be loaded any more."""
     world.sink.exists = False
     cursor = world.cursor
-    other = replace(cursor, topic_ids={"t": "new"}, starts={P0: 0}, offsets={P0: 5})
+    other = changed(cursor, topic_ids={"t": "new"}, starts={P0: 0}, offsets={P0: 5})
     saved = [Ledger(world.store, "p").saved_range(key) for key in world.store.keys("tidegate.p.range.")]
-    found = find_missing(other, world.sink.history(""), lambda: saved, list)
+    found = find_missing(other, world.sink.history(""), lambda: saved)
     assert found is not None
     assert found.ranges == (OffsetRange("t", 0, 0, 5),)
 
@@ -252,7 +219,6 @@ def test_a_table_that_was_lost_between_a_plan_and_its_load_is_refused_by_the_nex
 ) -> None:
     """The batch came to another table than the one that its plan had looked at."""
     del world.sink.found[left:2]
-    world.sink.boxes = [*[file(0, 9)][:left], file(20, 29)]
     world.sink.expired = expired
     assert world.missing()[0] == missing
     world.replay(OffsetRange("t", 0, 0, 20))
@@ -260,22 +226,15 @@ def test_a_table_that_was_lost_between_a_plan_and_its_load_is_refused_by_the_nex
     world.batch_of_ten("later")
 
 
-def test_a_first_batch_has_nothing_before_it() -> None:
-    """A table with one batch is whole."""
-    world = World()
-    ledger = Ledger(world.store, "p")
-    ledger.save_cursor(replace(world.cursor, previous=None))
+def test_a_repair_that_is_lost_between_a_plan_and_its_load_is_missed(world: World) -> None:
+    """The batch before had come to a table that lacked rows, and a replay after it brought them back."""
     del world.sink.found[:2]
-    assert world.plan("next").saved.seq == 4
-
-
-def test_a_schedule_that_has_loaded_nothing_asks_nothing_of_its_table() -> None:
-    """A first run makes it."""
-    store, sink = MemoryStore(), FakeReader(exists=False)
-    ports: dict[str, Any] = {"store": store, "brokers": FakeBrokers({P0: 5}), "sink": sink, "now_ms": 1}
-    found = plan_batch(PIPELINE, "run", Request(), **ports)
-    assert isinstance(found, Planned)
-    assert found.create
+    world.replay(OffsetRange("t", 0, 0, 20))
+    planned = world.plan("next")
+    world.sink.found.pop()
+    load = write_of("p", 4, "next", planned.saved.load.nonempty, "v", "next", planned.saved.load.topic_ids)
+    commit_batch(PIPELINE, planned.key, world.land(load), store=world.store)
+    assert world.missing()[0] == "t-0 [0, 20)"
 
 
 def test_a_later_load_may_not_create_the_table(world: World) -> None:
@@ -285,7 +244,7 @@ def test_a_later_load_may_not_create_the_table(world: World) -> None:
 
 
 def test_an_operator_lets_the_schedule_go_on_without_what_is_missing(world: World) -> None:
-    """The cursor remembers it, and no other loss is accepted by that."""
+    """The partition begins anew, and no later loss is accepted by that."""
     ports: dict[str, Any] = {"store": world.store, "sink": world.sink}
     with pytest.raises(RequestError, match="holds all"):
         accept_table(PIPELINE, **ports)
@@ -296,27 +255,17 @@ def test_an_operator_lets_the_schedule_go_on_without_what_is_missing(world: Worl
     world.sink.exists = True
     world.sink.found.clear()
     world.batch("next")
-    assert world.cursor.absent == (OffsetRange("t", 0, 0, 30),)
+    assert world.cursor.at.starts == {P0: 30}
     assert Ledger(world.store, "p").listing().accepted == ()
     world.brokers.latest[P0] = 50
     world.sink.found.clear()
     assert world.missing()[0] == "t-0 [30, 40)"
 
 
-def test_an_adopted_range_carries_what_was_accepted(world: World) -> None:
-    """The run that planned it had failed before the table was lost."""
-    world.plan("failed")
-    world.sink.found.clear()
-    accept_table(PIPELINE, store=world.store, sink=world.sink)
-    world.batch("next")
-    assert world.cursor.absent == (OffsetRange("t", 0, 0, 30),)
-
-
 def test_lost_batches_of_aggregates_are_told_by_their_numbers(batches: World) -> None:
     """A receipt of other ranges under the same number is none."""
     lost = batches.sink.found.pop(1)
     batches.sink.found.pop()
-    batches.sink.boxes = [Box(((1, 1),))]
     missing, message = batches.missing()
     assert missing == "t-0 [10, 30)"
     assert "batches 2, 3" in message
@@ -324,19 +273,8 @@ def test_lost_batches_of_aggregates_are_told_by_their_numbers(batches: World) ->
     assert batches.missing()[0] == "t-0 [10, 30)"
     batches.replay(*lost.load.ranges, batch=2)
     assert batches.missing()[0] == "t-0 [20, 30)"
-    batches.sink.boxes = [Box(((3, 3),)), Box(((None, None),))]
-    assert batches.plan("next").saved.seq == 4
-
-
-def test_aggregates_of_an_expired_table_are_looked_up_by_the_last_batch(batches: World) -> None:
-    """Its files say which batches they hold."""
-    batches.sink.found.clear()
-    batches.sink.expired = True
-    batches.stranger()
-    batches.sink.boxes = [Box(((1, 3),))]
-    assert batches.plan("next").saved.seq == 4
-    batches.sink.boxes = [Box(((1, 2),))]
-    assert batches.missing()[0] == "t-0 [20, 30)"
+    batches.replay(OffsetRange("t", 0, 20, 30), batch=3)
+    assert batches.plan("next").saved.load.seq == 4
 
 
 @given(
@@ -353,7 +291,7 @@ def test_every_offset_of_a_complete_lineage_is_in_a_receipt_or_missing(held: set
         world.replay(OffsetRange("t", 0, start, start + count))
     there = [r for receipt in world.sink.found for r in receipt.load.ranges]
     saved = [Ledger(world.store, "p").saved_range(key) for key in world.store.keys("tidegate.p.range.")]
-    found = find_missing(world.cursor, world.sink.history(""), lambda: saved, list)
+    found = find_missing(world.cursor, world.sink.history(""), lambda: saved)
     expected = without([OffsetRange("t", 0, 0, 70)], there)
     assert (found.ranges if found else ()) == expected
 
@@ -362,8 +300,8 @@ def test_a_cleared_run_whose_variable_was_pruned_does_its_own_range_again(world:
     """By its receipt; the cursor stays, and nothing is planned under its id."""
     world.store.delete(Ledger(world.store, "p").range_key(2, "run2"))
     again = world.plan("run2", ran_at_ms=1)
-    assert (again.origin, again.committed, again.saved.seq) == ("own", True, 2)
-    assert again.saved.ranges == (OffsetRange("t", 0, 10, 20),)
+    assert (again.origin, again.committed, again.saved.load.seq) == ("own", True, 2)
+    assert again.saved.load.ranges == (OffsetRange("t", 0, 10, 20),)
     assert commit_batch(PIPELINE, again.key, world.sink.found[1], store=world.store)[2] is False
     assert world.cursor.seq == 3
 
@@ -372,9 +310,8 @@ def test_a_cleared_run_that_nothing_is_known_of_fails_by_name(world: World) -> N
     """Its Variable was pruned, and its snapshot has expired."""
     ledger = Ledger(world.store, "p")
     world.store.delete(ledger.range_key(1, "run1"))
-    del world.sink.found[:2]
+    world.sink.found = [replace(world.sink.found[2], parent=world.sink.found[1].snapshot)]
     world.sink.expired = True
-    world.sink.boxes = [file(0, 29)]
     before = dict(world.store.values)
     with pytest.raises(RangeForgotten, match=r"run run1 of p.*keep_ranges: 1000.*tidegate replay p"):
         world.plan("run1", ran_at_ms=HOUR_MS - 1)
@@ -387,19 +324,11 @@ def test_a_cleared_run_that_nothing_is_known_of_fails_by_name(world: World) -> N
 
 def test_a_cleared_run_that_never_saved_a_range_plans_one(world: World) -> None:
     """It failed before, since no broker answered. If it had saved a range, that range would still be kept."""
-    assert world.plan("failed", ran_at_ms=1).saved.seq == 4
+    assert world.plan("failed", ran_at_ms=1).saved.load.seq == 4
     world.store.delete(Ledger(world.store, "p").range_key(1, "run1"))
     world.batch("failed")
     world.brokers.latest[P0] = 50
-    assert world.plan("later", ran_at_ms=world.now_ms).saved.seq == 5
-
-
-def test_a_first_run_that_was_cleared_plans_its_batch() -> None:
-    """There is no past that it could have been part of."""
-    ports: dict[str, Any] = {"store": MemoryStore(), "brokers": FakeBrokers({P0: 5}), "sink": FakeReader(), "now_ms": 9}
-    found = plan_batch(PIPELINE, "run", Request(ran_at_ms=1), **ports)
-    assert isinstance(found, Planned)
-    assert found.saved.seq == 1
+    assert world.plan("later", ran_at_ms=world.now_ms).saved.load.seq == 5
 
 
 def test_a_reload_that_stopped_half_way_is_never_taken_for_whole(world: World) -> None:
@@ -408,20 +337,9 @@ def test_a_reload_that_stopped_half_way_is_never_taken_for_whole(world: World) -
     world.stranger()
     world.sink.expired = True
     world.replay(OffsetRange("t", 0, 10, 30))
-    world.sink.boxes = [file(10, 29)]
     assert world.missing()[0] == "t-0 [0, 10)"
     world.replay(OffsetRange("t", 0, 0, 10))
-    assert world.plan("next").saved.seq == 4
-
-
-def test_a_healthy_table_whose_last_batches_were_replayed_is_not_refused(world: World) -> None:
-    """Gaps at the ends of batches are none: transactions leave them."""
-    world.sink.found.clear()
-    world.sink.expired = True
-    world.stranger()
-    world.replay(OffsetRange("t", 0, 10, 30))
-    world.sink.boxes = [file(0, 7), file(10, 29)]
-    assert world.plan("next").saved.seq == 4
+    assert world.plan("next").saved.load.seq == 4
 
 
 def test_aggregates_whose_saved_ranges_were_pruned_are_not_forgotten(batches: World) -> None:
@@ -432,7 +350,7 @@ def test_aggregates_whose_saved_ranges_were_pruned_are_not_forgotten(batches: Wo
     missing, message = batches.missing()
     assert (missing, "batches 2, 3" in message) == ("t-0 [0, 30)", True)
     saved = [ledger.saved_range(key) for key in batches.store.keys("tidegate.p.range.")]
-    found = find_missing(batches.cursor, batches.sink.history(""), lambda: saved, list)
+    found = find_missing(batches.cursor, batches.sink.history(""), lambda: saved)
     assert found is not None
     marks = Watermarks({P0: 0}, {P0: 40}, {"t": "id"})
     assert loadable(found, batches.cursor, marks, saved) == (OffsetRange("t", 0, 10, 30),)
@@ -440,63 +358,28 @@ def test_aggregates_whose_saved_ranges_were_pruned_are_not_forgotten(batches: Wo
         batches.replay(OffsetRange("t", 0, n * 10 - 10, n * 10), batch=n)
     assert batches.missing()[0] == "t-0 [0, 10)"
     accept_table(BY_BATCH, store=batches.store, sink=batches.sink)
-    assert batches.plan("next").saved.seq == 4
-
-
-def test_offsets_between_saved_ranges_are_committed_too(world: World) -> None:
-    """A cleared run saves its old range again beside newer ones."""
-    world.store.delete(Ledger(world.store, "p").range_key(2, "run2"))
-    world.sink.exists = False
-    assert world.missing()[0] == "t-0 [0, 30)"
+    assert batches.plan("next").saved.load.seq == 4
 
 
 def test_what_cannot_be_loaded_again_is_left_out(world: World) -> None:
     """Retention deleted it, or its topic is gone or another one; of aggregates only whole batches count."""
     world.sink.exists = False
-    found = find_missing(world.cursor, world.sink.history(""), list, list)
+    found = find_missing(world.cursor, world.sink.history(""), list)
     assert found is not None
     assert loadable(found, world.cursor, Watermarks({P0: 12}, {P0: 40})) == (OffsetRange("t", 0, 12, 30),)
     assert loadable(found, world.cursor, Watermarks({P0: 0}, {P0: 40}, {"t": "new"})) == ()
     assert loadable(found, world.cursor, Watermarks({}, {})) == ()
 
 
-def test_an_accepted_loss_of_records_is_not_missing_in_the_table(world: World) -> None:
-    """Retention took them before they were read; the cursor remembers that."""
+def test_after_an_accepted_loss_of_records_a_partition_begins_anew(world: World) -> None:
+    """Retention took them before they were read, and all that was before them."""
     ports: dict[str, Any] = {"store": world.store, "sink": world.sink}
     world.brokers.latest[P0], world.brokers.earliest[P0] = 60, 35
     accept_loss(PIPELINE, **ports, brokers=world.brokers)
     assert world.batch("next").saved.skipped == (OffsetRange("t", 0, 30, 35),)
-    assert world.cursor.absent == (OffsetRange("t", 0, 30, 35),)
-    world.brokers.earliest[P0] = 0
+    assert world.cursor.at.starts == {P0: 35}
     world.sink.exists = False
-    assert world.missing()[0] == "t-0 [0, 30), t-0 [35, 45)"
-
-
-def test_what_was_absent_and_is_replayed_is_committed_again(world: World) -> None:
-    """If it is lost again later, that is reported."""
-    kept = world.sink.found[:1]
-    world.sink.found = list(kept)
-    accept_table(PIPELINE, store=world.store, sink=world.sink)
-    world.batch("next")
-    assert world.cursor.absent == (OffsetRange("t", 0, 10, 30),)
-    world.replay(OffsetRange("t", 0, 10, 25))
-    world.batch_of_ten("later")
-    assert world.cursor.absent == (OffsetRange("t", 0, 25, 30),)
-    world.sink.exists = False
-    assert world.missing()[0] == "t-0 [0, 25), t-0 [30, 50)"
-
-
-def test_an_acceptance_counts_for_whichever_run_commits_the_batch(world: World) -> None:
-    """Also for the run that had planned it before."""
-    planned = world.plan("run4")
-    world.sink.found.clear()
-    world.sink.exists = False
-    accept_table(PIPELINE, store=world.store, sink=world.sink)
-    again = world.plan("run4", ran_at_ms=1)
-    assert (again.origin, again.create) == ("own", True)
-    load = LoadId("p", 4, "run4", planned.saved.to_load, "v", "a", {"t": "id"})
-    commit_batch(PIPELINE, planned.key, world.land(load), store=world.store)
-    assert world.cursor.absent == (OffsetRange("t", 0, 0, 30),)
+    assert world.missing()[0] == "t-0 [35, 45)"
 
 
 def test_a_table_that_is_gone_and_would_hold_nothing_is_created_by_whichever_batch_loads_first(world: World) -> None:
@@ -507,7 +390,7 @@ def test_a_table_that_is_gone_and_would_hold_nothing_is_created_by_whichever_bat
     accept_table(PIPELINE, store=world.store, sink=world.sink)
     accept_loss(PIPELINE, store=world.store, brokers=world.brokers, sink=world.sink)
     empty = world.plan("empty")
-    assert not empty.saved.to_load
+    assert not empty.saved.load.nonempty
     commit_batch(PIPELINE, empty.key, None, store=world.store)
     world.brokers.latest[P0] = 50
     assert world.plan("next").create
@@ -519,7 +402,7 @@ def test_a_table_that_is_gone_is_refused_also_where_nothing_that_the_cursor_name
     world.brokers.latest = {TopicPartition("u", 0): 0}
     retired = world.plan("run4")
     commit_batch(world.pipeline, retired.key, None, store=world.store)
-    assert world.cursor.offsets == {TopicPartition("u", 0): 0}
+    assert world.cursor.at.offsets == {TopicPartition("u", 0): 0}
     world.brokers.latest[TopicPartition("u", 0)] = 10
     world.sink.exists = False
     missing, message = world.missing()
@@ -529,6 +412,20 @@ def test_a_table_that_is_gone_is_refused_also_where_nothing_that_the_cursor_name
         accepted = accept_table(world.pipeline, store=world.store, sink=world.sink)
         assert (accepted.absent, accepted.gone) == ((), True)
     assert world.plan("next").create
+
+
+@pytest.mark.parametrize("committed", [0, 3])
+def test_a_load_makes_a_table_anew_that_was_dropped_since_its_first_commit_lost_its_files(committed: int) -> None:
+    """As its error advises: there is nothing to roll back to. So does another run, and after an accepted loss."""
+    world = World(committed=committed)
+    if committed:
+        world.drop()
+        accept_table(PIPELINE, store=world.store, sink=world.sink)
+    world.land(write_of("p", committed + 1, "run", world.plan("run").saved.load.nonempty, "v", "run", {"t": "id"}))
+    world.drop()
+    assert world.plan("run").create
+    assert world.batch("other").create
+    assert world.batch_of_ten("next").saved.load.seq == committed + 2
 
 
 def test_an_acceptance_that_is_withdrawn_counts_no_more(world: World) -> None:
@@ -542,7 +439,7 @@ def test_an_acceptance_that_is_withdrawn_counts_no_more(world: World) -> None:
     accept_table(PIPELINE, store=world.store, sink=world.sink)
     world.sink.found.pop()
     assert accept_table(PIPELINE, store=world.store, sink=world.sink).absent == (OffsetRange("t", 0, 10, 30),)
-    assert world.plan("next").saved.absent == (OffsetRange("t", 0, 10, 30),)
+    assert world.plan("next").saved.after.starts == {P0: 30}
 
 
 def test_a_damaged_range_of_the_next_batch_does_not_keep_older_runs_from_being_cleared(world: World) -> None:
@@ -557,7 +454,7 @@ def test_an_acceptance_outlives_a_cursor_that_is_put_back(world: World) -> None:
     world.brokers.latest[P0] = 40
     fourth = world.plan("run4")
     world.sink.found.clear()  # made anew by somebody
-    receipt = world.land(LoadId("p", 4, "run4", fourth.saved.to_load, "v", "run4", fourth.saved.topic_ids))
+    receipt = world.land(write_of("p", 4, "run4", fourth.saved.load.nonempty, "v", "run4", fourth.saved.load.topic_ids))
     commit_batch(PIPELINE, fourth.key, receipt, store=world.store)
     accept_table(PIPELINE, store=world.store, sink=world.sink)
     world.batch_of_ten("run5")
@@ -565,32 +462,55 @@ def test_an_acceptance_outlives_a_cursor_that_is_put_back(world: World) -> None:
     cursor, missing = missing_now(PIPELINE, store=world.store, sink=world.sink)
     assert (cursor.seq, missing) == (4, None)
     again = world.plan("run6")
-    assert (again.saved.seq, again.caught_up_from, again.saved.absent) == (5, 3, (OffsetRange("t", 0, 0, 30),))
+    assert (again.saved.load.seq, again.caught_up_from, again.saved.after.starts) == (5, 3, {P0: 40})
     commit_batch(PIPELINE, again.key, world.sink.found[-1], store=world.store)
-    assert world.cursor.absent == (OffsetRange("t", 0, 0, 30),)
+    assert world.cursor.at.starts == {P0: 40}
 
 
-def test_what_is_accepted_counts_for_the_batch_that_the_next_plan_reads(world: World) -> None:
-    """Not for the one after a cursor that was put back, which no plan reads again."""
+def test_what_is_accepted_counts_also_for_a_run_that_has_its_own_range_when_the_cursor_is_put_back(world: World) -> None:
+    """It follows the table's commits as any other run does, so that its commit is none of another cursor."""
     back = world.store.values[Ledger(world.store, "p").cursor_key]
-    world.batch("run4")
-    world.batch_of_ten("run5")
+    world.batch_of_ten("run4")
+    own = world.plan("run5").saved
     world.store.values[Ledger(world.store, "p").cursor_key] = back
-    del world.sink.found[:3]
-    world.sink.expired = False
-    assert world.missing()[0] == "t-0 [0, 30)"
-    assert accept_table(PIPELINE, store=world.store, sink=world.sink).seq == 5
-    assert world.plan("next").saved.absent == (OffsetRange("t", 0, 0, 30),)
+    world.sink.found = world.sink.found[3:]
+    assert world.missing_of("run5") == "t-0 [0, 30)"
+    accept_table(PIPELINE, store=world.store, sink=world.sink)
+    again = world.plan("run5")
+    assert (again.origin, again.committed, again.caught_up_from, again.saved) == ("own", False, 3, own)
+    receipt = world.land(write_of("p", 5, "run5", own.load.nonempty, "v", "run5", own.load.topic_ids))
+    commit_batch(PIPELINE, again.key, receipt, store=world.store)
+    assert (world.cursor.seq, world.cursor.at.starts) == (5, {P0: 40})
+
+
+@pytest.mark.parametrize("kept", ["accepted", "accepted, range", "accepted, cursor"])
+def test_what_is_accepted_counts_after_the_very_batch_that_it_was_given_after(kept: str) -> None:
+    """Not after another load of its number, where other Variables were deleted or put back, and the table was dropped."""
+    world = World(committed=2 if "cursor" in kept else 1)
+    ledger = Ledger(world.store, "p")
+    ports: dict[str, Any] = {"store": world.store, "sink": world.sink}
+    world.drop()
+    accept_table(PIPELINE, **ports)
+    world.store.values = {key: value for key, value in world.store.values.items() if key.split(".")[2] in kept}
+    if "cursor" in kept:
+        world.store.values[ledger.cursor_key] = World(committed=1).store.values[ledger.cursor_key]
+        accept_table(PIPELINE, **ports)
+    world.batch("again")
+    world.drop()
+    assert "there is no such table" in world.missing()[1]
 
 
 def test_a_table_with_rows_of_the_pipeline_is_never_taken_for_new() -> None:
-    """Its receipts have expired and its Variables are gone: it says itself who owns it."""
-    sink = FakeReader(others=[TableCommit(1, 1)], owners=frozenset({"p"}), has_rows=True)
+    """Its receipts have expired and its Variables are gone: it says itself who owns it. A replay has loaded rows, too."""
+    sink = FakeReader(others=[TableCommit(1, 1)], owners=frozenset({"p"}), has_rows=True, expired=True)
     ports: dict[str, Any] = {"store": MemoryStore(), "brokers": FakeBrokers({P0: 5}), "sink": sink, "now_ms": 1}
     with pytest.raises(CursorLost):
         plan_batch(PIPELINE, "run", Request(), **ports)
-    for other in (replace(sink, owners=frozenset({"q"})), replace(sink, has_rows=False)):
-        assert isinstance(plan_batch(PIPELINE, "run", Request(), **{**ports, "sink": other, "store": MemoryStore()}), Planned)
+    for new in (replace(sink, has_rows=False), replace(sink, expired=False)):
+        assert isinstance(plan_batch(PIPELINE, "run", Request(), **{**ports, "store": MemoryStore(), "sink": new}), Planned)
+    replayed = write_of("p", 0, "again", (OffsetRange("t", 0, 0, 5),), "v", "x", {"t": "id"}, replay="again")
+    with pytest.raises(CursorLost):
+        plan_batch(PIPELINE, "run", Request(), **{**ports, "sink": FakeReader([Receipt(replayed, 1, 1, 5)])})
 
 
 def test_missing_batches_are_named_and_those_whose_ranges_were_pruned_are_not() -> None:

@@ -24,12 +24,18 @@ def assign(partitions: Mapping[str, Sequence[int]]) -> Source:
 
 
 def test_a_table_of_ones_own_is_no_fault() -> None:
-    """Also with replays into other tables, and a table that is shared with a pipeline that has no file."""
+    """Also with replays into other tables, and a table that is shared with a pipeline whose file is not valid."""
     mine = pipeline("a", topics("t"), replay=Replay(tables=("lake.a.other",)))
-    assert (
-        table_faults([mine, pipeline("b", topics("t"), table="lake.a.u"), pipeline("c", topics("t"), ["gone"], "lake.a.v")])
-        == {}
-    )
+    others = [pipeline("b", topics("t"), table="lake.a.u"), pipeline("c", topics("t"), ["broken"], "lake.a.v")]
+    assert table_faults([mine, *others], ["broken"]) == {}
+
+
+def test_a_table_is_shared_with_pipelines_that_have_a_file() -> None:
+    """A pipeline that was renamed would begin beside itself, behind records that nobody has read."""
+    found = table_faults([pipeline("new", topics("t"), ["old", "older", "b"]), pipeline("b", topics("u"), ["new"])], ["b"])
+    assert {name: [fault.split("; ")[0] for fault in faults] for name, faults in found.items()} == {
+        "new": ["sink.shared_with: there is no old.yaml and older.yaml"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -38,7 +44,7 @@ def test_a_table_of_ones_own_is_no_fault() -> None:
 )
 def test_two_files_with_one_table_name_each_other(one: Sequence[str], other: Sequence[str], missing: str) -> None:
     """Both files are at fault, and the message says where the setting is missing. Catalogs may ignore the case of names."""
-    found = table_faults([pipeline("b", topics("u"), other, "lake.A.t"), pipeline("a", topics("t"), one)])
+    found = table_faults([pipeline("b", topics("u"), other, "lake.A.t"), pipeline("a", topics("t"), one)], ["c"])
     assert set(found) == {"a", "b"}
     (fault,) = found["a"]
     assert fault.startswith("sink.table: lake.a.t is also the table of pipeline b; choose another table, or let both")

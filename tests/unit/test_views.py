@@ -11,25 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import cursor_of
 from tests.unit.loads import P0, receipt, saved
+from tests.unit.world import World
 from tidegate.core.audit.oracle import Verdict, Verification
 from tidegate.core.audit.readable import read_state
 from tidegate.core.audit.reload import offsets_to_reload
 from tidegate.core.audit.table import Missing
 from tidegate.core.audit.views.batches import entries, read_batches, versions
-from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag
+from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
 from tidegate.core.audit.views.missing import ReloadView
 from tidegate.core.audit.views.pipelines import check_files, missing_pools, named_transforms
-from tidegate.core.audit.views.plan import PartitionPlan, read_plan
+from tidegate.core.audit.views.plan import plan_to_json, read_plan
 from tidegate.core.audit.views.rebuilt import RebuildView
 from tidegate.core.audit.views.replays import ReplayRun
 from tidegate.core.audit.views.verdict import VerdictView, judge_batches
 from tidegate.core.config.pipeline import Pipeline, Replay, Sink, Source
-from tidegate.core.errors import ConfigError, CursorBeyondLog, PartitionsDeleted, RequestError
+from tidegate.core.errors import BrokerUnavailable, ConfigError, CursorBeyondLog, PartitionsDeleted, RequestError
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.schedule.lifecycle import State
+from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Request, plan_batch
-from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
@@ -42,7 +44,7 @@ def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:
     found = entries(
         [saved(2, 10, 20), saved(3, 20, 30, adopted_from="run0"), saved(3, 20, 30, run_id="run0"), saved(4, 30, 40)],
         [receipt(1, 0, 10), receipt(2, 10, 20), receipt(3, 20, 30), receipt(2, 10, 20, transform="v2")],
-        Cursor("p", 2),
+        cursor_of("p", 2),
     )
     assert [(e.seq, e.state, e.run_id, e.rows, e.loads) for e in found] == [
         (1, State.COMMITTED, "run1", 10, 1),
@@ -60,23 +62,13 @@ def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:
 def test_chunks_of_a_replay_stand_beside_the_batches() -> None:
     """Under the replay's name."""
     found = entries(
-        [], [receipt(1, 0, 10), receipt(1, 0, 5, replay="again"), receipt(2, 5, 10, replay="again")], Cursor("p", 1)
+        [], [receipt(1, 0, 10), receipt(1, 0, 5, replay="again"), receipt(2, 5, 10, replay="again")], cursor_of("p", 1)
     )
     assert [(e.replay, e.seq, e.state) for e in found] == [
         (None, 1, State.COMMITTED),
         ("again", 1, State.LOADED),
         ("again", 2, State.LOADED),
     ]
-
-
-def test_the_version_that_loaded_an_offset_last_is_the_one_that_counts() -> None:
-    """Replays may cut through old batches."""
-    found = versions([receipt(1, 0, 10), receipt(2, 10, 20), receipt(1, 5, 12, replay="r", transform="v2"), receipt(3, 20, 21)])
-    assert found == {
-        "v1": (OffsetRange("t", 0, 0, 5), OffsetRange("t", 0, 12, 21)),
-        "v2": (OffsetRange("t", 0, 5, 12),),
-    }
-    assert versions([receipt(1, 0, 10), receipt(1, 0, 10, transform="v2")]) == {"v2": (OffsetRange("t", 0, 0, 10),)}
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from("abc")), max_size=8))
@@ -94,7 +86,7 @@ def test_the_history_of_a_pipeline_names_who_ran_it_what_failed_and_what_cannot_
     """A broken part of the saved state hides nothing else; a run without a user is named by its kind."""
     store, sink = MemoryStore(), FakeReader([receipt(1, 0, 10), receipt(2, 10, 20), receipt(3, 20, 30, run_id="catch_up__3")])
     ledger = Ledger(store, "p")
-    ledger.save_cursor(Cursor("p", 3, {P0: 30}, {"t": "id"}))
+    ledger.save_cursor(cursor_of("p", 3, {P0: 30}, {"t": "id"}))
     broken = ledger.save_range(saved(1, 0, 10))
     ledger.save_range(saved(2, 10, 20))
     ledger.save_range(saved(3, 20, 30, run_id="catch_up__3"))
@@ -118,7 +110,7 @@ def test_the_history_of_a_pipeline_names_who_ran_it_what_failed_and_what_cannot_
     assert broken in shown["faults"][0]
     store.values[ledger.cursor_key] = "{"
     state = read_state(ledger)
-    assert (state.cursor, [plan.seq for plan in state.ranges]) == (Cursor("p"), [2, 3])
+    assert (state.cursor, [plan.load.seq for plan in state.ranges]) == (cursor_of("p"), [2, 3])
     assert [key in fault for key, fault in zip((ledger.cursor_key, broken), state.faults, strict=True)] == [True, True]
 
 
@@ -139,7 +131,7 @@ def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> Non
     assert json.dumps(view.to_json()) == json.dumps(
         {
             "pipeline": "p",
-            "total": {"partitions": 3, "records_behind": 1_020, "seconds_behind": 2.0, "retention_left_s": 0.0},
+            "total": view.total.to_json(),
             "partitions": [lag.to_json() for lag in partitions],
             "maintenance": None,
         }
@@ -154,6 +146,33 @@ def test_a_partition_that_the_cursor_does_not_know_is_unread_from_its_first_reco
     assert measure_lag(brokers, {P0: 30}, now_ms=2_005) == [PartitionLag(P0, 30, 30, 0, None, None), added]
     assert measure_lag(brokers, {P0: 30}, now_ms=2_005, assign={"t": [1], "u": [0]})[1:] == [added]
     assert measure_lag(brokers, {P0: 30}, now_ms=2_005, assign={"t": [0]}) == [PartitionLag(P0, 30, 30, 0, None, None)]
+
+
+def _refuse(*_: Any, **__: Any) -> None:
+    raise BrokerUnavailable("no record is answered")
+
+
+def test_records_behind_an_open_transaction_are_told_apart_from_those_that_can_be_read() -> None:
+    """In the lag, in a plan, and in the reason of a skip: each with the age of the transaction that is open longest."""
+    world = World(brokers=FakeBrokers({P0: 30, P1: 40}, stable={P0: 20, P1: 39}), pipeline=PIPELINE, now_ms=100_000)
+    told = "11 records wait behind an open transaction, open for 100 s"
+    planned = world.run("a")
+    assert (planned.remarks.held_back, [r.until_offset for r in planned.saved.load.ranges]) == (told, [20, 39])
+    skip = world.plan("b")
+    assert isinstance(skip, Skip)
+    assert skip.reason == f"nothing new: the cursor is at the end of the log; {told}"
+    found = measure_lag(world.brokers, world.cursor.at.offsets, now_ms=60_020, isolation_level="read_committed")
+    assert found == [PartitionLag(P0, 20, 20, 0, None, None, 10, 60.0), PartitionLag(P1, 39, 39, 0, None, None, 1, 59.981)]
+    assert total_lag(found).open_transaction == "11 records wait behind an open transaction, open for 60 s"
+    assert total_lag(measure_lag(world.brokers, {P1: 39}, now_ms=0, assign={"t": [1]})).open_transaction is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeBrokers, "next_timestamps", _refuse)
+        again = world.plan("b2")
+    assert isinstance(again, Skip)
+    assert again.reason.endswith("; 11 records wait behind an open transaction")
+    world.brokers.asked, world.brokers.stable = 0, {}
+    assert world.planned("c").remarks.held_back is None
+    assert (world.brokers.asked, world.brokers.isolation_level) == (1, "read_committed")  # nothing else was asked
 
 
 def test_where_nothing_is_behind_no_record_is_asked_for() -> None:
@@ -179,46 +198,42 @@ def test_a_cursor_that_does_not_fit_the_log_has_no_lag(
 def test_a_plan_shows_what_would_be_read_or_why_nothing_is() -> None:
     """And nothing is saved; a range that another run has saved is shown as its own."""
     store, sink, brokers = MemoryStore(), FakeReader(), FakeBrokers({P0: 30})
-    view = read_plan(PIPELINE, store=store, brokers=brokers, sink=sink, now_ms=7)
-    assert (view.is_new, view.saved_by, view.skip, view.seq, view.offsets, view.retired) == (True, None, None, 1, 30, ())
-    assert view.partitions == (PartitionPlan(OffsetRange("t", 0, 0, 30), "earliest", "log end"),)
-    assert view.to_json()["origin"] == "planned"
+    planned = plan_to_json(read_plan(PIPELINE, store=store, brokers=brokers, sink=sink, now_ms=7))
+    assert (planned["origin"], planned["seq"], planned["ranges"]) == ("planned", 1, {"t": {"0": [0, 30]}})
     assert store.values == {}
     plan_batch(PIPELINE, "run1", Request(), store=store, brokers=FakeBrokers({P0: 10}), sink=sink, now_ms=6)
-    adopted = read_plan(PIPELINE, store=store, brokers=brokers, sink=sink, now_ms=7)
-    assert (adopted.is_new, adopted.saved_by, adopted.offsets) == (False, "run1", 10)
-    assert list(adopted.to_json())[:2] == ["origin", "pipeline"]
+    adopted = plan_to_json(read_plan(PIPELINE, store=store, brokers=brokers, sink=sink, now_ms=7))
+    assert (adopted["origin"], adopted["adopted_from"], adopted["ranges"]) == ("adopted", "run1", {"t": {"0": [0, 10]}})
+    assert list(adopted)[:2] == ["origin", "pipeline"]
 
 
 def test_a_plan_with_nothing_to_read_says_why() -> None:
     """As the run would."""
     store = MemoryStore()
-    Ledger(store, "p").save_cursor(Cursor("p", 0, {P0: 30}, {"t": "id"}))
-    view = read_plan(PIPELINE, store=store, brokers=FakeBrokers({P0: 30}), sink=FakeReader(), now_ms=7)
-    assert view.skip
-    assert view.to_json() == {"skip": view.skip}
-    assert (view.is_new, view.saved_by, view.seq, view.offsets, view.partitions, view.retired) == (False, None, None, 0, (), ())
+    Ledger(store, "p").save_cursor(cursor_of("p", 0, {P0: 30}, {"t": "id"}))
+    skipped = read_plan(PIPELINE, store=store, brokers=FakeBrokers({P0: 30}), sink=FakeReader(), now_ms=7)
+    assert isinstance(skipped, Skip)
+    assert plan_to_json(skipped) == {"skip": skipped.reason}
 
 
 def test_a_verdict_shows_the_verification_and_what_else_was_done_to_the_table() -> None:
     """Other commits and changed columns are shown, and do not change the verdict."""
     verification = Verification(Verdict(()), (), {}, 0, 0)
     commit = {"snapshot": 7, "operation": "delete", "at": "2013-01-01 00:00:00"}
-    view = VerdictView("p", verification, (commit,), ("a was dropped",), (OffsetRange("t", 0, 3, 5),))
+    view = VerdictView("p", verification, (commit,), ("a was dropped",))
     assert view.holds
     shown = view.to_json()
-    assert list(shown) == ["pipeline", *verification.to_json(), "other_commits", "changed_columns", "absent"]
+    assert list(shown) == ["pipeline", *verification.to_json(), "other_commits", "changed_columns"]
     assert (shown["other_commits"], shown["changed_columns"]) == ([commit], ["a was dropped"])
-    assert shown["absent"] == {"t": {"0": [[3, 5]]}}
     assert not VerdictView("p", replace(verification, without_origin=1)).holds
 
 
 def test_a_committed_batch_without_a_receipt_is_missing_where_it_read_something() -> None:
-    """By its saved range; not where an operator accepted that it is absent, and not where it read nothing."""
+    """By its saved range; not where the partition begins after it, and not where it read nothing."""
     ledger = Ledger(MemoryStore(), "p")
     for plan in (saved(1, 0, 0), saved(2, 0, 10), saved(3, 10, 20), saved(4, 20, 30), saved(5, 30, 40)):
         ledger.save_range(plan)
-    cursor = Cursor("p", 4, {P0: 30}, {"t": "id"}, absent=(OffsetRange("t", 0, 0, 10),))
+    cursor = cursor_of("p", 4, {P0: 30}, {"t": "id"}, starts={P0: 10})
     receipts = [receipt(1, 0, 0, batch=1), receipt(3, 10, 20, batch=3)]
     verification = judge_batches(ledger, cursor, receipts, {3: 10, 5: 2})
     assert (verification.missing, verification.in_flight, verification.holds) == ((4,), 2, False)
@@ -230,7 +245,7 @@ def test_what_is_missing_is_loaded_again_as_far_as_it_is_retained() -> None:
     ledger = Ledger(store, "p")
     for plan in (saved(1, 0, 10), saved(2, 10, 20)):
         ledger.save_range(plan)
-    cursor = Cursor("p", 2, {P0: 20}, {"t": "id"})
+    cursor = cursor_of("p", 2, {P0: 20}, {"t": "id"})
     missing = Missing((OffsetRange("t", 0, 0, 20),), (1, 2), "there is no such table", by_batch=True)
 
     def reload(what: Missing, earliest: int, *, accept_loss: bool) -> tuple[OffsetRange, ...]:
@@ -273,9 +288,8 @@ def test_a_reload_shows_what_was_missing_what_is_left_and_the_replay() -> None:
 
 def test_a_rebuilt_schedule_is_shown_without_its_refusal() -> None:
     """The refusal is an error of its own."""
-    view = RebuildView("p", Cursor("p", 2), 2, ("a note",), (OffsetRange("t", 0, 1, 2),), (P1,), deleted=("a key",))
-    assert list(view.to_json()) == ["pipeline", "written", "cursor", "batches", "notes", "deleted", "gaps", "unknown"]
-    assert view.to_json()["unknown"] == ["t-1"]
+    view = RebuildView("p", cursor_of("p", 2), 2, ("a note",), (OffsetRange("t", 0, 1, 2),), deleted=("a key",))
+    assert list(view.to_json()) == ["pipeline", "written", "cursor", "batches", "notes", "deleted", "gaps"]
 
 
 def test_each_pipeline_file_is_valid_or_has_its_faults() -> None:

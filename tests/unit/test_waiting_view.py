@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tidegate.core.audit.views.crowding import crowding, receiver_slots
 from tidegate.core.audit.views.waiting import Slots, Task, waits_for
+from tidegate.core.config.receiver import DEFAULT_POOL, Listen, Receiver, Workers
 
 FULL, FREE, GONE = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)
 
@@ -13,11 +15,11 @@ FULL, FREE, GONE = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)
     ("task", "slots", "line"),
     [
         (Task("load", "scheduled", "p"), FULL, "load waits for a slot of the pool p (4 of 4 taken)"),
-        (Task("load", "queued", "p"), FREE, None),
+        (Task("load", "scheduled", "p"), FREE, None),
+        (Task("load", "queued", "p"), FULL, None),
         (Task("load", "scheduled", "p"), Slots("p", -1, 9), None),
         (Task("load", "scheduled", "p"), GONE, "load waits for the pool p, which does not exist"),
         (Task("load", "scheduled", "p"), Slots("p", 0), "load waits for a slot of the pool p, which has none"),
-        (Task("plan", "scheduled", "default_pool"), FULL, None),
         (Task("load", "up_for_retry", "p", 12_400, "SparkUnavailable"), FREE, "load is tried again in 12 s (SparkUnavailable)"),
         (Task("load", "up_for_retry", "p", -5), FREE, "load is tried again in 0 s"),
         (Task("load[3]", "up_for_retry", "p"), FREE, "load[3] is tried again"),
@@ -27,5 +29,35 @@ FULL, FREE, GONE = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)
     ],
 )
 def test_a_run_says_what_it_waits_for(task: Task, slots: Slots, line: str | None) -> None:
-    """Nothing where a task runs, or where Airflow is about to start it."""
-    assert waits_for([Task("before", "success", "p"), task], slots, now_ms=0) == line
+    """Nothing where a task runs, or has the slot that it needs."""
+    assert waits_for([Task("before", "success", "p"), task], {"p": slots}.__getitem__, now_ms=0) == line
+
+
+def receiver(name: str, instances: int, pool: str = DEFAULT_POOL) -> Receiver:
+    """One that listens, so that two of its leases overlap."""
+    return Receiver(name, "http", "t", listen=Listen(8080), instances=instances, workers=Workers(pool=pool))
+
+
+def crowded(*receivers: Receiver, parallelism: int | None = 99, **pools: int) -> list[str]:
+    return crowding(receiver_slots(receivers), held=pools.get, parallelism=lambda: parallelism)
+
+
+def test_receivers_that_take_every_slot_of_pipelines_are_named_with_the_way_out() -> None:
+    """Slots of the pool that they share, of a pool of their own, and of all tasks; unknown limits are none."""
+    a, b = receiver("a", 2), receiver("b", 3, "listening")
+    assert receiver_slots([a, b, a]) == {"default_pool": 8, "listening": 6}
+    assert crowded(a, b, default_pool=5, listening=6) == []
+    assert crowded(a, b, default_pool=-1, listening=-1, parallelism=None) == []
+    (shared,) = crowded(a, default_pool=4)
+    assert shared.startswith("receivers take 4 of the 4 slots of default_pool, which plans and commits need, too")
+    assert "`workers.pool`), or raise it to 10" in shared
+    (missing,) = crowded(b)
+    assert (
+        "need 6 slots of the pool listening, which does not exist: instances wait. Run `airflow pools set listening 6"
+        in missing
+    )
+    (few,) = crowded(b, listening=5)
+    assert "which has 5" in few
+    (all_tasks,) = crowded(a, default_pool=128, parallelism=4)
+    assert "receivers take 4 of the 4 tasks that Airflow runs at the same time" in all_tasks
+    assert crowding({}, held=lambda _: None, parallelism=lambda: 1) == []

@@ -26,14 +26,12 @@ from airflow.sdk.definitions.param import ParamsDict
 from tidegate.airflow import pools
 from tidegate.airflow.operators import (
     CatchUpOperator,
-    CommitOperator,
-    LoadChunkOperator,
+    FinishOperator,
     LoadOperator,
     MaintainOperator,
     PlanMaintenanceOperator,
     PlanOperator,
     PlanReplayOperator,
-    VerifyReplayOperator,
 )
 from tidegate.airflow.replay_form import COUNT, OFFSET, replay_params, replay_slots
 from tidegate.airflow.retries import RetryWhatCanHeal
@@ -148,12 +146,13 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
         dagrun_timeout=None if pipeline.timeout_s is None else timedelta(seconds=pipeline.timeout_s),
         tags=["tidegate", *pipeline.tags],
         params=_params(pipeline),
-        default_args=_defaults(pipeline),
+        # what has begun ends first, and plans come before chunks of replays, whose weight is 1
+        default_args={**_defaults(pipeline), "weight_rule": "upstream", "priority_weight": 2},
     )
     with dag:
         plan = PlanOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline))
         load = LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=spark_jobs, pool=pipeline.pool)
-        commit = CommitOperator(task_id="commit", pipeline=pipeline)
+        commit = FinishOperator(task_id="commit", pipeline=pipeline)
         plan >> load >> commit
         if catches_up(pipeline):
             commit >> CatchUpOperator(task_id="catch_up", pipeline=pipeline)
@@ -189,7 +188,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
     )
     with dag:
         plan = PlanReplayOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline))
-        load = LoadChunkOperator.partial(
+        load = LoadOperator.partial(
             task_id="load",
             pipeline=pipeline,
             spark_jobs=spark_jobs,
@@ -199,7 +198,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
             map_index_template="chunk {{ task.chunk }}",
         ).expand(chunk=plan.output)
         # not after a load that failed: that one says why, and a second error would only say what is missing for it
-        load >> VerifyReplayOperator(task_id="verify", pipeline=pipeline)
+        load >> FinishOperator(task_id="verify", pipeline=pipeline, replays=True)
     return dag
 
 

@@ -33,7 +33,7 @@ def lineage_of(job: LoadJob, result: LoadResult | None) -> OperatorLineage[Any, 
     from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset  # noqa: PLC0415
 
     # the first of them stands for the cluster, as OpenLineage's naming has it
-    server = job.kafka_options.get(BOOTSTRAP, "").split(",")[0].strip()
+    server = job.reading.kafka_options.get(BOOTSTRAP, "").split(",")[0].strip()
     catalog, _, table = job.table.partition(".")
     output = OutputDataset(f"iceberg://{catalog}", table)
     if result is not None:
@@ -42,7 +42,7 @@ def lineage_of(job: LoadJob, result: LoadResult | None) -> OperatorLineage[Any, 
         output = OutputDataset(
             f"iceberg://{catalog}", table, facets={"version": version}, outputFacets={"outputStatistics": written}
         )
-    topics = sorted({r.topic for r in job.ranges if r.count})
+    topics = sorted({r.topic for r in job.load.nonempty})
     return OperatorLineage(
         inputs=[Dataset(f"kafka://{server}", topic) for topic in topics],
         outputs=[output],
@@ -67,14 +67,14 @@ def _facet(job: LoadJob, result: LoadResult | None) -> Any:
         def _get_schema() -> str:
             return SCHEMA
 
-    ranges = [r for r in job.ranges if r.count]
-    named = ranges if len(ranges) <= MOST_RANGES else []
+    ranges = job.load.nonempty
+    named = ranges if len(ranges) <= MOST_RANGES else ()
     return TidegateRunFacet(
-        pipeline=job.pipeline,
-        seq=job.seq,
-        replay=job.replay,
+        pipeline=job.load.pipeline,
+        seq=job.load.seq,
+        replay=job.load.replay,
         # as it was imported, with its version, where it came to that
-        transform=job.transform if result is None else result.receipt.load.transform,
+        transform=job.transform if result is None else result.receipt.write.transform,
         offsets=total_count(ranges),
         ranges=[range_to_json(r) for r in named],
     )

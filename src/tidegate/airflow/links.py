@@ -17,9 +17,9 @@ from tidegate.core.pages import run_page
 OPERATORS = {
     "plan": ["PlanOperator"],
     "load": ["LoadOperator"],
-    "commit": ["CommitOperator"],
+    "finish": ["FinishOperator"],
     "catch_up": ["CatchUpOperator"],
-    "replay": ["PlanReplayOperator", "LoadChunkOperator", "VerifyReplayOperator"],
+    "replay": ["PlanReplayOperator"],
 }
 """The operators that have the link, by the module of `tidegate.airflow.operators` that they are in."""
 

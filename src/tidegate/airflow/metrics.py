@@ -61,13 +61,13 @@ def committed(
         timing: what it took; None where that is not known.
         interval_s: seconds between two runs, where that is fixed.
     """
-    known: dict[str, float | None] = {"seq": saved.seq, "remaining": saved.remaining, "interval_s": interval_s}
+    known: dict[str, float | None] = {"seq": saved.load.seq, "remaining": saved.remaining, "interval_s": interval_s}
     if result is not None:
         known |= {"rows": result.receipt.rows, "errors": result.observed.errors, "cold": 1 if result.cold else None}
         known |= {f"{phase}_s": value for phase, value in result.seconds.items()}
     if timing is not None:
         known |= {name: value for name, value in timing_to_json(timing).items() if name != "ended_at_ms"}
-    _say(saved.pipeline, {f"batch.{name}": value for name, value in known.items()} | {"batch.committed": 1})
+    _say(saved.load.pipeline, {f"batch.{name}": value for name, value in known.items()} | {"batch.committed": 1})
 
 
 def skipped(pipeline: str) -> None:

@@ -18,7 +18,9 @@ from airflow.listeners import hookimpl
 from tidegate.airflow import failures, metrics, pools
 from tidegate.core.config.maintenance import Step
 from tidegate.core.config.names import BACKFILL, MAINTAIN_DAG
+from tidegate.core.errors import TidegateError
 from tidegate.core.schedule import run_notes
+from tidegate.core.state.ledger import cursor_from, cursor_key
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
@@ -129,6 +131,17 @@ class _Tasks:
         ).first()
         return None if newest is None else XComModel.deserialize_value(newest)
 
+    def _is_committed(self, plan: Any) -> bool:
+        """Whether the cursor is past the batch of a plan: a task may fail after that, or be cleared. False: it is not known."""
+        from airflow.models.variable import Variable  # noqa: PLC0415 - as above
+        from sqlalchemy import select  # noqa: PLC0415
+
+        try:
+            saved = self._session.scalar(select(Variable).where(Variable.key == cursor_key(self._run.dag_id)))
+            return bool(saved is not None and cursor_from(str(saved.val), self._run.dag_id).seq >= plan["seq"])
+        except (TidegateError, LookupError, TypeError):
+            return False
+
     @property
     def _is_maintenance(self) -> bool:
         return self._run.dag_id.endswith(MAINTAIN_DAG)
@@ -158,5 +171,5 @@ class _Tasks:
         first = ended[0]
         name = first.task_id if first.map_index < 0 else f"{first.task_id}[{first.map_index}]"
         error = self.xcom(first.task_id, failures.XCOM_KEY, first.map_index)
-        next_run = run_notes.next_run(first.task_id, plan, kind)
+        next_run = run_notes.next_run(first.task_id, plan, kind, committed=self._is_committed(plan))
         return run_notes.failure(name, error, next_run, timed_out=timed_out)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import timedelta
+from typing import Any
 
 from airflow.sdk import BaseOperator, Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException
@@ -25,10 +27,10 @@ class Patient(BaseOperator):
     pipeline: Pipeline
     _stopped = False
     _waited = False
+    _patience: Patience | None = None
 
     def patience(self, context: Context) -> Patience:
-        """For one try."""
-        self._stopped = False
+        """That of this try: an operator is executed once."""
 
         def show(waited_for: str | None) -> None:
             try:
@@ -36,11 +38,28 @@ class Patient(BaseOperator):
             except Exception as error:  # noqa: BLE001 - what pages show must not end a wait
                 self.log.warning("what this task waits for cannot be shown: %s", error)
 
-        return Patience(self.pipeline.wait_s, self.log.warning, sleep=self._sleep, show=show)
+        if self._patience is None:
+            self._patience = Patience(self.pipeline.wait_s, self.log.warning, sleep=self._sleep, show=show)
+        return self._patience
 
-    def disturbed(self, context: Context) -> bool:
-        """Whether this task has waited for a server, or failed before: its time says nothing of the batch."""
-        return self._waited or context["ti"].try_number > 1
+    def took(self, context: Context) -> dict[str, Any]:
+        """When this task has worked until now (epoch ms), for an XCom.
+
+        `disturbed`: it has waited for a server, or failed before, and its time says nothing of the batch.
+        """
+        started = context["ti"].start_date
+        return {
+            "started_ms": None if started is None else int(started.timestamp() * 1000),
+            "ended_ms": time.time_ns() // 1_000_000,
+            "disturbed": self._waited or context["ti"].try_number > 1,
+        }
+
+    def handed_on(self, context: Context) -> dict[str, Any]:
+        """As `took`, for the task after this one: with `paused`, whether its DAG keeps that from starting."""
+        took, paused = self.took(context), False
+        with contextlib.suppress(Exception):  # an API that is away costs a figure
+            paused = bool(context["ti"].get_dag(context["ti"].dag_id).is_paused)
+        return {**took, "paused": paused}
 
     def _sleep(self, seconds: float) -> None:
         self._waited = True

@@ -4,18 +4,21 @@ Inside a task, `Variable.get` reports a failed read and a missing key alike. So 
 (`Variable.keys`, which fails loudly), and a listed key that cannot be read is an error, never an empty value.
 
 Airflow asks secrets backends and the environment before its database, and writes into the database alone. So each value is read
-back once it is written, and a backend of the task that knows a key is named: the schedule would stand still otherwise.
+back once it is written, and a backend of the task that knows a key is named: the schedule would stand still otherwise. What is
+read back may also be what another try of the task, which was given up, wrote at that time: it is another value of ours then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 from urllib.parse import quote
 
 from airflow.sdk import Variable
 
 from tidegate.core.errors import StateShadowed, StateUnavailable
+from tidegate.core.state.codec import HEAD
 from tidegate.testing.failpoints import reach
 
 PAGE = 1000
@@ -26,6 +29,9 @@ DATABASE = ("ExecutionAPISecretsBackend", "MetastoreBackend")
 
 class VariableStore:
     """Variables of the running task's Airflow; every failure is a `StateUnavailable`."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, str] = {}
 
     def keys(self, prefix: str) -> list[str]:
         """Every key that starts with `prefix`, sorted; letters compare exactly, also where the database compares loosely."""
@@ -40,16 +46,18 @@ class VariableStore:
         """The text of a listed key."""
         with asking_airflow("read", key):
             _refuse_shadow(key)
-            return str(Variable.get(_in_url(key)))
+            self._read[key] = str(Variable.get(_in_url(key)))
+            return self._read[key]
 
     def put(self, key: str, value: str, description: str) -> None:
         """Write one key; the process may end at the fail points of the key's kind."""
-        kind = key.split(".")[2]  # tidegate.<pipeline>.<kind>...
+        kind, before = key.split(".")[2], self._read.get(key)  # tidegate.<pipeline>.<kind>...
         reach(f"before-{kind}")
         with asking_airflow("write", key):
             Variable.set(_in_url(key), value, description=description)
         reach(f"after-{kind}")
-        if self.get(key) != value:
+        now = self.get(key)
+        if now != value and (now == before or not HEAD.match(now)):
             raise shadowed(key, "a secrets backend of the API server, or its environment")
 
     def delete(self, key: str) -> None:
@@ -66,12 +74,18 @@ def _in_url(key: str) -> str:
 def _refuse_shadow(key: str) -> None:
     from airflow.sdk.execution_time.supervisor import ensure_secrets_backend_loaded  # noqa: PLC0415 - in tasks only
 
-    for backend in ensure_secrets_backend_loaded():
-        name, value = type(backend).__name__, None
+    if (name := answering(ensure_secrets_backend_loaded(), _in_url(key))) is not None:
+        raise shadowed(key, f"the task's {name}")
+
+
+def answering(backends: Iterable[Any], key: str) -> str | None:
+    """The first of the secrets backends that has a Variable of this name, other than the database; None where none has."""
+    for backend in backends:
+        name = type(backend).__name__
         with suppress(Exception):  # as Airflow, which goes on with the next one
-            value = None if name in DATABASE else backend.get_variable(key=_in_url(key))
-        if value is not None:
-            raise shadowed(key, f"the task's {name}")
+            if name not in DATABASE and backend.get_variable(key=key) is not None:
+                return name
+    return None
 
 
 def shadowed(key: str, by: str) -> StateShadowed:

@@ -13,16 +13,15 @@ import typer
 
 from tidegate.cli import (
     announce,
-    bench,
     check,
     init,
     ledger,
     platform,
     receivers,
+    rename,
     replay,
     schedule,
     simulate,
-    simulate_receiver,
     tools,
 )
 from tidegate.cli.shared import err, out
@@ -42,11 +41,10 @@ for commands in (
     schedule,
     receivers,
     simulate,
-    simulate_receiver,
     ledger,
     replay,
+    rename,
     announce,
-    bench,
 ):
     app.add_typer(commands.app)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.shared import HERE, AsJson, Project, err, open_platform, open_remote, out
+from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_platform, open_remote, out
+from tidegate.core.audit.views.crowding import RECEIVERS, crowding, receiver_slots
 from tidegate.core.audit.views.pipelines import (
     FileCheck,
     ReceiverCheck,
@@ -18,17 +20,22 @@ from tidegate.core.audit.views.pipelines import (
     missing_pools,
     named_transforms,
 )
+from tidegate.core.audit.views.servers import dead_servers
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline
-from tidegate.core.config.receiver import Receiver
+from tidegate.core.config.receiver import DEFAULT_POOL, Receiver
 from tidegate.core.config.schema import json_schema
 from tidegate.core.errors import ConfigError, PlatformError
+from tidegate.core.schedule.run_notes import failed_runs
+from tidegate.core.schedule.trust import misfit_of
 from tidegate.pipelines import load_pipelines, load_receivers, pipelines_of, receivers_of, shown_as, spark_jobs_of
 from tidegate.spark.transform_check import broken_transforms
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from tidegate.airflow.remote.api import AirflowApi
+    from tidegate.airflow.remote.schedule import Remote
 
 app = typer.Typer()
 
@@ -45,11 +52,12 @@ def check(
 ) -> None:
     """Validate every pipeline and receiver file.
 
-    Exit code 1 where one is not valid, or where loads would wait for ever for a pool that is missing or has no slots.
+    Exit code 1 where one is not valid, where loads would wait for ever for a pool that is missing or has no slots, where
+    receivers take the slots that pipelines need, or where a table belongs to another pipeline or holds rows without origin.
 
     Settings that have no effect beside the others are warned of.
     Transforms are imported in a process of their own, where pyspark is installed. Where Airflow answers, missing pools,
-    and those without slots, are named.
+    and those without slots, are named, and tables that can be read from here are looked at.
     """
     if schema or receiver_schema:
         sys.stdout.write(json.dumps(json_schema(Receiver if receiver_schema else Pipeline), indent=2) + "\n")
@@ -74,18 +82,28 @@ def check(
 
 @app.command()
 def pools(project: Project = HERE) -> None:
-    """Print the Airflow pools of all sinks as JSON that `airflow pools import` reads."""
+    """Print the Airflow pools of all sinks and receivers as JSON that `airflow pools import` reads."""
     described = {
-        name: {"slots": slots, "description": POOL_DESCRIPTION, "include_deferred": False}
-        for name, slots in pool_slots(project).items()
+        name: {"slots": slots, "description": description, "include_deferred": False}
+        for pools, description in ((receiver_pools(project), RECEIVERS), (pool_slots(project), POOL_DESCRIPTION))
+        for name, slots in pools.items()
     }
     out.print_json(json.dumps(described))
 
 
 def pool_slots(project: Path) -> dict[str, int]:
     """The slots of each pool that the project's valid pipelines name."""
-    pipelines = [p for p in load_pipelines(pipelines_of(project)).values() if isinstance(p, Pipeline)]
-    return {p.pool: p.sink.slots for p in pipelines}
+    return {p.pool: p.sink.slots for p in valid_pipelines(project)}
+
+
+def valid_pipelines(project: Path) -> list[Pipeline]:
+    """The project's pipelines whose files are valid."""
+    return [p for p in load_pipelines(pipelines_of(project)).values() if isinstance(p, Pipeline)]
+
+
+def receiver_pools(project: Path) -> dict[str, int]:
+    """The slots of each pool that receivers of the project need, other than Airflow's own."""
+    return {pool: slots for pool, slots in receiver_slots(_receivers(project)).items() if pool != DEFAULT_POOL}
 
 
 def loads_can_run(api: AirflowApi, slots: dict[str, int]) -> bool:
@@ -101,9 +119,56 @@ def loads_can_run(api: AirflowApi, slots: dict[str, int]) -> bool:
     return all(pool.made_by_plugin for pool in missing)
 
 
-def tell_pool(api: AirflowApi, pipeline: Pipeline) -> None:
-    """Print why the loads of a pipeline wait for ever for their pool. Who may not see pools is told so."""
+def tables_take(remote: Remote, pipelines: Iterable[Pipeline]) -> bool:
+    """Whether each table that can be read from here takes the rows of its pipeline; prints why one does not."""
+    takes = True
+    for pipeline in pipelines:
+        fault = in_time(partial(_table_fault, pipeline, remote))
+        if fault is None:
+            err.print(f"{pipeline.name}: table {pipeline.sink.table} was not checked: it cannot be read from here", style="dim")
+        elif fault:
+            takes = False
+            err.print(f"{pipeline.name}: {fault}", style="red", markup=False)
+    return takes
+
+
+def _table_fault(pipeline: Pipeline, remote: Remote) -> str:
+    return str(misfit_of(pipeline, remote.store, remote.sink) or "")
+
+
+def tell_servers(api: AirflowApi) -> bool:
+    """Print which of Airflow's servers do not run; whether all do."""
+    dead = dead_servers(api.health())
+    for line in dead:
+        err.print(line, style="red", markup=False)
+    return not dead
+
+
+def receivers_fit(api: AirflowApi, project: Path) -> bool:
+    """Whether receivers have their slots, and leave some to pipelines; prints where they do not."""
+    said = crowding(receiver_slots(_receivers(project)), held=api.pool_slots, parallelism=api.parallelism)
+    for line in said:
+        err.print(line, style="red", markup=False)
+    return not said
+
+
+def _receivers(project: Path) -> list[Receiver]:
+    pipelines = pipelines_of(project)
+    found = load_receivers(receivers_of(pipelines), load_pipelines(pipelines))
+    return [receiver for receiver in found.values() if isinstance(receiver, Receiver)]
+
+
+def tell_airflow(api: AirflowApi, pipeline: Pipeline, project: Path) -> None:
+    """Print what keeps a pipeline from going on: why its last run failed, servers of Airflow, slots that its tasks wait for.
+
+    Who may not see pools is told so.
+    """
     try:
+        tell_servers(api)
+        receivers_fit(api, project)
+        newest = [] if api.dag(pipeline.name) is None else api.newest_runs(pipeline.name, 1)
+        for run_id, why in failed_runs(newest).items():
+            err.print(f"run {run_id}: {why}", style="red", markup=False)
         loads_can_run(api, {pipeline.pool: pipeline.sink.slots})
     except PlatformError as error:
         err.print(f"the pool was not checked: {error}", style="yellow", markup=False)
@@ -122,14 +187,22 @@ def _print_check(check: FileCheck | ReceiverCheck) -> None:
 
 
 def _is_ready(project: Path) -> bool:
-    """Whether loads can run in the Airflow that the environment names, or in the platform's; true where neither answers."""
+    """Whether loads can run in the Airflow that the environment names, or in the platform's, and tables take their rows.
+
+    True where neither answers.
+    """
     from tidegate.airflow.remote.client import URL  # noqa: PLC0415
 
     if URL not in os.environ and not open_platform(project).is_up:
         return True
     try:
         with open_remote(project) as remote:
-            return loads_can_run(remote.api, pool_slots(project))
+            ready = [
+                receivers_fit(remote.api, project),
+                loads_can_run(remote.api, pool_slots(project)),
+                tables_take(remote, valid_pipelines(project)),
+            ]
+            return all(ready)
     except PlatformError as error:
-        err.print(f"the pools were not checked: {error}", style="yellow", markup=False)
+        err.print(f"pools and tables were not checked: {error}", style="yellow", markup=False)
         return True

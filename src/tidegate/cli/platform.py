@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from tidegate.cli.check import loads_can_run, pool_slots
+from tidegate.cli.check import loads_can_run, pool_slots, receiver_pools, receivers_fit, tell_servers
 from tidegate.cli.shared import (
     HERE,
     AsJson,
@@ -94,9 +94,20 @@ def down(project: Project = HERE) -> None:
 def status(project: Project = HERE, *, as_json: AsJson = False) -> None:
     """Show the servers of the embedded platform, and the pools that Airflow lacks.
 
-    Exit code 1 where a server does not run, or where a pool is missing that the plugin does not make.
+    Of the Airflow that TIDEGATE_AIRFLOW_URL names, where there is no platform, the servers that do not run. Exit code 1 where a
+    server does not run, or where a pool is missing that the plugin does not make.
     """
+    from tidegate.airflow.remote.schedule import named_api  # noqa: PLC0415
+
     platform = open_platform(project)
+    if not platform.is_up and (named := named_api()) is not None:
+        with named as api:
+            if as_json:
+                out.print_json(json.dumps(api.health()))
+            is_well = all([tell_servers(api), receivers_fit(api, project)])
+            if not loads_can_run(api, pool_slots(project)) or not is_well:
+                raise typer.Exit(1)
+        return
     servers = platform.status()
     if as_json:
         out.print_json(json.dumps([s.to_dict() for s in servers]))
@@ -105,7 +116,8 @@ def status(project: Project = HERE, *, as_json: AsJson = False) -> None:
     if any(s.state != "running" for s in servers):
         raise typer.Exit(1)
     with platform.api() as api:
-        if not loads_can_run(api, pool_slots(project)):
+        is_well = all([tell_servers(api), receivers_fit(api, project)])
+        if not loads_can_run(api, pool_slots(project)) or not is_well:
             raise typer.Exit(1)
 
 
@@ -148,7 +160,7 @@ def demo(
 
 def _up(platform: Platform, project: Path, report: Any, *, warm: bool = False) -> None:
     platform.up(report=report, warm=warm)
-    platform.sync_pools(pool_slots(project))
+    platform.sync_pools(receiver_pools(project) | pool_slots(project))
 
 
 def _print_status(servers: list[ServerStatus]) -> None:

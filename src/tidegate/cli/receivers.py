@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from tidegate.cli.check import receivers_fit
 from tidegate.cli.shared import HERE, AsJson, Project, err, open_remote, out, print_table
 from tidegate.core.audit.views.receivers import InstanceView, ReceiverView
 from tidegate.core.config.receiver import Receiver
 from tidegate.core.config.times import utc
-from tidegate.core.errors import ConfigError
+from tidegate.core.errors import ConfigError, PlatformError
 from tidegate.pipelines import load_pipelines, load_receivers, pipelines_of, receivers_of
 
 app = typer.Typer()
@@ -29,6 +31,8 @@ def receivers(names: Names = None, project: Project = HERE, *, as_json: AsJson =
     stated = _stated(project, names or [])
     with open_remote(project) as remote:
         views = [read_receiver(remote.api, receiver) for receiver in stated.values() if isinstance(receiver, Receiver)]
+        with suppress(PlatformError):  # not everybody may see pools
+            receivers_fit(remote.api, project)
     if as_json:
         out.print_json(json.dumps([view.to_json() for view in views]))
     else:

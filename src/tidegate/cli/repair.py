@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Annotated
 
 import typer
@@ -26,12 +25,10 @@ from tidegate.core.audit.table import Missing
 from tidegate.core.audit.views.missing import ReloadView
 from tidegate.core.audit.views.rebuilt import RebuildView
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import RequestError
-from tidegate.core.offsets.ranges import TopicPartition, selection_to_json
+from tidegate.core.offsets.ranges import selection_to_json
 from tidegate.core.schedule.accept import missing_now
 
 SHOWN = 20
-POSITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+):(?P<partition>\d+):(?P<offset>\d+)")
 
 
 def reload_command(
@@ -94,30 +91,24 @@ def rebuild_command(
     pipeline: Name,
     project: Project = HERE,
     *,
-    position: Annotated[
-        list[str] | None,
-        typer.Option(help="next offset of a partition that no receipt of the table names, such as orders:2:1000"),
-    ] = None,
     accept_gaps: Annotated[
-        bool, typer.Option("--accept-gaps", help="record offsets that the table lacks as absent, and continue after them")
+        bool,
+        typer.Option("--accept-gaps", help="let partitions begin anew where no receipt covers all their offsets"),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be written; write nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Restore cursor and saved ranges from the table's own commits, for Variables that are lost, wrong or from a backup.
 
-    Nothing is written where the table lacks offsets before the rebuilt cursor, or where the position of a partition is unknown.
+    Nothing is written where no receipt covers offsets before the rebuilt cursor.
     """
     this = the_pipeline(project, pipeline)
-    positions = dict(_position(text) for text in position or [])
     with open_remote(project) as remote:
         if not dry_run:
             refuse_while_running(remote, this, "a schedule is rebuilt only while nothing runs")
         view = restore(
             this,
-            positions,
             store=remote.store,
-            brokers=lambda: remote.brokers(this),
             sink=remote.sink,
             accept_gaps=accept_gaps,
             save=not dry_run,
@@ -130,17 +121,10 @@ def rebuild_command(
         raise view.refused
 
 
-def _position(text: str) -> tuple[TopicPartition, int]:
-    match = POSITION.fullmatch(text)
-    if match is None:
-        raise RequestError(f"{text!r} is not a position", fix="Write it like orders:2:1000: topic, partition, next offset")
-    return TopicPartition(match["topic"], int(match["partition"])), int(match["offset"])
-
-
 def _print_rebuilt(view: RebuildView) -> None:
     cursor = view.cursor
     out.print(f"{view.pipeline}: batch {cursor.seq}, generation {cursor.generation}, from {view.batches} receipts")
-    for tp, offset in sorted(cursor.offsets.items())[:SHOWN]:
+    for tp, offset in sorted(cursor.at.offsets.items())[:SHOWN]:
         out.print(f"  {tp}: next offset {offset:,}", markup=False)
     for note in view.notes:
         out.print(note, style="yellow", markup=False)

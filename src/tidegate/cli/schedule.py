@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import threading
-from contextlib import suppress
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from tidegate.cli.check import tell_pool
+from tidegate.cli.check import tell_airflow
 from tidegate.cli.shared import (
     HERE,
     AsJson,
     Name,
     Project,
+    in_time,
     now_ms,
     open_remote,
     out,
@@ -25,18 +24,17 @@ from tidegate.cli.shared import (
     the_pipeline,
 )
 from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag
-from tidegate.core.audit.views.plan import PlanView, read_plan
+from tidegate.core.audit.views.plan import plan_to_json, read_plan
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import SinkUnavailable
 from tidegate.core.maintenance.advice import advice
+from tidegate.core.offsets.ranges import total_count
 from tidegate.core.pages import ranges_page
 from tidegate.core.ports import SinkReader
-from tidegate.core.schedule.accept import accept_loss, accept_recreated, accept_table
+from tidegate.core.schedule.accept import accept_foreign, accept_loss, accept_recreated, accept_table
+from tidegate.core.schedule.plan import Skip
+from tidegate.core.schedule.run import Planned
 
 Topic = Annotated[str, typer.Argument(help="name of the topic", metavar="TOPIC")]
-
-TABLE_S = 10.0
-"""Seconds that `tidegate lag` waits for the table: some clients of catalogs wait for ever."""
 
 app = typer.Typer()
 accept = typer.Typer(
@@ -50,41 +48,43 @@ def plan(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) ->
     """Show what the next run reads, and why. Nothing is changed."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        view = read_plan(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink, now_ms=now_ms())
-        tell_pool(remote.api, this)
+        planned = read_plan(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink, now_ms=now_ms())
+        tell_airflow(remote.api, this, project)
         page = remote.page(ranges_page(this.name))
     if as_json:
-        out.print_json(json.dumps(view.to_json()))
+        out.print_json(json.dumps(plan_to_json(planned)))
+    elif isinstance(planned, Skip):
+        out.print(f"nothing to read: {planned.reason}")
     else:
-        _print_plan(view)
+        _print_plan(planned)
     show_page(page)
 
 
-def _print_plan(view: PlanView) -> None:
-    if view.skip is not None:
-        out.print(f"nothing to read: {view.skip}")
-        return
-    how = "would be planned" if view.is_new else f"is saved by run {view.saved_by}, and would be adopted"
-    out.print(f"batch {view.seq} of {view.pipeline} {how}: {view.offsets:,} offsets")
+def _print_plan(planned: Planned) -> None:
+    load, why, remarks = planned.saved.load, planned.saved.why, planned.remarks
+    adopted = f"is saved by run {why.adopted_from}, and would be adopted"
+    how = "would be planned" if planned.origin == "planned" else adopted
+    out.print(f"batch {load.seq} of {load.pipeline} {how}: {total_count(load.ranges):,} offsets")
     table = Table(box=None, pad_edge=False)
     for column in ("partition", "from", "until", "offsets", "from is", "until is"):
         table.add_column(column, justify="right" if column in ("from", "until", "offsets") else "left")
-    for p in view.partitions:
-        positions = (f"{p.range.from_offset}", f"{p.range.until_offset}", f"{p.range.count:,}")
-        table.add_row(str(p.range.topic_partition), *positions, p.from_reason, p.until_reason)
+    reasons = {d.topic_partition: d for d in why.decisions}
+    for r in load.ranges:
+        positions, of = (f"{r.from_offset}", f"{r.until_offset}", f"{r.count:,}"), reasons[r.topic_partition]
+        table.add_row(str(r.topic_partition), *positions, of.from_reason, of.until_reason)
     print_table(table)
-    if view.rate is not None:
-        out.print(f"backpressure: {view.rate}", markup=False)
-    if view.remaining:
-        out.print(f"{view.remaining:,} records wait beyond this batch")
-    if view.resources is not None:
-        out.print(f"Spark: {view.resources}", markup=False)
-    if view.advice is not None and not view.advice.holds:
-        out.print(view.advice.verdict, style="yellow", markup=False)
-    if view.maintenance is not None:
-        out.print(view.maintenance, style="yellow", markup=False)
-    if view.retired:
-        out.print(f"retired: {', '.join(map(str, view.retired))}", markup=False)
+    if why.rate is not None:
+        out.print(f"backpressure: {why.rate}", markup=False)
+    if planned.saved.remaining:
+        out.print(f"{planned.saved.remaining:,} records wait beyond this batch")
+    if planned.saved.resources is not None:
+        out.print(f"Spark: {planned.saved.resources}", markup=False)
+    if remarks.advice is not None and not remarks.advice.holds:
+        out.print(remarks.advice.verdict, style="yellow", markup=False)
+    for line in filter(None, (remarks.maintenance, remarks.held_back)):
+        out.print(line, style="yellow", markup=False)
+    if planned.saved.retired:
+        out.print(f"retired: {', '.join(map(str, planned.saved.retired))}", markup=False)
 
 
 @app.command()
@@ -97,13 +97,13 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
     with open_remote(project) as remote:
         partitions = measure_lag(
             remote.brokers(this),
-            remote.cursor(this).offsets,
+            remote.cursor(this).at.offsets,
             now_ms=now_ms(),
             isolation_level=this.source.isolation_level,
             assign=this.source.assign,
         )
         maintenance = _maintenance(this, remote.sink)
-        tell_pool(remote.api, this)
+        tell_airflow(remote.api, this, project)
         page = remote.page(ranges_page(this.name))
     view = LagView(this.name, tuple(partitions), maintenance)
     if as_json:
@@ -115,16 +115,7 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
 
 def _maintenance(pipeline: Pipeline, sink: SinkReader) -> str | None:
     """Why the table needs maintenance. One that cannot be read, or not in time, is no reason not to show the lag."""
-    answers: list[str | None] = []
-
-    def ask() -> None:
-        with suppress(SinkUnavailable):
-            answers.append(advice(pipeline, sink.history(pipeline.sink.table), now_ms=now_ms()))
-
-    asking = threading.Thread(target=ask, daemon=True)  # which the end of the command does not wait for
-    asking.start()
-    asking.join(TABLE_S)
-    return answers[0] if answers else None
+    return in_time(lambda: advice(pipeline, sink.history(pipeline.sink.table), now_ms=now_ms()))
 
 
 def _print_lag(view: LagView) -> None:
@@ -135,8 +126,8 @@ def _print_lag(view: LagView) -> None:
         _add_row(table, str(p.topic_partition), p.next_offset, p.latest, p)
     _add_row(table, "total", None, None, view.total)
     print_table(table)
-    if view.maintenance is not None:
-        out.print(view.maintenance, style="yellow", markup=False)
+    for line in filter(None, (view.total.open_transaction, view.maintenance)):
+        out.print(line, style="yellow", markup=False)
 
 
 def _add_row(table: Table, name: str, at: int | None, latest: int | None, lag: PartitionLag | TotalLag) -> None:
@@ -152,27 +143,47 @@ def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJ
         refuse_while_running(remote, this, "a range that a run is loading cannot be dropped")
         accepted, dropped = accept_loss(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink)
     if as_json:
-        out.print_json(json.dumps({**accepted.to_json(), "dropped": [saved.run_id for saved in dropped]}))
+        out.print_json(json.dumps({**accepted.to_json(), "dropped": [saved.load.run_id for saved in dropped]}))
         return
     out.print(f"accepted for batch {accepted.seq} of {this.name}; lost:")
     for r in accepted.loss:
         out.print(f"  {r} = {r.count:,} offsets", markup=False)
     for saved in dropped:
         out.print(
-            f"the range that run {saved.run_id} planned cannot be loaded any more: the next run plans batch {saved.seq} anew"
+            f"the range that run {saved.load.run_id} planned cannot be loaded any more: "
+            f"the next run plans batch {saved.load.seq} anew"
         )
 
 
 @accept.command("table")
-def accept_table_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
-    """Let the schedule continue with a table that lacks committed offsets. They are recorded as absent."""
+def accept_table_command(
+    pipeline: Name,
+    project: Project = HERE,
+    *,
+    foreign: Annotated[
+        bool, typer.Option("--foreign", help="accept rows without origin instead, which another writer made")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let the schedule continue with a table that lacks committed offsets, or is not proved to hold them.
+
+    Each partition that has some begins anew where the cursor is: what lies before is not judged, and not loaded again, any
+    more.
+
+    With --foreign, let it load beside rows without origin. They stay as they are, and since they may be of the same records,
+    nothing before the pipeline's start can be replayed into the table.
+    """
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        accepted = accept_table(this, store=remote.store, sink=remote.sink)
+        accepted = (accept_foreign if foreign else accept_table)(this, store=remote.store, sink=remote.sink)
     if as_json:
         out.print_json(json.dumps(accepted.to_json()))
         return
-    out.print(f"accepted for batch {accepted.seq} of {this.name}; {this.sink.table} stays without:")
+    if foreign:
+        rows = f"rows without origin stay in {this.sink.table}, and nothing before its start is replayed"
+        out.print(f"accepted for batch {accepted.seq} of {this.name} and from then on: {rows}", markup=False)
+        return
+    out.print(f"accepted for batch {accepted.seq} of {this.name}; {this.sink.table} stays as it is, without proof of:")
     for r in accepted.absent:
         out.print(f"  {r} = {r.count:,} offsets", markup=False)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -17,12 +18,14 @@ from rich.table import Table
 
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.times import epoch_ms
-from tidegate.core.errors import RequestError
+from tidegate.core.errors import RequestError, TidegateError
 from tidegate.pipelines import load_pipeline, pipelines_of
 
 if TYPE_CHECKING:
     from tidegate.airflow.remote.schedule import Remote
     from tidegate.local.platform import Platform
+
+T = TypeVar("T")
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -33,6 +36,8 @@ Project = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="print data as JSON")]
 Name = Annotated[str, typer.Argument(help="name of the pipeline", metavar="PIPELINE")]
 HERE = Path()
+TABLE_S = 10.0
+"""Seconds that a command waits for a table which it can do without."""
 MOST_COLUMNS = 1000
 
 
@@ -93,6 +98,20 @@ def open_remote(project: Path) -> Iterator[Remote]:
         platform.use_catalog()
     with api:
         yield Remote(api, show)
+
+
+def in_time(ask: Callable[[], T]) -> T | None:
+    """What a table says; None where it cannot be asked, or does not answer within `TABLE_S`: some clients wait for ever."""
+    answers: list[T] = []
+
+    def answer() -> None:
+        with suppress(TidegateError):
+            answers.append(ask())
+
+    asking = threading.Thread(target=answer, daemon=True)  # which the end of the command does not wait for
+    asking.start()
+    asking.join(TABLE_S)
+    return answers[0] if answers else None
 
 
 def show_page(address: str | None) -> None:

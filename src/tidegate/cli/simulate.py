@@ -91,7 +91,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
         raise RequestError("--load and --rate exclude each other", fix="Write the rate into the file, or leave the file out")
     cursor = Cursor(this.name) if a is not None and b is not None and not fit else cursor_of(this, project, fit=fit)
     model = model_of(
-        cursor.timings,
+        cursor.pace.timings,
         interval_s=this.interval_s if interval is None else interval,
         utilization=utilization,
         a=None if fit else a,
@@ -110,7 +110,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
         seconds=None if hours is None else 3600 * hours,
         partitions=partitions,
         noise=noise,
-        limits=RangePolicy() if no_limits else limits_of(this.limits, cursor.record_bytes),
+        limits=RangePolicy() if no_limits else limits_of(this.limits, cursor.pace.record_bytes),
         catch_up=catch_up or this.catch_up,
     )
     settings = {text: parse_policy(text) for text in policy} if policy else _policies_for(this, model)
@@ -200,14 +200,14 @@ def _print(pipeline: Pipeline, model: Model, asked: Experiment, done: list[Simul
     out.print(f"{pipeline.name}, {_what(asked)}; arrivals: {arrives}", markup=False)
     if limits:
         out.print(f"limits of the pipeline, beside each policy's bound: {limits}", markup=False)
-    draw(asked, done)
+    draw(asked.seconds, done)
 
 
 def limits_in_force(asked: Experiment) -> dict[str, float]:
     """The pipeline's own limits that hold beside each policy's bound, by name."""
     limits = asked.plant.limits
     names = ("max_rate_per_partition", "max_bytes", "max_records", "min_records", "max_delay_s")
-    return {name: value for name in names if (value := getattr(limits, name)) is not None}
+    return {name: value for name in names if (value := getattr(limits.limits, name)) is not None}
 
 
 def _what(asked: Experiment) -> str:

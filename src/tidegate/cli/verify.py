@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import typer
@@ -18,12 +18,11 @@ from tidegate.core.audit.oracle import (
     dedupings,
     former_ranges,
     verify,
+    with_look_back,
 )
 from tidegate.core.audit.views.verdict import VerdictView, judge_batches
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import some
-from tidegate.core.load.repeats import LoggedRepeats, beginnings
-from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.core.load.repeats import LoggedRepeats
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 
@@ -43,7 +42,7 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
         cursor = remote.cursor(this)
         verification = (_verify_batches if this.identity == "batch" else _verify_records)(this, cursor, remote)
     others, columns = strangers(this.sink.table), changed_columns(this.sink.table)
-    view = VerdictView(this.name, verification, tuple(others), tuple(columns), cursor.absent)
+    view = VerdictView(this.name, verification, tuple(others), tuple(columns))
     if as_json:
         out.print_json(json.dumps(view.to_json()))
     else:
@@ -67,19 +66,18 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
     with show_progress() as progress:
         ledger = Ledger(remote.store, this.name)
         pending = ledger.listing().of_seq(cursor.seq + 1)[:1]  # copies of a range that was adopted are the same
-        in_flight = [r for copy in pending for r in ledger.saved_range(copy.key).to_load]
-        settings, topics = remote.kafka(this), sorted({tp.topic for tp in cursor.offsets})
+        in_flight = [r for copy in pending for r in ledger.saved_range(copy.key).load.nonempty]
+        settings, topics = remote.kafka(this), sorted({tp.topic for tp in cursor.at.offsets})
         watermarks = remote.brokers(this).watermarks(topics, isolation_level=level)
         committed = committed_log(cursor, watermarks)
         compacted = compacted_topics(settings, topics)
-        logged = {
-            dedupe: LoggedRepeats(dedupe, committed.earliest, beginnings(cursor), compacted)
-            for dedupe in dedupings(remote.sink.receipts(this.sink.table, this.name), this.dedupe)
-        }
-        total = sum(committed.latest[tp] - committed.earliest[tp] for tp in committed.latest)
+        dedupes = dedupings(remote.sink.receipts(this.sink.table, this.name), this.dedupe)
+        read = with_look_back(committed, watermarks.earliest, dedupes)
+        logged = {dedupe: LoggedRepeats(dedupe, read.earliest, cursor.at.starts, compacted) for dedupe in dedupes}
+        total = sum(read.latest[tp] - read.earliest[tp] for tp in read.latest)
         log = read_offsets(
             settings,
-            committed,
+            read,
             isolation_level=level,
             progress=lambda done: progress("reading the log", done, total),
             see=[found.see for found in logged.values()],
@@ -96,8 +94,8 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
             compacted=compacted,
             one_to_one=this.rows_per_record == "one",
             without_origin=rows_without_origin(this.sink.table),
+            foreign_accepted=cursor.at.foreign == this.sink.table,
             former=former_ranges(cursor, receipts),
-            absent=cursor.absent,
             logged=logged,
             dedupe=this.dedupe,
         )
@@ -112,8 +110,6 @@ def _print_view(view: VerdictView) -> None:
         out.print(f"commit {other['snapshot']} ({other['operation']}, {other['at']}) is not Tidegate's", style="yellow")
     for change in view.changed_columns:
         out.print(f"since the last load, column {change}", style="yellow", markup=False)
-    if view.absent:
-        _print_absent(view.pipeline, view.absent)
     if view.holds:
         out.print("[green]the table holds what was committed, exactly once[/]")
     else:
@@ -143,8 +139,9 @@ def _print_records(verification: Verification) -> None:
     _print_unjudged(
         (verification.in_flight, "a pending batch"),
         (verification.before_retention, "records that are gone from the log"),
-        (verification.before_start, "retained records before the first ones of the schedule"),
+        (verification.before_start, "retained records before the pipeline began, or began anew,"),
         (verification.former, "a topic that was deleted and created again"),
+        (verification.foreign, "another writer, without an origin, as accepted,"),
     )
 
 
@@ -178,9 +175,3 @@ def _print_unjudged(*counts: tuple[int, str]) -> None:
     for rows, what in counts:
         if rows:
             out.print(f"{rows:,} rows of {what} were not judged")
-
-
-def _print_absent(pipeline: str, absent: Sequence[OffsetRange]) -> None:
-    named = some(map(str, absent))
-    out.print(f"accepted as absent, and not judged: {total_count(absent):,} offsets ({named})", style="yellow", markup=False)
-    out.print(f"`tidegate replay {pipeline}` loads those that are retained", style="yellow", markup=False)

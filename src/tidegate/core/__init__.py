@@ -1,1 +1,4 @@
-"""What Tidegate decides: values in, values out, time as an argument. Only the standard library; the world is behind `ports`."""
+"""What Tidegate decides: values in, values out, time as an argument. The world is behind `ports`.
+
+Only the standard library, and pydantic for settings.
+"""

@@ -6,7 +6,7 @@
     ├── PlatformError          the embedded platform cannot start or is not running
     ├── KafkaError
     │   ├── BrokerUnavailable      no broker answers                                   (retryable)
-    │   ├── KafkaAuthFailed        the broker refuses the credentials
+    │   ├── KafkaAuthFailed        the broker refuses the credentials, or does not allow them what is needed
     │   ├── TopicNotFound          a topic of the pipeline does not exist
     │   └── WatermarksUnstable     two reads of the log's ends contradict each other   (retryable)
     ├── StateError
@@ -19,7 +19,7 @@
     │   └── CommitConflict         the cursor is not at the position that this commit requires
     ├── OffsetsOutOfRange      saved offsets and the topic's log contradict each other
     │   ├── OffsetsExpired         retention deleted records before they were read
-    │   ├── LookBackExpired        retention deleted records by which a load tells repeats
+    │   ├── LookBackExpired        retention deleted records by which a load tells repeats (retryable)
     │   ├── CursorBeyondLog        the log ends before the cursor (truncation, unclean election)
     │   ├── TopicRecreated         the topic was deleted and created again
     │   ├── PartitionsDeleted      a partition or topic of the cursor no longer exists
@@ -39,7 +39,7 @@
         ├── SinkFull               no space is left in the storage of the table
         ├── SinkMisfit             the table cannot take the rows: its schema, identity or owner
         ├── TableLost              the table does not hold what the cursor has committed
-        ├── SinkConflict           another commit changed the same data files           (retryable)
+        ├── SinkConflict           other commits changed the table during the load      (retryable)
         ├── ReceiptMissing         the load ended, but the sink holds no receipt of it (retryable)
         └── ReceiptMismatch        the receipt does not cover the range
 
@@ -110,7 +110,7 @@ class BrokerUnavailable(KafkaError):
 
 
 class KafkaAuthFailed(KafkaError):
-    """The broker refuses the connection's credentials."""
+    """The broker refuses the connection's credentials, or does not allow them an operation; the message says which."""
 
 
 class TopicNotFound(KafkaError):
@@ -166,7 +166,12 @@ class OffsetsExpired(OffsetsOutOfRange):
 
 
 class LookBackExpired(OffsetsOutOfRange):
-    """Retention deleted records that say which of a load's records are repeats."""
+    """Retention deleted records that say which of a load's records are repeats.
+
+    A retry asks the brokers again: it needs none from before the pipeline began that are gone by then.
+    """
+
+    retryable = True
 
 
 class CursorBeyondLog(OffsetsOutOfRange):
@@ -258,7 +263,7 @@ class TableLost(SinkError):
 
 
 class SinkConflict(SinkError):
-    """Another commit changed the data files that this one replaces, after they were read. Nothing was written."""
+    """Other commits changed what the load looked at: rows that it replaces or, if it adds rows only, any. It wrote nothing."""
 
     retryable = True
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-from tidegate.core.audit.table import TableHistory
+from tidegate.core.audit.table import NoOrigin, TableHistory
 from tidegate.core.errors import TidegateError
 from tidegate.core.events import Committed, Replayed
-from tidegate.core.load.boxes import Box
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.maintenance.job import Maintained, MaintenanceJob
@@ -53,6 +52,9 @@ class Brokers(Protocol):
         created again has another id. Raises TopicNotFound: one of the topics does not exist.
         """
 
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """The ids of the topics. Raises TopicNotFound: one of the topics does not exist."""
+
     def match_topics(self, pattern: str, exclude: Sequence[str] = ()) -> list[str]:
         """Topics whose whole name matches the pattern and none of `exclude`, sorted; Kafka's own topics never match.
 
@@ -80,18 +82,17 @@ class Brokers(Protocol):
 class SinkReader(Protocol):
     """What a table's own commits say. Every question raises SinkUnavailable where the catalog does not answer.
 
-    A table that does not exist is no error: it has no commits, no receipts and no extents.
+    A table that does not exist is no error: it has no commits and no receipts.
     """
 
-    def history(self, table: str) -> TableHistory:
-        """The commits that the table's current state descends from, newest first; what was rolled back is not among them."""
+    def history(self, table: str, *, expired: bool = False) -> TableHistory:
+        """The commits that the table's current state descends from, newest first; what was rolled back is not among them.
 
-    def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:
-        """Bounds that together hold every row of the current state, as fine as the sink keeps them (Iceberg: one a data file).
-
-        They are over topic, partition and offset, or over the batch alone. A bound that is not kept is None; a table without
-        these columns has no extents.
+        With those that have `expired`, as far as maintenance has kept them elsewhere, which may take longer to read.
         """
+
+    def without_origin(self, table: str) -> NoOrigin | None:
+        """Why rows of the current state may have no origin, by what the sink keeps of its files; no row is read."""
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """Every receipt of the pipeline in the table's history, oldest commit first, replays too.

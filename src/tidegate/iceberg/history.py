@@ -8,17 +8,17 @@ Only ancestors of the table's current state count: a commit that was rolled back
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from tidegate.core.audit.table import TableCommit, TableHistory
+from tidegate.core.audit.table import DataFiles, NoOrigin, Origins, TableCommit, TableHistory
 from tidegate.core.config.times import EPOCH, MS, utc
 from tidegate.core.errors import SinkUnavailable
-from tidegate.core.load.boxes import Bounds, Box
-from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
-from tidegate.core.load.receipt import PREFIX, Receipt
+from tidegate.core.load.columns import ORIGIN_COLUMNS, PARTITION, TOPIC
+from tidegate.core.load.receipt import PIPELINE, PREFIX, Receipt
 from tidegate.iceberg.summary import (
+    ADDED_ROWS,
     COMMITS_OF,
     changed_partitions,
     changes_rows,
@@ -27,21 +27,25 @@ from tidegate.iceberg.summary import (
     file_counts,
     holds_rows,
     owners_in,
+    renamed_in,
     row_counts,
 )
+from tidegate.iceberg.types import let_unknown_types_be
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
+    from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
-    from pyiceberg.types import NestedField, PrimitiveType
 
 
 class IcebergReader:
     """The `SinkReader` port over PyIceberg, which is slow to import: the first call does it."""
 
-    def history(self, table: str) -> TableHistory:
+    def history(self, table: str, *, expired: bool = False) -> TableHistory:
         """The commits that the table's current state descends from, newest first, as far as they are kept.
+
+        Those of snapshots that maintenance has `expired` are read from the table of commits, which costs a scan of it where the
+        oldest snapshot has a parent that is gone.
 
         Raises:
             SinkUnavailable: the catalog is not configured here, or does not answer.
@@ -49,56 +53,133 @@ class IcebergReader:
         loaded = load_table(table)
         if loaded is None:
             return TableHistory(exists=False)
-        lineage = list(_lineage(loaded))
-        commits = tuple(map(_commit, lineage))
+        lineage = list(_all_lineage(loaded, table) if expired else _lineage(loaded))
+        renamed = renamed_in(loaded.properties)
+        commits = tuple(_commit(snapshot, renamed) for snapshot in lineage)
+        complete = not lineage or _is_first(lineage[-1])
+        has_rows = bool(commits) and holds_rows(commits[0].properties)
         files, size = file_counts(commits[0].properties) if commits else (0, 0)
         return TableHistory(
             commits,
-            complete=not lineage or _is_first(lineage[-1]),
-            has_rows=bool(commits) and holds_rows(commits[0].properties),
+            complete=complete,
+            has_rows=has_rows,
             owners=frozenset(owners_in(loaded.properties)),
-            data_files=files,
-            data_bytes=size,
-            compacted=compacted(loaded.properties),
-            partitions=max((changed_partitions(commit.properties) for commit in commits), default=0),
-            may_expire=loaded.properties.get("gc.enabled") != "false",
+            renamed=renamed,
+            files=DataFiles(
+                files,
+                size,
+                compacted=compacted(loaded.properties),
+                partitions=max((changed_partitions(commit.properties) for commit in commits), default=0),
+                may_expire=loaded.properties.get("gc.enabled") != "false",
+            ),
+            origins=Origins(
+                lacks=tuple(name for name in ORIGIN_COLUMNS if name not in loaded.schema().column_names),
+                moved=_moved(loaded),
+                unproved=has_rows and (not complete or bool(_moved(loaded)) or any(map(_adds_rows_of_others, lineage))),
+            ),
         )
 
-    def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:
-        """The bounds of each data file, over the origin columns or over the batch alone, read from the manifests.
+    def without_origin(self, table: str) -> NoOrigin | None:
+        """Why a data file holds rows without an origin, or does not say, by its counts of nulls; no row is read.
 
-        A bound that is not kept is None, also where the column holds nulls; a table without these columns has no files.
+        Of a table that is partitioned by topic and partition, the list of manifests says it, but for the commits of others.
 
         Raises:
             SinkUnavailable: the catalog or the storage does not answer.
         """
         loaded = load_table(table)
-        columns = (BATCH,) if by_batch else ORIGIN_COLUMNS
-        if loaded is None or not {*columns} <= {*loaded.schema().column_names}:
-            return []
-        fields = [loaded.schema().find_field(name) for name in columns]
+        snapshot = None if loaded is None else loaded.current_snapshot()
+        if loaded is None or snapshot is None:
+            return None
+        others = [s.sequence_number or 0 for s in _lineage(loaded) if _adds_rows_of_others(s)]
         with _answering(table):
-            return [Box(tuple(_bounds(task.file, field) for field in fields)) for task in loaded.scan().plan_files()]
+            found = {
+                _no_origin(entry.data_file, loaded)
+                for manifest in snapshot.manifests(loaded.io)
+                if not _has_origins(manifest, loaded, others)
+                for entry in manifest.fetch_manifest_entry(loaded.io)
+            }
+        return "lost" if "lost" in found else "foreign" if "foreign" in found else None
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """Every receipt of the pipeline that the table's state stands on, oldest commit first, replays too.
-
-        Those of snapshots that maintenance has expired are read from the table of commits, which costs a scan of it where
-        the oldest snapshot has a parent that is gone.
 
         Raises:
             SinkUnavailable: the catalog is not configured here, or does not answer.
             StateCorrupt: a receipt is there, but broken.
         """
-        loaded = load_table(table)
-        if loaded is None:
-            return []
-        return TableHistory(tuple(map(_commit, _all_lineage(loaded, table)))).receipts(pipeline)
+        return self.history(table, expired=True).receipts(pipeline)
 
 
-def _commit(snapshot: Snapshot) -> TableCommit:
+def _commit(snapshot: Snapshot, renamed: Mapping[str, str]) -> TableCommit:
+    """A commit; one of a pipeline that was renamed is that of its name now."""
     summary = {} if snapshot.summary is None else {**snapshot.summary.additional_properties}
-    return TableCommit(snapshot.snapshot_id, snapshot.timestamp_ms, summary, *row_counts(summary))
+    if (pipeline := summary.get(PIPELINE)) in renamed:
+        summary[PIPELINE] = renamed[str(pipeline)]
+    return TableCommit(snapshot.snapshot_id, snapshot.timestamp_ms, summary, *row_counts(summary), snapshot.parent_snapshot_id)
+
+
+def _adds_rows_of_others(snapshot: Snapshot) -> bool:
+    """Whether a commit that is no load of ours added rows; a compaction only writes them again."""
+    from pyiceberg.table.snapshots import Operation  # noqa: PLC0415 - slow to import
+
+    summary = snapshot.summary
+    if summary is None:
+        return True
+    properties = summary.additional_properties
+    ours = f"{PREFIX}pipeline" in properties or summary.operation is Operation.REPLACE
+    return not ours and properties.get(ADDED_ROWS, "0") != "0"
+
+
+def _moved(table: Table) -> dict[str, str]:
+    """The origin columns that were another column once, by the ids of columns, which names do not change: its name now."""
+    moved: dict[str, str] = {}
+    now = {field.name: field.field_id for field in table.schema().fields}
+    for field in (f for schema in table.schemas().values() for f in schema.fields if f.name in ORIGIN_COLUMNS):
+        if now.get(field.name) != field.field_id:
+            moved[field.name] = moved.get(field.name) or table.schema().find_column_name(field.field_id) or ""
+    return moved
+
+
+def _partitioned_by(table: Table, spec_id: int) -> dict[int, int]:
+    """The columns whose very values a spec partitions by, by their id, and their place in it."""
+    from pyiceberg.transforms import IdentityTransform  # noqa: PLC0415 - slow to import
+
+    fields = enumerate(table.specs()[spec_id].fields)
+    return {field.source_id: at for at, field in fields if isinstance(field.transform, IdentityTransform)}
+
+
+def _has_origins(manifest: ManifestFile, table: Table, others: Sequence[int]) -> bool:
+    """Whether a manifest names no row without an origin: by its partitions, where no commit in `others` may be in it."""
+    from pyiceberg.manifest import ManifestContent  # noqa: PLC0415 - slow to import
+
+    if manifest.content is ManifestContent.DELETES:
+        return True
+    if not {*ORIGIN_COLUMNS} <= {*table.schema().column_names}:
+        return False
+    first, last = manifest.min_sequence_number or 0, manifest.sequence_number or 0
+    if _moved(table) or any(first <= other <= last for other in others):
+        return False
+    places = _partitioned_by(table, manifest.partition_spec_id)
+    ids = [table.schema().find_field(name).field_id for name in (TOPIC, PARTITION)]
+    summaries = manifest.partitions or []
+    return {*ids} <= places.keys() and not any(summaries[places[of]].contains_null for of in ids)
+
+
+def _no_origin(file: DataFile, table: Table) -> NoOrigin | None:
+    """Whether a data file holds nulls in a column of the origin, or neither counts them nor is partitioned by the column.
+
+    It has lost the column where it holds what had that name before, or does not say what it holds.
+    """
+    places, counts = _partitioned_by(table, file.spec_id), file.null_value_counts or {}
+    now = {field.name: field.field_id for field in table.schema().fields}
+    for name in ORIGIN_COLUMNS:
+        of = now.get(name, -1)
+        nulls = counts.get(of)
+        if nulls or (nulls is None and (of not in places or file.partition[places[of]] is None)):
+            held = {field.field_id for schema in table.schemas().values() for field in schema.fields if field.name == name}
+            return "lost" if name in _moved(table) and (not counts or held & (counts.keys() - {of})) else "foreign"
+    return None
 
 
 def _is_first(snapshot: Snapshot) -> bool:
@@ -107,18 +188,6 @@ def _is_first(snapshot: Snapshot) -> bool:
     Tables of format version 1 do not count their commits, so there the parent alone tells.
     """
     return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= 1
-
-
-def _bounds(file: DataFile, field: NestedField) -> Bounds:
-    """The least and the greatest value of a column in a data file; None where the file does not say."""
-    from pyiceberg.conversions import from_bytes  # noqa: PLC0415 - slow to import
-
-    bounds = [(side or {}).get(field.field_id) for side in (file.lower_bounds, file.upper_bounds)]
-    if None in bounds or (file.null_value_counts or {}).get(field.field_id, 1):
-        return None, None
-    kind = cast("PrimitiveType", field.field_type)
-    lower, upper = (from_bytes(kind, bound) for bound in bounds if bound is not None)
-    return lower, upper
 
 
 def strangers(table: str) -> list[dict[str, Any]]:
@@ -228,6 +297,7 @@ def load_table(name: str) -> Table | None:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError  # noqa: PLC0415
 
     catalog, _, identifier = name.partition(".")
+    let_unknown_types_be()
     with _answering(name):
         try:
             return load_catalog(catalog).load_table(identifier)

@@ -27,7 +27,7 @@ def read_origins(table: str) -> dict[TopicPartition, array[int]]:
     if missing:
         raise SinkMisfit(
             f"table {table} has no column {' and no '.join(missing)}: nobody can tell which record a row came from",
-            fix="Somebody dropped or renamed it: undo that, or roll the table back to a snapshot from before",
+            fix="Run `tidegate plan` of the pipeline, which names the SQL that mends it",
             table=table,
         )
     rows = loaded.scan(selected_fields=ORIGIN_COLUMNS).to_arrow().drop_null()

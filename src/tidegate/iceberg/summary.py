@@ -15,8 +15,12 @@ KEPT = f"{PREFIX}kept"
 """The key of a summary that says how many of the added rows are older ones, written again as they were."""
 OWNED = f"{PREFIX}owned"
 """The key of a summary that says that its pipeline was an owner of the table by then."""
+LAST = f"{PREFIX}last"
+"""The key of a summary that says that the table holds no later rows in the places of those that the commit added."""
 OWNER = f"{PREFIX}owner."
 """The prefix of a table property that names a pipeline that may write into the table."""
+RENAMED = f"{PREFIX}renamed."
+"""The prefix of a table property that names a pipeline of before; its value is the name that the pipeline has now."""
 
 COMMITS_OF = f"{PREFIX}commits-of"
 """The property of a table of commits that names the table whose expired commits it holds."""
@@ -42,14 +46,16 @@ def row_counts(summary: Mapping[str, str]) -> tuple[int | None, int]:
     return added - kept, kept
 
 
-def receipt_in(summary: Mapping[str, str], *, snapshot: int, committed_at_ms: int) -> Receipt | None:
-    """The receipt in a summary; None where the snapshot is no load of Tidegate.
+def receipt_in(summary: Mapping[str, str], *, snapshot: int, committed_at_ms: int, parent: int | None = None) -> Receipt | None:
+    """The receipt in a summary of a snapshot with this parent; None where the snapshot is no load of Tidegate.
 
     Raises:
         StateCorrupt: the receipt is there, but broken.
     """
     rows, kept = row_counts(summary)
-    return Receipt.from_properties(summary, snapshot=snapshot, committed_at_ms=committed_at_ms, rows=rows, kept=kept)
+    return Receipt.from_properties(
+        summary, snapshot=snapshot, committed_at_ms=committed_at_ms, rows=rows, kept=kept, parent=parent
+    )
 
 
 def holds_rows(summary: Mapping[str, str]) -> bool:
@@ -65,6 +71,18 @@ def changes_rows(summary: Mapping[str, str]) -> bool:
 def owners_in(properties: Iterable[str]) -> set[str]:
     """The pipelines that the keys of a table's properties name as owners."""
     return {key.removeprefix(OWNER) for key in properties if key.startswith(OWNER)}
+
+
+def renamed_in(properties: Mapping[str, str]) -> dict[str, str]:
+    """The name that each renamed pipeline has now, by the names that it had."""
+    return {key.removeprefix(RENAMED): name for key, name in properties.items() if key.startswith(RENAMED)}
+
+
+def renaming(properties: Mapping[str, str], old: str, new: str) -> tuple[dict[str, str], list[str]]:
+    """The properties to set and to remove for a pipeline that is renamed: each name that it had leads to the last one."""
+    before = [name for name, now in renamed_in(properties).items() if now == old and name != new]
+    changes = {f"{OWNER}{new}": "true", **{f"{RENAMED}{name}": new for name in (old, *before)}}
+    return changes, [key for key in (f"{OWNER}{old}", f"{RENAMED}{new}") if key in properties]
 
 
 def file_counts(summary: Mapping[str, str]) -> tuple[int | None, int | None]:

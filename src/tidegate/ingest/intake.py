@@ -41,7 +41,7 @@ STUCK_S = 5.0
 GIVEN_UP = NotDelivered("the drain is over", fix="Lengthen the drain, or let the sender send the records again")
 """Of records that are not sent any more. One that was sent behind a failure would move a file's place past it."""
 PATIENCE_S = 1.0
-"""Seconds that an offer may wait for its rate before it is refused, and in which what has been read waits when a lease ends."""
+"""Seconds that an offer may wait for its rate before it is refused."""
 LOOK_S = 1.0
 """What a wait depends on may change with time alone; so often it is looked at."""
 
@@ -139,7 +139,7 @@ class Intake:
         self._turn = asyncio.Lock()  # who waits for rate or room first gets it first
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
-        self._hurried_s = math.inf
+        self._hurried = asyncio.Event()
         self._closing = False
         self._over = asyncio.Event()
         self._sent_s = math.inf
@@ -231,7 +231,7 @@ class Intake:
         until_s = _now_s() + patience_s
         while not self.throttle.room(_now_s()) > 0:
             left_s = until_s - _now_s()
-            if left_s <= 0 or self._hurried_s < math.inf:
+            if left_s <= 0 or self._hurried.is_set():
                 return False
             await self._until_changed(min(LOOK_S, left_s))
         return True
@@ -276,8 +276,8 @@ class Intake:
         self._changed.set()
 
     def hurry(self) -> None:
-        """The lease ends: no block waits for its interval from now on, and what has been read waits a moment for its rate."""
-        self._hurried_s = _now_s()
+        """The lease ends: no block waits for its interval any more, and `store` neither for its rate nor for the pipeline."""
+        self._hurried.set()
         self._wake.set()
         self._changed.set()
 
@@ -309,7 +309,7 @@ class Intake:
         self.throttle.stored(len(entry.values))
         idle = self._buffer.due_s
         self._buffer.add(entry, records=len(entry.values), size=size, now_s=_now_s(), prompt=not entry.resend)
-        if self._buffer.due_s < idle or self._hurried_s < math.inf:
+        if self._buffer.due_s < idle or self._hurried.is_set():
             self._wake.set()
         return entry.ticket
 
@@ -318,7 +318,7 @@ class Intake:
         while not self._may_begin(now_s := _now_s()):
             await self._until_changed(LOOK_S)
         fits = self._fits(records, now_s)
-        if not self._is_over(now_s):
+        if not self._hurried.is_set():
             await self._throttle(self.throttle.acquire(fits, now_s))
         while not (self._buffer.has_room(size) and self._fits(fits, now_s := _now_s()) > 0):
             await self._until_changed(LOOK_S)
@@ -326,15 +326,11 @@ class Intake:
 
     def _may_begin(self, now_s: float) -> bool:
         """Whether the pipeline has room, and the rate a turn that is so near that it may be reserved."""
-        return self._is_over(now_s) or (self.throttle.room(now_s) > 0 and self.throttle.delay_s(now_s) <= LOOK_S)
+        return self._hurried.is_set() or (self.throttle.room(now_s) > 0 and self.throttle.delay_s(now_s) <= LOOK_S)
 
     def _fits(self, records: int, now_s: float) -> int:
         """How many of so many records the pipeline has room for; not above 0: none."""
-        return records if self._is_over(now_s) else int(min(records, self.throttle.room(now_s)))
-
-    def _is_over(self, now_s: float) -> bool:
-        """Whether the lease has ended a moment ago: what has been read goes, whatever the pipeline does."""
-        return now_s - self._hurried_s >= PATIENCE_S
+        return records if self._hurried.is_set() else int(min(records, self.throttle.room(now_s)))
 
     async def _until_changed(self, at_most_s: float) -> None:
         """Wait for more room, or for news of the pipeline; the time counts as held back."""
@@ -351,14 +347,15 @@ class Intake:
     async def _throttle(self, wait_s: float) -> None:
         if wait_s > 0:
             self.counts.throttled_s += wait_s
-            await asyncio.sleep(wait_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurried.wait(), wait_s)
 
     # ---- out
 
     async def _next(self) -> Block[_Entry] | None:
         while True:
             now_s = _now_s()
-            block = self._buffer.cut(math.inf if self._hurried_s < math.inf or self._closing else now_s)
+            block = self._buffer.cut(math.inf if self._hurried.is_set() or self._closing else now_s)
             if block is not None or self._closing:
                 return block
             self._wake.clear()

@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tidegate.core.addresses import is_loopback
 from tidegate.core.errors import ConfigError, SourceUnavailable
@@ -113,6 +114,27 @@ def _context(context: ssl.SSLContext, tls: Tls, *, demand: bool) -> ssl.SSLConte
     return context
 
 
+class _Door(socket.socket):
+    """A listening socket that closes at once what it accepts beyond `most` connections.
+
+    They are counted here, where each begins: asyncio tells of none before its TLS handshake is over.
+    """
+
+    most = sys.maxsize
+    refused: Callable[[], object] = staticmethod(lambda: None)
+    _open: tuple[socket.socket, ...] = ()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        self._open = tuple(each for each in self._open if each.fileno() >= 0)  # the others are closed
+        if len(self._open) >= self.most:
+            connection.close()
+            self.refused()
+            raise ConnectionAbortedError  # asyncio goes on with the next one
+        self._open = (*self._open, connection)
+        return connection, address
+
+
 class Listener:
     """A port that is listened on, and the lock that keeps other receivers from it.
 
@@ -130,7 +152,7 @@ class Listener:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, kind, protocol, _, address = found[0]
-            self._socket = socket.socket(family, kind, protocol)
+            self._socket = _Door(family, kind, protocol)
         except OSError as error:
             raise _taken(host, port, error) from None
         try:
@@ -148,8 +170,23 @@ class Listener:
             raise _taken(host, port, error) from None
         self._server: asyncio.Server | None = None
 
-    async def start(self, factory: Callable[[], asyncio.BaseProtocol], context: ssl.SSLContext | None) -> None:
-        """Accept connections, each for a protocol of its own."""
+    async def start(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        context: ssl.SSLContext | None,
+        most: int,
+        report: Callable[[str], object],
+    ) -> None:
+        """Accept connections, each for a protocol of its own.
+
+        Args:
+            factory: makes the protocol.
+            context: of TLS; None: there is none.
+            most: connections at the same time, those whose TLS handshake goes on among them; more are closed at once.
+            report: hears of each that is closed.
+        """
+        self._socket.most = most
+        self._socket.refused = lambda: report(f"there are {most} connections, and another one is closed")
         loop = asyncio.get_running_loop()
         handshake_s = HANDSHAKE_S if context else None
         self._factory, self._context = factory, context

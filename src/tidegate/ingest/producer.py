@@ -211,7 +211,7 @@ class KafkaSender:
                 fix="Create it, or correct `topic` in the receiver's file",
                 topic=self._topic,
             )
-        meant = meaning(error, self._settings, self._topic, reports)
+        meant = meaning(error, self._settings, self._topic, reports, operation="Write")
         if isinstance(meant, LeaderMoving):
             return BrokerUnavailable(
                 f"no broker leads a partition of {self._topic}", fix="See the log of the broker that holds it"

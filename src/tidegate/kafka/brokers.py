@@ -1,13 +1,14 @@
 """Topics, watermarks and offsets by time, by Kafka's admin protocol: no consumer, no group, no committed position.
 
 `describe_topics` gives partitions and topic ids (KIP-516), then `list_offsets` is asked for the earliest and the latest
-offset of all partitions, both at the same time.
+offset of all partitions, both at the same time; with `read_committed` for both ends, the stable one and the last.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ SETTLE_S = 1.0
 """A broker may learn of a new topic some time after the controller has created it."""
 
 T = TypeVar("T")
+Offsets = Mapping[ck.TopicPartition, Future[Any]]
 
 
 class AdminBrokers:
@@ -41,7 +43,7 @@ class AdminBrokers:
         settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
         timeout_s: seconds that each request may take before the broker counts as unavailable.
         refused_s: seconds after which refused connections count as no answer; see `tidegate.kafka.client.Admin`.
-        tell: called with a sentence when an answer takes long; see there.
+        tell: called with a sentence when an answer takes long (see there), or when the retention of a topic is hidden.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class AdminBrokers:
         self._open = partial(Admin, dict(settings), timeout_s=timeout_s, refused_s=refused_s, tell=tell)
         self._admin = self._open()
         self._settings = dict(settings)
+        self._tell = tell
         self._timeout_s = timeout_s
 
     def watermarks(self, topics: Sequence[str], *, isolation_level: IsolationLevel = "read_uncommitted") -> Watermarks:
@@ -63,7 +66,7 @@ class AdminBrokers:
         Args:
             topics: their names; a name given twice counts once.
             isolation_level: with `read_committed` the latest offset is the last stable one, which an open transaction holds
-                back; with `read_uncommitted` it is the high watermark.
+                back (`held_back` says by how much); with `read_uncommitted` it is the high watermark.
 
         Raises:
             TopicNotFound: a topic does not exist.
@@ -72,6 +75,10 @@ class AdminBrokers:
         """
         level = ck.IsolationLevel[isolation_level.upper()]
         return self._until_led(lambda: self._watermarks(topics, level))
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """The ids of the topics, in one round trip. Raises as `watermarks`."""
+        return self._until_led(lambda: {topic: str(about.topic_id) for topic, about in self._describe(topics).items()})
 
     def match_topics(self, pattern: str, exclude: Sequence[str] = ()) -> list[str]:
         """The cluster's topics whose whole name matches `pattern` and no pattern of `exclude`, sorted; maybe none.
@@ -116,7 +123,7 @@ class AdminBrokers:
             BrokerUnavailable: no broker answered in time.
             KafkaAuthFailed: the credentials are refused.
         """
-        return lag.retention_ms(self._settings, topics, timeout_s=self._timeout_s)
+        return lag.retention_ms(self._settings, topics, timeout_s=self._timeout_s, tell=self._tell)
 
     def close(self) -> None:
         """Close the connections to the brokers; nothing can be asked any more."""
@@ -165,21 +172,29 @@ class AdminBrokers:
             leaderless += [f"{topic}-{p.id}" for p in description.partitions if p.leader is None or p.leader.id < 0]
         if leaderless:  # name all of them: the error of list_offsets would name the topic of one only
             raise LeaderMoving(", ".join(leaderless[:NAMED]) + (" and more" if leaderless[NAMED:] else ""))
-        asked = [
-            self._admin.client.list_offsets(
-                dict.fromkeys(partitions, spec), isolation_level=level, request_timeout=self._timeout_s
-            )
-            for spec in (EARLIEST, LATEST)
-        ]
-        earliest, latest = (
-            {
-                TopicPartition(tp.topic, tp.partition): int(self._admin.answer(future, tp.topic).offset)
-                for tp, future in answers.items()
-            }
-            for answers in asked
-        )
-        # the two requests are concurrent: retention may delete records beyond an end that was read just before
-        return Watermarks(earliest, {tp: max(end, earliest[tp]) for tp, end in latest.items()}, ids)
+        uncommitted = ck.IsolationLevel.READ_UNCOMMITTED
+        asked = [self._list(partitions, EARLIEST, level), self._list(partitions, LATEST, level)]
+        if level != uncommitted:
+            asked.append(self._list(partitions, LATEST, uncommitted))
+        earliest, latest, *high = map(self._offsets, asked)
+        # the requests are concurrent: an end that was read just before may be lower than another one for that alone
+        behind = [ck.TopicPartition(tp.topic, tp.partition) for tp, end in latest.items() for ends in high if end < ends[tp]]
+        if behind:
+            latest |= self._offsets(self._list(behind, LATEST, level))
+        latest = {tp: max(end, earliest[tp]) for tp, end in latest.items()}
+        held_back = {tp: ends[tp] - end for tp, end in latest.items() for ends in high if end < ends[tp]}
+        return Watermarks(earliest, latest, ids, held_back)
+
+    def _list(self, partitions: Sequence[ck.TopicPartition], spec: Any, level: ck.IsolationLevel) -> Offsets:
+        """Ask for an offset of each partition; the answers come later."""
+        asked = dict.fromkeys(partitions, spec)
+        return self._admin.client.list_offsets(asked, isolation_level=level, request_timeout=self._timeout_s)
+
+    def _offsets(self, asked: Offsets) -> dict[TopicPartition, int]:
+        return {
+            TopicPartition(tp.topic, tp.partition): int(self._admin.answer(future, tp.topic).offset)
+            for tp, future in asked.items()
+        }
 
     def _offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         # list_offsets does not distinguish an unknown topic from a leader that moves: describe the topics first
@@ -196,10 +211,7 @@ class AdminBrokers:
             ck.TopicPartition(tp.topic, tp.partition): admin.OffsetSpec.for_timestamp(at)  # type: ignore[attr-defined]
             for tp, at in times.items()
         }
-        offsets = {
-            TopicPartition(tp.topic, tp.partition): int(self._admin.answer(future, tp.topic).offset)
-            for tp, future in self._admin.client.list_offsets(asked, request_timeout=self._timeout_s).items()
-        }
+        offsets = self._offsets(self._admin.client.list_offsets(asked, request_timeout=self._timeout_s))
         return {tp: offset if offset >= 0 else None for tp, offset in offsets.items()}
 
     def _describe(self, topics: Iterable[str]) -> dict[str, Any]:

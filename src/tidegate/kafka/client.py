@@ -46,10 +46,14 @@ REFUSED = {
     ck.KafkaError._AUTHENTICATION,  # noqa: SLF001
     ck.KafkaError._SSL,  # noqa: SLF001
     ck.KafkaError.SASL_AUTHENTICATION_FAILED,
-    ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    ck.KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
+NOT_ALLOWED = {
+    ck.KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    ck.KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
+    ck.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional-id",
+    ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
+"""A right is missing; of what, in the words of `kafka-acls.sh`. The password is right."""
 # In TLS 1.3 the broker checks the client's certificate after the handshake, and librdkafka reports a lost connection when
 # it is refused. The numbers are TLS's: a certificate is bad, of another kind, revoked, expired, unknown, of an unknown CA,
 # not allowed, or missing.
@@ -125,14 +129,14 @@ class Admin:
     def __repr__(self) -> str:
         return f"Admin({self.servers})"
 
-    def answer(self, future: Future[Any], topic: str) -> Any:
-        """What the broker answers about `topic`.
+    def answer(self, future: Future[Any], topic: str, operation: str = "Describe") -> Any:
+        """What the broker answers about `topic`, or about a group; `operation` is what was asked, as ACLs name it.
 
         Raises:
             LeaderMoving: a partition of the topic has no leader at the moment.
             KafkaError: a subclass says what else is wrong.
         """
-        return self.value(self.wait(future), future, topic)
+        return self.value(self.wait(future), future, topic, operation)
 
     def wait(self, future: Future[Any]) -> ck.KafkaError | None:
         """Wait for an answer; None when it is a value, and then `future.result()` has it."""
@@ -182,20 +186,20 @@ class Admin:
             self._tell = None
         return False
 
-    def value(self, error: ck.KafkaError | None, future: Future[Any], topic: str) -> Any:
+    def value(self, error: ck.KafkaError | None, future: Future[Any], topic: str, operation: str = "Describe") -> Any:
         """The value of a future that was waited for, unless it is an error."""
         if error is not None:
-            self.fail(error, topic)
+            self.fail(error, topic, operation)
         return future.result()
 
-    def fail(self, error: ck.KafkaError, topic: str) -> NoReturn:
+    def fail(self, error: ck.KafkaError, topic: str, operation: str = "Describe") -> NoReturn:
         """Raise what librdkafka's error means; see `answer`."""
-        raise self.meaning(error, topic)
+        raise self.meaning(error, topic, operation)
 
-    def meaning(self, error: ck.KafkaError, topic: str) -> KafkaError | LeaderMoving:
+    def meaning(self, error: ck.KafkaError, topic: str, operation: str = "Describe") -> KafkaError | LeaderMoving:
         """What librdkafka's error about a topic means, with what the client has reported beside."""
         self.client.poll(0)
-        return meaning(error, self._settings, topic, self._client_errors)
+        return meaning(error, self._settings, topic, self._client_errors, operation=operation)
 
     def forget_reports(self) -> None:
         """After an answer: what the client has reported before explains no later error. For clients that live long."""
@@ -209,16 +213,36 @@ def servers_of(settings: Mapping[str, str]) -> str:
 
 
 def meaning(
-    error: ck.KafkaError, settings: Mapping[str, str], topic: str, reports: Iterable[ck.KafkaError] = ()
+    error: ck.KafkaError,
+    settings: Mapping[str, str],
+    topic: str,
+    reports: Iterable[ck.KafkaError] = (),
+    *,
+    operation: str = "Describe",
 ) -> KafkaError | LeaderMoving:
-    """The error to raise for one of librdkafka's about a topic; `reports` are its client's other errors, oldest first."""
+    """The error to raise for one of librdkafka's.
+
+    Args:
+        error: what the request ended with.
+        settings: of the client.
+        topic: or the group, that was asked about.
+        reports: the client's other errors, oldest first.
+        operation: what was asked, as ACLs name it.
+    """
     servers = servers_of(settings)
+    if (kind := NOT_ALLOWED.get(error.code())) is not None:
+        of = "the cluster" if kind == "cluster" else f"{kind} {topic}"
+        return KafkaAuthFailed(
+            f"Kafka at {servers} accepts the connection's credentials, and does not allow them {operation} on {of}",
+            fix=f"Let its user do that: `kafka-acls.sh --add --operation {operation} --{kind}` with --allow-principal",
+            **{kind.replace("-", "_"): topic},
+        )
     errors = [error, *reports]
     refused = next((e for e in errors if _is_refusal(e)), None)
     if refused is not None:
         return KafkaAuthFailed(
             f"the Kafka broker {servers} refuses the connection's credentials: {redact(refused.str(), settings)}",
-            fix="Correct the user, password or certificate in the Airflow connection, and what they are allowed to do",
+            fix="Correct the user, password or certificate in the Airflow connection",
             servers=servers,
         )
     if error.code() in MOVING:

@@ -16,7 +16,7 @@ import confluent_kafka as ck
 
 from tidegate.core.errors import BrokerUnavailable, KafkaError
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.kafka.client import MOVING, UNREACHABLE, Admin, LeaderMoving, settings_refused
+from tidegate.kafka.client import MOVING, NOT_ALLOWED, UNREACHABLE, Admin, LeaderMoving, meaning, settings_refused
 from tidegate.kafka.settings import redact
 
 IN_USE = {ck.KafkaError.UNKNOWN_MEMBER_ID, ck.KafkaError.NON_EMPTY_GROUP, ck.KafkaError.ILLEGAL_GENERATION}
@@ -52,6 +52,8 @@ def commit_offsets(
     refused = [(tp, error) for tp, error in answers if error is not None]
     if refused:
         first, error = refused[0]
+        if error.code() in NOT_ALLOWED:
+            raise meaning(error, settings, first.topic, operation="Read")
         why = "the group has members, and only they may commit its offsets" if error.code() in IN_USE else error.str()
         raise KafkaError(
             f"{len(refused)} of {len(positions)} offsets of group {group} were not written, "
@@ -117,7 +119,7 @@ def _answers(
     while True:
         (future,) = ask().values()
         try:
-            answers = [(tp, tp.error) for tp in admin.answer(future, group).topic_partitions]
+            answers = [(tp, tp.error) for tp in admin.answer(future, group, "Read").topic_partitions]
             if any(error is not None and error.code() in MOVING for _, error in answers):
                 raise LeaderMoving(group)  # noqa: TRY301 - handled as where the whole request fails with it
             return answers  # noqa: TRY300 - same

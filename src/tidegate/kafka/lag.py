@@ -7,27 +7,34 @@ positions, joins no group and commits nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka as ck
 
-from tidegate.core.errors import BrokerUnavailable, KafkaAuthFailed
+from tidegate.core.errors import BrokerUnavailable, some
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.kafka.client import LOST, settings_refused, topic_configs
+from tidegate.kafka.client import LOST, meaning, settings_refused, topic_configs
 
 POLL_S = 1.0
 MANY = 1_000
 
 
-def retention_ms(settings: Mapping[str, str], topics: Sequence[str], *, timeout_s: float) -> dict[str, int]:
+def retention_ms(
+    settings: Mapping[str, str], topics: Sequence[str], *, timeout_s: float, tell: Callable[[str], object] = str
+) -> dict[str, int]:
     """How long each topic keeps a record, ms; without topics that keep it for ever, and those whose settings may not be read.
+
+    `tell` hears of the latter.
 
     Raises:
         KafkaError: a subclass says what is wrong.
     """
     retention = {}
-    for topic, config in topic_configs(settings, topics, timeout_s=timeout_s).items():
+    configs = topic_configs(settings, topics, timeout_s=timeout_s)
+    if hidden := [topic for topic in topics if topic not in configs]:
+        tell(f"the retention of {some(hidden)} is not known: it needs the right DescribeConfigs on the topic")
+    for topic, config in configs.items():
         kept = int(config["retention.ms"])
         if kept >= 0 and "delete" in config["cleanup.policy"].split(","):
             retention[topic] = kept
@@ -73,8 +80,8 @@ def next_timestamps(
         deadline = time.monotonic() + timeout_s
         while waiting:
             done: list[ck.TopicPartition] = []
-            for message in consumer.consume(MANY, timeout=POLL_S):
-                tp = _answered(message)
+            for message in consumer.consume(min(MANY, len(waiting)), timeout=POLL_S):
+                tp = _answered(message, settings)
                 if tp not in waiting:
                     continue
                 waiting.discard(tp)
@@ -96,13 +103,11 @@ def next_timestamps(
     return times
 
 
-def _answered(message: ck.Message) -> TopicPartition | None:
+def _answered(message: ck.Message, settings: Mapping[str, str]) -> TopicPartition | None:
     """The partition that a message answers for: a record, the end of its log, or a record that is gone by now."""
     error, topic, partition = message.error(), message.topic(), message.partition()
     if error is not None and error.code() == ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        raise KafkaAuthFailed(
-            f"the credentials do not allow to read topic {topic}", fix="Allow READ on it, or see its watermarks only"
-        )
+        raise meaning(error, settings, str(topic), operation="Read")
     if topic is None or partition is None or (error is not None and error.code() not in FINAL):
         return None  # a lost connection: librdkafka connects again
     return TopicPartition(topic, partition)

@@ -101,8 +101,8 @@ def _is_tried_again(message: ck.Message, settings: Mapping[str, str]) -> bool:
     error = message.error()
     if error is None or error.code() == EOF:
         return False
-    if error.code() in UNREACHABLE | MOVING:
-        return True
+    if error.code() in UNREACHABLE | MOVING | {ck.KafkaError.GROUP_AUTHORIZATION_FAILED}:
+        return True  # a consumer must have a group, but reading assigned partitions needs no right on it
     topic = str(message.topic())
     if error.code() in LOST:
         raise OffsetsOutOfRange(
@@ -110,7 +110,7 @@ def _is_tried_again(message: ck.Message, settings: Mapping[str, str]) -> bool:
             fix="Run the command again; see `tidegate plan` if it stays so",
             topic=topic,
         )
-    raise meaning(error, settings, topic)
+    raise meaning(error, settings, topic, operation="Read")
 
 
 def _silence(

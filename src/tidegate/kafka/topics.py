@@ -9,7 +9,8 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tidegate.core.errors import BrokerUnavailable, RequestError, TopicNotFound
+from tidegate.core.errors import BrokerUnavailable, KafkaError, RequestError, TopicNotFound
+from tidegate.kafka.client import meaning
 
 TIMEOUT_S = 30.0
 _INVALID = {ck.KafkaError.TOPIC_EXCEPTION, ck.KafkaError.INVALID_PARTITIONS, ck.KafkaError.INVALID_CONFIG}
@@ -20,7 +21,7 @@ def create_topic(settings: Mapping[str, str], topic: str, partitions: int, *, co
 
     Raises:
         RequestError: Kafka refuses the name, the number of partitions or the configuration.
-        BrokerUnavailable: the broker does not answer, or refuses.
+        KafkaError: the broker does not answer, or refuses.
     """
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     admin = _admin(settings)  # kept in a variable, since its requests end with it
@@ -32,7 +33,7 @@ def create_topic(settings: Mapping[str, str], topic: str, partitions: int, *, co
             return False
         if cause.code() in _INVALID:
             raise RequestError(f"topic {topic!r} cannot be created: {cause.str()}", fix="Choose another value") from error
-        raise BrokerUnavailable(f"topic {topic} cannot be created: {cause.str()}", fix="Run `tidegate up`") from error
+        raise _meaning(cause, settings, topic, "Create") from error
     return True
 
 
@@ -41,16 +42,21 @@ def partitions_of(settings: Mapping[str, str], topic: str) -> int:
 
     Raises:
         TopicNotFound: there is no such topic.
-        BrokerUnavailable: the broker does not answer.
+        KafkaError: the broker does not answer, or refuses.
     """
     try:
         # all topics: a broker with auto.create.topics.enable creates a topic that is asked for by name
         metadata = _admin(settings).list_topics(timeout=TIMEOUT_S).topics.get(topic)
     except ck.KafkaException as error:
-        raise BrokerUnavailable(f"Kafka does not answer: {error.args[0].str()}", fix="Run `tidegate up`") from error
+        raise _meaning(error.args[0], settings, topic, "Describe") from error
     if metadata is None:
         raise TopicNotFound(f"there is no topic {topic}", fix=f"Create it: tidegate topic create {topic}", topic=topic)
     return len(metadata.partitions)
+
+
+def _meaning(error: ck.KafkaError, settings: Mapping[str, str], topic: str, operation: str) -> KafkaError:
+    meant = meaning(error, settings, topic, operation=operation)
+    return meant if isinstance(meant, KafkaError) else BrokerUnavailable(f"no broker leads topic {topic}", fix="Try again")
 
 
 def _admin(settings: Mapping[str, str]) -> AdminClient:
@@ -69,13 +75,13 @@ def produce_lines(settings: Mapping[str, str], topic: str, lines: Iterable[bytes
 
     Raises:
         RequestError: a line holds no separator. The lines before it are produced.
-        BrokerUnavailable: not every record was acknowledged.
+        KafkaError: not every record was acknowledged.
     """
-    failed: list[str] = []
+    failed: list[ck.KafkaError] = []
 
     def acknowledged(error: ck.KafkaError | None, _message: Any) -> None:
         if error is not None:
-            failed.append(error.str())
+            failed.append(error)
 
     producer = ck.Producer({**settings, "linger.ms": 50, "enable.idempotence": True, "log_level": 3})
     count, wrong = 0, 0
@@ -91,10 +97,9 @@ def produce_lines(settings: Mapping[str, str], topic: str, lines: Iterable[bytes
         count += 1
     unacknowledged = producer.flush(TIMEOUT_S)
     if unacknowledged or failed:
-        reason = failed[0] if failed else "no answer in time"
-        raise BrokerUnavailable(
-            f"{unacknowledged + len(failed)} records were not acknowledged: {reason}", fix="Run `tidegate up`"
-        )
+        why = _meaning(failed[0] if failed else ck.KafkaError(ck.KafkaError._TIMED_OUT), settings, topic, "Write")  # noqa: SLF001
+        count = unacknowledged + len(failed)
+        raise type(why)(f"{count} records were not acknowledged: {why.message}", fix=why.fix, **why.fields)
     if wrong:
         raise RequestError(
             f"line {wrong} holds no key separator; the {count} records before it were produced",

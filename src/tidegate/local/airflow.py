@@ -279,7 +279,15 @@ def render_config(home: Path, project: Path, port: int, keys: Secrets, *, receiv
         },
         "database": {"sql_alchemy_conn": f"{_database(home)}?timeout={DATABASE_TIMEOUT_S}"},
         "logging": {"base_log_folder": home / "logs"},
-        "api": {"host": sockets.LOOPBACK, "port": port, "base_url": url, "workers": 1, "secret_key": keys.api_secret_key},
+        "api": {
+            "host": sockets.LOOPBACK,
+            "port": port,
+            "base_url": url,
+            "workers": 1,
+            "secret_key": keys.api_secret_key,
+            # `tidegate check` looks whether receivers leave room for pipelines
+            "expose_config": "non-sensitive-only",
+        },
         "api_auth": {"jwt_secret": keys.jwt_secret},
         "scheduler": {"scheduler_idle_sleep_time": 0.5},
         # a new file is found sooner than after Airflow's own five minutes; changed ones are read every 30 s, as by default

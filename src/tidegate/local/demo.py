@@ -122,7 +122,7 @@ class Demo:
         """Records between the cursor and the end of the log."""
         cursor = self._ledger.cursor() if self._ledger.listing().has_cursor else Cursor(PIPELINE)
         marks = self._watermarks()
-        return sum(end - cursor.offsets.get(tp, marks.earliest[tp]) for tp, end in marks.latest.items())
+        return sum(end - cursor.at.offsets.get(tp, marks.earliest[tp]) for tp, end in marks.latest.items())
 
     def verdict(self) -> Verdict:
         """Compare log and table, record by record."""
@@ -153,7 +153,7 @@ class Demo:
             run_id=run_id,
             state=run["state"],
             seq=plan.get("seq"),
-            ranges=self._ledger.saved_range(plan["key"]).ranges if plan else (),
+            ranges=self._ledger.saved_range(plan["key"]).load.ranges if plan else (),
             rows=load.get("receipt", {}).get("rows"),
             seconds=_seconds(run["queued_at"], run["end_date"]),
             task_seconds={

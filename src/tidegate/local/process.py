@@ -1,8 +1,8 @@
 """One supervised server: a process of ours in a session of its own, with a pid file, a log file and a health check.
 
 Rules:
-- A pid alone proves nothing, since systems use pids again. The pid file holds the process's create time too, and only
-  both together are "ours".
+- A pid alone proves nothing, since systems use pids again. The pid file holds when the process was created too, and only
+  both together are "ours". That time counts from the boot of the machine: a clock that is set later does not change it.
 - Whoever starts a server need not live as long as it. Nothing is kept in memory: any later process finds the server by
   its pid file, reads its state and stops it.
 - Everything a server starts is ours to stop. Its members are found by session id, which a child keeps when it changes
@@ -46,22 +46,29 @@ _CREATE_TIME_TOLERANCE_S = 1.0
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process for certain: its pid and when it was created (seconds since the epoch)."""
+    """A process for certain: its pid and when it was created (seconds since the machine was booted)."""
 
     pid: int
-    create_time: float
+    since_boot: float
+
+    @property
+    def create_time(self) -> float:
+        """When it was created, in seconds since the epoch by the clock of now."""
+        return self.since_boot + psutil.boot_time()
 
     @staticmethod
     def of(pid: int) -> ProcessId:
         """The identity of a living process. Raises `psutil.NoSuchProcess`."""
-        return ProcessId(pid, psutil.Process(pid).create_time())
+        return ProcessId(pid, psutil.Process(pid).create_time() - psutil.boot_time())
 
     @staticmethod
     def read(path: Path) -> ProcessId | None:
         """The process of a pid file; None when there is no file, or when a crash left half of one."""
         try:
             value = json.loads(path.read_text())
-            return ProcessId(int(value["pid"]), float(value["create_time"]))
+            if "create_time" in value:  # of an older version
+                return ProcessId(int(value["pid"]), float(value["create_time"]) - psutil.boot_time())
+            return ProcessId(int(value["pid"]), float(value["since_boot"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -69,23 +76,21 @@ class ProcessId:
         """Save it, whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_suffix(".new")
-        beside.write_text(json.dumps({"pid": self.pid, "create_time": self.create_time}))
+        beside.write_text(json.dumps({"pid": self.pid, "since_boot": self.since_boot}))
         beside.replace(path)
 
     def process(self) -> psutil.Process | None:
         """The living process, None when it is gone, a zombie, or when its pid belongs to another one by now."""
         try:
             process = psutil.Process(self.pid)
-            if abs(process.create_time() - self.create_time) > _CREATE_TIME_TOLERANCE_S:
-                return None
-            return None if process.status() == psutil.STATUS_ZOMBIE else process
+            return None if self.pid_is_reused() or process.status() == psutil.STATUS_ZOMBIE else process
         except psutil.NoSuchProcess:
             return None
 
     def pid_is_reused(self) -> bool:
         """Whether the pid is another process's now."""
         try:
-            return abs(psutil.Process(self.pid).create_time() - self.create_time) > _CREATE_TIME_TOLERANCE_S
+            return abs(ProcessId.of(self.pid).since_boot - self.since_boot) > _CREATE_TIME_TOLERANCE_S
         except psutil.NoSuchProcess:
             return False
 

@@ -24,7 +24,8 @@ from confluent_kafka.admin import AdminClient
 
 from tidegate.core.config.patterns import WARM_UP_TOPIC
 from tidegate.core.errors import BrokerUnavailable, PlatformError
-from tidegate.core.load.job import LoadJob
+from tidegate.core.load.job import LoadJob, Reading
+from tidegate.core.load.receipt import Load
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.kafka.settings import spark_client
 from tidegate.kafka.topics import create_topic
@@ -113,15 +114,8 @@ def _load(remote: str, kafka: Mapping[str, str], first: Mapping[int, int], scrat
     options = spark_client(kafka, connection=NAME, client_id=f"tidegate-{NAME}").settings
     for number in range(LOADS):
         ranges = (OffsetRange(WARM_UP_TOPIC, p, at + number * RECORDS, at + (number + 1) * RECORDS) for p, at in first.items())
-        job = LoadJob(
-            pipeline=NAME,
-            seq=number + 1,
-            run_id=NAME,
-            ranges=tuple(ranges),
-            transform="rows:rows",
-            table=f"{SCRATCH_CATALOG}.{CATALOG}.rows",
-            kafka_options=options,
-        )
+        load = Load(NAME, number + 1, NAME, ranges=tuple(ranges))
+        job = LoadJob(load, "rows:rows", f"{SCRATCH_CATALOG}.{CATALOG}.rows", reading=Reading(options))
         with connect(remote, name=NAME) as session:
             for key, value in catalog_settings(SCRATCH_CATALOG, scratch).items():
                 session.conf.set(key, value)

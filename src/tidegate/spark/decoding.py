@@ -21,7 +21,7 @@ from pyarrow import compute
 from pyspark import cloudpickle
 from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
 
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _DATE = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -38,7 +38,7 @@ _AS_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 
 
 def is_decodable(of: DataType) -> bool:
-    """Whether records of this type can be decoded here: structs and arrays of the types that are listed above."""
+    """Whether records of this type can be decoded here: all but FLOAT, which Python would round twice, and rare ones."""
     if isinstance(of, StructType):
         names = of.names
         are_plain = bool(names) and len(set(names)) == len(names) and all(map(_NAME.fullmatch, names))
@@ -46,7 +46,9 @@ def is_decodable(of: DataType) -> bool:
         return are_plain and all(not f.metadata and is_decodable(f.dataType) for f in of.fields)
     if isinstance(of, ArrayType):
         return is_decodable(of.elementType)
-    return of.simpleString() in {*_BITS, *_TEXTS, *_OTHERS}
+    if isinstance(of, MapType):
+        return of.keyType == StringType() and is_decodable(of.valueType)
+    return isinstance(of, DecimalType) or of.simpleString() in {*_BITS, *_TEXTS, *_OTHERS}
 
 
 def decoded(records: Column, of: StructType) -> Column:
@@ -90,7 +92,7 @@ def _decode(batches: Iterable[pa.Array], of: StructType) -> Iterator[pa.Array]:
         seen, left = seen + len(batch), left + structs.count(None)
         try:
             yield column(structs)
-        except pa.ArrowInvalid:  # 30 February
+        except pa.ArrowInvalid:  # 30 February, or 1.999 in DECIMAL(9, 2)
             yield pa.nulls(len(batch), arrow)
 
 
@@ -141,10 +143,10 @@ _Shape: TypeAlias = tuple[Any, Callable[[list[Any]], pa.Array]]
 
 
 def _shape(of: DataType) -> _Shape:
-    if isinstance(of, StructType):
-        return _struct(of)
-    if isinstance(of, ArrayType):
-        return _array(of.elementType)
+    makers: dict[type[DataType], Callable[[Any], _Shape]]
+    makers = {StructType: _struct, ArrayType: _array, MapType: _map, DecimalType: _decimal}
+    if make := makers.get(type(of)):
+        return make(of)
     name = of.simpleString()
     if name in _BITS:
         most = 2 ** (_BITS[name] - 1)
@@ -162,7 +164,7 @@ def _struct(of: StructType) -> _Shape:
     shapes = {f"f{number}": _shape(field.dataType) for number, field in enumerate(of.fields)}
     kind = msgspec.defstruct(
         "Record",
-        [(own, python | None, None) for own, (python, _) in shapes.items()],
+        [(own, _or_null(python), None) for own, (python, _) in shapes.items()],
         rename=dict(zip(shapes, of.names, strict=True)),
         gc=False,
     )
@@ -178,13 +180,50 @@ def _struct(of: StructType) -> _Shape:
     return kind, column
 
 
-def _array(of: DataType) -> _Shape:
-    python, make = _shape(of)
+def _array(of: ArrayType) -> _Shape:
+    python, make = _shape(of.elementType)
 
     def column(values: list[Any]) -> pa.Array:
-        given = [value or () for value in values]
-        offsets = pa.array(accumulate(map(len, given), initial=0), pa.int32())
-        missing = pa.array([value is None for value in values], pa.bool_())
-        return pa.ListArray.from_arrays(offsets, make(list(chain.from_iterable(given))), mask=missing)
+        offsets, missing = _lists(values)
+        return pa.ListArray.from_arrays(offsets, make(list(chain.from_iterable(filter(None, values)))), mask=missing)
 
-    return list[python | None], column  # type: ignore[valid-type]
+    return list[_or_null(python)], column  # type: ignore[misc]
+
+
+def _map(of: MapType) -> _Shape:
+    python, make = _shape(of.valueType)
+
+    def column(values: list[Any]) -> pa.Array:
+        offsets, missing = _lists(values)
+        given = list(filter(None, values))
+        keys = pa.array(chain.from_iterable(given), pa.string())
+        items = make([item for each in given for item in each.values()])
+        return pa.MapArray.from_arrays(offsets, keys, items, mask=missing)
+
+    return dict[str, _or_null(python)], column  # type: ignore[misc]
+
+
+def _lists(values: list[Any]) -> tuple[pa.Array, pa.Array]:
+    """Where each list or map begins, and which is none."""
+    offsets = pa.array(accumulate((len(value or ()) for value in values), initial=0), pa.int32())
+    return offsets, pa.array([value is None for value in values], pa.bool_())
+
+
+def _decimal(of: DecimalType) -> _Shape:
+    """From the text: msgspec's own decimals would take strings like `1_0`."""
+    whole, arrow = of.precision - of.scale, pa.decimal128(of.precision, of.scale)
+    number = (f"-?[0-9]{{1,{whole}}}" if whole else "-?0") + (rf"(\.[0-9]{{1,{of.scale}}})?" if of.scale else "")
+
+    def column(values: list[Any]) -> pa.Array:
+        given = [None if value is None or (sent := bytes(value)) == b"null" else sent for value in values]
+        texts = pa.array(given, pa.binary()).cast(pa.string())
+        if compute.all(compute.match_substring_regex(texts, f'^(?:{number}|"{number}")$')).as_py() is False:
+            raise pa.ArrowInvalid
+        return compute.replace_substring(texts, '"', "").cast(arrow)
+
+    return msgspec.Raw, column
+
+
+def _or_null(python: Any) -> Any:
+    """Raw text holds null itself."""
+    return python if python is msgspec.Raw else python | None

@@ -41,6 +41,10 @@ _SMALLER = (
     " rows"
 )
 
+FAILED = "the Spark job failed:"
+"""The start of the error of a failure of which nothing more is known."""
+NO_VALUE = "a row has no value in a column that the table requires"
+
 RULES = (
     rule(
         re.escape(ORIGIN_BROKEN) + r" (\S+ at offset \w+)",
@@ -52,7 +56,7 @@ RULES = (
         r"No space left on device|disk quota exceeded|SQLITE_FULL|database or disk is full",
         SinkFull,
         "no space is left where Spark or the table writes",
-        f"Free space on that disk and clear the task; {LOOKED_UP}",
+        f"Free space on that disk and clear the task with those after it; {LOOKED_UP}",
     ),
     rule(
         r"Java heap space|OutOfMemoryError|GC overhead limit exceeded|UNABLE_TO_ACQUIRE_MEMORY"
@@ -84,23 +88,36 @@ RULES = (
     rule(
         r"NULL value appeared in non-nullable field:?\s*([^\s:]+)",
         SinkMisfit,
-        "a row has no value in a column that the table requires",
+        NO_VALUE,
         "Let the transform fill the column or leave such rows out, or run ALTER TABLE … ALTER COLUMN … DROP NOT NULL",
     ),
     rule(
         r"File name too long",
         SinkMisfit,
         "the folder or file of a partition of the table would have a longer name than the file system takes",
-        "Run ALTER TABLE … DROP PARTITION FIELD with the column of the long values, such as _kafka_topic, and clear the task",
+        "Run ALTER TABLE … DROP PARTITION FIELD with the column of the long values, such as _kafka_topic, and clear the task "
+        "with those after it",
     ),
     rule(
-        r"SASL authentication failed|Sasl\w*AuthenticationException|AuthenticationException|TopicAuthorizationException"
-        r"|GroupAuthorizationException|ClusterAuthorizationException|SSL handshake failed|Not authorized to access topics"
+        r"long overflow[\s\S]*(?:KafkaRecordToRowConverter|fromJavaTimestamp)",
+        SparkJobFailed,
+        "a record's Kafka timestamp is beyond what Spark can hold, such as nanoseconds for milliseconds",
+        "Set message.timestamp.after.max.ms of the topic, so that the broker refuses such records, and remove this one with "
+        "kafka-delete-records",
+    ),
+    rule(
+        r"(Not authorized to access (?:topics|group): \S+)|(?:Topic|Group|Cluster)AuthorizationException",
+        KafkaAuthFailed,
+        "the broker accepts the credentials, and does not allow them to read",
+        "Let the user of the Kafka connection Read the topic or group that is named, for example with kafka-acls.sh",
+    ),
+    rule(
+        r"SASL authentication failed|Sasl\w*AuthenticationException|AuthenticationException|SSL handshake failed"
         # Kafka's client reports that the token endpoint refuses it
         r"|The response code 40[013] and error response",
         KafkaAuthFailed,
         "the broker refuses the credentials",
-        "Correct the Kafka connection's security settings, or let its user read the topic",
+        "Correct the Kafka connection's security settings",
     ),
     rule(
         r"UnknownTopicOrPartitionException|UnknownTopicOrPartition|does not host this topic-partition"
@@ -151,7 +168,7 @@ RULES = (
         r"OPERATION_CANCELED|cancelled part of cancelled job|JOB_CANCELLED|Job \d+ cancelled|Query has been cancelled",
         SparkJobFailed,
         "the job was interrupted",
-        f"Clear the task to run it again; {LOOKED_UP}",
+        f"Clear the task with those after it to run it again; {LOOKED_UP}",
     ),
 )
 
@@ -195,7 +212,7 @@ def translated(**fields: Any) -> Iterator[None]:
 def translate(error: Exception, **fields: Any) -> TidegateError:
     """The Tidegate error that an exception of Spark's client means; `SparkJobFailed` where nothing more is known."""
     return known(error, **fields) or SparkJobFailed(
-        f"the Spark job failed: {first_line(_text(error))}",
+        f"{FAILED} {first_line(_text(error))}",
         fix="See the cause in this task's log and in Spark's",
         **fields,
     )

@@ -15,12 +15,14 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from tidegate.core.errors import SinkMisfit, TransformError
-from tidegate.core.load.boxes import Box, boxes_of
 from tidegate.core.load.columns import BATCH
 from tidegate.core.load.job import LoadJob
+from tidegate.core.load.receipt import Load
 from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.spark.boxes import Box, boxes_of
 from tidegate.spark.origin import ORIGIN, check_origin_columns, guard_origin, inside, reaching
 
+LAST_OFFSET = 2**63 - 1
 LONGEST_FOLDER = 255
 """Bytes of a folder's name, in most file systems. A topic has 249 at most, none of which is written as several."""
 
@@ -46,6 +48,12 @@ class Identity(Protocol):
 
     def before(self) -> Column:
         """True for rows that come before these ones in their place."""
+
+    def since(self) -> Column:
+        """True for these rows, and for those that come after them in their places, also where it has a place and no rows."""
+
+    def follows(self, load: Load) -> bool:
+        """Whether all these rows come after those of a load, in its places."""
 
     def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
         """Whether rows between bounds of `columns`, in one place, may be among these ones."""
@@ -95,6 +103,15 @@ class ByOrigin:
         """Lower offsets of the same partitions."""
         return inside([OffsetRange(r.topic, r.partition, 0, r.from_offset) for r in self.ranges])
 
+    def since(self) -> Column:
+        """Also higher offsets of the same partitions."""
+        return inside([OffsetRange(r.topic, r.partition, r.from_offset, LAST_OFFSET) for r in self.ranges])
+
+    def follows(self, load: Load) -> bool:
+        """Each range, also one without offsets, begins at or after the end of the load's range of that partition."""
+        ends = {r.topic_partition: r.until_offset for r in load.ranges}
+        return all(ends.get(r.topic_partition, LAST_OFFSET) <= r.from_offset for r in self.ranges)
+
     def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
         """The generated code is the same for every batch, so that Spark compiles it once; see `reaching`."""
         topic, partition, offset = ORIGIN
@@ -107,9 +124,17 @@ class ByOrigin:
         return schema
 
     def check_kind(self, held: Sequence[str], table: str) -> None:
-        """Refuse a table of batches."""
+        """Refuse a table of batches, and one without the columns, which must not be added where they were renamed."""
         if BATCH in held:
             raise _other_kind(table, "batch", "origin")
+        missing = [name for name in ORIGIN if name not in held]
+        if missing:
+            raise SinkMisfit(
+                f"table {table} has no column {' and no '.join(missing)}",
+                fix="Run `tidegate plan` of the pipeline, which names the SQL that mends it; write trials to a new table",
+                table=table,
+                columns=", ".join(missing),
+            )
 
     def marked(self, rows: DataFrame) -> DataFrame:
         """Guarded: a row of another origin fails the job."""
@@ -141,6 +166,14 @@ class ByBatch:
         """Earlier batches."""
         return F.col(BATCH) < self.batch
 
+    def since(self) -> Column:
+        """Also later batches."""
+        return F.col(BATCH) >= self.batch
+
+    def follows(self, load: Load) -> bool:
+        """The batch is a later one."""
+        return load.batch is not None and load.batch < self.batch
+
     def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
         """The batch lies between them."""
         return (lower[BATCH] <= self.batch) & (upper[BATCH] >= self.batch)
@@ -162,8 +195,8 @@ class ByBatch:
 
 def identity_of(job: LoadJob) -> ByOrigin | ByBatch:
     """What a job replaces."""
-    batch = job.batch_replaced
-    return ByOrigin(job.ranges) if batch is None else ByBatch(batch)
+    batch = job.load.batch
+    return ByOrigin(job.load.ranges) if batch is None else ByBatch(batch)
 
 
 def _check_no_batch(schema: StructType, transform: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -22,6 +23,8 @@ SETTINGS = {"spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text
 
 The older reader makes an external `Row` of each record and an internal one of that again, which takes as long as reading it.
 """
+
+_GREGORIAN = int(datetime(1582, 10, 15, tzinfo=UTC).timestamp())
 
 KEY = "_key"
 """The column of a record's key, by which repeats of it are found."""
@@ -65,7 +68,19 @@ def read_ranges(
         RequestError: two ranges lie in one partition, or there is no offset to read.
     """
     records = _source(spark, ranges, kafka_options, split, isolation_level)
-    return records.select("key", "value", "timestamp", "timestampType", *_origin())
+    return records.select("key", "value", instant("timestamp").alias("timestamp"), "timestampType", *_origin())
+
+
+def instant(column: str) -> Column:
+    """The time of a timestamp that Spark has read from Kafka.
+
+    Spark takes the milliseconds for a date of the Julian calendar where that was in use, before 1582-10-15, and makes the time
+    of the Gregorian date of the same name, which is two days later in the year 0001 and ten days earlier in 1582.
+    """
+    centuries = (int(datetime(year, 3, 1, tzinfo=UTC).timestamp()) for year in range(100, 1600, 100) if year % 400)
+    days = " + ".join(f"CAST({column} >= timestamp_seconds({second}) AS INT)" for second in centuries)
+    moved = f"timestamp_micros(unix_micros({column}) + 86400000000 * ({days} - 2))"
+    return F.expr(f"CASE WHEN {column} < timestamp_seconds({_GREGORIAN}) THEN {moved} ELSE {column} END")
 
 
 def read_keys(

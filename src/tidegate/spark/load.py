@@ -3,19 +3,24 @@
 It replaces either the rows of those records, or, where the transform aggregates, the rows of the batch
 (`tidegate.spark.identity`). The table is a port (`tidegate.spark.sinks.port`): what a step costs there is its adapter's.
 
-lookup    has this batch landed before?
+lookup    has this batch landed before, and at which commit is the table?
 prepare   transform, schemas, the table        2 round trips in Spark Connect, those of the transform itself and of the table
 look      which stored data is affected?       only where the sink has to look before it writes
 write     read Kafka, guard, replace
 receipt   find the commit again, its offsets
+
+Where other commits get in the way of the write, all of it is done again from the lookup.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +29,20 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
 from tidegate.core.announce.hours import HOUR_MS, Span, Times, hours_by_ends
-from tidegate.core.errors import ReceiptMismatch, RequestError, SinkUnavailable, TableLost, TidegateError, some
+from tidegate.core.errors import (
+    ReceiptMismatch,
+    RequestError,
+    SinkConflict,
+    SinkUnavailable,
+    TableLost,
+    TidegateError,
+    some,
+)
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import LoadId, Observed, Receipt
+from tidegate.core.load.receipt import Observed, Receipt, Write
 from tidegate.core.offsets.ranges import OffsetRange, total_count
 from tidegate.spark.age import age_s
+from tidegate.spark.culprit import with_record
 from tidegate.spark.errors import known, translated
 from tidegate.spark.identity import Identity, identity_of
 from tidegate.spark.kafka_source import read_ranges
@@ -42,7 +56,12 @@ from tidegate.spark.tally import Tally
 from tidegate.spark.transforms import Transform, find_transform
 from tidegate.testing.failpoints import reach
 
+log = logging.getLogger(__name__)
+
 RECEIPT = "reading the receipt of the commit"
+TRIES = 10
+"""Writes of one load, where other commits get in the way each time."""
+REFUSED = "Write %d of at most %d was refused: %s. The load looks at the table anew"
 
 
 def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadResult:
@@ -66,93 +85,124 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         OffsetsOutOfRange, KafkaError: the records cannot be read; nothing is committed. LookBackExpired: those that tell
             repeats cannot.
         SinkError: the table cannot take the rows, is another pipeline's, or holds no receipt that covers the ranges.
-        SinkConflict: others wrote the same data files each time; nothing is committed.
+        SinkConflict: other commits got in the way each time; nothing is committed.
         ReceiptMismatch: what was written is not what the receipt says, or a contiguous topic has gaps. The commit is in the
             table, and stays out of the schedule: the cursor does not move.
-        SparkError: the server is away, or the job failed; whether it committed is looked up by the next call.
+        SparkError: the server is away, or the job failed; whether it committed is looked up by the next call. Where one record
+            breaks the batch, the message names it.
+        TidegateError: `job.refused`, where the load has not landed before.
     """
-    spark_age_s = age_s(spark)
-    return replace(_load(spark, job, spark_jobs), spark_age_s=spark_age_s)
+    spark_age_s, started_s = age_s(spark), time.monotonic()
+    try:
+        return replace(_load(spark, job, spark_jobs), spark_age_s=spark_age_s)
+    except TidegateError as error:
+        table, took_s = partial(spark.table, job.table), time.monotonic() - started_s
+        parts = partial(_rows, spark, job, spark_jobs)
+        named = with_record(error, job.load.ranges, parts, lambda: table().schema, took_s=took_s)
+        if named is error:
+            raise
+        raise named from error.__cause__
+
+
+def _rows(spark: SparkSession, job: LoadJob, spark_jobs: Path, ranges: tuple[OffsetRange, ...]) -> DataFrame:
+    """The rows that the transform makes of a part of the job's records."""
+    records = _records(spark, job, ranges)
+    with expecting(total_count(ranges)):
+        return find_transform(job.transform, spark_jobs)(records)
 
 
 def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
-    if total_count(job.ranges) == 0:
+    if total_count(job.load.ranges) == 0:
         raise RequestError(
-            f"batch {job.seq} of {job.pipeline} holds no offsets", fix="Skip the load of an empty batch", seq=job.seq
+            f"batch {job.load.seq} of {job.load.pipeline} holds no offsets",
+            fix="Skip the load of an empty batch",
+            seq=job.load.seq,
         )
     phases = Phases()
-    with look_back_named(job), translated(pipeline=job.pipeline, seq=job.seq, table=job.table):
+    with look_back_named(job), translated(pipeline=job.load.pipeline, seq=job.load.seq, table=job.table):
         identity = identity_of(job)
         transform = find_transform(job.transform, spark_jobs)
         sink = sink_of(job, spark)
-        with phases("lookup", "asking the table whether this batch has landed before"):
-            lookup = sink.lookup(job)
-        landed = lookup.landed
-        load = job.load_id(transform.identity, job.attempt or str(uuid.uuid4()))
-        if landed and not job.redo and landed.covers(job.ranges) and landed.load.version == load.version:
-            return _landed_before(spark, sink, landed, job, phases)
+        write = Write(job.load, transform.identity, job.attempt or str(uuid.uuid4()))
+        for tries in range(1, TRIES + 1):
+            with phases("lookup", "asking the table whether this batch has landed before"):
+                lookup = sink.lookup(job)
+            landed = lookup.landed
+            current = landed and landed.covers(job.load.ranges) and landed.write.version == write.version
+            if landed and current and not job.redo:
+                return _landed_before(spark, sink, landed, job, phases)
+            if job.refused is not None:
+                raise TidegateError.from_dict(job.refused)
 
-        with phases("prepare", "preparing the transform and the table"):
-            write = _Write(spark, job, transform, identity)
-            schema = identity.check(write.schema(), transform.name)
-            if not lookup.exists and not job.create:
-                raise TableLost(
-                    f"table {job.table} is gone, which held earlier batches of {job.pipeline}",
-                    fix=f"Nothing was written. Run `tidegate plan {job.pipeline}`: it names what is missing, and how to go on",
-                    table=job.table,
-                )
-            sink.prepare(schema, identity, job, lookup)
+            with phases("prepare", "preparing the transform and the table"):
+                if tries == 1:
+                    work = _Work(spark, job, transform, identity)
+                schema = identity.check(work.schema(), transform.name)
+                if not lookup.exists and not job.create:
+                    raise _lost(job)
+                sink.prepare(schema, identity, job, lookup)
 
-        again = lookup.exists and (job.redo or job.replay is not None or landed is not None)
-        try:
-            receipt = sink.replace(write.rows, identity, load, again=again, phases=phases)
-        except Exception as error:
-            late = _landed_unanswered(sink, job, load, error)
-            if late is None:
-                raise
-            return _landed_before(spark, sink, late, job, phases)
+            again = job.load.replay is not None or landed is not None
+            try:
+                receipt = sink.replace(work.rows, identity, write, lookup, again=again, phases=phases)
+                break
+            except Exception as error:
+                meaning = error if isinstance(error, TidegateError) else known(error)
+                late = _landed_unanswered(sink, job, write, meaning)
+                if late is not None:
+                    return _landed_before(spark, sink, late, job, phases)
+                if tries == TRIES or not isinstance(meaning, SinkConflict):
+                    raise
+                log.warning(REFUSED, tries, TRIES, meaning.message)
         reach("after-write")
 
         with phases("receipt", RECEIPT):
-            read = write.seen()
+            read = work.seen()
             records, rows = read["rows"], receipt.rows
             # One row for each offset leaves no gap to look for, and saves the commonest load a round trip.
-            whole = job.batch_replaced is None and records == rows == total_count(job.ranges)
-            first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges if r.count}
+            whole = job.load.batch is None and records == rows == total_count(job.load.ranges)
+            first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.load.nonempty}
             observed = Observed(
                 records=records,
                 rows=rows,
                 bytes=read["bytes"],
                 first_last=first_last if whole else sink.offsets_of(receipt),
-                repeats=None if job.dedupe is None else records - read["kept"],
-                errors=write.errors(sink, receipt),
-                times=None if job.hours is None else write.times(read, job.hours),
+                repeats=None if job.load.dedupe is None else records - read["kept"],
+                errors=work.errors(sink, receipt),
+                times=None if job.reading.hours is None else work.times(read, job.reading.hours),
             )
             _judge(receipt, observed, job)
     return LoadResult(receipt, observed, phases.seconds)
 
 
-class _Write:
-    """What a load reads and writes, and what its latest execution has counted."""
+def _lost(job: LoadJob) -> TableLost:
+    return TableLost(
+        f"table {job.table} is gone, which held earlier batches of {job.load.pipeline}",
+        fix=f"Nothing was written. Run `tidegate plan {job.load.pipeline}`: it names what is missing, and how to go on",
+        table=job.table,
+    )
+
+
+class _Work:
+    """What a load reads and writes, and what its latest execution has counted. Each try begins with `schema`."""
 
     def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform, identity: Identity) -> None:
         self._spark, self._job, self._transform, self._identity = spark, job, transform, identity
-        self._begun = self._has_errors = False
-        self._plan()
 
     def _plan(self) -> None:
-        # An observation belongs to one execution: after a refused write, the next attempt needs new ones.
+        # An observation belongs to one execution: after a refused write, the next try needs new ones.
         self.read, self.kept = Tally("tidegate_read", *_read(self._job)), Tally("tidegate_kept", _count())
         self.written = Observation("tidegate_written")
-        self.records = _records(self._spark, self._job)
+        self.records = _records(self._spark, self._job, self._job.load.ranges)
         records = self.read.of(self.records)
-        if self._job.dedupe is not None:
-            records = self.kept.of(without_repeats(self._spark, records, self._job, self._job.dedupe))
-        with expecting(total_count(self._job.ranges)):
+        if self._job.load.dedupe is not None:
+            records = self.kept.of(without_repeats(self._spark, records, self._job, self._job.load.dedupe))
+        with expecting(total_count(self._job.load.ranges)):
             self.transformed = self._transform(records)
 
     def schema(self) -> StructType:
         """The columns that the transform makes."""
+        self._plan()
         try:
             schema = self.transformed.schema
         except Exception as error:
@@ -162,9 +212,6 @@ class _Write:
 
     def rows(self) -> DataFrame:
         """The rows to write, for one execution."""
-        if self._begun:
-            self._plan()
-        self._begun = True
         for tally in self._tallies:
             tally.begin()
         reach("before-write")
@@ -173,7 +220,7 @@ class _Write:
 
     @property
     def _tallies(self) -> tuple[Tally, ...]:
-        return (self.read,) if self._job.dedupe is None else (self.read, self.kept)
+        return (self.read,) if self._job.load.dedupe is None else (self.read, self.kept)
 
     def errors(self, sink: SinkWriter, receipt: Receipt) -> int | None:
         """How many of the committed rows have an error, once it is executed; None where they have no such column.
@@ -196,11 +243,11 @@ class _Write:
         """
         seen = [tally.counts() for tally in self._tallies]
         read, kept = seen[0], seen[-1]
-        if read and kept and not (self._job.contiguous and read["rows"] != total_count(self._job.ranges)):
+        if read and kept and not (self._job.reading.contiguous and read["rows"] != total_count(self._job.load.ranges)):
             return {**read, "kept": kept["rows"]}
         counted = self.records.agg(*_read(self._job)).collect()[0].asDict()
-        if self._job.dedupe is not None:
-            counted["kept"] = without_repeats(self._spark, self.records, self._job, self._job.dedupe).count()
+        if self._job.load.dedupe is not None:
+            counted["kept"] = without_repeats(self._spark, self.records, self._job, self._job.load.dedupe).count()
         return counted
 
     def times(self, seen: Mapping[str, Any], window: Span) -> Times | None:
@@ -221,7 +268,7 @@ def _landed_before(spark: SparkSession, sink: SinkWriter, receipt: Receipt, job:
     with phases("receipt", RECEIPT):
         observed = Observed(
             # The count was lost with the answer, and only a count shows gaps: the records are counted once more.
-            records=_records(spark, job).count() if job.contiguous else None,
+            records=_records(spark, job, job.load.ranges).count() if job.reading.contiguous else None,
             rows=None,
             first_last=sink.offsets_of(receipt),
         )
@@ -229,27 +276,31 @@ def _landed_before(spark: SparkSession, sink: SinkWriter, receipt: Receipt, job:
     return LoadResult(receipt, observed, phases.seconds, landed_before=True)
 
 
-def _landed_unanswered(sink: SinkWriter, job: LoadJob, load: LoadId, error: Exception) -> Receipt | None:
+def _landed_unanswered(sink: SinkWriter, job: LoadJob, write: Write, meaning: TidegateError | None) -> Receipt | None:
     """The receipt of a write whose answer was lost. None where it did not land, or the error means that nothing was written.
 
     None also where the sink does not answer: the next load looks again.
     """
-    meaning = error if isinstance(error, TidegateError) else known(error)
     if isinstance(meaning, SinkUnavailable):
         with suppress(Exception):
             landed = sink.lookup(job).landed
-            if landed and landed.load.attempt == load.attempt:
+            if landed and landed.write.attempt == write.attempt:
                 return landed
     return None
 
 
-def _records(spark: SparkSession, job: LoadJob) -> DataFrame:
-    return read_ranges(spark, job.ranges, job.kafka_options, split=job.split, isolation_level=job.isolation_level)
+def _records(spark: SparkSession, job: LoadJob, ranges: tuple[OffsetRange, ...]) -> DataFrame:
+    how = job.reading
+    return read_ranges(spark, ranges, how.kafka_options, split=how.split, isolation_level=how.isolation_level)
 
 
 def _read(job: LoadJob) -> tuple[Column, ...]:
     """What is observed of the records."""
-    return _count(), _bytes().alias("bytes"), *(() if job.hours is None else _timestamps(*job.hours, replay=job.replay))
+    return (
+        _count(),
+        _bytes().alias("bytes"),
+        *(() if job.reading.hours is None else _timestamps(*job.reading.hours, replay=job.load.replay)),
+    )
 
 
 def _timestamps(since_ms: int, until_ms: int, *, replay: str | None) -> tuple[Column, Column]:
@@ -286,9 +337,9 @@ def _judge(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
     """Refuse a commit that is not a load of exactly these ranges; see `load_range`."""
     where = {"table": job.table, "snapshot": receipt.snapshot}
     again = "Clear the load task and the tasks after it: the load replaces the whole range"
-    if not receipt.covers(job.ranges):
+    if not receipt.covers(job.load.ranges):
         raise ReceiptMismatch(
-            f"snapshot {receipt.snapshot} of {job.table} does not cover the range of batch {job.seq}", fix=again, **where
+            f"snapshot {receipt.snapshot} of {job.table} does not cover the range of batch {job.load.seq}", fix=again, **where
         )
     # The receipt's own ranges: one that landed before may cover more than was asked for now.
     outside = observed.outside(receipt.load.ranges)
@@ -298,12 +349,12 @@ def _judge(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
             fix=again,
             **where,
         )
-    offsets = total_count(job.ranges)
-    if job.contiguous and observed.records != offsets:
-        seen = [f"{r}: {_seen(observed, r)}" for r in sorted(job.ranges) if r.count]
+    offsets = total_count(job.load.ranges)
+    if job.reading.contiguous and observed.records != offsets:
+        seen = [f"{r}: {_seen(observed, r)}" for r in sorted(job.load.nonempty)]
         raise ReceiptMismatch(
-            f"batch {job.seq} of {job.pipeline} holds {offsets} offsets, and the pipeline says its topics have no gaps, but "
-            f"{observed.records} records were read ({some(seen, separator='; ')})",
+            f"batch {job.load.seq} of {job.load.pipeline} holds {offsets} offsets, and the pipeline says its topics have no "
+            f"gaps, but {observed.records} records were read ({some(seen, separator='; ')})",
             fix="Look for transactions or compaction in the topics; where they belong there, do not declare them contiguous",
             expected=offsets,
             seen=observed.records,

@@ -32,8 +32,8 @@ def inside(ranges: Sequence[OffsetRange]) -> Column:
 
 
 def any_of(conditions: Iterable[Column]) -> Column:
-    """One condition of several, at least one."""
-    branches = list(conditions)
+    """One condition of several; of none it is false."""
+    branches = list(conditions) or [F.lit(False)]
     # A balanced tree: a chain of a thousand ORs is deeper than protobuf and the optimizer's recursion allow.
     while len(branches) > 1:
         pairs = zip(branches[::2], branches[1::2], strict=False)

@@ -33,9 +33,14 @@ _GONE = re.compile(
 def without_repeats(spark: SparkSession, records: DataFrame, job: LoadJob, dedupe: Dedupe) -> DataFrame:
     """The records of a job's ranges without the repeats among them; the same columns, in the same order."""
     keys = read_keys(
-        spark, job.looked_through, job.kafka_options, dedupe.key, split=job.split, isolation_level=job.isolation_level
+        spark,
+        job.looked_through,
+        job.reading.kafka_options,
+        dedupe.key,
+        split=job.reading.split,
+        isolation_level=job.reading.isolation_level,
     )
-    return records.join(F.broadcast(repeats_among(keys, job.ranges, dedupe.window)), _same_origin(), "left_anti")
+    return records.join(F.broadcast(repeats_among(keys, job.load.ranges, dedupe.window)), _same_origin(), "left_anti")
 
 
 def repeats_among(keys: DataFrame, ranges: Sequence[OffsetRange], window: int) -> DataFrame:
@@ -70,7 +75,9 @@ def look_back_named(job: LoadJob) -> Iterator[None]:
         yield
     except OffsetsOutOfRange as error:
         gone = _GONE.search(f"{error} {error.__cause__}")
-        named = gone and expired(job.ranges, job.look_back, gone["of"] or gone["partition"], int(gone["at"] or gone["first"]))
+        named = gone and expired(
+            job.load.ranges, job.reading.look_back, gone["of"] or gone["partition"], int(gone["at"] or gone["first"])
+        )
         if named:
             raise named from error
         raise

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from tidegate.core.audit.table import TableCommit, TableHistory
+from tidegate.core.audit.table import NoOrigin, Origins, TableCommit, TableHistory
 from tidegate.core.config.patterns import topic_filter
 from tidegate.core.errors import (
     BrokerUnavailable,
@@ -19,9 +20,8 @@ from tidegate.core.errors import (
 )
 from tidegate.core.events import Committed, Replayed
 from tidegate.core.load.answer import answer_by_receipt
-from tidegate.core.load.boxes import Box
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import Observed, Receipt
+from tidegate.core.load.receipt import Observed, Receipt, Write
 from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition, total_count
@@ -84,7 +84,7 @@ class FakeBrokers:
     settled: int = 0
     isolation_level: str = ""
     stable: dict[TopicPartition, int] = field(default_factory=dict)
-    times: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    times: dict[TopicPartition, list[Any]] = field(default_factory=dict)
     away: bool = False
     retention: dict[str, int] = field(default_factory=dict)
 
@@ -101,9 +101,16 @@ class FakeBrokers:
             raise TopicNotFound(f"topic {min(missing)} does not exist")
         earliest = {tp: self.earliest.get(tp, 0) for tp in ends}
         ids = {topic: self.ids.get(topic, "id") for topic in topics}
-        if isolation_level == "read_committed":
-            ends |= {tp: stable for tp, stable in self.stable.items() if tp in ends}
-        return Watermarks(earliest, ends, ids)
+        stable = self.stable if isolation_level == "read_committed" else {}
+        held_back = {tp: ends[tp] - end for tp, end in stable.items() if tp in ends}
+        return Watermarks(earliest, ends | {tp: stable[tp] for tp in held_back}, ids, held_back)
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """As the port."""
+        level = self.isolation_level
+        ids = dict(self.watermarks(topics).topic_ids)
+        self.isolation_level = level
+        return ids
 
     def match_topics(self, pattern: str, exclude: Sequence[str] = ()) -> list[str]:
         """As the port."""
@@ -126,7 +133,7 @@ class FakeBrokers:
     def _offset_at(self, tp: TopicPartition, time_ms: int) -> int | None:
         held = range(self.earliest.get(tp, 0), self.latest[tp])
         times = self.times.get(tp, range(self.latest[tp]))
-        return next((offset for offset in held if times[offset] >= time_ms), None)
+        return next((offset for offset in held if (at := times[offset]) is not None and at >= time_ms), None)
 
     def _answer(self) -> None:
         if self.away:
@@ -138,7 +145,8 @@ class FakeBrokers:
         """As the port."""
         self._answer()
         self.isolation_level = isolation_level
-        return {tp: self.times[tp][at] if tp in self.times else at for tp, at in positions.items() if at < self.latest[tp]}
+        held = {tp: self.times.get(tp, range(self.latest[tp]))[at : self.latest[tp]] for tp, at in positions.items()}
+        return {tp: min(known[:1]) for tp, times in held.items() if (known := [at for at in times if at is not None])}
 
     def retention_ms(self, topics: Sequence[str]) -> dict[str, int]:
         """As the port."""
@@ -150,36 +158,52 @@ class FakeBrokers:
 class FakeReader:
     """One table: the receipts of its loads, and `others`, the commits of somebody else, in the order of their times.
 
-    A table whose older commits have `expired` keeps no receipt of them; `boxes` are its extents. While the catalog
-    is `away`, every question raises SinkUnavailable.
+    A table whose older commits have `expired` keeps no receipt of them but those in `kept`. `foreign` is whether some rows have
+    no origin, `lacks`, `moved` and `renamed` are as in `TableHistory`. While the catalog is `away`, every question raises
+    SinkUnavailable.
     """
 
     found: list[Receipt] = field(default_factory=list)
     others: list[TableCommit] = field(default_factory=list)
-    boxes: list[Box] = field(default_factory=list)
+    kept: list[Receipt] = field(default_factory=list)
     exists: bool = True
     expired: bool = False
     owners: frozenset[str] = frozenset()
     has_rows: bool = False
+    foreign: bool = False
+    lacks: tuple[str, ...] = ()
+    moved: Mapping[str, str] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
     away: bool = False
 
-    def history(self, table: str) -> TableHistory:
+    def history(self, table: str, *, expired: bool = False) -> TableHistory:
         """As the port, whatever the table's name."""
         self._answer(table)
         if not self.exists:
             return TableHistory(exists=False)
-        loads = [TableCommit(r.snapshot, r.committed_at_ms, r.load.to_properties(), r.rows, r.kept) for r in self.found]
+        found = [*self.kept, *self.found] if expired else self.found
+        named = [r.of(pipeline=self.renamed.get(r.load.pipeline, r.load.pipeline)) for r in found]
+        loads = [TableCommit(r.snapshot, r.committed_at_ms, r.write.to_properties(), r.rows, r.kept, r.parent) for r in named]
         commits = sorted([*loads, *self.others], key=lambda commit: commit.committed_at_ms)
-        return TableHistory(tuple(commits[::-1]), complete=not self.expired, owners=self.owners, has_rows=self.has_rows)
+        return TableHistory(
+            tuple(commits[::-1]),
+            complete=not self.expired,
+            owners=self.owners,
+            renamed=self.renamed,
+            has_rows=self.has_rows,
+            origins=Origins(self.lacks, self.moved, unproved=self.foreign or self.expired),
+        )
+
+    def without_origin(self, table: str) -> NoOrigin | None:
+        """As the port."""
+        self._answer(table)
+        if not (self.exists and self.foreign):
+            return None
+        return "lost" if self.moved else "foreign"
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """As the port."""
-        return self.history(table).receipts(pipeline)
-
-    def extents(self, table: str, *, by_batch: bool = False) -> list[Box]:  # noqa: ARG002 - the boxes are what they are
-        """The boxes of the test."""
-        self._answer(table)
-        return self.boxes if self.exists else []
+        return self.history(table, expired=True).receipts(pipeline)
 
     def _answer(self, table: str) -> None:
         if self.away:
@@ -196,15 +220,17 @@ class FakeRunner:
 
     def run(self, job: LoadJob) -> LoadResult:
         """As the port."""
-        receipts = self.sink.receipts(job.table, job.pipeline)
+        receipts = self.sink.receipts(job.table, job.load.pipeline)
         if landed := answer_by_receipt(replace(job, attempt=None), receipts, {"lookup": 0.1}):
             return landed
+        if job.refused is not None:
+            raise TidegateError.from_dict(job.refused)
         attempt = job.attempt or f"attempt {len(self.sink.found) + 1}"
-        load = job.load_id(f"{job.transform}@1", attempt)
-        rows = total_count(job.ranges)
-        receipt = Receipt(load, len(self.sink.found) + 1, 1, rows)
+        write = Write(job.load, f"{job.transform}@1", attempt)
+        rows = total_count(job.load.ranges)
+        receipt = Receipt(write, len(self.sink.found) + 1, 1, rows)
         self.sink.found.append(receipt)
-        first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.ranges if r.count}
+        first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.load.nonempty}
         return LoadResult(receipt, Observed(rows, rows, 100 * rows, first_last), {"write": 0.1})
 
     def maintain(self, job: MaintenanceJob) -> Maintained:

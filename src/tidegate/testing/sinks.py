@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
 from tidegate.core.config.sinks import Replaces, SinkKind
-from tidegate.core.load.boxes import Box
 from tidegate.core.load.job import LoadJob
-from tidegate.core.load.lookup import Lookup, check_owners, check_rows, in_the_way
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.lookup import Lookup, check_owners, check_rows, in_the_way, own
+from tidegate.core.load.receipt import Receipt, Write
 from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.spark.boxes import Box
 from tidegate.spark.identity import Identity
 from tidegate.spark.origin import ORIGIN
 from tidegate.spark.phases import Phases
@@ -71,31 +71,31 @@ class MemorySink:
         table = self.tables.get(self.name)
         if table is None:
             return Lookup(exists=False)
-        newest_first = [commit.receipt for commit in reversed(table.commits)]
-        batch = (job.pipeline, job.seq, job.replay)
+        newest_first = [own(commit.receipt, job) for commit in reversed(table.commits)]
         return Lookup(
             exists=True,
-            landed=next((r for r in newest_first if (r.load.pipeline, r.load.seq, r.load.replay) == batch), None),
-            owns=job.pipeline in table.owners,
+            landed=next((r for r in newest_first if r.load.task == job.load.task), None),
+            owns=job.load.pipeline in table.owners,
             others=tuple(r for r in newest_first if in_the_way(r, job)),
         )
 
     def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> None:
         """As the port."""
-        table = self.tables.setdefault(self.name, MemoryTable(schema, {job.pipeline}))
+        table = self.tables.setdefault(self.name, MemoryTable(schema, {job.load.pipeline}))
         check_rows(job, lookup.others)
         check_owners(job, table.owners, lookup.others)
         identity.check_kind([f.name.lower() for f in table.schema.fields], self.name)
         check_columns(table.schema, schema, kept_as=DataType.simpleString, table=self.name, transform=job.transform)
-        table.owners.add(job.pipeline)
+        table.owners.add(job.load.pipeline)
 
     def replace(
         self,
         rows: Callable[[], DataFrame],
         identity: Identity,
-        load: LoadId,
+        write: Write,
+        lookup: Lookup,  # noqa: ARG002 - it sees all rows, whatever is in the way
         *,
-        again: bool,  # noqa: ARG002 - it sees all rows, whatever is in the way
+        again: bool,  # noqa: ARG002
         phases: Phases,
     ) -> Receipt:
         """As the port. Commits come one after the other, so none gets in the way of another."""
@@ -105,8 +105,9 @@ class MemorySink:
             with table.lock:
                 names = table.schema.names
                 kept = tuple(row for row in table.rows if not _is_of(row, identity))
+                parent = table.commits[-1].receipt.snapshot if table.commits else None
                 table.last_snapshot += 1
-                receipt = Receipt(load, table.last_snapshot, time.time_ns() // 1_000_000, len(new_rows))
+                receipt = Receipt(write, table.last_snapshot, time.time_ns() // 1_000_000, len(new_rows), parent=parent)
                 new = tuple({name: row.get(name) for name in names} for row in new_rows)
                 table.commits.append(MemoryCommit(receipt, (*kept, *new)))
         with phases("receipt", "reading the receipt of the commit"):
@@ -130,7 +131,7 @@ class MemorySink:
         return sum(_is_of(row, identity) and row[column] is not None for row in self._rows_of(receipt))
 
     def _rows_of(self, receipt: Receipt) -> tuple[Row, ...]:
-        (rows,) = (commit.rows for commit in self.tables[self.name].commits if commit.receipt == receipt)
+        (rows,) = (commit.rows for commit in self.tables[self.name].commits if commit.receipt.snapshot == receipt.snapshot)
         return rows
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from tidegate.airflow.database_store import DatabaseStore, Held
@@ -31,7 +32,7 @@ from tidegate.core.config.names import BACKFILL
 from tidegate.core.errors import StateCorrupt, TidegateError
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.ledger import Ledger, Listing
+from tidegate.core.state.ledger import Ledger, Listing, cursor_key
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
@@ -42,6 +43,8 @@ from tidegate.ui.runs import NEWEST, handed_on, runs, slots, tasks
 
 LOG_S, LAG_S, TABLE_S = 3.0, 5.0, 15.0
 """Seconds that answers are kept: the log's ends, the lag with its ages, the table's commits, whose metadata may be large."""
+SHADOW_S = 60.0
+"""The same for what secrets backends have, which may be far away."""
 WAIT_S = 0.3
 """How long a page waits for brokers, and as long again for a table."""
 MOST_RANGES = 20_000
@@ -73,6 +76,8 @@ class Source:
         self._lags = Answers[Lags]("a broker", LAG_S, wait_s=wait_s, now_ms=now_ms)
         self._loads = Answers[Loads]("the catalog of the table", TABLE_S, wait_s=wait_s, now_ms=now_ms)
 
+        self._shadows = Answers[str | None]("a secrets backend", SHADOW_S, wait_s=wait_s, now_ms=now_ms)
+
     def close(self) -> None:
         """Close the connections to brokers."""
         self._kafka.close()
@@ -91,7 +96,10 @@ class Source:
             if (ask := self._lag_of(found.declared, self._readable_cursor(name, listings[name]))) is not None
         }
         lags = {name: answer for (name, _), answer in self._lags.get_all(asked).items()}
+        keys = [cursor_key(name) for name in of]
+        shadows = self._shadows.get_all({key: partial(server.shadow_of, key) for key in keys})
         views = [self._overview(found, listings[name], lags.get(name), file_errors.get(name)) for name, found in of.items()]
+        views = [replace(v, faults=(*v.faults, *filter(None, [shadows[cursor_key(v.pipeline)].value]))) for v in views]
         views += [Overview(name, file_error=why) for name, why in file_errors.items() if name not in of]
         errors = {name: shown(answer.error) for name, answer in lags.items()}
         soon = {name for name, answer in lags.items() if _is_newer_soon(answer)}
@@ -122,7 +130,7 @@ class Source:
         names = sorted({task.name for task in found if task.state == "running"})
         away = handed_on(of.pipeline, [run_id], WAITING, tasks=names) if names else {}
         said = {task_id: str(text) for (_, task_id, _), text in away.items() if text}
-        return waits_for([replace(task, away=said.get(task.name)) for task in found], slots(of.pool), now_ms=now_ms())
+        return waits_for([replace(task, away=said.get(task.name)) for task in found], slots, now_ms=now_ms())
 
     def lag(self, of: Declared) -> dict[str, Any]:
         """The lag, the newest that is known; none before the first batch."""
@@ -144,7 +152,9 @@ class Source:
             return None
 
         def ask(brokers: AdminBrokers) -> Lags:
-            return measure_lag(brokers, cursor.offsets, now_ms=now_ms(), isolation_level=of.isolation_level, assign=of.assign)
+            return measure_lag(
+                brokers, cursor.at.offsets, now_ms=now_ms(), isolation_level=of.isolation_level, assign=of.assign
+            )
 
         return lambda: self._kafka.ask(of.connection, ask)
 
@@ -167,7 +177,7 @@ class Source:
         cursor = self._cursor_or_fault(ledger, listing, faults) or Cursor(of.pipeline)
         log, loads = self._log(of, cursor), self._loads_of(of)
         seqs = {key.seq for key in listing.ranges} | (loads.value.batches if loads.value is not None else set())
-        most = max(10, min(batches, MOST_RANGES // max(1, len(cursor.offsets))))
+        most = max(10, min(batches, MOST_RANGES // max(1, len(cursor.at.offsets))))
         chosen = {*sorted(seq for seq in seqs if before is None or seq < before)[-most:]}
         saved = self._saved(of.pipeline, listing, chosen, faults)
         try:
@@ -176,7 +186,11 @@ class Source:
         except StateCorrupt as error:
             loaded = []
             faults.append(str(error))
-        ran, by_version, marks = entries(saved, loaded, cursor), loaded_last(loaded, cursor.topic_ids), self._marks(of, saved)
+        ran, by_version, marks = (
+            entries(saved, loaded, cursor),
+            loaded_last(loaded, cursor.at.topic_ids),
+            self._marks(of, saved),
+        )
         if axis == "time":
             view = time_map(of.pipeline, ran, cursor, log.value, frame, now_ms=now_ms(), marks=marks)
         else:
@@ -198,7 +212,7 @@ class Source:
     @staticmethod
     def _marks(of: Declared, saved: Iterable[SavedRange]) -> dict[int, frozenset[Mark]]:
         """What the loads of batches handed on that is worth seeing."""
-        by_run = {each.run_id: each.seq for each in saved}
+        by_run = {each.load.run_id: each.load.seq for each in saved}
         answers = _answers(of, list(by_run))
         return {by_run[run_id]: answer.marks for run_id, answer in answers.items() if answer.marks}
 
@@ -218,7 +232,7 @@ class Source:
         if key is None:
             return {"batch": None, "error": None, "soon": False}
         saved = ledger.saved_range(key.key)
-        run = next(iter(runs(of.pipeline, [saved.run_id])), None)
+        run = next(iter(runs(of.pipeline, [saved.load.run_id])), None)
         loads = self._loads_of(of, run)
         view = self._batch(of, ledger, listing, saved, run, loads.value, replays=replays)
         return {"batch": view.to_json(), "error": shown(loads.error), "soon": _is_newer_soon(loads)}
@@ -253,8 +267,8 @@ class Source:
     ) -> BatchView:
         who = None if run is None else started_by(run)
         cursor = self._cursor(ledger, listing) or Cursor(of.pipeline)
-        answer = _answers(of, [saved.run_id]).get(saved.run_id)
-        found = () if loads is None else loads.of_batches({saved.seq})
+        answer = _answers(of, [saved.load.run_id]).get(saved.load.run_id)
+        found = () if loads is None else loads.of_batches({saved.load.seq})
         receipts = [r for r in found if replays or r.load.replay is None]
         return batch_view(saved, cursor, receipts, who, answer)
 
@@ -270,7 +284,7 @@ class Source:
         report = _mapping(dry if dry is not None else said(REPORT, "plan"))
         verdict = _mapping(said("return_value", "verify", "commit"))
         saved = None if key is None else ledger.saved_replay(key.key)
-        receipts = () if saved is None or loads is None else loads.of_replay(saved.replay)
+        receipts = () if saved is None or loads is None else loads.of_replay(saved.name)
         view = replay_view(run, ledger.pipeline, saved, receipts, report=report, dry_run=dry is not None, verdict=verdict)
         return RunView("replay", replay=view)
 
@@ -316,7 +330,7 @@ class Source:
             return None
 
     def _log(self, of: Declared, cursor: Cursor) -> Answer[Watermarks]:
-        topics = sorted({tp.topic for tp in cursor.offsets})
+        topics = sorted({tp.topic for tp in cursor.at.offsets})
 
         def ask(brokers: AdminBrokers) -> Watermarks:
             return brokers.watermarks(topics, isolation_level=of.isolation_level).assigned(of.assign)

@@ -16,20 +16,25 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
+from airflow.api.common.airflow_health import get_airflow_health
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
+from airflow.configuration import conf
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.shared import now_ms
+from tidegate.core.audit.views.crowding import crowding
 from tidegate.core.audit.views.range_map import Frame
+from tidegate.core.audit.views.servers import dead_servers
 from tidegate.core.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
 from tidegate.ui.reading import Source, shown
+from tidegate.ui.runs import receiver_slots, slots
 from tidegate.ui.server import Found, file_errors
 
 THREADS = 4
@@ -99,14 +104,17 @@ ThePipeline = Annotated[Declared, Depends(_pipeline)]
 
 @router.get("/api/pipelines")
 async def pipelines(request: Request, user: GetUserDep, source: TheSource) -> Response:
-    """All pipelines whose runs the user may see, those that need attention first."""
+    """All pipelines whose runs the user may see, those that need attention first; and what keeps Airflow from running tasks."""
 
     def ask() -> dict[str, Any]:
         known, may_see = source.dags.pipelines(), get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
         found = {dag_id: each for dag_id, each in known.items() if dag_id in may_see and _may_see_runs(user, dag_id)}
         errors = _shown_errors(user, found, known)
         of = {dag_id: each for dag_id, each in found.items() if each.current or dag_id in errors}
-        return {"pipelines": source.overviews(of, errors)}
+        crowded = crowding(
+            receiver_slots(), held=lambda pool: slots(pool).total, parallelism=lambda: conf.getint("core", "parallelism")
+        )
+        return {"pipelines": source.overviews(of, errors), "airflow": [*dead_servers(get_airflow_health()), *crowded]}
 
     return await _apart(request, ALL, ask)
 

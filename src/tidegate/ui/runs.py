@@ -17,13 +17,16 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from airflow.utils.state import TaskInstanceState
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import selectinload
 
 from tidegate.core.audit.views.waiting import Slots, Task
+from tidegate.core.config.names import RECEIVE_DAG
 
 NEWEST = 50
 """Runs of a DAG that are read."""
+HOLDING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED, TaskInstanceState.RUNNING)
+"""States of a task that holds a slot, or waits for one."""
 PAGE = 500
 """Ids of one question: databases bound the parameters of a statement."""
 
@@ -82,6 +85,15 @@ def slots(pool: str) -> Slots:
     with create_session(scoped=False) as session:
         of = session.scalar(select(Pool).where(Pool.pool == pool))
         return Slots(pool, None) if of is None else Slots(pool, int(of.slots), int(of.occupied_slots(session=session)))
+
+
+def receiver_slots() -> dict[str, int]:
+    """The slots of each pool that instances of receivers hold or wait for, by the pool."""
+    of = select(TaskInstance.pool, func.sum(TaskInstance.pool_slots)).where(TaskInstance.state.in_(HOLDING))
+    # of a receiver's tasks, those that last are mapped
+    of = of.where(TaskInstance.dag_id.endswith(RECEIVE_DAG, autoescape=True), TaskInstance.map_index >= 0)
+    with create_session(scoped=False) as session:
+        return {pool: int(taken) for pool, taken in session.execute(of.group_by(TaskInstance.pool))}
 
 
 def handed_on(dag_id: str, run_ids: Sequence[str], key: str, *, tasks: Sequence[str]) -> dict[tuple[str, str, int], Any]:

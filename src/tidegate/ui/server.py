@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from threading import Lock
 from typing import Any, TypeVar
 
+from airflow.configuration import ensure_secrets_loaded
 from airflow.models.connection import Connection
 from airflow.models.dag import DagModel, DagTag
 from airflow.models.dag_version import DagVersion
@@ -23,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.declared import MARK, Declared
+from tidegate.airflow.store import answering, shadowed
 from tidegate.core.config.names import PIPELINES
 from tidegate.core.errors import BrokerUnavailable
 from tidegate.kafka.brokers import AdminBrokers
@@ -115,6 +117,15 @@ def file_errors() -> dict[tuple[str | None, str], str]:
         for bundle, file, why in files
         if file.parent.name == PIPELINES and file.suffix in (".yaml", ".yml")
     }
+
+
+def shadow_of(key: str) -> str | None:
+    """That a secrets backend of the API server answers in the place of a saved Variable; None where none does.
+
+    Those of the workers, which may have others, are named by the task that fails of it.
+    """
+    name = answering(ensure_secrets_loaded(), key)
+    return None if name is None else str(shadowed(key, f"the API server's {name}"))
 
 
 class Kafka:

@@ -116,7 +116,7 @@ class Harness:
         self.stage.pause(DAG)
         self._await(lambda: not self.stage.is_listening, "the paused receiver listens")
         log = self.stage.log()
-        if not wait_until(lambda: self.stage.cursor(PIPELINE).offsets == log.ends(), DRAIN_S, poll_s=1.0):
+        if not wait_until(lambda: self.stage.cursor(PIPELINE).at.offsets == log.ends(), DRAIN_S, poll_s=1.0):
             raise TidegateError(f"{PIPELINE} has not loaded the topic for {DRAIN_S:.0f} s: {self._state(PIPELINE)}")
         self.result.is_finished = True
         return self._judged(self.sender.acknowledged(), self.sender.sent, ids_of(log), self.stage.rows())

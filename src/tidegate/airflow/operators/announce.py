@@ -13,7 +13,7 @@ from airflow.sdk import Asset
 
 from tidegate.airflow.operators.shared import brokers_of, now_ms
 from tidegate.core.announce.asking import read_until, times_by_ends
-from tidegate.core.announce.hours import Announcement, Span, Times, announcement, look_back, next_span
+from tidegate.core.announce.hours import Announcement, Span, Times, announcement, end_of, look_back, next_span
 from tidegate.core.config.pipeline import Announce, Pipeline
 from tidegate.core.errors import TidegateError
 from tidegate.core.load.receipt import Observed
@@ -48,7 +48,7 @@ def window_of(ledger: Ledger, *, replay: bool) -> Span:
     if replay:
         return look_back(now), now
     announced = ledger.cursor().announced if ledger.listing().has_cursor else None
-    return look_back(now), announced[1] if announced else 0
+    return look_back(now), end_of(announced, now) if announced else 0
 
 
 class Announcing:
@@ -80,24 +80,27 @@ class Announcing:
     def of_batch(self, saved: SavedRange, cursor: Cursor, times: Times | None) -> Announcement:
         """What a commit announces once the cursor has moved. One that is tried again announces the same."""
         span = cursor.announced
-        if span is not None and cursor.seq != saved.seq:  # an older batch that was loaded again: only what it changed
-            span = span[1], span[1]
+        if span is not None and cursor.seq != saved.load.seq:  # an older batch that was loaded again: only what it changed
+            span = (end_of(span, now_ms()),) * 2
         return self._said(span, times)
 
-    def of_replay(self, saved: SavedReplay, cursor: Cursor, observed: Mapping[int, Observed]) -> Announcement:
+    def of_replay(
+        self, saved: SavedReplay, cursor: Cursor, observed: Mapping[int, Observed], resumed: Iterable[OffsetRange] = ()
+    ) -> Announcement:
         """What a replay announces: the announced hours that its records are of; the others are left to the schedule.
 
         Args:
             saved: the replay.
             cursor: of the schedule.
             observed: what its loads saw, by chunk.
+            resumed: what those replays have landed that it goes on with; they have announced nothing.
         """
         if cursor.announced is None:
             return Announcement()
         known = {number: o.times for number, o in observed.items() if o.times}
-        lost = [r for number, chunk in enumerate(saved.chunks) if number not in known for r in chunk]
+        lost = [*resumed, *(r for number, chunk in enumerate(saved.chunks) if number not in known for r in chunk)]
         all_of = [*known.values(), *([t] if lost and (t := self.times_by_ends(lost)) else [])]
-        return self._said((cursor.announced[1], cursor.announced[1]), Times.joined(all_of))
+        return self._said((end_of(cursor.announced, now_ms()),) * 2, Times.joined(all_of))
 
     def times_by_ends(self, ranges: Iterable[OffsetRange]) -> Times | None:
         """The times of a load that did not say them: it had landed before, or its answer was lost."""

@@ -1,34 +1,113 @@
-"""The task between plan and commit: one bounded Spark job, which replaces the rows of a saved range or of a chunk of a replay.
+"""The task between plan and finish: one bounded Spark job, which replaces the rows of a range or of a chunk of a replay.
 
 How the job runs is a `JobRunner`'s (`tidegate.airflow.runners`); here it is ordered, waited for, and its answer handed on.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from airflow.sdk import Context
 
 from tidegate.airflow import notes
 from tidegate.airflow.operators.announce import window_of
-from tidegate.airflow.operators.shared import brokers_of, check_own, kafka_settings, plan_of
+from tidegate.airflow.operators.shared import brokers_of, kafka_settings, plan_of
 from tidegate.airflow.operators.spark import SparkTask
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Split
+from tidegate.core.errors import TidegateError
 from tidegate.core.load.answer import brief
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.repeats import look_back, read_beginnings
+from tidegate.core.load.job import LoadJob, LoadResult, Reading
+from tidegate.core.load.receipt import Load
+from tidegate.core.load.repeats import look_back, needed_from, reaching_before
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.ports import Brokers
 from tidegate.core.rates.resources import Resources
-from tidegate.core.replay.chunks import SavedReplay
+from tidegate.core.replay.chunks import check_numbers
 from tidegate.core.replay.request import check_permitted
 from tidegate.core.schedule.topics import check_topics
+from tidegate.core.schedule.trust import KEEP_ROWS
 from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.saved_range import SavedRange
 from tidegate.kafka.settings import spark_client
 
+POLL_S = 1.0
 
-class SparkLoad(SparkTask):
-    """A task that runs a `LoadJob`. One that is run again, since Spark was away, looks for its receipt first."""
+
+class LoadOperator(SparkTask):
+    """Replaces, in the sink, the rows of this run's range, or those of one chunk of its replay.
+
+    A job that is run again, since Spark was away, looks for its receipt first.
+
+    Args:
+        chunk: its number, in the DAG of replays.
+    """
+
+    def __init__(self, *, chunk: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.chunk = chunk
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        """Load what is saved, and hand on the receipt found in the sink. What has landed is written again only on purpose.
+
+        Raises:
+            TidegateError: as `run_job`.
+        """
+        plan = plan_of(context, replays=self.chunk is not None)
+        if self.chunk is not None:
+            self._wait_for_turn(context, plan["parallel"])
+        job = self._job(plan, context, redo=bool(plan["redo"]) or self.cleared(context))
+        if job is None:
+            self.log.info("batch %d holds no offsets: it only fixes where new partitions start", plan["seq"])
+            return {}
+        answer = self.run_job(job, context)
+        return answer if "replay" in plan else {**answer, **self.handed_on(context)}
+
+    def _job(self, plan: Mapping[str, Any], context: Context, *, redo: bool) -> LoadJob | None:
+        """The job of a plan; None where there is nothing to load."""
+        ledger, pipeline = self._ledger, self.pipeline
+        again: dict[str, Any] = {"redo": redo, "formerly": tuple(plan["formerly"])}
+        if "replay" in plan:
+            replay = ledger.saved_replay(plan["key"])
+            check_permitted(pipeline, replay.table, replay.transform)
+            if replay.batches:
+                check_numbers(replay, ledger.cursor().generation)
+            load = replay.chunk(self.chunk or 0)
+            return self.order(context, load, transform=replay.transform, table=replay.table, **again)
+        saved = ledger.saved_range(plan["key"])
+        nonempty = saved.load.nonempty
+        if not nonempty:
+            return None
+        beside = saved.after.beside(nonempty, saved.load.topic_ids)
+        batch = saved.load.seq if pipeline.identity == "batch" else None
+        return self.order(
+            context,
+            replace(saved.load, ranges=nonempty, beside=beside, batch=batch),
+            begun=saved.after.starts,
+            resources=saved.resources,
+            transform=pipeline.transform,
+            table=pipeline.sink.table,
+            create=plan["create"],
+            **again,
+        )
+
+    def _wait_for_turn(self, context: Context, parallel: int | None) -> None:
+        """Wait until fewer than `parallel` chunks before this one are being loaded; the first of them never waits.
+
+        Airflow has no such limit for one run. It is kept here in the process: giving the slot back and coming again
+        (a reschedule) is a race in its scheduler, which may take the first ending for that of the second coming.
+        """
+        ti = context["ti"]
+        place = ti.map_index or 0
+        while parallel is not None and place >= parallel:
+            states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
+            running = (name for name, state in states.get(ti.run_id, {}).items() if state == "running")
+            before = sum(int(name.rpartition("_")[2]) < place for name in running)
+            if before < parallel:
+                return
+            time.sleep(POLL_S)
 
     _ordered: LoadJob | None = None
     _result: LoadResult | None = None
@@ -44,58 +123,62 @@ class SparkLoad(SparkTask):
 
     get_openlineage_facets_on_failure = get_openlineage_facets_on_complete
 
-    def order(self, resources: Resources | None = None, saved: SavedRange | None = None, **what: Any) -> LoadJob:
-        """A job with all that the pipeline says; `what` are the fields that differ from load to load, `saved` is its batch.
+    def order(
+        self,
+        context: Context,
+        load: Load,
+        *,
+        begun: Mapping[TopicPartition, int] | None = None,
+        resources: Resources | None = None,
+        **what: Any,
+    ) -> LoadJob:
+        """The job of a load, with all that the pipeline says.
 
-        Where repeats are left out, the cursor and the batch say how far to look back for them.
-        With `resources`, it is cut into as many pieces, unless the pipeline's file cuts it, and spark-submit asks for as much.
+        Args:
+            context: of the task.
+            load: what it loads.
+            begun: where each partition begins; None: where the cursor says.
+            resources: what it gets of Spark; None: what there is.
+            what: fields of the job that differ from load to load.
         """
-        source, split = self.pipeline.source, self.pipeline.split
-        if resources is not None and split == Split():
-            split = Split(min_partitions=resources.pieces)
-        if resources is not None:
-            self._num_executors, self._executor_cores = resources.executors, resources.cores
-            # of a standalone master, which counts no executors
-            self._total_executor_cores = None if resources.executors is None else resources.total_cores
-        dedupe = self.pipeline.dedupe
-        replay = what.get("replay") is not None
-        return LoadJob(
-            pipeline=self.pipeline.name,
-            hours=window_of(self._ledger, replay=replay) if self.pipeline.announce else None,
-            dedupe=dedupe,
-            look_back={} if dedupe is None else look_back(what["ranges"], dedupe.window, read_beginnings(self._ledger, saved)),
-            kafka_options=kafka_settings(self.pipeline, "load", spark_client, self.log),
-            split=split,
+        pipeline, source = self.pipeline, self.pipeline.source
+        load = replace(load, dedupe=pipeline.dedupe)
+        look_back = {} if load.dedupe is None else self._look_back(load.ranges, load.dedupe.window, begun, context)
+        reading = Reading(
+            kafka_settings(pipeline, "load", spark_client, self.log),
             isolation_level=source.isolation_level,
             contiguous=source.contiguous,
-            identity=self.pipeline.identity,
-            shared_with=self.pipeline.sink.shared_with,
-            **what,
+            split=self._cut(resources),
+            look_back=look_back,
+            hours=window_of(self._ledger, replay=load.replay is not None) if pipeline.announce else None,
         )
+        return LoadJob(load, reading=reading, shared_with=pipeline.sink.shared_with, **what)
+
+    def _look_back(
+        self, ranges: Sequence[OffsetRange], window: int, begun: Mapping[TopicPartition, int] | None, context: Context
+    ) -> dict[TopicPartition, int]:
+        """From where each partition is read for repeats. The brokers are asked only where that is before the pipeline began."""
+        begun = self._ledger.cursor().at.starts if begun is None else begun
+        topics = reaching_before(ranges, window, begun)
+        if not topics:
+            return look_back(ranges, window, {})
+        brokers = brokers_of(self.pipeline, "load", self.log)
+        earliest = self.patience(context).through(lambda: brokers.watermarks(topics)).earliest
+        return look_back(ranges, window, needed_from(begun, earliest))
+
+    def _cut(self, resources: Resources | None) -> Split:
+        """How the job is cut: as the pipeline's file says, or into as many pieces; spark-submit asks for as many executors."""
+        split = self.pipeline.split
+        if resources is None:
+            return split
+        self._num_executors, self._executor_cores = resources.executors, resources.cores
+        # of a standalone master, which counts no executors
+        self._total_executor_cores = None if resources.executors is None else resources.total_cores
+        return Split(min_partitions=resources.pieces) if split == Split() else split
 
     @property
     def _ledger(self) -> Ledger:
         return Ledger(VariableStore(), self.pipeline.name)
-
-    def order_chunk(self, saved: SavedReplay, number: int, *, redo: bool) -> LoadJob:
-        """The job that loads one chunk of a replay.
-
-        Raises:
-            RequestError: the pipeline's file does not allow its table or its transform.
-        """
-        check_permitted(self.pipeline, saved.table, saved.transform)
-        return self.order(
-            seq=number,
-            run_id=saved.run_id,
-            ranges=saved.chunk(number),
-            transform=saved.transform,
-            table=saved.table,
-            redo=redo,
-            topic_ids=saved.topic_ids,
-            generation=saved.generation,
-            replay=saved.replay,
-            batch=saved.batches[number] if saved.batches else None,
-        )
 
     def cleared(self, context: Context) -> bool:
         """Whether this is the first try after somebody cleared the task, which asks for a write whatever has landed.
@@ -113,10 +196,8 @@ class SparkLoad(SparkTask):
         """
         self._ordered = job
         patience = self.patience(context)
-        if job.redo:  # perhaps long after it was planned
-            brokers = brokers_of(self.pipeline, "load", self.log)
-            patience.through(lambda: check_topics(self.pipeline, job.topic_ids, job.ranges, brokers, since="this was planned"))
-        result = self.through_spark(lambda runner: runner.run(job), context, patience)
+        brokers = brokers_of(self.pipeline, "load", self.log) if job.load.topic_ids else None
+        result = self.through_spark(lambda runner: runner.run(checked(job, brokers)), context, patience)
         self._result = result
         self._log_result(result)
         if result.observed.errors:
@@ -138,43 +219,20 @@ class SparkLoad(SparkTask):
         self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
 
 
+def checked(job: LoadJob, brokers: Brokers | None) -> LoadJob:
+    """The job, which does not read where a topic is another one than when it was planned, or no broker says so.
+
+    Between plan and load a topic may be created again, whose records have the same offsets. The job finds out first whether it
+    has landed before: then it is done, whatever became of the topic.
+    """
+    fix = KEEP_ROWS if job.redo else "Nothing was written; the error of the next plan names how to start the topic anew"
+    try:
+        if brokers is not None:
+            check_topics(job.load.topic_ids, job.load.ranges, brokers, since="this was planned", fix=fix)
+    except TidegateError as error:
+        return replace(job, refused=error.to_dict())
+    return job
+
+
 def _broken(errors: int) -> str:
     return f"rows of broken records: {errors}, each with the reason in its column _error"
-
-
-class LoadOperator(SparkLoad):
-    """Replaces, in the sink, the rows of this run's range."""
-
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        """Load the saved range and hand on the receipt found in the sink.
-
-        Raises:
-            TidegateError: as `run_job`.
-        """
-        plan = plan_of(context)
-        ledger = self._ledger
-        redo = bool(plan["redo"]) or self.cleared(context)
-        if "replay" in plan:
-            replay = ledger.saved_replay(plan["key"])
-            check_own(replay, context)
-            return self.run_job(self.order_chunk(replay, 0, redo=redo), context)
-        saved = ledger.saved_range(plan["key"])
-        check_own(saved, context)
-        if not saved.to_load:
-            self.log.info("batch %d holds no offsets: it only fixes where new partitions start", saved.seq)
-            return {}
-        job = self.order(
-            saved.resources,
-            seq=saved.seq,
-            run_id=saved.run_id,
-            ranges=saved.to_load,
-            saved=saved,
-            transform=self.pipeline.transform,
-            table=self.pipeline.sink.table,
-            redo=redo,
-            topic_ids=saved.topic_ids,
-            generation=saved.generation,
-            others=saved.others,
-            create=plan.get("create", True),
-        )
-        return {**self.run_job(job, context), "disturbed": self.disturbed(context)}

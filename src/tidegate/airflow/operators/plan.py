@@ -56,18 +56,18 @@ class PlanOperator(Patient):
             context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(log_replay(planned, self.log)))
             return replay_answer(planned)
         context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(self._log_plan(planned)))
-        saved, started = planned.saved, context["ti"].start_date
+        saved = planned.saved
         return {
             "key": planned.key,
-            "seq": saved.seq,
+            "seq": saved.load.seq,
             "origin": planned.origin,
             "redo": planned.committed,
             "create": planned.create,
-            "records": total_count(saved.ranges),
-            "partitions": len(saved.ranges),
+            "formerly": list(planned.formerly),
+            "records": total_count(saved.load.ranges),
+            "partitions": len(saved.load.ranges),
             "remaining": 0 if _request(context["params"]).is_own else saved.remaining,
-            "disturbed": self.disturbed(context),
-            "started_ms": None if started is None else int(started.timestamp() * 1000),
+            **self.handed_on(context),
         }
 
     def _plan(self, context: Context) -> Planned | PlannedReplay | Skip:
@@ -89,7 +89,7 @@ class PlanOperator(Patient):
         if planned.waiting is not None:
             metrics.waiting(self.pipeline.name, planned.waiting)
         cursor = planned.cursor
-        if cursor is None or not cursor.offsets or planned.waiting == 0:
+        if cursor is None or not cursor.at.offsets or planned.waiting == 0:
             return
         before_ms, at_ms = cursor.fired_at_ms, now_ms()
         if isinstance(planned, Skip):  # the last run may have been such a one, too
@@ -100,7 +100,7 @@ class PlanOperator(Patient):
             source = self.pipeline.source
             lag = measure_lag(
                 ports["brokers"],
-                cursor.offsets,
+                cursor.at.offsets,
                 now_ms=at_ms,
                 isolation_level=source.isolation_level,
                 assign=source.assign,
@@ -116,20 +116,23 @@ class PlanOperator(Patient):
         how = {
             "planned": "planned now",
             "own": "this run's own range, saved by an earlier try"
-            + ("; committed before: loading it again" if planned.committed else ""),
-            "adopted": f"adopted from run {saved.adopted_from}, which did not commit it; this run's own limits are not applied",
+            + ("; committed before: loading it again, as a run id always means its first range" if planned.committed else ""),
+            "adopted": f"adopted from run {saved.why.adopted_from}, which did not commit it; "
+            "this run's own limits are not applied",
         }[planned.origin]
-        lines = [f"batch {saved.seq} of {saved.pipeline}, {total_count(saved.ranges)} offsets: {how}"]
-        if saved.rate is not None:
-            lines.append(f"backpressure: {saved.rate}")
+        lines = [f"batch {saved.load.seq} of {saved.load.pipeline}, {total_count(saved.load.ranges)} offsets: {how}"]
+        if saved.why.rate is not None:
+            lines.append(f"backpressure: {saved.why.rate}")
         if saved.resources is not None:
             lines.append(f"Spark: {saved.resources}")
-        if planned.advice is not None and not planned.advice.holds:
-            lines.append(planned.advice.verdict)
-        if planned.maintenance is not None:
-            lines.append(planned.maintenance)
-        reasons = {d.topic_partition: d for d in saved.decisions}
-        for r in saved.ranges:
+        if planned.remarks.advice is not None and not planned.remarks.advice.holds:
+            lines.append(planned.remarks.advice.verdict)
+        if planned.remarks.maintenance is not None:
+            lines.append(planned.remarks.maintenance)
+        if planned.remarks.held_back is not None:
+            lines.append(planned.remarks.held_back)
+        reasons = {d.topic_partition: d for d in saved.why.decisions}
+        for r in saved.load.ranges:
             why = reasons[r.topic_partition]
             lines.append(f"{r}: {r.count} offsets, from: {why.from_reason}, until: {why.until_reason}")
         lines += [f"{tp}: the cursor leaves offset {offset}, as accepted" for tp, offset in saved.jumped.items()]

@@ -12,9 +12,8 @@ from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError
-from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.schedule import run_notes
-from tidegate.core.state.saved_range import SavedRange
+from tidegate.core.state.ledger import is_of_run
 from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.settings import Translated, planning_client
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from tidegate.kafka.brokers import AdminBrokers
 
 _PLAN_ANEW = "Nothing was loaded. Clear the run's plan task, with the tasks after it: it finds its range again"
+REPLAY = "replay"
+"""The XCom that names a saved replay; what the plan of one returns is the list of chunks that `load` is mapped over."""
 SHOWN = 5
 """Entries of a list in an XCom; the log has all of them."""
 
@@ -52,30 +53,18 @@ def ports_of(pipeline: Pipeline, log: Any) -> dict[str, Any]:
     return {"store": VariableStore(), "brokers": brokers_of(pipeline, "plan", log), "sink": IcebergReader()}
 
 
-def plan_of(context: Context, key: str = "return_value") -> dict[str, Any]:
-    """What the plan task of this run has handed on.
+def plan_of(context: Context, *, replays: bool = False) -> dict[str, Any]:
+    """What the plan task of this run has handed on; `replays` says whether it is of the DAG of replays.
 
     Raises:
-        RequestError: it handed on nothing, or somebody has edited it.
+        RequestError: it handed on nothing, or somebody has edited it: what it names is not what this run has saved.
     """
-    plan = context["ti"].xcom_pull(task_ids="plan", key=key)
+    plan = context["ti"].xcom_pull(task_ids="plan", key=REPLAY if replays else "return_value")
     if not plan:
         raise RequestError("this run has no plan", fix="Clear the run's plan task, with the tasks after it")
-    if not isinstance(plan, dict) or not isinstance(plan.get("key"), str):
+    if not isinstance(plan, dict) or not is_of_run(str(plan.get("key")), context["run_id"]):
         raise RequestError("the XCom of this run's plan task is not what it handed on", fix=_PLAN_ANEW)
     return plan
-
-
-def check_own(saved: SavedRange | SavedReplay, context: Context) -> None:
-    """A run loads and commits its own saved value: its plan task has handed on the key.
-
-    Raises:
-        RequestError: it is another run's.
-    """
-    if saved.run_id != context["run_id"]:
-        raise RequestError(
-            f"the XCom of this run's plan task names what run {saved.run_id} has saved, and not this run", fix=_PLAN_ANEW
-        )
 
 
 def now_ms() -> int:

@@ -87,6 +87,7 @@ def receiver_dag(
                 behind=behind,
                 serving=serving,
                 queue=queue,
+                pool=receiver.workers.pool,
                 execution_timeout=timedelta(seconds=ends_s),
                 map_index_template="{{ task.label }}",
             ).expand(placed=placed.output)

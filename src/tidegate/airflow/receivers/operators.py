@@ -11,6 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,6 +32,7 @@ from tidegate.airflow.receivers.workers import Workers, workers
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
+from tidegate.core.config.times import CLOCKS_APART_MS
 from tidegate.core.errors import ConfigError
 from tidegate.core.metrics import RECEIVER
 from tidegate.core.ports import Downstream
@@ -195,6 +197,8 @@ class ReceiveOperator(BaseOperator):
             TidegateError: the instance cannot run.
         """
         placed = Assigned(**self.placed)
+        # no lease is longer than this, whatever clock it was placed by
+        placed = replace(placed, until_s=min(placed.until_s, time.time() + self.receiver.lease + self.receiver.overlap_s))
         if time.time() >= placed.until_s:
             over = "the lease is over, and the next run receives; to begin a new one in this run, clear its task `place`"
             raise AirflowSkipException(over) if context.get("task_reschedule_count") else AirflowFailException(over)
@@ -307,7 +311,8 @@ class ReceiveOperator(BaseOperator):
             for run_id in run_ids:
                 for status in filter(None, ti.xcom_pull(task_ids=tasks, key=STATUS, run_id=run_id) or ()):
                     age_s = (datetime.now(UTC) - datetime.fromisoformat(status["at"])).total_seconds()
-                    told[f"{run_id} {status['instance']}"] = status["buffer"], max(0.0, age_s)
+                    if age_s > -CLOCKS_APART_MS / 1000:
+                        told[f"{run_id} {status['instance']}"] = status["buffer"], max(0.0, age_s)
             return told
 
         return buffers

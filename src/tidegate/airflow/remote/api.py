@@ -220,6 +220,14 @@ class AirflowApi(RestClient):
         pool = self.find(f"/pools/{_part(name)}")
         return None if pool is None else int(pool["slots"])
 
+    def parallelism(self) -> int | None:
+        """The tasks that Airflow runs at the same time (`[core] parallelism`); None where its API does not show settings."""
+        try:
+            found = self.get("/config/section/core/option/parallelism")
+            return int(found["sections"][0]["options"][0]["value"])
+        except (PlatformError, LookupError, TypeError, ValueError):
+            return None
+
     def has_plugin(self, name: str) -> bool:
         """Whether Airflow has loaded a plugin of that name."""
         return self._plugin(name) is not None

@@ -170,7 +170,7 @@ class RestClient:
         if response.is_error:
             raise PlatformError(
                 f"Airflow refused {method} {path}: {_reason(response)}",
-                fix="See the log of the Airflow API server" if response.is_server_error else "",
+                fix="See the log of the Airflow API server" if response.is_server_error else _right(response),
                 status=response.status_code,
                 tries=failed + len(responses),
             )
@@ -200,7 +200,18 @@ class RestClient:
 
 NO_LOGIN = f"Get a token as the auth manager of this Airflow says, and set {TOKEN} to it"
 WRONG_LOGIN = f"Correct {USER} and {PASSWORD}, or set {TOKEN}"
+RUN_BY_USERS = ("dags", "assets", "backfills")
+"""What users without the role Op may change."""
 REFUSED_LOGINS = {401: WRONG_LOGIN, 403: WRONG_LOGIN, 404: NO_LOGIN, 405: NO_LOGIN}
+
+
+def _right(response: httpx.Response) -> str:
+    """Which role of Airflow a refused request needs; nothing for one that was refused for something else."""
+    if response.status_code != httpx.codes.FORBIDDEN:
+        return ""
+    kind, reads = response.request.url.path.partition("/api/v2/")[2].partition("/")[0], response.request.method == "GET"
+    role = "Op" if kind in ("variables", "connections") else "Viewer" if reads else "User" if kind in RUN_BY_USERS else "Op"
+    return f"It needs Airflow's role {role}, or one that may {'read' if reads else 'change'} {kind}: log in as such a user"
 
 
 def _checked(url: str) -> httpx.URL:

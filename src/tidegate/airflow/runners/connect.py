@@ -38,7 +38,7 @@ class ConnectRunner:
         """As the port."""
         from tidegate.spark.load import load_range  # noqa: PLC0415 - only a Spark job needs Spark's client
 
-        with self._connected(f"tidegate-{job.pipeline}-{job.seq}") as session:
+        with self._connected(f"tidegate-{job.load.pipeline}-{job.load.seq}") as session:
             return load_range(session, job, spark_jobs=self._spark_jobs)
 
     def maintain(self, job: MaintenanceJob) -> Maintained:

@@ -17,7 +17,7 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +70,8 @@ class SubmitRunner:
 
     def run(self, job: LoadJob) -> LoadResult:
         """As the port."""
+        if job.refused is not None and (job.redo or self._found(job, {}) is None):
+            raise TidegateError.from_dict(job.refused)  # a driver elsewhere may have no way to say so
         job = replace(job, attempt=str(uuid.uuid4()))
         answer, failure, seconds = self._answer(job)
         if answer is not None:
@@ -108,9 +110,12 @@ class SubmitRunner:
 
     def _by_receipt(self, job: LoadJob, seconds: float) -> LoadResult | None:
         self._log.info("the driver ended well, and its answer is not here: looking for its receipt in %s", job.table)
+        return self._found(job, {"submit": round(seconds, 4)})
+
+    def _found(self, job: LoadJob, seconds: Mapping[str, float]) -> LoadResult | None:
         # in the table's own snapshots: the driver has just found it there, or written it
-        receipts = self._patience.through(lambda: self._sink.history(job.table).receipts(job.pipeline))
-        return answer_by_receipt(job, receipts, {"submit": round(seconds, 4)})
+        receipts = self._patience.through(lambda: self._sink.history(job.table).receipts(job.load.pipeline))
+        return answer_by_receipt(job, receipts, seconds)
 
 
 def _without_answer(failure: Exception | None, then: str) -> SparkJobFailed:
@@ -121,7 +126,7 @@ def _without_answer(failure: Exception | None, then: str) -> SparkJobFailed:
 @contextmanager
 def _exchange(job: LoadJob | MaintenanceJob) -> Iterator[tuple[Path, Path]]:
     """A folder for one job and its answer, readable by its owner only, and gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix=f"tidegate-{job.pipeline}-", dir=os.environ.get(EXCHANGE_DIR)) as folder:
+    with tempfile.TemporaryDirectory(prefix="tidegate-job-", dir=os.environ.get(EXCHANGE_DIR)) as folder:
         job_file = Path(folder) / JOB_FILE
         job_file.touch(mode=0o600)
         job_file.write_text(json.dumps(job.to_json()), encoding="utf-8")

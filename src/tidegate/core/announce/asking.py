@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from tidegate.core.announce.hours import Span, Times, complete_until
 from tidegate.core.audit.views.lag import to_read, unread
+from tidegate.core.offsets.algebra import merged, one_of_a_partition
 from tidegate.core.offsets.isolation import IsolationLevel
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Assigned
 from tidegate.core.ports import Brokers
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
+
+Positions = dict[TopicPartition, int]
+"""Offsets, or timestamps, by partition."""
 
 
 def read_until(
@@ -41,8 +46,8 @@ def read_until(
     if saved.remaining == 0:
         return complete_until(saved.planned_at_ms, grace_ms, ())
     log = brokers()
-    watermarks = log.watermarks(sorted({tp.topic for tp in cursor.offsets}), isolation_level=level)
-    positions = to_read(cursor.offsets, watermarks, assign)
+    watermarks = log.watermarks(sorted({tp.topic for tp in cursor.at.offsets}), isolation_level=level)
+    positions = to_read(cursor.at.offsets, watermarks, assign)
     times = log.next_timestamps(unread(positions, watermarks), isolation_level=level)
     return complete_until(now_ms, grace_ms, [times.get(tp) for tp in positions])
 
@@ -51,7 +56,7 @@ def times_by_ends(ranges: Iterable[OffsetRange], brokers: Brokers, *, level: Iso
     """The times of a load by the first and the last record of each range: every hour between them may have records.
 
     Args:
-        ranges: what was loaded.
+        ranges: what was loaded; several of a partition where there are gaps.
         brokers: the log; of records that it no longer holds nothing is known.
         level: the pipeline's isolation level.
         window: where hours are looked at (epoch ms).
@@ -59,8 +64,24 @@ def times_by_ends(ranges: Iterable[OffsetRange], brokers: Brokers, *, level: Iso
     Raises:
         KafkaError: the brokers do not answer.
     """
-    read = [r for r in ranges if r.count]
-    firsts = brokers.next_timestamps({r.topic_partition: r.from_offset for r in read}, isolation_level=level)
-    lasts = brokers.next_timestamps({r.topic_partition: r.until_offset - 1 for r in read}, isolation_level=level)
-    known = [[at for times in (firsts, lasts) if (at := times.get(r.topic_partition)) is not None] for r in read]
-    return Times.between(((min(ends), max(ends)) for ends in known if ends), window)
+    ask = partial(brokers.next_timestamps, isolation_level=level)
+    return Times.between([ends for layer in one_of_a_partition(merged(ranges)) for ends in _ends(layer, ask)], window)
+
+
+def _ends(ranges: Sequence[OffsetRange], ask: Callable[[Positions], Positions]) -> Iterator[Span]:
+    """The timestamps of the first and the last record of each range, of a partition each; nothing of one that has none.
+
+    A log ends with the marker of a transaction, or with records of one that was aborted. The last record is then found by
+    bisection.
+    """
+    first, last = ask({r.topic_partition: r.from_offset for r in ranges}), Positions()
+    low = {r.topic_partition: r.from_offset for r in ranges if r.topic_partition in first}
+    high = {r.topic_partition: r.until_offset for r in ranges if r.topic_partition in first}
+    asked = {tp: until - 1 for tp, until in high.items()}
+    while asked:
+        found = ask(asked)
+        last |= found
+        low |= {tp: at for tp, at in asked.items() if tp in found}
+        high |= {tp: at for tp, at in asked.items() if tp not in found}
+        asked = {tp: (low[tp] + high[tp]) // 2 for tp in high if high[tp] - low[tp] > 1}
+    return ((at, last.get(tp, at)) for tp, at in first.items())

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tidegate.core.config.times import utc
+from tidegate.core.config.times import past, utc
 from tidegate.core.counts import is_whole
 
 Every = Literal["hour", "day"]
@@ -126,6 +126,11 @@ def complete_until(now_ms: int, grace_ms: int, next_ms: Iterable[int | None]) ->
     return min((now_ms - grace_ms if at is None else min(at, now_ms) for at in next_ms), default=now_ms - grace_ms)
 
 
+def end_of(announced: Span, now_ms: int) -> int:
+    """Until when the hours were announced; now, where a clock that ran ahead announced hours that are still to come."""
+    return now_ms if past(announced[1], now_ms) is None else announced[1]
+
+
 def next_span(before: Span | None, first_ms: int | None, complete_ms: int, *, now_ms: int, period_ms: int) -> Span | None:
     """From when until when the periods are that a batch announces; None where there is nothing to begin with.
 
@@ -137,7 +142,7 @@ def next_span(before: Span | None, first_ms: int | None, complete_ms: int, *, no
         period_ms: the length of a period.
     """
     if before is not None:
-        begin = floored(before[1], period_ms)
+        begin = floored(end_of(before, now_ms), period_ms)
     elif first_ms is not None:
         begin = floored(min(first_ms, now_ms), period_ms)
     else:

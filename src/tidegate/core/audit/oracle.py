@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.core.config.pipeline import Dedupe
@@ -122,12 +122,13 @@ class Verification:
     """What is true of a pipeline's table.
 
     `verdict` is about the records that are both committed and still retained. `miscounts` are about all commits, also of
-    records that the log no longer has. `ahead` are rows beyond the cursor that no pending batch covers.
-    `without_origin` are rows without an origin. `in_flight`, `before_retention`, `before_start` and `former` count rows that
-    cannot be judged: of a batch that is loaded and not committed, of records that are gone from the log, of retained records
-    before the first ones of the schedule (a replay may have loaded them), and of a topic that was deleted and created again.
-    `repeats` are records that were left out as such, and are no part of the verdict. `unclear` records are not in the table,
-    and may be repeats of records that are gone: they cannot be judged.
+    records that the log no longer has. `ahead` are rows beyond the cursor that no pending batch covers. `without_origin` are
+    rows without an origin. `in_flight`, `before_retention`, `before_start` and `former` count rows that cannot be judged: of a
+    batch that is loaded and not committed, of records that are gone from the log, of retained records before their partition
+    begins (a replay may have loaded them, or an operator accepted that others are missing), and of a topic that was deleted and
+    created again. `repeats` are records that were left out as such, and are no part of the verdict. `unclear` records are not
+    in the table, and may be repeats of records that are gone: they cannot be judged. `foreign` are rows without an origin that
+    an operator has accepted.
     """
 
     verdict: Verdict
@@ -140,6 +141,7 @@ class Verification:
     former: int = 0
     repeats: int = 0
     unclear: int = 0
+    foreign: int = 0
 
     @property
     def holds(self) -> bool:
@@ -159,6 +161,7 @@ class Verification:
             "former": self.former,
             "repeats": self.repeats,
             "unclear": self.unclear,
+            "foreign": self.foreign,
             "miscounts": [m.to_json() for m in self.miscounts],
         }
 
@@ -170,17 +173,24 @@ def committed_log(cursor: Cursor, watermarks: Watermarks) -> Watermarks:
         TopicRecreated: the log is another topic's now.
     """
     check_same_topics(
-        cursor.topic_ids,
+        cursor.at.topic_ids,
         watermarks.topic_ids,
         since=f"{cursor.pipeline} read it",
         fix="What was read of the old topic cannot be verified any more",
     )
     bounds = {}
-    for tp, until in cursor.offsets.items():
+    for tp, until in cursor.at.offsets.items():
         if tp in watermarks.latest:
-            start = max(watermarks.earliest[tp], cursor.starts.get(tp, 0))
+            start = max(watermarks.earliest[tp], cursor.at.starts.get(tp, 0))
             bounds[tp] = (min(start, until), until)
     return Watermarks({tp: b[0] for tp, b in bounds.items()}, {tp: b[1] for tp, b in bounds.items()}, watermarks.topic_ids)
+
+
+def with_look_back(committed: Watermarks, retained: Mapping[TopicPartition, int], dedupes: Iterable[Dedupe]) -> Watermarks:
+    """What of the log has to be read to find the repeats in `committed`: the longest window before it too, if retained."""
+    window = max((dedupe.window for dedupe in dedupes), default=0)
+    earliest = {tp: max(first - window, min(first, retained[tp])) for tp, first in committed.earliest.items()}
+    return replace(committed, earliest=earliest)
 
 
 def verify(  # noqa: PLR0913 - each is one thing that the table is held against
@@ -194,8 +204,8 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
     compacted: frozenset[str] = frozenset(),
     one_to_one: bool = True,
     without_origin: int = 0,
+    foreign_accepted: bool = False,
     former: Iterable[OffsetRange] = (),
-    absent: Iterable[OffsetRange] = (),
     logged: Mapping[Dedupe, LoggedRepeats] | None = None,
     dedupe: Dedupe | None = None,
 ) -> Verification:
@@ -203,7 +213,7 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
 
     Args:
         committed: what is committed and retained (`committed_log`); partitions that are not in it are not looked at.
-        log: the offsets of its records.
+        log: the offsets of its records; those before it are not looked at.
         table: the offset of every row.
         receipts: all of the pipeline, oldest commit first.
         retained: the earliest offsets that the log holds; None: those of what is committed.
@@ -212,12 +222,12 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
         one_to_one: whether the transform makes exactly one row of each record; otherwise rows are judged by the
             commits' counts.
         without_origin: how many rows have no origin.
+        foreign_accepted: whether an operator has accepted them.
         former: offsets beyond the cursor at which the table may hold rows of a topic that was deleted and created again since.
-        absent: what an operator accepted to be absent in the table; its rows are judged where there are some.
         logged: the repeats in the log, by each setting of `dedupings`.
         dedupe: the pipeline's setting, by which commits are judged whose receipts have expired.
     """
-    pending, old, accepted = by_partition(in_flight), by_partition(merged(former)), by_partition(merged(absent))
+    pending, old = by_partition(in_flight), by_partition(merged(former))
     rows = {tp: sorted(table.get(tp, ())) for tp in committed.latest}
     inside: dict[TopicPartition, list[int]] = {}
     ahead: dict[TopicPartition, int] = {}
@@ -234,7 +244,7 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
         replaced += theirs
         if len(beyond) > expected + theirs:
             ahead[tp] = len(beyond) - expected - theirs
-    records = {tp: set(log.get(tp, ())) for tp in rows}
+    records = {tp: {offset for offset in log.get(tp, ()) if offset >= committed.earliest[tp]} for tp in rows}
     repeats, unclear = _repeats(committed, receipts, logged or {}, dedupe)
     left_out = undecided = 0
     for tp, dropped in repeats.items():
@@ -244,9 +254,6 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
         absent_ones = (records[tp] & perhaps).difference(inside[tp])
         undecided += len(absent_ones)
         records[tp] -= absent_ones
-    for tp in records.keys() & accepted.keys():
-        present = set(inside[tp])
-        records[tp] = {offset for offset in records[tp] if offset in present or not _lies_in(offset, accepted[tp])}
     for tp, offsets in inside.items():
         if not one_to_one:
             records[tp] = {offset for offset in offsets if offset in records[tp]}
@@ -262,7 +269,8 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
         in_flight=loading,
         before_retention=gone,
         before_start=before,
-        without_origin=without_origin,
+        without_origin=0 if foreign_accepted else without_origin,
+        foreign=without_origin if foreign_accepted else 0,
         former=replaced,
         repeats=left_out,
         unclear=undecided,
@@ -311,12 +319,8 @@ def _add_within(ranges: Iterable[OffsetRange], offsets: Mapping[TopicPartition, 
 
 def former_ranges(cursor: Cursor, receipts: Iterable[Receipt]) -> list[OffsetRange]:
     """Where the table may hold rows of topics that were deleted and created again: what was read of the former topics."""
-    read = [r for receipt in receipts if other_topics(receipt.load.topic_ids, cursor.topic_ids) for r in receipt.load.ranges]
-    return read + [OffsetRange(tp.topic, tp.partition, 0, until) for tp, until in cursor.former.items()]
-
-
-def _lies_in(offset: int, ranges: Iterable[OffsetRange]) -> bool:
-    return any(r.from_offset <= offset < r.until_offset for r in ranges)
+    read = [r for receipt in receipts if other_topics(receipt.load.topic_ids, cursor.at.topic_ids) for r in receipt.load.ranges]
+    return read + [OffsetRange(tp.topic, tp.partition, 0, until) for tp, until in cursor.at.former.items()]
 
 
 def _miscounts(receipts: Sequence[Receipt], rows: Mapping[TopicPartition, Sequence[int]]) -> Iterable[Miscount]:

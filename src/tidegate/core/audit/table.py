@@ -1,16 +1,16 @@
 """What a table's own commits prove, and which committed batches the table does not hold.
 
 A committed batch can leave its table: somebody drops or renames the table, rolls it back, or points the pipeline at another
-one. The schedule must not go on as if nothing had happened. But a table is healthy whose snapshots were expired, or whose files
-were compacted by somebody else, although the receipts are gone then. So three kinds of evidence count, in this order:
+one. The schedule must not go on as if nothing had happened. Two kinds of evidence count, in this order:
 
-    lineage    the commits of the last two batches, as the cursor remembers them, are ancestors of the table's current state
+    lineage    the commit of the last batch, and the state of the table that its plan saw, are ancestors of the current state
     receipts   commits in that lineage, of batches and of replays, cover the ranges
-    files      data files, by their bounds of the identity columns, hold rows of the ranges
 
-Two, since a table can be lost between the plan of a batch and its commit: the newer commit proves that its batch came to this
-table, the older one that the table was still the same. docs/adr/0007-lost-tables.md has the reasons. Pure: values in, values
-out.
+A table may be whole where neither proves it: somebody expired all its snapshots but the newest. A person has to say so.
+
+Both, since a table can be lost between the plan of a batch and its commit: the commit proves that its batch came to this table,
+the state that the plan saw that the table was still the same. docs/adr/0007-lost-tables.md has the reasons. Pure: values in,
+values out.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
+from tidegate.core.config.times import CLOCKS_APART_MS
 from tidegate.core.errors import TableLost, some
-from tidegate.core.load.boxes import Box, boxes_of
-from tidegate.core.load.receipt import PREFIX, Receipt, batch_of, replay_of
+from tidegate.core.load.receipt import PIPELINE, PREFIX, Receipt, batch_of, replay_of
 from tidegate.core.offsets.algebra import common, merged, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks, other_topics
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
 
-CLOCKS_APART_MS = 60_000
-"""How far the clocks of two writers may differ; Iceberg refuses a commit that is older than the last one by more."""
+NoOrigin = Literal["lost", "foreign"]
+"""Why rows have no origin: the table has lost the column that held it, or another writer made the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TableCommit:
     """One commit of a table: its id, its time (epoch ms), and its properties, which hold the receipt of a load.
 
     `rows` are those that its load made, by the sink's own counters; None where the counters cannot be read. The commit added
-    `kept` rows more: older ones that it wrote again.
+    `kept` rows more: older ones that it wrote again. `parent` is the id of the commit that it was made on, if it says so.
     """
 
     snapshot: int
@@ -46,6 +46,7 @@ class TableCommit:
     properties: dict[str, str] = field(default_factory=dict)
     rows: int | None = 0
     kept: int = 0
+    parent: int | None = None
 
     def receipt(self, partitions: Collection[TopicPartition] | None = None) -> Receipt:
         """The receipt of the load that made it, with the ranges of some partitions; None: of all. Raises StateCorrupt."""
@@ -55,6 +56,7 @@ class TableCommit:
             committed_at_ms=self.committed_at_ms,
             rows=self.rows,
             kept=self.kept,
+            parent=self.parent,
             partitions=partitions,
         )
         assert receipt is not None  # noqa: S101 - only loads are asked for theirs
@@ -62,32 +64,63 @@ class TableCommit:
 
 
 @dataclass(frozen=True)
+class DataFiles:
+    """The data files of a table's current state, for those who maintain it.
+
+    `count` and `size` (bytes) are None where the table does not count them. `compacted` are the files, and their bytes, that
+    the newest compaction left which merged all it could. `partitions` is the most partitions that one of the commits wrote
+    into. `may_expire` is whether the table's properties allow its snapshots to expire.
+    """
+
+    count: int | None = None
+    size: int | None = None
+    compacted: tuple[int, int] = (0, 0)
+    partitions: int = 0
+    may_expire: bool = True
+
+
+@dataclass(frozen=True)
+class Origins:
+    """What a table leaves open about the origin of its rows.
+
+    `lacks` are the origin columns that it does not have, `moved` those that it once had as another column than now, with that
+    column's present name ("" where it was dropped). `unproved` is whether the commits leave open that rows have no origin:
+    others have added some, or the first have expired.
+    """
+
+    lacks: tuple[str, ...] = ()
+    moved: Mapping[str, str] = field(default_factory=dict)
+    unproved: bool = False
+
+
+@dataclass(frozen=True)
 class TableHistory:
     """The commits that a table's current state descends from, newest first, as far as they are kept.
 
     `exists` is False where the catalog has no such table. `complete` is True where the oldest of them is the first commit of
-    the table, and False where older ones have expired. `owners` are the pipelines that the table's properties name. `has_rows`
-    is whether the current state holds rows, `data_files` and `data_bytes` how many data files it has and their size together;
-    None where the table does not count them. `compacted` are the files, and their bytes, that the newest compaction left which
-    merged all it could. `partitions` is the most partitions of the table that one of the commits wrote into. `may_expire` is
-    whether the table's properties allow its snapshots to expire.
+    the table, and False where older ones have expired. `owners` are the pipelines that the table's properties name. `renamed`
+    are the names that pipelines had, each with the one that it has now. `has_rows` is whether the current state holds rows.
     """
 
     commits: tuple[TableCommit, ...] = ()
     exists: bool = True
     complete: bool = True
     owners: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict)
     has_rows: bool = False
-    data_files: int | None = None
-    data_bytes: int | None = None
-    compacted: tuple[int, int] = (0, 0)
-    partitions: int = 0
-    may_expire: bool = True
+    files: DataFiles = field(default_factory=DataFiles)
+    origins: Origins = field(default_factory=Origins)
 
     @cached_property
     def snapshots(self) -> frozenset[int]:
-        """The ids of the commits."""
-        return frozenset(commit.snapshot for commit in self.commits)
+        """The ids of the commits, and of the one before them: its commit has expired, and its id is known all the same."""
+        before = self.commits[-1].parent if self.commits else None
+        return frozenset(commit.snapshot for commit in self.commits) | ({before} if before is not None else set())
+
+    @property
+    def head(self) -> int | None:
+        """The commit of the current state; None where there is none."""
+        return self.commits[0].snapshot if self.commits else None
 
     def reached(self, pipeline: str) -> tuple[int, int] | None:
         """Generation and batch of the pipeline's furthest receipt; None without one. Replays do not count.
@@ -106,18 +139,6 @@ class TableHistory:
         """
         return [commit.receipt() for commit in self.loads(pipeline)][::-1]
 
-    def replayed(self, pipeline: str) -> list[Receipt]:
-        """The receipts of the pipeline's replays, newest commit first.
-
-        Raises:
-            StateCorrupt: a receipt cannot be read.
-        """
-        return [commit.receipt() for commit in self.loads(pipeline) if replay_of(commit.properties) is not None]
-
-    def was_loaded_by(self, pipeline: str) -> bool:
-        """Whether the pipeline has loaded rows: by a receipt, or, where those have expired, as an owner of rows."""
-        return self.reached(pipeline) is not None or (pipeline in self.owners and self.has_rows)
-
     def batch_of_run(self, pipeline: str, run_id: str) -> Receipt | None:
         """The newest receipt of a batch that this DAG run has loaded; replays do not count.
 
@@ -129,9 +150,18 @@ class TableHistory:
                 return commit.receipt()
         return None
 
+    def formerly(self, pipeline: str) -> tuple[str, ...]:
+        """The names that a pipeline had when it loaded into the table."""
+        return tuple(sorted(old for old, new in self.renamed.items() if new == pipeline))
+
+    @property
+    def loaders(self) -> frozenset[str]:
+        """The pipelines that have loaded into the table, as far as its commits are kept."""
+        return frozenset(commit.properties[PIPELINE] for commit in self.commits if PIPELINE in commit.properties)
+
     def loads(self, pipeline: str) -> tuple[TableCommit, ...]:
         """The commits of the pipeline's loads, newest first."""
-        return tuple(commit for commit in self.commits if commit.properties.get(f"{PREFIX}pipeline") == pipeline)
+        return tuple(commit for commit in self.commits if commit.properties.get(PIPELINE) == pipeline)
 
 
 @dataclass(frozen=True)
@@ -171,159 +201,100 @@ class Missing:
 
 
 def is_doubted(cursor: Cursor, history: TableHistory) -> bool:
-    """Whether the table does not descend from the commits of the cursor's last two batches.
+    """Whether the table does not descend from the commit of the cursor's last batch, and from the state that its plan saw.
 
     Only then `find_missing` needs more than the cursor and the table's commits.
     """
-    return bool(_doubted(cursor, history))
-
-
-def _doubted(cursor: Cursor, history: TableHistory) -> list[Mapping[str, Any]]:
-    last = [commit for commit in (cursor.receipt, cursor.previous) if commit is not None]
-    return [commit for commit in last if commit["snapshot"] not in history.snapshots]
+    if cursor.receipt is None:
+        return False
+    last = cursor.receipt.snapshot
+    made_on = {cursor.receipt.parent} if last in history.snapshots else set()
+    return not {last, cursor.head} <= history.snapshots | made_on | {None}
 
 
 def find_missing(
     cursor: Cursor,
     history: TableHistory,
     saved: Callable[[], Sequence[SavedRange]],
-    files: Callable[[], Sequence[Box]],
     *,
+    accepted: Sequence[OffsetRange] = (),
     lineage: bool = True,
 ) -> Missing | None:
-    """What of the committed batches the table does not hold; None where it holds them.
+    """What of the committed batches the table is not proved to hold; None where it holds them.
 
     Args:
-        cursor: what is committed; what an operator accepted as absent is not missing.
+        cursor: what is committed.
         history: the table's commits.
         saved: reads the saved ranges of committed batches, as far as they are kept; asked only where the lineage is broken.
-        files: reads the bounds of the table's data files, over the origin columns, or over the batch alone where rows are
-            known by their batch; asked likewise.
-        lineage: whether the commits of the last batches vouch for all before them; not so where the cursor was made of them.
+        accepted: what an operator has accepted to be missing.
+        lineage: whether the commit of the last batch vouches for all before it; not so where the cursor was made of it.
 
     Raises:
         StateCorrupt: a receipt cannot be read.
     """
-    if lineage:
-        doubted = _doubted(cursor, history)
-    else:
-        doubted = [commit for commit in (cursor.receipt, cursor.previous) if commit is not None]
-    if not doubted:
+    if cursor.receipt is None or (lineage and not is_doubted(cursor, history)):
         return None
-    plans = list(saved())
-    batches = {plan.seq: plan for plan in plans if plan.to_load and not other_topics(plan.topic_ids, cursor.topic_ids)}
-    boxes = list(files()) if history.commits else []
-    by_batch = doubted[0].get("batch") is not None
-    receipts = [r for r in history.receipts(cursor.pipeline) if not other_topics(r.load.topic_ids, cursor.topic_ids)]
-    verdicts = [_verdict(commit, history, batches, boxes, receipts) for commit in doubted]
-    if all(verdict == "held" for verdict in verdicts):
-        return None
-    if by_batch:
-        missing = _missing_batches(cursor, plans, receipts, boxes)
-    else:
-        missing = _missing_offsets(cursor, plans, receipts, boxes, lost="lost" in verdicts)
-    left = without(missing, cursor.absent)
+    plans, by_batch = list(saved()), cursor.receipt.batch is not None
+    batches = {
+        plan.load.seq: plan
+        for plan in plans
+        if plan.load.nonempty and not other_topics(plan.load.topic_ids, cursor.at.topic_ids)
+    }
+    receipts = [of for r in history.receipts(cursor.pipeline) if (of := _of_same_topics(r, cursor, whole=by_batch))]
+    missing = _missing_batches(cursor, plans, receipts) if by_batch else _missing_offsets(cursor, receipts)
+    left = without(missing, accepted)
     if not left:
         return None
-    named = tuple(n for n, plan in sorted(batches.items()) if _overlap(plan.to_load, left))
-    return Missing(left, named, _why(history), by_batch)
+    named = tuple(n for n, plan in sorted(batches.items()) if common(plan.load.nonempty, left))
+    return Missing(left, named, _why(history, cursor.receipt.committed_at_ms), by_batch)
 
 
-def _verdict(
-    commit: Mapping[str, Any],
-    history: TableHistory,
-    batches: Mapping[int, SavedRange],
-    boxes: Sequence[Box],
-    receipts: Sequence[Receipt],
-) -> Literal["held", "lost", "unclear"]:
-    """Whether the table holds a batch whose commit is no ancestor of its state.
-
-    Rows that a replay has loaded since prove nothing of what else there was.
-    """
-    before = commit["committed_at_ms"] - CLOCKS_APART_MS
-    if history.complete or any(other.committed_at_ms < before for other in history.commits):
-        return "lost"  # the lineage is known from before it on, so the commit has not expired
-    plan = batches.get(commit["seq"])
-    if not commit["rows"] or plan is None:
-        return "held"
-    replayed = [r for receipt in receipts if receipt.load.replay is not None for r in receipt.load.ranges]
-    expected = without(plan.to_load, replayed)
-    if not expected or (commit.get("batch") is not None and expected != merged(plan.to_load)):
-        return "unclear"
-    bounds = boxes_of(expected) if commit.get("batch") is None else _batch_boxes(commit["seq"])
-    return "held" if _touched(bounds, boxes) else "lost"
+def _missing_offsets(cursor: Cursor, receipts: Sequence[Receipt]) -> tuple[OffsetRange, ...]:
+    """What is committed and in no receipt."""
+    return without(_committed(cursor), [r for receipt in receipts for r in receipt.load.ranges])
 
 
-def _missing_offsets(
-    cursor: Cursor, plans: Sequence[SavedRange], receipts: Sequence[Receipt], boxes: Sequence[Box], *, lost: bool
-) -> tuple[OffsetRange, ...]:
-    """What is committed, and neither in a receipt nor in a data file.
-
-    Where the rows are lost for certain, a file vouches for what lies between its bounds; otherwise for all of a batch that it
-    touches, since transactions and compaction leave gaps at the ends of batches.
-    """
-    left = without(_committed(cursor, plans), [r for receipt in receipts for r in receipt.load.ranges])
-    if lost:
-        return without(left, _offsets_in(boxes))
-    touched = [r for plan in plans for r in plan.to_load if _touched(boxes_of([r]), boxes)]
-    return without(left, [*touched, *_offsets_in(boxes)])
-
-
-def _missing_batches(
-    cursor: Cursor, plans: Sequence[SavedRange], receipts: Sequence[Receipt], boxes: Sequence[Box]
-) -> tuple[OffsetRange, ...]:
-    """What the batches have read that are neither in a receipt of exactly their ranges nor, by their number, in a data file.
+def _missing_batches(cursor: Cursor, plans: Sequence[SavedRange], receipts: Sequence[Receipt]) -> tuple[OffsetRange, ...]:
+    """What the batches have read that have no receipt of exactly their ranges.
 
     Batches whose saved ranges were pruned are known by the offsets before the oldest saved range.
     """
-    known = [box for box in boxes if None not in box.span]
-    by_number = {plan.seq: plan for plan in plans}
-    held = {r.load.batch for r in receipts if r.load.batch not in by_number or r.covers(by_number[r.load.batch].to_load)}
-    gone = [n for n in range(1, cursor.seq + 1) if n not in held and not _touched(_batch_boxes(n), known)]
-    ranges = [r for n in gone if n in by_number for r in by_number[n].to_load]
+    committed, by_number = _committed(cursor), {plan.load.seq: plan for plan in plans}
+    held = {r.load.batch for r in receipts if r.load.batch not in by_number or r.covers(by_number[r.load.batch].load.nonempty)}
+    gone = [n for n in range(1, cursor.seq + 1) if n not in held]
+    ranges = [
+        r for n in gone if n in by_number and common(by_number[n].load.nonempty, committed) for r in by_number[n].load.nonempty
+    ]
     if any(n not in by_number for n in gone):
-        ranges += without(_committed(cursor, plans), [r for plan in plans for r in plan.to_load])
-    return merged(r for r in ranges if r.topic_partition in cursor.offsets)
+        ranges += without(committed, [r for plan in plans for r in plan.load.nonempty])
+    return merged(r for r in ranges if r.topic_partition in cursor.at.offsets)
 
 
-def _why(history: TableHistory) -> str:
+def _of_same_topics(receipt: Receipt, cursor: Cursor, *, whole: bool) -> Receipt | None:
+    """What a receipt says of topics that are still the same ones; None where that is nothing, or, of a batch, not all."""
+    other = other_topics(receipt.load.topic_ids, cursor.at.topic_ids)
+    if not other:
+        return receipt
+    ranges = tuple(r for r in receipt.load.ranges if r.topic not in other and not whole)
+    return receipt.of(ranges=ranges) if ranges else None
+
+
+def _why(history: TableHistory, committed_at_ms: int) -> str:
     if not history.exists:
         return "there is no such table"
     if not history.commits:
         return "the table is empty"
+    if not history.complete and committed_at_ms <= history.commits[-1].committed_at_ms + CLOCKS_APART_MS:
+        return "its snapshots from then have expired, and nothing that is left proves that it holds their rows"
     return "its current state does not descend from their commits (the table was rolled back, restored, or made anew)"
 
 
-def _batch_boxes(batch: int) -> tuple[Box, ...]:
-    return (Box(((batch, batch),)),)
-
-
-def _touched(bounds: Iterable[Box], boxes: Sequence[Box]) -> bool:
-    return any(box.touches(file) for box in bounds for file in boxes)
-
-
-def _committed(cursor: Cursor, plans: Iterable[SavedRange]) -> tuple[OffsetRange, ...]:
-    """All that was read: from where each partition was begun to the cursor, without what retention took as accepted."""
-    read = [
-        OffsetRange(tp.topic, tp.partition, min(cursor.starts.get(tp, offset), offset), offset)
-        for tp, offset in cursor.offsets.items()
-    ]
-    return without(read, [r for plan in plans for r in plan.skipped])
-
-
-def _offsets_in(boxes: Iterable[Box]) -> list[OffsetRange]:
-    """The offsets between the bounds of each data file of one known partition."""
-    ranges = []
-    for box in boxes:
-        ((topic, _), (partition, _), (first, last)) = box.columns
-        if box.in_one_place and first is not None and last is not None:
-            ranges.append(OffsetRange(topic, partition, first, last + 1))
-    return ranges
-
-
-def _overlap(ranges: Iterable[OffsetRange], others: Sequence[OffsetRange]) -> bool:
-    own = merged(ranges)
-    return without(own, others) != own
+def _committed(cursor: Cursor) -> tuple[OffsetRange, ...]:
+    """All that was read: from where each partition begins to the cursor."""
+    return merged(
+        OffsetRange(tp.topic, tp.partition, min(cursor.at.starts.get(tp, offset), offset), offset)
+        for tp, offset in cursor.at.offsets.items()
+    )
 
 
 def loadable(
@@ -337,14 +308,14 @@ def loadable(
         watermarks: what the log holds now.
         whole: the batches, where rows are known by their batch: only whole ones can be loaded again.
     """
-    other = other_topics(cursor.topic_ids, watermarks.topic_ids)
+    other = other_topics(cursor.at.topic_ids, watermarks.topic_ids)
     retained = [
         OffsetRange(tp.topic, tp.partition, first, watermarks.latest[tp])
         for tp, first in watermarks.earliest.items()
         if tp.topic not in other
     ]
     loadable_ranges = common(missing.ranges, retained)
-    plans = [plan for plan in whole if plan.to_load]
+    plans = [plan for plan in whole if plan.load.nonempty]
     if missing.by_batch:
-        return merged(r for plan in plans for r in plan.to_load if not without(plan.to_load, loadable_ranges))
+        return merged(r for plan in plans for r in plan.load.nonempty if not without(plan.load.nonempty, loadable_ranges))
     return loadable_ranges

@@ -3,26 +3,35 @@
 Every fault of a file is reported at once, one a line, as `file: path.to.setting: expected …, got …`. Reading YAML is the
 caller's (`tidegate.pipelines`).
 
-Pure: the standard library only.
+Pure: pydantic and the core only.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, TypeVar
 
-from tidegate.core.config.model import Section, Setting, members, relations
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from tidegate.core.config import declared
+from tidegate.core.config.declared import shown
 from tidegate.core.config.names import name_faults
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
-from tidegate.core.config.rules import refusal, shown
 from tidegate.core.errors import ConfigError
 
-T = TypeVar("T")
+T = TypeVar("T", bound=declared.Settings)
 
+READERS: Mapping[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Pipeline, Receiver)}
+"""Made once, with the module: the processes that parse files are forked by one that has imported it."""
 LONGEST_NAME = 80
 """Characters of an unknown setting's name that a message shows."""
+MOST_NAMED = 5
+"""Entries of one list or mapping that a message names."""
 
 
 def parse_pipeline(name: str, settings: object, *, file: str, yaml_faults: Sequence[str] = ()) -> Pipeline:
@@ -37,68 +46,75 @@ def parse_pipeline(name: str, settings: object, *, file: str, yaml_faults: Seque
     Raises:
         ConfigError: with every fault, one a line; `fields["faults"]` counts them.
     """
-    return _parse_file(Pipeline, name, settings, file, yaml_faults)
+    return _parse(Pipeline, name, settings, file, yaml_faults)
 
 
 def parse_receiver(name: str, settings: object, *, file: str, yaml_faults: Sequence[str] = ()) -> Receiver:
     """A validated receiver from a YAML mapping; arguments and errors are those of `parse_pipeline`."""
-    return _parse_file(Receiver, name, settings, file, yaml_faults)
+    return _parse(Receiver, name, settings, file, yaml_faults)
 
 
-def _parse_file(kind: type[T], name: str, settings: object, file: str, yaml_faults: Sequence[str]) -> T:
+def _parse(kind: type[T], name: str, settings: object, file: str, yaml_faults: Sequence[str]) -> T:
     faults = [*yaml_faults, *name_faults(name)]
-    parsed = None
+    parsed: T | None = None
     if isinstance(settings, Mapping):
-        parsed = _parse(kind, settings, "", faults, name=name)
+        try:
+            parsed = READERS[kind].validate_python({**settings, declared.NAME: name})
+        except ValidationError as error:
+            faults += _sentences(kind, error)
     else:
-        faults.append(f"expected a mapping of settings, got {shown(settings)}")
+        faults.append(f"expected {declared.SETTINGS}, got {shown(settings)}")
     if faults or parsed is None:
         raise ConfigError("\n".join(f"{file}: {fault}" for fault in faults), file=file, faults=len(faults))
     return parsed
 
 
-def _parse(kind: type[T], settings: Mapping[Any, Any], path: str, faults: list[str], **given: Any) -> T | None:
-    """The section's dataclass; None where there are faults, which are added to `faults`."""
-    before = len(faults)
-    stated = members(kind)
-    faults += _unknown(settings, [member.name for member in stated], path)
-    values: dict[str, Any] = dict(given)
-    for member in stated:
-        place = f"{path}{member.name}"
-        if member.name not in settings:
-            if member.required:
-                faults.append(f"{place}: required, but missing; expected {_expected(member)}")
+def _sentences(kind: Any, error: ValidationError) -> list[str]:
+    """One for each fault; for the first entries of each list or mapping that are at fault, and how many more there are."""
+    known = declared.members(kind)
+    sentences: list[str] = []
+    entries = Counter[str]()
+    for fault in error.errors(include_url=False):
+        loc = fault["loc"]
+        if fault["type"] == "string_unicode":  # a key that UTF-8 cannot encode
+            sentences.append(_unknown(_way(loc), fault["input"].encode(errors="backslashreplace").decode(), known))
             continue
-        value = settings[member.name]
-        kind_of_mapping = member.mapping if isinstance(member, Setting) else member.kind
-        if isinstance(value, Mapping) and kind_of_mapping is not None:
-            values[member.name] = _parse(kind_of_mapping, value, f"{place}.", faults)
-        elif isinstance(member, Setting):
-            nothing = value is None and member.nullable
-            refused = [] if nothing else member.rule.faults(place, value)
-            faults += refused
-            if not refused:
-                values[member.name] = None if nothing else member.rule.convert(value)
-        else:
-            faults.append(refusal(place, "a mapping of settings", value))
-    if len(faults) > before:
-        return None
-    parsed = kind(**values)
-    for relation in relations(kind):
-        faults += relation.faults(parsed, path)
-    return parsed if len(faults) == before else None
+        if fault["type"] in ("unexpected_keyword_argument", "invalid_key"):
+            sentences.append(_unknown(_way(loc[:-1]), str(loc[-1]), known))
+            continue
+        way = _way(loc)
+        *_, setting = (path for path in map(_path, accumulate([part] for part in way)) if path in known)
+        if _path(way) != setting:
+            entries[setting] += 1
+        if entries[setting] <= MOST_NAMED:
+            sentences.append(_sentence(fault, way, known[setting]))
+    more = ((setting, count - MOST_NAMED) for setting, count in entries.items() if count > MOST_NAMED)
+    return [*sentences, *(f"{setting}: entries that are not valid beside these: {count}" for setting, count in more)]
 
 
-def _unknown(settings: Mapping[Any, Any], known: list[str], path: str) -> list[str]:
-    faults = []
-    for key in settings:
-        if key not in known:
-            name = str(key)[:LONGEST_NAME]
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            faults.append(f"{path}{name}: not a setting, expected one of {', '.join(sorted(known))}{hint}")
-    return faults
+def _sentence(fault: ErrorDetails, way: Sequence[str | int], setting: declared.Member) -> str:
+    place, words = _path(way), fault["msg"] if fault["type"] == declared.EXPECTED else setting.words
+    if fault["type"] == declared.FAULT:
+        return f"{place}: {fault['msg']}"
+    if fault["type"] == "missing":
+        purpose = f". {declared.summary(setting.section)}" if setting.section else ""
+        return f"{place}: required, but missing; expected {words}{purpose}"
+    if way[-1] == "[key]":
+        return f"{_path(way[:-2])}: expected {words} as each key, got {shown(fault['input'])}"
+    return f"{place}: expected {words}, got {shown(fault['input'])}"
 
 
-def _expected(member: Setting | Section) -> str:
-    return member.rule.expected if isinstance(member, Setting) else f"a mapping of settings. {member.doc}"
+def _path(way: Sequence[str | int]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in way).removeprefix(".")
+
+
+def _way(loc: Sequence[str | int]) -> list[str | int]:
+    return [part for part in loc if part not in (declared.AS_TEXT, declared.AS_MAPPING)]
+
+
+def _unknown(way: Sequence[str | int], name: str, known: Iterable[str]) -> str:
+    name, group = name[:LONGEST_NAME], "".join(f"{part}." for part in way)
+    names = sorted(path.removeprefix(group) for path in known if f"{path.rpartition('.')[0]}.".lstrip(".") == group)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"{group}{name}: not a setting, expected one of {', '.join(names)}{hint}"

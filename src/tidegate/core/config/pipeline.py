@@ -1,34 +1,35 @@
-"""What a pipeline file holds: one dataclass field for each setting, with its type, default, rule and documentation.
+"""What a pipeline file holds: one dataclass field for each setting, with its type, default and documentation.
 
 Validation (`parse`), the JSON Schema (`schema`) and docs/settings.md (`reference`) are all made from these fields.
 
-Pure: the standard library only.
+Pure: pydantic and the core only.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from tidegate.core.announce.hours import PERIODS, Every
 from tidegate.core.config import values
-from tidegate.core.config.lag_schedule import LagSchedule, NoRunThatSkips
+from tidegate.core.config.declared import FileName, OptionalSection, Settings, Taken, TextOrSection
+from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.maintenance import Maintenance
-from tidegate.core.config.model import ExactlyOne, NotAbove, Relation, Requires, section, setting
 from tidegate.core.config.names import MAINTAIN_DAG, REPLAY_DAG
-from tidegate.core.config.rate_settings import BoundWithinLimits, SettingsOfPolicy
-from tidegate.core.config.rules import FLAG, choice
 from tidegate.core.config.schedules import shortest_gap_s
-from tidegate.core.config.sinks import ICEBERG, FitsSink, SinkKind
-from tidegate.core.config.times import Start
+from tidegate.core.config.sinks import ICEBERG, SinkKind
+from tidegate.core.errors import ConfigError
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.splitting import check_limits
 from tidegate.core.rates.aiming import AimingPolicy
+from tidegate.core.rates.choice import POLICIES, make_rate_policy, settings_of
 from tidegate.core.rates.control import RateControl
 from tidegate.core.receivers.records import IDEMPOTENCY_KEY
 
+STATED_BOUNDS = {"max_records", "initial_records", "initial_rate", "min_rate"}
+"""Settings of a policy that state the first bound, or the least."""
 USUAL_INTERVAL_S = 60.0
 """Seconds between two runs of a pipeline whose schedule has no fixed times."""
 
@@ -39,53 +40,39 @@ RowsPerRecord = Literal["one", "any"]
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(Settings):
     """Where the records come from: exactly one of `topics`, `pattern` and `assign`."""
 
-    topics: tuple[str, ...] | None = setting(values.TOPICS, "Topics to read, with all their partitions.", None)
-    pattern: str | None = setting(
-        values.PATTERN,
-        "Regular expression of the topics to read. It must match the whole name. Topics that are created later are included.",
-        None,
-    )
-    exclude: tuple[str, ...] = setting(
-        values.PATTERNS, "Regular expressions of topics that are not read although `pattern` matches them.", ()
-    )
-    assign: Mapping[str, tuple[int, ...]] | None = setting(
-        values.ASSIGN, "Partitions to read, by topic. No others are read.", None
-    )
-    connection: str = setting(
-        values.CONNECTION,
-        "Airflow connection of the Kafka brokers. Its extra uses the setting names of librdkafka.",
-        "kafka_default",
-    )
-    start: Start = setting(
-        values.START,
-        "Where the first batch starts. Partitions that are created later start at their earliest offset.",
-        "earliest",
-    )
-    isolation_level: IsolationLevel = setting(
-        choice(IsolationLevel),
-        "With read_committed, a batch ends before the first open transaction and leaves out the records of aborted ones.",
-        "read_committed",
-    )
-    on_deleted: OnDeleted = setting(
-        choice(OnDeleted),
-        "What happens when a partition or topic of the cursor is deleted or no longer in this file: "
-        "stop fails the run, retire removes it from the cursor.",
-        "stop",
-    )
-    contiguous: bool = setting(
-        FLAG,
-        "Declares that the topics have no gaps: they are neither compacted nor transactional. "
-        "A load then fails unless it reads a record for every offset.",
-        False,
-    )
+    topics: values.Topics | None = None
+    """Topics to read, with all their partitions."""
+    pattern: values.Regex | None = None
+    """Regular expression of the topics to read. It must match the whole name. Topics that are created later are included."""
+    exclude: values.Regexes = ()
+    """Regular expressions of topics that are not read although `pattern` matches them."""
+    assign: values.Assign | None = None
+    """Partitions to read, by topic. No others are read."""
+    connection: values.Connection = "kafka_default"
+    """Airflow connection of the Kafka brokers. Its extra uses the setting names of librdkafka."""
+    start: values.FirstOffsets = "earliest"
+    """Where the first batch starts. Partitions that are created later start at their earliest offset."""
+    isolation_level: IsolationLevel = "read_committed"
+    """With read_committed, a batch ends before the first open transaction and leaves out the records of aborted ones."""
+    on_deleted: OnDeleted = "stop"
+    """What happens when a partition or topic of the cursor is deleted or no longer in this file: stop fails the run, retire
+    removes it from the cursor."""
+    contiguous: values.Flag = False
+    """Declares that the topics have no gaps: they are neither compacted nor transactional. A load then fails unless it reads a
+    record for every offset."""
 
-    RELATIONS: ClassVar[tuple[Relation, ...]] = (
-        ExactlyOne(("topics", "pattern", "assign")),
-        Requires({"exclude": "pattern"}),
-    )
+    REQUIRES: ClassVar = {"exclude": "pattern"}
+    SCHEMA: ClassVar = {"oneOf": [{"required": ["topics"]}, {"required": ["pattern"]}, {"required": ["assign"]}]}
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """As the base class says."""
+        given = [name for name in ("topics", "pattern", "assign") if getattr(self, name) is not None]
+        if len(given) != 1:
+            holds = f"{len(given)} ({', '.join(given)})" if given else "0"
+            yield given[1] if given else "topics", f"expected exactly one of topics, pattern and assign, got {holds}"
 
     def __str__(self) -> str:
         """What is read, in short."""
@@ -95,77 +82,62 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Settings):
     """How many records a batch takes, and when a run is skipped."""
 
-    max_records: int | None = setting(
-        values.POSITIVE,
-        "Most records of a batch, divided among the partitions in proportion to their lag. "
-        "Without it, a batch takes all records up to the end of the log.",
-        None,
-    )
-    min_records: int | None = setting(values.POSITIVE, "Runs are skipped while fewer records than this are unread.", None)
-    max_delay_s: float | None = setting(
-        values.SECONDS,
-        "Seconds after the last batch was planned from which on a run is not skipped for `min_records`.",
-        None,
-    )
-    max_rate_per_partition: int | None = setting(
-        values.POSITIVE,
-        "Most records per second of each partition. A batch takes at most this rate times `interval_s`.",
-        None,
-    )
-    min_rate_per_partition: int = setting(
-        values.POSITIVE,
-        "Records of each partition that a batch may take in any case, even beyond `max_rate_per_partition`.",
-        1,
-    )
-    interval_s: float | None = setting(
-        values.INTERVAL,
-        "Seconds between two runs: a rate is multiplied by it, and with `backpressure` a run fits into it. "
-        "The default is the shortest time between two runs of `schedule`, at most a day, or 60 where it has no fixed times.",
-        None,
-    )
-    max_bytes: int | None = setting(
-        values.POSITIVE, "Most bytes of a batch, estimated from the mean record size of the last batch.", None
-    )
+    max_records: values.Positive | None = None
+    """Most records of a batch, divided among the partitions in proportion to their lag. Without it, a batch takes all records
+    up to the end of the log."""
+    min_records: values.Positive | None = None
+    """Runs are skipped while fewer records than this are unread."""
+    max_delay_s: values.Seconds | None = None
+    """Seconds after the last batch was planned from which on a run is not skipped for `min_records`."""
+    max_rate_per_partition: values.Positive | None = None
+    """Most records per second of each partition. A batch takes at most this rate times `interval_s`."""
+    min_rate_per_partition: values.Positive = 1
+    """Records of each partition that a batch may take in any case, even beyond `max_rate_per_partition`."""
+    interval_s: values.Interval | None = None
+    """Seconds between two runs: a rate is multiplied by it, and with `backpressure` a run fits into it. The default is the
+    shortest time between two runs of `schedule`, at most a day, or 60 where it has no fixed times."""
+    max_bytes: values.Positive | None = None
+    """Most bytes of a batch, estimated from the mean record size of the last batch."""
 
-    RELATIONS: ClassVar[tuple[Relation, ...]] = (Requires({"max_delay_s": "min_records"}),)
+    REQUIRES: ClassVar = {"max_delay_s": "min_records"}
 
 
 @dataclass(frozen=True)
-class Backpressure:
+class Backpressure(Settings):
     """Which policy decides how many records a batch may hold, and its settings."""
 
-    policy: PolicyName = setting(
-        choice(PolicyName),
-        "How the bound of a batch is found. static: it is max_records. pid: by Spark's PIDRateEstimator. "
-        "fixed_point: what the speed of the last batch loads in the target time. "
-        "target: the same, with the overhead of a run estimated as well.",
-        "static",
-    )
-    max_records: int | None = setting(values.RECORDS, "static: the bound. Without it, there is none.", None)
-    initial_rate: float | None = setting(
-        values.RATE, "pid: records per second of the first batch. The default is 1000, or `min_rate` if that is higher.", None
-    )
-    min_rate: float | None = setting(
-        values.RATE,
-        "pid: the least records per second that it may decide. The default is 100, or `initial_rate` if that is lower.",
-        None,
-    )
-    proportional: float | None = setting(values.GAIN, "pid: gain of the last error. The default is 1.", None)
-    integral: float | None = setting(values.GAIN, "pid: gain of the scheduling delay. The default is 0.2.", None)
-    derivative: float | None = setting(values.GAIN, "pid: gain of the error's change. The default is 0.", None)
-    utilization: float | None = setting(
-        values.SHARE, "fixed_point and target: share of the interval that a full run takes. The default is 0.9.", None
-    )
-    initial_records: int | None = setting(
-        values.RECORDS,
-        "fixed_point and target: the first bound. The default is 1000 records for each second of the interval.",
-        None,
-    )
+    policy: PolicyName = "static"
+    """How the bound of a batch is found. static: it is max_records. pid: by Spark's PIDRateEstimator. fixed_point: what the
+    speed of the last batch loads in the target time. target: the same, with the overhead of a run estimated as well."""
+    max_records: values.Records | None = None
+    """static: the bound. Without it, there is none."""
+    initial_rate: values.Rate | None = None
+    """pid: records per second of the first batch. The default is 1000, or `min_rate` if that is higher."""
+    min_rate: values.Rate | None = None
+    """pid: the least records per second that it may decide. The default is 100, or `initial_rate` if that is lower."""
+    proportional: values.Gain | None = None
+    """pid: gain of the last error. The default is 1."""
+    integral: values.Gain | None = None
+    """pid: gain of the scheduling delay. The default is 0.2."""
+    derivative: values.Gain | None = None
+    """pid: gain of the error's change. The default is 0."""
+    utilization: values.Share | None = None
+    """fixed_point and target: share of the interval that a full run takes. The default is 0.9."""
+    initial_records: values.Records | None = None
+    """fixed_point and target: the first bound. The default is 1000 records for each second of the interval."""
 
-    RELATIONS: ClassVar[tuple[Relation, ...]] = (SettingsOfPolicy(),)
+    TAKEN: ClassVar = Taken("policy", {name: settings_of(name) for name in POLICIES}, usual="static")
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """As the base class says: what the policy itself says."""
+        own = {"policy", *settings_of(self.policy)}
+        try:
+            make_rate_policy({name: value for name, value in self.settings.items() if name in own}, interval_s=USUAL_INTERVAL_S)
+        except ConfigError as error:
+            yield "", str(error)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -174,7 +146,7 @@ class Backpressure:
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(Settings):
     """How a run is cut into Spark tasks, so that a large partition does not keep one core busy alone.
 
     Spark does the arithmetic, which is that of `tidegate.core.offsets.splitting.split_ranges`.
@@ -183,8 +155,10 @@ class Split:
         RequestError: a limit is not a whole number of at least 1.
     """
 
-    min_partitions: int | None = setting(values.POSITIVE, "Minimum number of Spark tasks of a load, approximately.", None)
-    max_records_per_partition: int | None = setting(values.POSITIVE, "Most offsets of one Spark task.", None)
+    min_partitions: values.Positive | None = None
+    """Minimum number of Spark tasks of a load, approximately."""
+    max_records_per_partition: values.Positive | None = None
+    """Most offsets of one Spark task."""
 
     def __post_init__(self) -> None:
         check_limits(**self.to_json())
@@ -196,19 +170,14 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Dedupe:
+class Dedupe(Settings):
     """Which records are repeats of earlier ones, and are left out (`tidegate.core.load.repeats`)."""
 
-    window: int = setting(
-        values.OFFSETS,
-        "A record is left out if an earlier record of its partition, at most this many offsets before it, has the same key. "
-        "Each load reads so many offsets of each partition in addition.",
-    )
-    key: str = setting(
-        values.RECORD_HEADER,
-        "Record header that holds the key. A record without it, or with an empty one, is never left out.",
-        IDEMPOTENCY_KEY,
-    )
+    window: values.Offsets
+    """A record is left out if an earlier record of its partition, at most this many offsets before it, has the same key. Each
+    load reads so many offsets of each partition in addition."""
+    key: values.RecordHeader = IDEMPOTENCY_KEY
+    """Record header that holds the key. A record without it, or with an empty one, is never left out."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -225,19 +194,17 @@ class Dedupe:
 
 
 @dataclass(frozen=True)
-class Announce:
+class Announce(Settings):
     """Which events tell other DAGs that an hour, or a day, of the records' timestamps is complete, or has changed.
 
     Durations are in seconds here, whatever the file writes.
     """
 
-    every: Every = setting(choice(Every), "What is announced: each hour, or each day (UTC).", "hour")
-    grace: float = setting(
-        values.GRACE,
-        "How long after its timestamp a record may be written to Kafka. An hour that no later record completes is complete so "
-        "long after its end.",
-        900,
-    )
+    every: Every = "hour"
+    """What is announced: each hour, or each day (UTC)."""
+    grace: values.Grace = 900
+    """How long after its timestamp a record may be written to Kafka. An hour that no later record completes is complete so long
+    after its end."""
 
     @property
     def period_ms(self) -> int:
@@ -251,148 +218,127 @@ class Announce:
 
 
 @dataclass(frozen=True)
-class Sink:
+class Sink(Settings):
     """Where the rows go."""
 
     kind: ClassVar[SinkKind] = ICEBERG
-    table: str = setting(values.TABLE_NAME, "Iceberg table, with its Spark catalog and namespace.")
-    pool: str | None = setting(
-        values.POOL_NAME,
-        "Airflow pool of the loads into this table. The default is `tidegate_` and the table's name, with _ for each dot.",
-        None,
-    )
-    slots: int = setting(values.SLOTS, "Slots of the pool: the number of loads into this table at the same time.", 4)
-    shared_with: tuple[str, ...] = setting(
-        values.OTHER_PIPELINES,
-        "Other pipelines that write into this table, from other topics or partitions. "
-        "Without it, the table belongs to this pipeline alone.",
-        (),
-    )
+    table: values.Table
+    """Iceberg table, with its Spark catalog and namespace."""
+    pool: values.Pool | None = None
+    """Airflow pool of the loads into this table. The default is `tidegate_` and the table's name, with _ for each dot."""
+    slots: values.Slots = 1
+    """Slots of the pool: the number of loads into this table at the same time. With one, they take turns, the schedule's first.
+    With more, chunks of a replay run at once, and a load of new rows writes again where another commits first."""
+    shared_with: values.PipelineNames = ()
+    """Other pipelines that write into this table, from other topics or partitions. Without it, the table belongs to this
+    pipeline alone."""
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replay(Settings):
     """Tables and transforms that a replay may use in addition to the pipeline's own."""
 
-    tables: tuple[str, ...] = setting(
-        values.TABLES,
-        "Further tables that a replay may write into. "
-        "The sink's table, and tables whose names begin with its name and `_trial`, are always allowed.",
-        (),
-    )
-    transforms: tuple[str, ...] = setting(
-        values.FUNCTIONS, "Further transforms that a replay may use, such as the next version.", ()
-    )
+    tables: values.Tables = ()
+    """Further tables that a replay may write into. The sink's table, and tables whose names begin with its name and `_trial`,
+    are always allowed."""
+    transforms: values.Functions = ()
+    """Further transforms that a replay may use, such as the next version."""
 
 
 @dataclass(frozen=True)
-class Spark:
+class Spark(Settings):
     """Which Spark runs the loads."""
 
-    connection: str = setting(
-        values.CONNECTION,
-        "Airflow connection of Spark. With type spark_connect, loads run in a running Spark Connect server; "
-        "with type spark, each load is submitted by spark-submit.",
-        "spark_connect_default",
-    )
-    cores: int | None = setting(
-        values.CORES,
-        "Cores of each executor (spark-submit), or of the Spark Connect server. With it, a load has as many Spark tasks as its "
-        "records are worth, unless `split` says otherwise.",
-        None,
-    )
-    min_executors: int | None = setting(values.EXECUTORS, "spark-submit: least executors of a load. The default is 1.", None)
-    max_executors: int | None = setting(
-        values.EXECUTORS,
-        "spark-submit: most executors of a load. With it, a load gets as many as its records need to fit into the interval, "
-        "by what earlier batches took.",
-        None,
-    )
+    connection: values.Connection = "spark_connect_default"
+    """Airflow connection of Spark. With type spark_connect, loads run in a running Spark Connect server; with type spark, each
+    load is submitted by spark-submit."""
+    cores: values.Cores | None = None
+    """Cores of each executor (spark-submit), or of the Spark Connect server. With it, a load has as many Spark tasks as its
+    records are worth, unless `split` says otherwise."""
+    min_executors: values.Executors | None = None
+    """spark-submit: least executors of a load. The default is 1."""
+    max_executors: values.Executors | None = None
+    """spark-submit: most executors of a load. With it, a load gets as many as its records need to fit into the interval, by
+    what earlier batches took."""
 
-    RELATIONS: ClassVar[tuple[Relation, ...]] = (
-        Requires({"min_executors": "max_executors"}),
-        NotAbove("min_executors", "max_executors"),
-    )
+    REQUIRES: ClassVar = {"min_executors": "max_executors"}
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """As the base class says."""
+        least, most = self.min_executors, self.max_executors
+        if least is not None and most is not None and least > most:
+            yield "min_executors", f"{least} is above max_executors {most}; lower it, or raise the other"
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Settings):
     """One pipeline: topics, a transform, a table, a schedule. The file's name is the pipeline's and the DAG's name."""
 
-    name: str
-    source: Source = section(Source, "Where the records come from: exactly one of topics, pattern and assign.", required=True)
-    transform: str = setting(values.FUNCTION, "Function in spark_jobs, DataFrame -> DataFrame, that makes rows of records.")
-    sink: Sink = section(Sink, "Where the rows go: the table.", required=True)
-    rows_per_record: RowsPerRecord = setting(
-        choice(RowsPerRecord),
-        "Rows that the transform makes of a record: exactly one, or any number. "
-        "With one, `tidegate ledger verify` checks every offset.",
-        "one",
-    )
-    description: str = setting(values.DESCRIPTION, "Description of the DAG in the Airflow UI.", "")
-    schedule: str | LagSchedule | None = setting(
-        values.SCHEDULE,
-        "When runs start: at times, or when there is something to read. Without it, runs start only when they are triggered.",
-        None,
-        mapping=LagSchedule,
-    )
-    tags: tuple[str, ...] = setting(values.TAGS, "Tags of the DAG in the Airflow UI, in addition to `tidegate`.", ())
-    catch_up: bool = setting(
-        FLAG,
-        "Starts the next run as soon as a run has ended that left records behind, until no more wait than one batch takes.",
-        False,
-    )
-    limits: Limits = section(Limits, "How many records a batch takes, and when a run is skipped.")
-    backpressure: Backpressure = section(Backpressure, "Which policy decides how many records a batch may hold.")
-    dedupe: Dedupe | None = setting(
-        values.SETTINGS,
-        "Leaves out the records that a sender has repeated. Without it, each record is loaded.",
-        None,
-        mapping=Dedupe,
-    )
-    announce: Announce | None = setting(
-        values.SETTINGS,
-        "Announces the hours of the records' timestamps that are complete, and those that late records and replays change, as "
-        "partition events of the asset `tidegate/<pipeline>/hours`. Without it, none is announced. "
-        "`{}` announces with the defaults.",
-        None,
-        mapping=Announce,
-    )
-    split: Split = section(Split, "How a batch is cut into Spark tasks.")
-    group: str | None = setting(
-        values.GROUP,
-        "Consumer group under which lag tools see the pipeline. The default is `tidegate-` and the pipeline's name.",
-        None,
-    )
-    spark: Spark = section(Spark, "Which Spark runs the loads.")
-    retries: int = setting(values.RETRIES, "Retries of a task, after errors that a retry can resolve.", 3)
-    retry_delay_s: float = setting(values.SECONDS, "Seconds before the first retry. The delay doubles with each retry.", 10)
-    wait_s: float = setting(
-        values.SECONDS,
-        "Seconds that a task waits for servers that do not answer (Kafka, Spark, the catalog) before its try fails.",
-        600,
-    )
-    timeout_s: int | None = setting(
-        values.TIMEOUT, "Seconds after which a run fails, whatever it waits for. The next run takes over its range.", None
-    )
-    identity: Identity = setting(
-        choice(Identity),
-        "What a row is identified by: the record it was made of (origin), or, for a transform that aggregates, its batch.",
-        "origin",
-    )
-    replay: Replay = section(Replay, "Tables and transforms that a replay may use in addition to the pipeline's own.")
-    maintenance: Maintenance | None = setting(
-        values.SETTINGS,
-        "Merges small files of the table, and expires its old snapshots. Without it, the table is not maintained. "
-        "`{}` is maintenance with the defaults.",
-        None,
-        mapping=Maintenance,
-    )
-    keep_ranges: int = setting(
-        values.POSITIVE, "Saved ranges that are kept as Variables. Older ones remain in the table's snapshots.", 1000
-    )
+    name: FileName
+    source: Source
+    transform: values.Function
+    """Function in spark_jobs, DataFrame -> DataFrame, that makes rows of records."""
+    sink: Sink
+    rows_per_record: RowsPerRecord = "one"
+    """Rows that the transform makes of a record: exactly one, or any number. With one, `tidegate ledger verify` checks every
+    offset."""
+    description: values.Description = ""
+    """Description of the DAG in the Airflow UI."""
+    schedule: TextOrSection[values.Schedule, LagSchedule] | None = None
+    """When runs start: at times, or when there is something to read. Without it, runs start only when they are triggered."""
+    tags: values.Tags = ()
+    """Tags of the DAG in the Airflow UI, in addition to `tidegate`."""
+    catch_up: values.Flag = False
+    """Starts the next run as soon as a run has ended that left records behind, until no more wait than one batch takes."""
+    limits: Limits = field(default_factory=Limits)
+    backpressure: Backpressure = field(default_factory=Backpressure)
+    dedupe: OptionalSection[Dedupe] = None
+    """Leaves out the records that a sender has repeated. Without it, each record is loaded."""
+    announce: OptionalSection[Announce] = None
+    """Announces the hours of the records' timestamps that are complete, and those that late records and replays change, as
+    partition events of the asset `tidegate/<pipeline>/hours`. Without it, none is announced. `{}` announces with the
+    defaults."""
+    split: Split = field(default_factory=Split)
+    group: values.Group | None = None
+    """Consumer group under which lag tools see the pipeline. The default is `tidegate-` and the pipeline's name."""
+    spark: Spark = field(default_factory=Spark)
+    retries: values.Retries = 3
+    """Retries of a task, after errors that a retry can resolve."""
+    retry_delay_s: values.Seconds = 10
+    """Seconds before the first retry. The delay doubles with each retry."""
+    wait_s: values.Seconds = 600
+    """Seconds that a task waits for servers that do not answer (Kafka, Spark, the catalog) before its try fails."""
+    timeout_s: values.Timeout | None = None
+    """Seconds after which a run fails, whatever it waits for. The next run takes over its range."""
+    identity: Identity = "origin"
+    """What a row is identified by: the record it was made of (origin), or, for a transform that aggregates, its batch."""
+    replay: Replay = field(default_factory=Replay)
+    maintenance: OptionalSection[Maintenance] = None
+    """Merges small files of the table, and expires its old snapshots. Without it, the table is not maintained. `{}` is
+    maintenance with the defaults."""
+    keep_ranges: values.Positive = 1000
+    """Saved ranges that are kept as Variables. Older ones remain in the table's snapshots."""
 
-    RELATIONS: ClassVar[tuple[Relation, ...]] = (FitsSink(), BoundWithinLimits(), NoRunThatSkips())
+    SCHEMA: ClassVar = {
+        "not": {
+            "required": ["schedule", "limits"],
+            "properties": {"schedule": {"type": "object"}, "limits": {"required": ["min_records"]}},
+        }
+    }
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """As the base class says."""
+        unfit, control, most = self.sink.kind.fault(self.identity), self.rate_control, self.limits.max_records
+        if unfit:
+            yield "sink", unfit
+        stated = control is not None and STATED_BOUNDS & control.settings.keys()
+        first = control.bound({}) if control is not None and stated else None
+        if most is not None and first is not None and first.records > most:
+            bound = f"its first bound of {first.records} records"
+            yield "backpressure", f"{bound} is above limits.max_records {most}; lower one"
+        if isinstance(self.schedule, LagSchedule) and self.limits.min_records is not None:
+            why = "would skip runs that schedule starts for what is unread"
+            yield "limits.min_records", f"{why}; remove it, and set schedule.lag"
 
     @property
     def interval_s(self) -> float:
@@ -460,8 +406,6 @@ class Pipeline:
 POOL_DESCRIPTION = "Loads into one Tidegate sink at the same time"
 
 
-def pool_command(name: str, slots: int) -> str:
-    """The Airflow command that makes a sink's pool."""
-    return shlex.join(
-        ("airflow", "pools", "set", *(["--"] if name.startswith("-") else []), name, str(slots), POOL_DESCRIPTION)
-    )
+def pool_command(name: str, slots: int, description: str = POOL_DESCRIPTION) -> str:
+    """The Airflow command that makes a pool: a sink's, unless it is described as another one."""
+    return shlex.join(("airflow", "pools", "set", *(["--"] if name.startswith("-") else []), name, str(slots), description))

@@ -1,158 +1,153 @@
-# ruff: noqa: RUF009 - setting() and section() are field(), with the rule beside the default
 """What a receiver file holds, stated as `tidegate.core.config.pipeline` states a pipeline's.
 
 A receiver is of one of four kinds, or of a class of one's own. What belongs to one kind only stands in a section of its own
 (`listen`, `http`, `connect`, `file`), and is refused by name where the kind is another.
 
-Pure: the standard library only.
+Pure: pydantic and the core only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
+from tidegate.core.addresses import is_loopback
+from tidegate.core.buffers import least_buffer_bytes
 from tidegate.core.config import values
-from tidegate.core.config.model import Relation, section, setting
+from tidegate.core.config.declared import FileName, OptionalSection, Settings, Taken
 from tidegate.core.config.names import RECEIVE_DAG
-from tidegate.core.config.receiver_rules import (
-    SAFE_OVERLAP_S,
-    FitsBuffer,
-    LowBelowHigh,
-    Reachable,
-    SettingsOfBackpressure,
-    SettingsOfKind,
-    TlsOfKind,
-)
-from tidegate.core.config.rules import choice
 from tidegate.core.receivers.backpressure import Policy
+from tidegate.core.receivers.watermark import HIGH, LOW
 
+DEFAULT_POOL = "default_pool"
+"""The pool that Airflow itself makes; tasks are in it unless they name another one."""
+SAFE_OVERLAP_S = 30
+"""Seconds that Airflow needs at most, on a machine that is not overloaded, from the start of a run to its instances."""
 MIB = 1 << 20
 
 
 @dataclass(frozen=True)
-class Listen:
+class Listen(Settings):
     """Where a receiver waits for connections. All instances on one host share the port."""
 
-    port: int = setting(values.PORT, "Port on each host that runs an instance. Instances on one host share it.")
-    host: str = setting(
-        values.ADDRESS, "Address to listen at. One that is not of loopback requires TLS and proof of who sends.", "127.0.0.1"
-    )
-    max_connections: int | None = setting(
-        values.CONNECTIONS,
-        "Most connections of an instance at the same time. The default is 1000 for http and 200 for tcp_server.",
-        None,
-    )
-    idle: float = setting(values.POLL, "How long a connection may be silent before it is closed.", 60)
+    port: values.Port
+    """Port on each host that runs an instance. Instances on one host share it."""
+    host: values.Address = "127.0.0.1"
+    """Address to listen at. One that is not of loopback requires TLS and proof of who sends."""
+    max_connections: values.Connections | None = None
+    """Most connections of an instance at the same time. The default is 1000 for http and 200 for tcp_server."""
+    idle: values.Poll = 60
+    """How long a connection may be silent before it is closed."""
 
 
 @dataclass(frozen=True)
-class Http:
+class Http(Settings):
     """What an HTTP receiver takes."""
 
-    path: str = setting(values.URL_PATH, "Path that takes POST requests.", "/")
-    max_body_bytes: int = setting(values.BYTES, "Largest body of a request. A larger one is answered with 413.", 10 * MIB)
-    idempotency_header: str = setting(
-        values.HEADER,
-        "Request header whose value travels with each record, so that a pipeline can drop what a sender repeats.",
-        "Idempotency-Key",
-    )
-    idempotency_field: str | None = setting(
-        values.FIELD,
-        "Field of each JSON record whose value, a text or a number, travels with the record in the same way, where the request "
-        "does not have that header.",
-        None,
-    )
+    path: values.UrlPath = "/"
+    """Path that takes POST requests."""
+    max_body_bytes: values.Bytes = 10 * MIB
+    """Largest body of a request. A larger one is answered with 413."""
+    idempotency_header: values.Header = "Idempotency-Key"
+    """Request header whose value travels with each record, so that a pipeline can drop what a sender repeats."""
+    idempotency_field: values.FieldName | None = None
+    """Field of each JSON record whose value, a text or a number, travels with the record in the same way, where the request
+    does not have that header."""
 
 
 @dataclass(frozen=True)
-class Connect:
+class Connect(Settings):
     """The server that a receiver connects to, and reads lines from."""
 
-    host: str = setting(values.ADDRESS, "Server to connect to. One that is not of loopback requires TLS.")
-    port: int = setting(values.PORT, "Its port.")
+    host: values.Address
+    """Server to connect to. One that is not of loopback requires TLS."""
+    port: values.Port
+    """Its port."""
 
 
 @dataclass(frozen=True)
-class File:
+class File(Settings):
     """The file that a receiver follows."""
 
-    path: str = setting(values.FILE_PATH, "File to follow, on the host that runs the instance.")
-    state: str | None = setting(
-        values.FILE_PATH,
-        "File that remembers how far it was read. The default is a hidden file beside it, in the receiver's name.",
-        None,
-    )
+    path: values.FilePath
+    """File to follow, on the host that runs the instance."""
+    state: values.FilePath | None = None
+    """File that remembers how far it was read. The default is a hidden file beside it, in the receiver's name."""
 
 
 @dataclass(frozen=True)
-class Tls:
+class Tls(Settings):
     """PEM files on the hosts that run instances."""
 
-    certificate: str | None = setting(values.FILE_PATH, "Certificate of the receiver. Receivers that listen require it.", None)
-    key: str | None = setting(values.FILE_PATH, "Key of the certificate, without a password.", None)
-    ca: str | None = setting(
-        values.FILE_PATH,
-        "Authorities that the other side's certificate must come from. A receiver that listens then requires client "
-        "certificates; one that connects trusts the system's authorities without it.",
-        None,
-    )
+    certificate: values.FilePath | None = None
+    """Certificate of the receiver. Receivers that listen require it."""
+    key: values.FilePath | None = None
+    """Key of the certificate, without a password."""
+    ca: values.FilePath | None = None
+    """Authorities that the other side's certificate must come from. A receiver that listens then requires client certificates;
+    one that connects trusts the system's authorities without it."""
 
 
 @dataclass(frozen=True)
-class Block:
+class Block(Settings):
     """When a block of records goes to Kafka: as soon as one of the two holds."""
 
-    interval: float = setting(values.BLOCK_INTERVAL, "Longest time that a record waits for others.", 0.2)
-    bytes: int = setting(values.BYTES, "Size of a block at which it goes at once.", MIB)
+    interval: values.BlockInterval = 0.2
+    """Longest time that a record waits for others."""
+    bytes: values.Bytes = MIB
+    """Size of a block at which it goes at once."""
 
 
 @dataclass(frozen=True)
-class Rate:
+class Rate(Settings):
     """How many records per second an instance takes."""
 
-    max: float | None = setting(values.RATE, "Most records per second of an instance. Without it, there is no limit.", None)
+    max: values.Rate | None = None
+    """Most records per second of an instance. Without it, there is no limit."""
 
 
 @dataclass(frozen=True)
-class Backpressure:
+class Backpressure(Settings):
     """How the pipeline that loads the topic slows the senders down."""
 
-    policy: Policy = setting(
-        choice(Policy),
-        "What slows senders down. static: `rate.max` alone. rate: an instance takes its part of the records per second that "
-        "the pipeline can load. watermark: all instances stop while the topic's backlog, or the buffer of one of them, is "
-        "nearly full. credit: they take as many records as the topic's backlog has places left.",
-        "static",
-    )
-    pipeline: str | None = setting(
-        values.PIPELINE_NAME, "rate, watermark and credit: the pipeline that loads the topic. They require it.", None
-    )
-    max_backlog: int | None = setting(
-        values.RECORDS,
-        "watermark and credit: records of the topic that may wait for the pipeline. They require it. A pipeline whose batches "
-        "may hold more records than this loads this many a run.",
-        None,
-    )
-    high: float | None = setting(
-        values.SHARE, "watermark: share of the backlog, or of a buffer, from which on all stop. The default is 0.9.", None
-    )
-    low: float | None = setting(values.SHARE, "watermark: share below which they go on. The default is 0.4.", None)
-    safe_rate: float | None = setting(
-        values.SAFE_RATE,
-        "rate, watermark and credit: records per second of an instance that does not know how the pipeline does. With 0 it "
-        "takes nothing. The default is 100.",
-        None,
-    )
-    silence: float | None = setting(
-        values.POLL,
-        "rate, watermark and credit: how long an instance goes by what it heard last of the pipeline, and of the other "
-        "instances. The default is 30 seconds.",
-        None,
+    policy: Policy = "static"
+    """What slows senders down. static: `rate.max` alone. rate: an instance takes its part of the records per second that the
+    pipeline can load. watermark: all instances stop while the topic's backlog, or the buffer of one of them, is nearly full.
+    credit: they take as many records as the topic's backlog has places left."""
+    pipeline: values.PipelineName | None = None
+    """rate, watermark and credit: the pipeline that loads the topic. They require it."""
+    max_backlog: values.Records | None = None
+    """watermark and credit: records of the topic that may wait for the pipeline. They require it. A pipeline whose batches may
+    hold more records than this loads this many a run."""
+    high: values.Share | None = None
+    """watermark: share of the backlog, or of a buffer, from which on all stop. The default is 0.9."""
+    low: values.Share | None = None
+    """watermark: share below which they go on. The default is 0.4."""
+    safe_rate: values.SafeRate | None = None
+    """rate, watermark and credit: records per second of an instance that does not know how the pipeline does. With 0 it takes
+    nothing. The default is 100."""
+    silence: values.Poll | None = None
+    """rate, watermark and credit: how long an instance goes by what it heard last of the pipeline, and of the other instances.
+    The default is 30 seconds."""
+
+    TAKEN: ClassVar = Taken(
+        "policy",
+        {
+            "static": (),
+            "rate": ("pipeline", "safe_rate", "silence"),
+            "watermark": ("pipeline", "max_backlog", "high", "low", "safe_rate", "silence"),
+            "credit": ("pipeline", "max_backlog", "safe_rate", "silence"),
+        },
+        needs=("pipeline", "max_backlog"),
+        usual="static",
     )
 
-    RELATIONS: ClassVar[tuple[Relation, ...]] = (SettingsOfBackpressure(), LowBelowHigh())
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """As the base class says."""
+        high, low = self.high or HIGH, self.low or LOW
+        if low >= high:
+            yield "low", f"{low} is not below high {high}; lower it, or raise the other"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -162,18 +157,21 @@ class Backpressure:
 
 
 @dataclass(frozen=True)
-class Workers:
+class Workers(Settings):
     """The Airflow workers that run instances, and how many of them a run waits for."""
 
-    queues: tuple[str, ...] = setting(
-        values.QUEUES,
-        "Airflow queues whose workers may run instances. An instance is placed on a host only as far as the host has a queue "
-        "of its own.",
-        ("default",),
-    )
-    expected: int = setting(values.POSITIVE, "Number of workers on these queues when all of them are up.", 1)
-    share: float = setting(values.SHARE, "Share of the expected workers that must be up before instances are placed.", 0.8)
-    wait: float = setting(values.PAUSE, "Longest time that a run waits for them. Then it goes on with those that are up.", 60)
+    queues: values.Queues = ("default",)
+    """Airflow queues whose workers may run instances. An instance is placed on a host only as far as the host has a queue of
+    its own."""
+    expected: values.Positive = 1
+    """Number of workers on these queues when all of them are up."""
+    share: values.Share = 0.8
+    """Share of the expected workers that must be up before instances are placed."""
+    wait: values.Pause = 60
+    """Longest time that a run waits for them. Then it goes on with those that are up."""
+
+    pool: values.Pool = DEFAULT_POOL
+    """Airflow pool of which each instance takes a slot for its whole lease. The default is that of pipelines' short tasks."""
 
     @property
     def tasks(self) -> dict[str, str]:
@@ -182,79 +180,110 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class Receiver:
+class Receiver(Settings):
     """One receiver: what pushes, and the topic it lands in. The file's name is the receiver's; its DAG is `<name>__receive`.
 
     Durations are in seconds here, whatever the file writes.
     """
 
-    name: str
-    kind: str = setting(
-        values.KIND,
-        "What pushes. http: POST requests. tcp_server: lines over connections that are accepted. socket: lines of a server. "
-        "file: lines of a growing file. module:Class: a class of your own.",
-    )
-    topic: str = setting(values.TOPIC_NAME, "Topic that the records land in.")
-    connection: str = setting(
-        values.CONNECTION,
-        "Airflow connection of the Kafka brokers. Its extra uses the setting names of librdkafka.",
-        "kafka_default",
-    )
-    listen: Listen | None = setting(
-        values.SETTINGS, "http and tcp_server: where connections are accepted.", None, mapping=Listen
-    )
-    http: Http | None = setting(values.SETTINGS, "http: what is taken.", None, mapping=Http)
-    key: str | None = setting(
-        values.HEADER,
-        "http: request header that holds the key of the request's records. The default is Tidegate-Key.",
-        None,
-    )
-    token: str | None = setting(
-        values.CONNECTION,
-        "http: Airflow connection whose password is the bearer token that requests must have. Without it, they need none.",
-        None,
-    )
-    connect: Connect | None = setting(values.SETTINGS, "socket: the server to connect to.", None, mapping=Connect)
-    file: File | None = setting(values.SETTINGS, "file: the file to follow.", None, mapping=File)
-    tls: Tls | None = setting(
-        values.SETTINGS, "http, tcp_server and socket: connections are encrypted by TLS.", None, mapping=Tls
-    )
-    arguments: Mapping[str, Any] | None = setting(values.ARGUMENTS, "module:Class: arguments of the class.", None)
-    instances: int = setting(values.INSTANCES, "Instances that run at the same time. A file is followed by one.", 1)
-    preferred_hosts: tuple[str, ...] = setting(
-        values.HOSTS, "Hosts on which instances run if they can, in turn: the first instance on the first host.", ()
-    )
-    lease: float = setting(values.LEASE, "How long a run receives before the next one takes over.", 3600)
-    overlap: float | None = setting(
-        values.PAUSE,
-        "How long a receiver that listens goes on beside the run that takes over, so that no connect is refused. "
-        f"The default is {SAFE_OVERLAP_S} seconds for http and tcp_server, and 0 for a class of your own. With 0, the next run "
-        "starts after the last one has ended.",
-        None,
-    )
-    drain: float = setting(
-        values.PAUSE, "How long an instance may take at the end for what it has accepted: delivery, answers, closing.", 30
-    )
-    block: Block = section(Block, "When a block of records goes to Kafka.")
-    buffer_bytes: int = setting(
-        values.BYTES,
-        "Bytes of records of an instance that wait or are on their way, and 512 for each. When it is full, the source is not "
-        "read.",
-        16 * MIB,
-    )
-    max_record_bytes: int = setting(values.BYTES, "Largest record. A larger one is refused.", MIB)
-    rate: Rate = section(Rate, "How many records per second an instance takes.")
-    backpressure: Backpressure = section(Backpressure, "How the pipeline that loads the topic slows the senders down.")
-    workers: Workers = section(Workers, "Which Airflow workers run instances.")
-    description: str = setting(values.DESCRIPTION, "Description of the DAG in the Airflow UI.", "")
-    tags: tuple[str, ...] = setting(values.TAGS, "Tags of the DAG in the Airflow UI, in addition to `tidegate`.", ())
+    name: FileName
+    kind: values.Kind
+    """What pushes. http: POST requests. tcp_server: lines over connections that are accepted. socket: lines of a server. file:
+    lines of a growing file. module:Class: a class of your own."""
+    topic: values.Topic
+    """Topic that the records land in."""
+    connection: values.Connection = "kafka_default"
+    """Airflow connection of the Kafka brokers. Its extra uses the setting names of librdkafka."""
+    listen: OptionalSection[Listen] = None
+    """http and tcp_server: where connections are accepted."""
+    http: OptionalSection[Http] = None
+    """http: what is taken."""
+    key: values.Header | None = None
+    """http: request header that holds the key of the request's records. The default is Tidegate-Key."""
+    token: values.Connection | None = None
+    """http: Airflow connection whose password is the bearer token that requests must have. Without it, they need none."""
+    connect: OptionalSection[Connect] = None
+    """socket: the server to connect to."""
+    file: OptionalSection[File] = None
+    """file: the file to follow."""
+    tls: OptionalSection[Tls] = None
+    """http, tcp_server and socket: connections are encrypted by TLS."""
+    arguments: values.Arguments | None = None
+    """module:Class: arguments of the class."""
+    instances: values.Instances = 1
+    """Instances that run at the same time. A file is followed by one."""
+    preferred_hosts: values.Hosts = ()
+    """Hosts on which instances run if they can, in turn: the first instance on the first host."""
+    lease: values.Lease = 3600
+    """How long a run receives before the next one takes over."""
+    overlap: values.Pause | None = None
+    """How long a receiver that listens goes on beside the run that takes over, so that no connect is refused. The default is 30
+    seconds for http and tcp_server, and 0 for a class of your own. With 0, the next run starts after the last one has ended."""
+    drain: values.Pause = 30
+    """How long an instance may take at the end for what it has accepted: delivery, answers, closing."""
+    block: Block = field(default_factory=Block)
+    buffer_bytes: values.Bytes = 16 * MIB
+    """Bytes of records of an instance that wait or are on their way, and 512 for each. When it is full, the source is not
+    read."""
+    max_record_bytes: values.Bytes = MIB
+    """Largest record. A larger one is refused."""
+    rate: Rate = field(default_factory=Rate)
+    backpressure: Backpressure = field(default_factory=Backpressure)
+    workers: Workers = field(default_factory=Workers)
+    description: values.Description = ""
+    """Description of the DAG in the Airflow UI."""
+    tags: values.Tags = ()
+    """Tags of the DAG in the Airflow UI, in addition to `tidegate`."""
 
-    RELATIONS: ClassVar[tuple[Relation, ...]] = (
-        SettingsOfKind(),
-        TlsOfKind(),
-        Reachable(),
-        FitsBuffer(),
+    TAKEN: ClassVar = Taken(
+        "kind",
+        {
+            "http": ("listen", "http", "key", "token", "tls", "overlap"),
+            "tcp_server": ("listen", "tls", "overlap"),
+            "socket": ("connect", "tls"),
+            "file": ("file",),
+            "": ("arguments", "overlap"),  # a class of one's own gets everything else as arguments
+        },
+        needs=("listen", "connect", "file"),
     )
+    SCHEMA: ClassVar = {
+        "if": {"properties": {"kind": {"const": "file"}}, "required": ["kind"]},
+        "then": {"properties": {"instances": {"const": 1}}},
+    }
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """As the base class says: what is reachable from outside is protected, and the buffer has room."""
+        if self.kind == "file" and self.instances > 1:
+            yield "instances", f"a file is followed by one instance, got {self.instances}; write a file for each host"
+        yield from self._tls_faults()
+        yield from self._open_faults()
+        block, buffer, least = self.block.bytes, self.buffer_bytes, least_buffer_bytes(self.max_record_bytes)
+        if block > buffer:
+            yield "block.bytes", f"{block} is above buffer_bytes {buffer}; lower it, or raise the other"
+        if least > buffer:  # one record that is on its way, and the one that is read
+            why = f"{buffer} has no room for two records of max_record_bytes {self.max_record_bytes}"
+            yield "buffer_bytes", f"{why}; set it to at least {least}, or lower the other"
+
+    def _tls_faults(self) -> Iterator[tuple[str, str]]:
+        """What is missing of a certificate with its key, which a receiver that listens has."""
+        if self.tls is None or not (self.listen or self.tls.certificate or self.tls.key):
+            return
+        why = "a receiver that listens has a certificate with its key" if self.listen else "a certificate has its key"
+        for name in ("certificate", "key"):
+            if getattr(self.tls, name) is None:
+                yield f"tls.{name}", f"required, but missing; {why}"
+
+    def _open_faults(self) -> Iterator[tuple[str, str]]:
+        """What is not on loopback is encrypted, and senders prove who they are."""
+        if self.listen is not None and not is_loopback(self.listen.host):
+            proof = "token or tls.ca (client certificates)" if self.kind == "http" else "tls.ca (client certificates)"
+            proven = self.token is not None or (self.tls is not None and self.tls.ca is not None)
+            for needed, there in (("tls", self.tls is not None), (proof, proven)):
+                if not there:
+                    where = f"{self.listen.host} is not of loopback"
+                    yield "listen.host", f"{where}, which requires {needed}; set it, or listen at 127.0.0.1"
+        if self.connect is not None and self.tls is None and not is_loopback(self.connect.host):
+            yield "connect.host", f"{self.connect.host} is not of loopback, which requires tls; set it"
 
     @property
     def dag_id(self) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from dataclasses import MISSING
+from typing import Any
 
-from tidegate.core.config.model import Section, Setting, members
+from tidegate.core.config.declared import members
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
 
@@ -32,26 +33,17 @@ def page() -> str:
     return "\n".join(lines)
 
 
-def _table(kind: type) -> list[str]:
+def _table(kind: Any) -> list[str]:
     return [
         "| setting | what it does | accepts | default |",
         "|---|---|---|---|",
         *(
-            f"| `{path}` | {_cell(setting.doc)} | {_cell(setting.rule.expected)} | {_default(setting)} |"
-            for path, setting in _settings(kind, "")
+            f"| `{path}` | {_cell(setting.doc)} | {_cell(setting.words)} | {_default(setting.field.default)} |"
+            for path, setting in members(kind).items()
+            if not setting.section or setting.field.default is None  # a section that may be left out has a row of its own
         ),
         "",
     ]
-
-
-def _settings(kind: type, path: str) -> Iterator[tuple[str, Setting]]:
-    for member in members(kind):
-        if isinstance(member, Section):
-            yield from _settings(member.kind, f"{path}{member.name}.")
-        else:
-            yield f"{path}{member.name}", member
-            if member.mapping is not None:
-                yield from _settings(member.mapping, f"{path}{member.name}.")
 
 
 def _cell(text: str) -> str:
@@ -60,9 +52,7 @@ def _cell(text: str) -> str:
     return "".join(part if part.startswith("`") else re.sub(r"([|*<])", r"\\\1", part) for part in parts)
 
 
-def _default(setting: Setting) -> str:
-    if setting.required:
+def _default(default: object) -> str:
+    if default is MISSING:
         return "required"
-    if setting.default in (None, (), ""):
-        return ""
-    return f"`{json.dumps(setting.default)}`"
+    return "" if default in (None, (), "") else f"`{json.dumps(default)}`"

@@ -4,55 +4,49 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.core.config.model import Setting, members, relations
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
+
+from tidegate.core.config.declared import NAME, docs, summary
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
+
+
+class _Schema(GenerateJsonSchema):
+    """Pydantic's, with what the dataclasses say in addition, and without what an editor would show for nothing."""
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> dict[str, Any]:
+        """Of a group of settings."""
+        group: Any = schema["cls"]
+        made = {**super().dataclass_schema(schema), "description": summary(group), **group.SCHEMA}
+        made["properties"].pop(NAME, None)
+        made["required"] = sorted(set(made.get("required", ())) - {NAME})
+        for name, doc in docs(group).items():
+            made["properties"][name]["description"] = doc
+        other = {"allOf": group.TAKEN.schema, "dependentRequired": {name: [other] for name, other in group.REQUIRES.items()}}
+        return made | {name: said for name, said in other.items() if said}
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> dict[str, Any]:
+        """A list of types, where that is all."""
+        made = super().nullable_schema(schema)
+        kind = made["anyOf"][0].get("type")
+        return {**made["anyOf"][0], "type": [kind, "null"]} if isinstance(kind, str) else made
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
+        """No default that says that the setting may be left out."""
+        made = super().default_schema(schema)
+        return {name: value for name, value in made.items() if (name, value) != ("default", None)}
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's
+        """A setting has its name."""
+        return False
 
 
 def json_schema(kind: type[Pipeline | Receiver] = Pipeline) -> dict[str, Any]:
     """The JSON Schema (2020-12) of a pipeline file, or of a receiver file."""
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": GenerateJsonSchema.schema_dialect,
+        **TypeAdapter(kind).json_schema(schema_generator=_Schema),
         "title": f"Tidegate {kind.__name__.lower()}",
-        **_section(kind),
     }
-
-
-def _section(kind: type) -> dict[str, Any]:
-    stated = members(kind)
-    schema: dict[str, Any] = {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {
-            member.name: {
-                **(_setting(member) if isinstance(member, Setting) else _section(member.kind)),
-                "description": member.doc,
-                **_default(member),
-            }
-            for member in stated
-        },
-        "required": sorted(member.name for member in stated if member.required),
-    }
-    for relation in relations(kind):
-        schema |= relation.schema
-    return schema
-
-
-def _setting(setting: Setting) -> dict[str, Any]:
-    schema = dict(setting.rule.schema)
-    if "type" not in schema:
-        return schema
-    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    if setting.mapping is not None:  # what a schema says of objects holds for objects only, beside what it says of other types
-        schema |= _section(setting.mapping)
-        types = [*types, "object"]
-    if setting.nullable and "null" not in types:
-        types = [*types, "null"]
-    schema["type"] = types if len(types) > 1 else types[0]
-    return schema
-
-
-def _default(member: object) -> dict[str, Any]:
-    if not isinstance(member, Setting) or member.required or member.default is None:
-        return {}
-    return {"default": list(member.default) if isinstance(member.default, tuple) else member.default}

@@ -7,10 +7,8 @@ the pipeline file is checked, not when a replay needs it a year later.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 
 class Replaces(Enum):
@@ -45,28 +43,13 @@ class SinkKind:
         """Why a pipeline whose rows have this identity cannot use such a sink; None where it can.
 
         Args:
-            identity: `origin` or `batch`, as in `tidegate.core.load.job.IDENTITIES`.
+            identity: `origin` or `batch`, as `Identity` of the pipeline has it.
         """
         if self.replaces is Replaces.NOTHING:
             return f"a sink of kind {self.name} only appends, so a load that is done again would leave two copies"
         if self.replaces is Replaces.WHOLE_BATCHES and identity == "origin":
             return f"a sink of kind {self.name} replaces whole batches only; expected `identity: batch`"
         return None
-
-
-@dataclass(frozen=True)
-class FitsSink:
-    """A relation between the settings of a pipeline: its sink can replace rows of its identity."""
-
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        """As JSON Schema: nothing, since the kind of a sink is no setting."""
-        return {}
-
-    def faults(self, held: Any, path: str) -> list[str]:
-        """One sentence, where it cannot."""
-        fault = held.sink.kind.fault(held.identity)
-        return [f"{path}sink: {fault}"] if fault else []
 
 
 _PART_OF_A_TABLE = (

@@ -8,7 +8,7 @@ table that keeps its commits is nobody else's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import product
 
 from tidegate.core.config.names import COMMITS_TABLE
@@ -16,10 +16,19 @@ from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.errors import some
 
 
-def table_faults(pipelines: Iterable[Pipeline]) -> dict[str, list[str]]:
-    """What is wrong with the tables of these pipelines, by the name of the pipeline: the setting, and a sentence."""
+def table_faults(pipelines: Iterable[Pipeline], files: Collection[str] = ()) -> dict[str, list[str]]:
+    """What is wrong with the tables of these pipelines, by the name of the pipeline: the setting, and a sentence.
+
+    Args:
+        pipelines: those whose files are valid.
+        files: the names of further pipelines that have a file, valid or not.
+    """
     faults: dict[str, list[str]] = {}
     by_name = sorted(pipelines, key=lambda p: p.name)
+    known = {p.name for p in by_name} | {*files}
+    for this in by_name:
+        if unknown := sorted({*this.sink.shared_with} - known):
+            faults[this.name] = [_unknown_fault(unknown)]
     for this, that in product(by_name, repeat=2):
         fault = _orphans_fault(this, that)
         if this is not that:
@@ -48,6 +57,15 @@ def _fault(this: Pipeline, that: Pipeline) -> str | None:
     if common:
         return f"sink.table: {also}, and both read {some(common)}: a load of one would delete the rows of the other; {own}"
     return None
+
+
+def _unknown_fault(names: list[str]) -> str:
+    """Whoever shares a table with a pipeline that does not run begins behind records that nobody has read."""
+    files = " and ".join(f"{name}.yaml" for name in names)
+    return (
+        f"sink.shared_with: there is no {files}; leave the name out, or, where a pipeline had that name before, "
+        "name its file back, or run `tidegate rename OLD NEW`"
+    )
 
 
 def _maintenance_fault(this: Pipeline, that: Pipeline) -> str | None:

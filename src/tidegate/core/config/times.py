@@ -20,6 +20,8 @@ EPOCH, MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 LAST_MS = 253_402_300_799_999  # of the year 9999
 MOST_INT32 = 2**31 - 1
 MOST_INT64 = 2**63 - 1
+CLOCKS_APART_MS = 60_000
+"""How far the clocks of two writers may differ; Iceberg refuses a commit that is older than the last one by more."""
 DURATION = re.compile(r"^[0-9]{1,8}(\.[0-9]{1,3})?(s|m|h|d)$")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -62,6 +64,16 @@ def start_of(value: Any) -> Start | None:
 
 def _is_position(tp: TopicPartition, offset: int) -> bool:
     return bool(TOPIC.fullmatch(tp.topic)) and tp.partition <= MOST_INT32 and offset <= MOST_INT64
+
+
+def past(at_ms: int | None, now_ms: int) -> int | None:
+    """A saved time, at most now. None for a later one, which a clock wrote that ran ahead: whoever waits for it waits for ever.
+
+    Args:
+        at_ms: what was saved, epoch ms; None where it is not known.
+        now_ms: the time, epoch ms.
+    """
+    return min(at_ms, now_ms) if is_whole(at_ms, 0, now_ms + CLOCKS_APART_MS) else None
 
 
 def seconds_of(value: Any) -> Any:

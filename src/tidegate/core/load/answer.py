@@ -16,7 +16,7 @@ from typing import Any
 
 from tidegate.core.errors import ReceiptMismatch
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import Observed, Receipt, covering, task_properties
+from tidegate.core.load.receipt import Observed, Receipt, covering
 from tidegate.core.offsets.ranges import OffsetRange, ranges_to_json, total_count
 from tidegate.core.state.codec import Shape
 from tidegate.core.state.saved_range import SavedRange
@@ -34,8 +34,8 @@ def answer_by_receipt(job: LoadJob, receipts: Sequence[Receipt], seconds: Mappin
         receipts: of the job's pipeline, in the job's table; the oldest commit first.
         seconds: how long the job took, by phase.
     """
-    newest_first = list(covering(receipts, task_properties(job.pipeline, job.seq, job.replay), job.ranges))
-    own = next((r for r in newest_first if r.load.attempt == job.attempt), None)
+    newest_first = list(covering(receipts, job.load.task, job.load.ranges))
+    own = next((r for r in newest_first if r.write.attempt == job.attempt), None)
     if own is not None:
         return LoadResult(own, Observed(None, None), seconds)
     if newest_first and not job.redo:
@@ -46,7 +46,7 @@ def answer_by_receipt(job: LoadJob, receipts: Sequence[Receipt], seconds: Mappin
 def brief(result: LoadResult) -> dict[str, Any]:
     """The answer in constant size, JSON-ready."""
     load, whole = result.receipt.load, result.to_json()
-    receipt = {name: value for name, value in whole["receipt"].items() if name not in ("ranges", "topic_ids")}
+    receipt = {name: value for name, value in whole["receipt"].items() if name not in ("ranges", "topic_ids", "beside")}
     return {
         **whole,
         "receipt": {**receipt, "offsets": total_count(load.ranges), "digest": _digest(load.ranges, load.topic_ids)},
@@ -55,7 +55,7 @@ def brief(result: LoadResult) -> dict[str, Any]:
 
 
 def whole(answer: Mapping[str, Any], saved: SavedRange, find: Callable[[int], Receipt | None]) -> LoadResult:
-    """The answer that `brief` was made of, without the observed bounds; also one that was handed on whole, as once was usual.
+    """The answer that `brief` was made of, without the observed bounds.
 
     Args:
         answer: the XCom.
@@ -66,20 +66,18 @@ def whole(answer: Mapping[str, Any], saved: SavedRange, find: Callable[[int], Re
         ReceiptMismatch: the receipt is of other ranges, and not in the table any more.
         StateCorrupt: the XCom is not a load's answer.
     """
-    with Shape("a load's answer cannot be read", "Clear the run's load task"):
+    with Shape("a load's answer cannot be read", "Clear the run's load task and the tasks after it"):
         receipt = answer["receipt"]
-        if "ranges" in receipt:
-            return LoadResult.from_json(answer)
-        if receipt["digest"] == _digest(saved.to_load, saved.topic_ids):
-            left_out = {"ranges": ranges_to_json(saved.to_load), "topic_ids": dict(saved.topic_ids)}
+        if receipt["digest"] == _digest(saved.load.nonempty, saved.load.topic_ids):
+            left_out = {"ranges": ranges_to_json(saved.load.nonempty), "topic_ids": dict(saved.load.topic_ids), "beside": None}
             return LoadResult.from_json({**answer, "receipt": {**receipt, **left_out}})
         observed, snapshot = Observed.from_json(answer["observed"]), receipt["snapshot"]
-        rest = answer["seconds"], answer["landed_before"], answer.get("spark_age_s")
+        rest = answer["seconds"], answer["landed_before"], answer["spark_age_s"]
     in_table = find(snapshot)
     if in_table is None:
         raise ReceiptMismatch(
-            f"the table does not hold the receipt of snapshot {snapshot}, which the load of batch {saved.seq} found",
-            fix="Clear the run's load task",
+            f"the table does not hold the receipt of snapshot {snapshot}, which the load of batch {saved.load.seq} found",
+            fix="Clear the run's load task and the tasks after it",
             snapshot=snapshot,
         )
     return LoadResult(in_table, observed, *rest)

@@ -7,6 +7,7 @@ write is decided here, alike for all sinks.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -25,19 +26,30 @@ class Lookup:
         landed: the newest receipt of the same batch, or of the same chunk of a replay.
         owns: whether a recent commit says that the pipeline owns the table.
         others: commits of other pipelines whose rows the load could replace, newest first; a sink may name just the newest.
+        head: the commit that was the table's current state when it was looked at; None without one.
+        last: the receipt of `head`, if that commit says that the table holds no later rows in the places of its own.
     """
 
     exists: bool
     landed: Receipt | None = None
     owns: bool = False
     others: tuple[Receipt, ...] = ()
+    head: int | None = None
+    last: Receipt | None = None
+
+
+def own(receipt: Receipt, job: LoadJob) -> Receipt:
+    """The receipt; one that the pipeline has left under a name of before is its own."""
+    if receipt.load.pipeline not in job.formerly:
+        return receipt
+    return receipt.of(pipeline=job.load.pipeline)
 
 
 def in_the_way(receipt: Receipt, job: LoadJob) -> bool:
     """Whether a load could replace rows of another pipeline's commit."""
-    if receipt.load.pipeline == job.pipeline:
+    if receipt.load.pipeline == job.load.pipeline:
         return False
-    return job.batch_replaced is not None or bool(common(receipt.load.ranges, job.ranges))
+    return job.load.batch is not None or bool(common(receipt.load.ranges, job.load.ranges))
 
 
 def check_rows(job: LoadJob, others: tuple[Receipt, ...]) -> None:
@@ -50,10 +62,10 @@ def check_rows(job: LoadJob, others: tuple[Receipt, ...]) -> None:
     Raises:
         SinkMisfit: it would; the error names the ranges and the pipeline of the first of `others`.
     """
-    if job.batch_replaced is not None or not others:
+    if job.load.batch is not None or not others:
         return
-    owner, me = others[0].load.pipeline, job.pipeline
-    ranges = some(str(r) for r in common(others[0].load.ranges, job.ranges))
+    owner, me = others[0].load.pipeline, job.load.pipeline
+    ranges = some(str(r) for r in common(others[0].load.ranges, job.load.ranges))
     raise SinkMisfit(
         f"table {job.table} holds rows of {ranges} by pipeline {owner}, which a load of {me} would delete",
         fix=f"Let {me} write into a table of its own, or read other partitions than {owner}",
@@ -64,9 +76,7 @@ def check_rows(job: LoadJob, others: tuple[Receipt, ...]) -> None:
 
 
 def check_owners(job: LoadJob, owners: AbstractSet[str], others: tuple[Receipt, ...]) -> None:
-    """Refuse a table that belongs to other pipelines.
-
-    A table of batches is never shared: the batches of two pipelines have the same numbers.
+    """Refuse a table that belongs to other pipelines; see `refuse_strangers`.
 
     Args:
         job: the load.
@@ -76,22 +86,63 @@ def check_owners(job: LoadJob, owners: AbstractSet[str], others: tuple[Receipt, 
     Raises:
         SinkMisfit: the table belongs to pipelines with which the job's does not share it.
     """
-    me, table = job.pipeline, job.table
-    strangers = sorted(owners - {me} | {r.load.pipeline for r in others})
-    if job.batch_replaced is not None and strangers:
+    refuse_strangers(
+        job.load.pipeline,
+        job.table,
+        {job.load.pipeline if owner in job.formerly else owner for owner in owners},
+        {r.load.pipeline for r in others},
+        shared_with=job.shared_with,
+        by_batch=job.load.batch is not None,
+    )
+
+
+def refuse_strangers(
+    me: str,
+    table: str,
+    owners: AbstractSet[str],
+    loaders: AbstractSet[str],
+    *,
+    shared_with: Collection[str],
+    by_batch: bool,
+) -> None:
+    """Refuse a table that belongs to other pipelines.
+
+    A table of batches is never shared: the batches of two pipelines have the same numbers.
+
+    Args:
+        me: the pipeline.
+        table: its table.
+        owners: the pipelines that the table belongs to; none where nobody has claimed it yet.
+        loaders: those that have loaded into it, as far as it matters.
+        shared_with: those that the pipeline's file names.
+        by_batch: whether the pipeline's rows are known by their batch.
+
+    Raises:
+        SinkMisfit: it does.
+    """
+    strangers = sorted((owners | loaders) - {me})
+    if by_batch and strangers:
         raise SinkMisfit(
             f"table {table} is pipeline {strangers[0]}'s, whose batches have the same numbers as those of {me}",
-            fix="Write to a table of its own: with `identity: batch` a table belongs to one pipeline",
+            fix=f"{_named_back(me, strangers)}write to a table of its own: "
+            "with `identity: batch` a table belongs to one pipeline",
             table=table,
             pipeline=me,
             owner=strangers[0],
         )
-    if me not in owners and not set(strangers) <= set(job.shared_with):
+    if me not in owners and not set(strangers) <= set(shared_with):
         names = " and ".join(strangers)
         raise SinkMisfit(
             f"table {table} belongs to pipeline {names}, not to {me}",
-            fix=f"Let {me} write into a table of its own, or let the files of both name each other in sink.shared_with",
+            fix=f"{_named_back(me, strangers)}let {me} write into a table of its own, "
+            "or let the files of both name each other in sink.shared_with",
             table=table,
             pipeline=me,
             owner=names,
         )
+
+
+def _named_back(me: str, strangers: Sequence[str]) -> str:
+    """What to do where the pipeline is one of the others under a new name."""
+    one, old = (strangers[0], strangers[0]) if len(strangers) == 1 else ("one of them", "OLD")
+    return f"If {me} is {one} under a new name, name its file back, or run `tidegate rename {old} {me}`; otherwise "

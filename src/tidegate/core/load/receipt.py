@@ -10,75 +10,100 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.core.announce.hours import Times
 from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.errors import RequestError, StateCorrupt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
-from tidegate.core.state.codec import Shape
-from tidegate.core.state.cursor import Positions
+from tidegate.core.state.cursor import POSITION, LastCommit, Position
+from tidegate.core.state.fields import MAPPING, RANGES, Record, fields_from_json, fields_to_json, form, held, optional
 
 PREFIX = "tidegate."
+PIPELINE = f"{PREFIX}pipeline"
+"""The property of a commit that names its pipeline."""
 BATCH_PROPERTY = f"{PREFIX}batch"
 """The property that says which batch's rows a commit replaced, where rows are known by their batch."""
-OTHERS = f"{PREFIX}others"
-"""The property that holds the cursor's positions of the partitions that a batch does not read."""
+BESIDE = f"{PREFIX}beside"
+"""The property that holds what the ranges of a batch do not say of where the cursor is after it."""
 
+ATTEMPT = f"{PREFIX}attempt"
+"""The property by which a write finds its own commit."""
 DEDUPE = f"{PREFIX}dedupe"
 """The property that says what a load took for a repeat, where it left any out."""
 
 
 @dataclass(frozen=True, slots=True)
-class LoadId:
-    """What a load promises to its sink: whose batch it is, which ranges, by which transform, and which attempt.
+class Load:
+    """What one load is of: a batch of the schedule, or a chunk of a replay.
 
-    `attempt` is unique for each write, so that a commit whose answer was lost can be told from an older one of the same batch.
-    `topic_ids` and `generation` are the saved range's: what a cursor is rebuilt from. `replay` names the replay that the load
-    is a chunk of, and `seq` is the chunk's number then; a replay is no batch of the schedule. `batch` is the number of the
-    batch whose rows are replaced, where rows are known by their batch and not by their origin. `others` are the saved range's,
-    the positions of the partitions that the batch does not read; None in a replay, and in receipts of older versions. `dedupe`
-    says which records were left out as repeats; None: each record was loaded.
+    `seq` is the number of the batch; where `replay` names the replay that the load is a chunk of, that of the chunk, and no
+    batch of the schedule is loaded. `generation` is the cursor's, and `topic_ids` are those that were planned. `batch` is the
+    number of the batch whose rows are replaced, where rows are known by their batch and not by their origin. `beside` is what
+    the ranges do not say of where the cursor is after the batch; None in a replay. `dedupe` says which records are left out as
+    repeats; None: each record is loaded.
     """
 
     pipeline: str
     seq: int
     run_id: str
-    ranges: tuple[OffsetRange, ...]
-    transform: str
-    attempt: str
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    ranges: tuple[OffsetRange, ...] = field(metadata=RANGES)
+    topic_ids: Mapping[str, str] = field(default_factory=dict, metadata=MAPPING)
     generation: int = 0
     replay: str | None = None
     batch: int | None = None
-    others: Positions | None = None
-    dedupe: Dedupe | None = None
+    beside: Position | None = field(default=None, metadata=optional(POSITION))
+    dedupe: Dedupe | None = field(default=None, metadata=optional(form(Dedupe.to_json, Dedupe.from_json)))
 
     @property
-    def version(self) -> str:
-        """What the rows follow from, beside the records: the transform, and what was left out."""
-        left_out = "" if self.dedupe is None else f", dedupe {self.dedupe.key} within {self.dedupe.window}"
-        return f"{self.transform}{left_out}"
+    def after(self) -> Position | None:
+        """Where the cursor is once this batch is committed; None for a chunk of a replay."""
+        return None if self.beside is None else self.beside.over(self.ranges, self.topic_ids)
 
     @property
     def task(self) -> dict[str, str]:
         """What every attempt at this batch, or at this chunk of a replay, has in common, as keys and values of a commit."""
         return task_properties(self.pipeline, self.seq, self.replay)
 
+    @property
+    def nonempty(self) -> tuple[OffsetRange, ...]:
+        """The ranges that hold records."""
+        return tuple(r for r in self.ranges if r.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What one write of a load promises to its sink: the load, by this version of the transform.
+
+    `attempt` is unique for each write, so that a commit whose answer was lost can be told from an older one of the same load.
+    """
+
+    load: Load = field(metadata=held(Load))
+    transform: str
+    attempt: str
+
+    @property
+    def version(self) -> str:
+        """What the rows follow from, beside the records: the transform, and what was left out."""
+        dedupe = self.load.dedupe
+        left_out = "" if dedupe is None else f", dedupe {dedupe.key} within {dedupe.window}"
+        return f"{self.transform}{left_out}"
+
     def to_properties(self) -> dict[str, str]:
         """Key-value strings to be stored in the sink's commit, each key under `tidegate.`."""
+        load = self.load
         return {
-            **self.task,
-            f"{PREFIX}run-id": self.run_id,
-            f"{PREFIX}ranges": _dumps(ranges_to_json(self.ranges)),
+            **load.task,
+            f"{PREFIX}run-id": load.run_id,
+            f"{PREFIX}ranges": _dumps(ranges_to_json(load.ranges)),
             f"{PREFIX}transform": self.transform,
-            f"{PREFIX}attempt": self.attempt,
-            f"{PREFIX}topic-ids": _dumps(dict(self.topic_ids)),
-            f"{PREFIX}generation": str(self.generation),
-            **({} if self.batch is None else {BATCH_PROPERTY: str(self.batch)}),
-            **({} if self.others is None else {OTHERS: _dumps(self.others.to_json())}),
-            **({} if self.dedupe is None else {DEDUPE: _dumps(self.dedupe.to_json())}),
+            ATTEMPT: self.attempt,
+            f"{PREFIX}topic-ids": _dumps(dict(load.topic_ids)),
+            f"{PREFIX}generation": str(load.generation),
+            **({} if load.batch is None else {BATCH_PROPERTY: str(load.batch)}),
+            **({} if load.beside is None else {BESIDE: _dumps(fields_to_json(load.beside))}),
+            **({} if load.dedupe is None else {DEDUPE: _dumps(load.dedupe.to_json())}),
         }
 
 
@@ -89,23 +114,41 @@ def _dumps(value: Mapping[str, Any]) -> str:
 def task_properties(pipeline: str, seq: int, replay: str | None = None) -> dict[str, str]:
     """The properties by which a sink finds the commits of a batch, or of chunk `seq` of a replay."""
     if replay is None:
-        return {f"{PREFIX}pipeline": pipeline, f"{PREFIX}seq": str(seq)}
-    return {f"{PREFIX}pipeline": pipeline, f"{PREFIX}replay": replay, f"{PREFIX}chunk": str(seq)}
+        return {PIPELINE: pipeline, f"{PREFIX}seq": str(seq)}
+    return {PIPELINE: pipeline, f"{PREFIX}replay": replay, f"{PREFIX}chunk": str(seq)}
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
-    """A load that is in the sink: its promise, and the commit that keeps it.
+class Receipt(Record):
+    """A write that is in the sink: its promise, and the commit that keeps it.
 
     `snapshot` is the sink's commit id, `committed_at_ms` its time (epoch ms), `rows` the rows that the load made. The commit
-    holds `kept` rows more where the range went through data files: older rows, written again as they were.
+    holds `kept` rows more where the range went through data files: older rows, written again as they were. `parent` is the
+    commit that it was made on; None where it is the first, or the sink does not say.
     """
 
-    load: LoadId
+    UNREADABLE = ("a saved receipt cannot be read", "Clear the run's load task and the tasks after it")
+
+    write: Write = field(metadata=held(Write))
     snapshot: int
     committed_at_ms: int
     rows: int
     kept: int = 0
+    parent: int | None = None
+
+    @property
+    def load(self) -> Load:
+        """What was loaded."""
+        return self.write.load
+
+    @property
+    def summary(self) -> LastCommit:
+        """As kept in the cursor."""
+        return LastCommit(self.snapshot, self.parent, self.committed_at_ms, batch=self.load.batch)
+
+    def of(self, **changes: Any) -> Receipt:
+        """The receipt of a load that differs in these fields."""
+        return replace(self, write=replace(self.write, load=replace(self.load, **changes)))
 
     @staticmethod
     def from_properties(
@@ -115,44 +158,45 @@ class Receipt:
         committed_at_ms: int,
         rows: int | None,
         kept: int = 0,
+        parent: int | None = None,
         partitions: Collection[TopicPartition] | None = None,
     ) -> Receipt | None:
         """The receipt in a commit's properties, or None when the commit is not a load of Tidegate.
 
         Args:
-            properties: as `LoadId.to_properties` made them, with whatever else the sink keeps of a commit.
+            properties: as `Write.to_properties` made them, with whatever else the sink keeps of a commit.
             snapshot: the commit's id.
             committed_at_ms: its time (epoch ms).
             rows: the rows that the load made, by the commit's own counters; None where they cannot be read.
             kept: the older rows that the commit wrote again.
+            parent: the commit that it was made on.
             partitions: only the ranges of these; those of a thousand take milliseconds. None: of all.
 
         Raises:
             StateCorrupt: the properties are there, but broken, or the counters are.
         """
-        if f"{PREFIX}pipeline" not in properties:
+        if PIPELINE not in properties:
             return None
         replay = properties.get(f"{PREFIX}replay")
         try:
-            load = LoadId(
-                pipeline=properties[f"{PREFIX}pipeline"],
+            load = Load(
+                pipeline=properties[PIPELINE],
                 seq=int(properties[f"{PREFIX}{'seq' if replay is None else 'chunk'}"]),
                 run_id=properties[f"{PREFIX}run-id"],
                 ranges=ranges_from_json(_only(json.loads(properties[f"{PREFIX}ranges"]), partitions)),
-                transform=properties[f"{PREFIX}transform"],
-                attempt=properties[f"{PREFIX}attempt"],
                 topic_ids=dict(json.loads(properties.get(f"{PREFIX}topic-ids", "{}"))),
                 generation=int(properties.get(f"{PREFIX}generation", "0")),
                 replay=replay,
                 batch=int(properties[BATCH_PROPERTY]) if BATCH_PROPERTY in properties else None,
-                others=Positions.from_json(json.loads(properties[OTHERS])) if OTHERS in properties else None,
+                beside=fields_from_json(Position, json.loads(properties[BESIDE])) if BESIDE in properties else None,
                 dedupe=Dedupe.from_json(json.loads(properties[DEDUPE])) if DEDUPE in properties else None,
             )
+            write = Write(load, properties[f"{PREFIX}transform"], properties[ATTEMPT])
         except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
             raise _unreadable(snapshot, error) from error
         if rows is None:
             raise _unreadable(snapshot, "the commit's counters are no numbers")
-        return Receipt(load, snapshot, committed_at_ms, rows, kept)
+        return Receipt(write, snapshot, committed_at_ms, rows, kept=kept, parent=parent)
 
     def covers(self, ranges: tuple[OffsetRange, ...]) -> bool:
         """Whether the load replaced every offset of `ranges`; rows of a batch need a load of exactly these ranges.
@@ -160,55 +204,8 @@ class Receipt:
         A row that aggregates a longer range counts records that the next batch counts again.
         """
         if self.load.batch is not None:
-            return sorted(r for r in self.load.ranges if r.count) == sorted(r for r in ranges if r.count)
+            return sorted(self.load.nonempty) == sorted(r for r in ranges if r.count)
         return covers(self.load.ranges, ranges)
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "pipeline": self.load.pipeline,
-            "seq": self.load.seq,
-            "run_id": self.load.run_id,
-            "ranges": ranges_to_json(self.load.ranges),
-            "transform": self.load.transform,
-            "attempt": self.load.attempt,
-            "topic_ids": dict(self.load.topic_ids),
-            "generation": self.load.generation,
-            "replay": self.load.replay,
-            "batch": self.load.batch,
-            **({} if self.load.dedupe is None else {"dedupe": self.load.dedupe.to_json()}),
-            "snapshot": self.snapshot,
-            "committed_at_ms": self.committed_at_ms,
-            "rows": self.rows,
-            "kept": self.kept,
-        }
-
-    def summary(self) -> dict[str, Any]:
-        """JSON-ready, as kept in the cursor: without the ranges, which would double its size."""
-        return {name: value for name, value in self.to_json().items() if name != "ranges"}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Receipt:
-        """The inverse of `to_json`.
-
-        Raises:
-            StateCorrupt: the value is not what `to_json` makes.
-        """
-        with Shape("a saved receipt cannot be read", "Clear the run's load task to make it anew"):
-            load = LoadId(
-                value["pipeline"],
-                value["seq"],
-                value["run_id"],
-                ranges_from_json(value["ranges"]),
-                value["transform"],
-                value["attempt"],
-                value.get("topic_ids", {}),
-                value.get("generation", 0),
-                value.get("replay"),
-                value.get("batch"),
-                dedupe=Dedupe.from_json(value["dedupe"]) if "dedupe" in value else None,
-            )
-            return Receipt(load, value["snapshot"], value["committed_at_ms"], value["rows"], value.get("kept", 0))
 
 
 def covering(receipts: Sequence[Receipt], task: Mapping[str, str], ranges: tuple[OffsetRange, ...]) -> Iterator[Receipt]:
@@ -328,7 +325,7 @@ class Observed:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Observed:
-        """The inverse of `to_json`; what an older version wrote lacks the later fields.
+        """The inverse of `to_json`.
 
         Raises:
             RequestError, KeyError, ValueError, TypeError, AttributeError: the value has another shape.

@@ -4,8 +4,8 @@ A record is a repeat if an earlier record of its partition has the same key, at 
 not records and not batches, so every cut of the log into loads leaves out the same records: a retry, a replay, a backfill. A
 repeat counts as an earlier record too: a key that comes again and again within the window stays one row.
 
-A load therefore reads `window` offsets before each of its ranges (`look_back`), but nothing from before the pipeline began:
-what it has never loaded makes no record a repeat.
+A load therefore reads `window` offsets before each of its ranges (`look_back`), whether the pipeline has loaded them or not.
+What the log does not hold any more counts as nothing if it is from before the pipeline began; otherwise the load is refused.
 
 The key is the value of a record header. A record without the header, or with an empty one, is never a repeat; of several
 headers of that name the last one counts, as in Kafka's clients.
@@ -18,35 +18,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.errors import LookBackExpired
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.saved_range import SavedRange
 
 
-def beginnings(cursor: Cursor, saved: SavedRange | None = None) -> dict[TopicPartition, int]:
-    """The first offset of each partition that a look-back may read: where the pipeline began, or went on after a loss.
-
-    Args:
-        cursor: as it is now.
-        saved: a batch that is perhaps not committed yet; what it reads first begins there.
-    """
-    first = {tp: max(start, cursor.resumed.get(tp, 0)) for tp, start in cursor.starts.items()}
-    if saved is not None:
-        from_receipt = {d.topic_partition for d in saved.decisions if d.from_reason == "rebuilt"}  # the reason is forgotten
-        begun = {tp: offset for tp, offset in saved.begun.items() if tp not in from_receipt}
-        first |= begun | saved.resumed
-    return first
-
-
-def read_beginnings(ledger: Ledger, saved: SavedRange | None = None) -> dict[TopicPartition, int]:
-    """As `beginnings`, by the cursor that the ledger holds.
-
-    Raises:
-        StateUnavailable: the store does not answer, or there is no cursor though a batch is committed.
-        StateCorrupt: the cursor is not what was written.
-    """
-    is_first = saved is not None and saved.seq == 1 and not ledger.listing().has_cursor
-    return beginnings(Cursor(ledger.pipeline) if is_first else ledger.cursor(), saved)
+def reaching_before(ranges: Iterable[OffsetRange], window: int, begun: Mapping[TopicPartition, int]) -> list[str]:
+    """The topics, sorted, in which a look-back reaches before the pipeline began: what their logs hold has to be asked."""
+    return sorted({r.topic for r in ranges if max(0, r.from_offset - window) < begun.get(r.topic_partition, 0)})
 
 
 def look_back(ranges: Iterable[OffsetRange], window: int, first: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -55,12 +31,23 @@ def look_back(ranges: Iterable[OffsetRange], window: int, first: Mapping[TopicPa
     Args:
         ranges: what is loaded.
         window: offsets.
-        first: see `beginnings`; 0 for a partition that is not in it.
+        first: the first offset that the log holds, at most where the pipeline began (`needed_from`); 0 for a partition that is
+            not in it.
     """
     return {
         r.topic_partition: max(0, min(r.from_offset, max(r.from_offset - window, first.get(r.topic_partition, 0))))
         for r in ranges
     }
+
+
+def needed_from(begun: Mapping[TopicPartition, int], earliest: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The first offset of each partition that a look-back reads: nothing before it is in the log or was loaded by the schedule.
+
+    Args:
+        begun: where the pipeline began each partition (`Position.starts`).
+        earliest: the first offsets that the log holds, of the partitions where a look-back reaches before the beginning.
+    """
+    return {tp: min(begun[tp], at) for tp, at in earliest.items() if tp in begun}
 
 
 def expired(
@@ -114,12 +101,13 @@ class LoggedRepeats:
     """The repeats of a log that is read once, from its earliest records on.
 
     Where records are gone from the log, some of those within a window behind may be repeats of them or not. Those are
-    `unclear`, and so is each record with a key in a topic whose log is compacted.
+    `unclear`, and so is each record with a key in a topic whose log is compacted. A pipeline that begins with the first record
+    of the log has found nothing before it.
 
     Args:
         dedupe: what a repeat is.
-        first: the offset from which each partition is read.
-        begun: see `beginnings`.
+        first: the offset from which each partition is read: a window before the first one that is judged, or the earliest.
+        begun: as in `needed_from`.
         compacted: topics whose log may lose any record.
     """
 
@@ -133,7 +121,7 @@ class LoggedRepeats:
         self._dedupe = dedupe
         self._finder = RepeatFinder(dedupe.window)
         self._clear = {
-            tp: at + dedupe.window if at > begun.get(tp, 0) and tp.topic not in compacted else at for tp, at in first.items()
+            tp: at if at in (0, begun.get(tp, 0)) or tp.topic in compacted else at + dedupe.window for tp, at in first.items()
         }
         self._compacted = compacted
         self.repeats: dict[TopicPartition, list[int]] = {tp: [] for tp in first}

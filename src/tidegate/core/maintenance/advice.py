@@ -58,7 +58,7 @@ def state_of(history: TableHistory, maintenance: Maintenance, *, now_ms: int) ->
     """
     before_ms = now_ms - maintenance.keep * 1000
     old = sum(commit.committed_at_ms < before_ms for commit in history.commits[maintenance.keep_snapshots :])
-    return TableState(history.data_files, history.data_bytes, len(history.commits), old)
+    return TableState(history.files.count, history.files.size, len(history.commits), old)
 
 
 def advice(pipeline: Pipeline, history: TableHistory, *, now_ms: int) -> str | None:
@@ -70,11 +70,13 @@ def advice(pipeline: Pipeline, history: TableHistory, *, now_ms: int) -> str | N
         now_ms: the time, epoch ms.
     """
     maintenance = pipeline.maintenance or Maintenance()
-    left, left_bytes = history.compacted
-    new, new_bytes = (history.data_files or 0) - left, max(0, (history.data_bytes or 0) - left_bytes)
-    is_cut_up = new >= max(MANY_FILES, MERGED * history.partitions) and new_bytes / new < maintenance.target_file_bytes / SMALL
+    left, left_bytes = history.files.compacted
+    new, new_bytes = (history.files.count or 0) - left, max(0, (history.files.size or 0) - left_bytes)
+    is_cut_up = (
+        new >= max(MANY_FILES, MERGED * history.files.partitions) and new_bytes / new < maintenance.target_file_bytes / SMALL
+    )
     overdue = state_of(history, maintenance, now_ms=now_ms - GRACE_S * 1000).expirable
-    if not is_cut_up and not (history.may_expire and overdue > maintenance.keep_snapshots):
+    if not is_cut_up and not (history.files.may_expire and overdue > maintenance.keep_snapshots):
         return None
     state = state_of(history, maintenance, now_ms=now_ms)
     if pipeline.maintenance is None:

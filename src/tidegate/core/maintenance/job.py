@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from tidegate.core.config.maintenance import Maintenance, Step
-from tidegate.core.state.codec import Shape
-from tidegate.core.state.fields import MAPPING, fields_from_json, fields_to_json, form
+from tidegate.core.state.fields import MAPPING, Record, fields_from_json, fields_to_json, form
 
 MAINTENANCE = form(fields_to_json, partial(fields_from_json, Maintenance))
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceJob:
+class MaintenanceJob(Record):
     """One step of the maintenance of a table.
 
     `compact` merges small files along the columns that identify rows. `expire` keeps the commits of old snapshots, with their
@@ -23,30 +21,20 @@ class MaintenanceJob:
     `now_ms` is the time (epoch ms) that ages are counted from.
     """
 
+    UNREADABLE = ("an order of maintenance cannot be read", "Clear the task to write it anew")
+
     pipeline: str
     table: str
     step: Step
     now_ms: int
     maintenance: Maintenance = field(default=Maintenance(), metadata=MAINTENANCE)
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return fields_to_json(self)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> MaintenanceJob:
-        """The inverse of `to_json`.
-
-        Raises:
-            StateCorrupt: the value is not what `to_json` makes.
-        """
-        with Shape("an order of maintenance cannot be read", "Clear the task to write it anew"):
-            return fields_from_json(MaintenanceJob, value)
-
 
 @dataclass(frozen=True, slots=True)
-class Maintained:
+class Maintained(Record):
     """What one step did: what it counted, by name, and what has to be known beside that."""
+
+    UNREADABLE = ("an answer of maintenance cannot be read", "Clear the task to run it again")
 
     step: Step
     counts: Mapping[str, int] = field(default_factory=dict, metadata=MAPPING)
@@ -56,17 +44,3 @@ class Maintained:
         """One line."""
         counted = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in self.counts.items())
         return f"{self.step}: {counted}" + (f". {self.warning}" if self.warning else "")
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return fields_to_json(self)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Maintained:
-        """The inverse of `to_json`.
-
-        Raises:
-            StateCorrupt: the value is not what `to_json` makes.
-        """
-        with Shape("an answer of maintenance cannot be read", "Clear the task to run it again"):
-            return fields_from_json(Maintained, value)

@@ -52,6 +52,13 @@ def without(one: Iterable[OffsetRange], other: Iterable[OffsetRange]) -> tuple[O
     return tuple(left)
 
 
+def one_of_a_partition(ranges: Iterable[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
+    """The same ranges in as few groups as there can be with at most one range of a partition in each, in order."""
+    parts = by_partition(sorted(ranges))
+    deepest = max((len(ranges) for ranges in parts.values()), default=0)
+    return [tuple(ranges[n] for _, ranges in sorted(parts.items()) if n < len(ranges)) for n in range(deepest)]
+
+
 def _near(ranges: Mapping[TopicPartition, Sequence[OffsetRange]], r: OffsetRange) -> Sequence[OffsetRange]:
     of_partition = ranges.get(r.topic_partition, ())
     return of_partition[near(of_partition, r)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidegate.core.errors import RequestError, TopicRecreated
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -14,11 +14,15 @@ Assigned = Mapping[str, Collection[int]] | None
 
 @dataclass(frozen=True)
 class Watermarks:
-    """What the brokers hold: earliest retained offset and log end (exclusive) by partition, and topic ids (KIP-516)."""
+    """What the brokers hold: earliest retained offset and log end (exclusive) by partition, and topic ids (KIP-516).
+
+    `held_back` counts the offsets beyond that end that an open transaction keeps from `read_committed`, where there are any.
+    """
 
     earliest: Mapping[TopicPartition, int]
     latest: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    held_back: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.earliest.keys() != self.latest.keys():
@@ -31,11 +35,11 @@ class Watermarks:
         """Of the partitions that a pipeline reads."""
         if assign is None:
             return self
-        earliest, latest = (
+        earliest, latest, held_back = (
             {tp: offset for tp, offset in offsets.items() if tp.partition in assign.get(tp.topic, ())}
-            for offsets in (self.earliest, self.latest)
+            for offsets in (self.earliest, self.latest, self.held_back)
         )
-        return Watermarks(earliest, latest, self.topic_ids)
+        return Watermarks(earliest, latest, self.topic_ids, held_back)
 
 
 def other_topics(known: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
@@ -65,10 +69,6 @@ def check_same_topics(known: Mapping[str, str], current: Mapping[str, str], *, s
 
 
 def deleted_of(ranges: Iterable[OffsetRange], watermarks: Watermarks) -> list[OffsetRange]:
-    """What of the ranges the log no longer holds."""
-    earliest = watermarks.earliest
-    return [
-        OffsetRange(r.topic, r.partition, r.from_offset, min(r.until_offset, earliest[r.topic_partition]))
-        for r in ranges
-        if r.from_offset < earliest.get(r.topic_partition, 0)
-    ]
+    """What of the ranges the log no longer holds; of a partition that is gone, all."""
+    held = ((r, watermarks.earliest.get(r.topic_partition, r.until_offset)) for r in ranges)
+    return [replace(r, until_offset=min(r.until_offset, first)) for r, first in held if r.from_offset < first]

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidegate.core.config.times import past
 from tidegate.core.counts import is_whole
 from tidegate.core.rates.aiming import AimingPolicy
 from tidegate.core.rates.checks import is_number
 from tidegate.core.rates.choice import make_rate_policy
+from tidegate.core.rates.learning import TIMES
 from tidegate.core.rates.policy import RatePolicy
 from tidegate.core.rates.timing import BatchTiming
 from tidegate.core.state.fields import fields_from_json, fields_to_json
@@ -105,6 +107,9 @@ class RateControl:
         """
         policy = self.policy()
         state, _ = self._state(policy, saved)
+        # batches are committed in their order, so a later time than this one's is of a clock that ran ahead
+        ahead = [name for name in TIMES if state.get(name) is not None and past(state[name], timing.ended_at_ms) is None]
+        state = {**state, **dict.fromkeys(ahead)}
         if catching_up:
             policy = without_headroom(policy)
         return self.saved(policy.observe(state, timing))

@@ -24,6 +24,9 @@ LATEST_MS = 2**42
 
 DAY_MS = 86_400_000
 
+TIMES = ("ended_at_ms", "ahead_ms")
+"""The times in a state."""
+
 
 class LearningPolicy(ABC):
     """A `RatePolicy` whose bound follows the batches that reached it.
@@ -52,7 +55,7 @@ class LearningPolicy(ABC):
             return (
                 state["policy"] == self.name
                 and is_whole(state["bound"], 1, self._most())
-                and all(state[time] is None or is_whole(state[time], 0, LATEST_MS) for time in ("ended_at_ms", "ahead_ms"))
+                and all(state[time] is None or is_whole(state[time], 0, LATEST_MS) for time in TIMES)
                 and all(key in state for key in start)
                 and self._plausible(state)
             )

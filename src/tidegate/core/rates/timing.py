@@ -41,12 +41,17 @@ class BatchTiming:
                 raise RequestError(f"{name}: expected a whole number from {least}, got {value!r}")
 
     @staticmethod
-    def between(records: int, bound: int | None, *, due_ms: int, started_ms: int, ended_ms: int, load_s: float) -> BatchTiming:
-        """The timing of a run between these times (epoch ms), which two clocks may have measured: no span is negative."""
+    def between(
+        records: int, bound: int | None, *, due_ms: int, started_ms: int, ended_ms: int, load_s: float, idle_ms: int = 0
+    ) -> BatchTiming:
+        """The timing of a run between these times (epoch ms), which two clocks may have measured: no span is negative.
+
+        `idle_ms` is how long it waited in between, which does not count.
+        """
         return BatchTiming(
             records,
             bound,
-            run_ms=max(0, ended_ms - started_ms),
+            run_ms=max(0, ended_ms - started_ms - idle_ms),
             load_ms=max(0, round(load_s * 1000)),
             scheduling_delay_ms=max(0, started_ms - due_ms),
             ended_at_ms=ended_ms,

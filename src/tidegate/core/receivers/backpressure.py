@@ -263,7 +263,7 @@ def records_behind(cursor: Cursor | None, watermarks: Watermarks, assigned: Coll
         watermarks: of the topic.
         assigned: the partitions of the topic that it reads; None: all.
     """
-    offsets, anew = ({}, {}) if cursor is None else (cursor.offsets, other_topics(cursor.topic_ids, watermarks.topic_ids))
+    offsets, anew = ({}, {}) if cursor is None else (cursor.at.offsets, other_topics(cursor.at.topic_ids, watermarks.topic_ids))
     return sum(
         max(0, end - max(watermarks.earliest[tp], 0 if tp.topic in anew else offsets.get(tp, 0)))
         for tp, end in watermarks.latest.items()
@@ -283,7 +283,7 @@ def loadable_rate(control: RateControl | None, most: int | None, cursor: Cursor 
         cursor: with the policy's state; None: the pipeline has not loaded anything.
         interval_s: seconds between its runs.
     """
-    bound = None if control is None else control.bound({} if cursor is None else cursor.rate_state)
+    bound = None if control is None else control.bound({} if cursor is None else cursor.pace.rate_state)
     bounds = [records for records in (None if bound is None else bound.records, most) if records is not None]
     if not bounds:
         return None

@@ -7,33 +7,25 @@ one load takes, so it holds one range of a partition at most. Chunks partition t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.core.errors import RequestError
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.algebra import common, merged, near, without
+from tidegate.core.load.receipt import Load, Receipt
+from tidegate.core.offsets.algebra import common, merged, near, one_of_a_partition, without
 from tidegate.core.offsets.ranges import (
     OffsetRange,
     TopicPartition,
     by_partition,
-    ranges_from_json,
-    ranges_to_json,
     total_count,
 )
 from tidegate.core.offsets.splitting import split_ranges
 from tidegate.core.offsets.watermarks import other_topics
-from tidegate.core.state.codec import Shape
-from tidegate.core.state.fields import MAPPING, RANGES, TUPLE, each, fields_from_json, fields_to_json, form
+from tidegate.core.state.fields import MAPPING, RANGES, SELECTION, TUPLE, Record, each, held
 
 Chunk = tuple[OffsetRange, ...]
 MOST_CHUNKS = 1000
 """Airflow maps a task over 1,024 values at most."""
-ONE_BY_ONE = form(
-    lambda ranges: [ranges_to_json([r]) for r in ranges],
-    lambda items: tuple(r for item in items for r in ranges_from_json(item)),
-)
-"""How a saved replay holds ranges of which several may be of one partition."""
 
 
 def live(
@@ -125,14 +117,8 @@ def _layers(selection: Sequence[OffsetRange], batches: Iterable[Sequence[OffsetR
             at = near(left, r)
             part += common(left[at], [r])
             left[at] = without(left[at], [r])
-        layers += _one_of_a_partition(part)
-    return [*_one_of_a_partition([r for ranges in rest.values() for r in ranges]), *layers]
-
-
-def _one_of_a_partition(ranges: Sequence[OffsetRange]) -> list[Chunk]:
-    parts = by_partition(sorted(ranges))
-    deepest = max((len(ranges) for ranges in parts.values()), default=0)
-    return [tuple(ranges[n] for _, ranges in sorted(parts.items()) if n < len(ranges)) for n in range(deepest)]
+        layers += one_of_a_partition(part)
+    return [*one_of_a_partition([r for ranges in rest.values() for r in ranges]), *layers]
 
 
 def _joined(before: Chunk, after: Chunk) -> Chunk | None:
@@ -157,52 +143,60 @@ def _evenly(layer: Chunk, parts: int) -> list[Chunk]:
 
 
 @dataclass(frozen=True)
-class SavedReplay:
+class SavedReplay(Record):
     """What one DAG run replays, made durable before any work: written once, never changed.
 
-    `replay` is the name that the receipts of its chunks carry, `request` what was asked (JSON, for people), `lost` what was
-    asked for and is no longer retained, `resumes` the replays whose landed chunks are left out, `parallel` the most chunks at
-    once (None: the default of the DAG). `batches` are the batches that the chunks are, where rows are known by their batch.
+    `load` is what its loads have in common; the receipts of its chunks carry its `replay`. `request` is what was asked (JSON,
+    for people), `lost` what was asked for and is no longer retained, `resumes` the replays whose landed chunks are left out,
+    `parallel` the most chunks at once (None: the default of the DAG). `batches` are the batches that the chunks are, where rows
+    are known by their batch.
     """
 
-    pipeline: str
-    run_id: str
-    replay: str
+    UNREADABLE = ("a saved replay has the wrong shape", "It is written once by the plan task and never edited")
+
+    load: Load = field(metadata=held(Load))
     chunks: tuple[Chunk, ...] = field(metadata=each(RANGES))
     table: str
     transform: str
-    topic_ids: Mapping[str, str] = field(metadata=MAPPING)
     planned_at_ms: int
     request: Mapping[str, Any] = field(default_factory=dict, metadata=MAPPING)
-    lost: tuple[OffsetRange, ...] = field(default=(), metadata=ONE_BY_ONE)
+    lost: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION)
     resumes: tuple[str, ...] = field(default=(), metadata=TUPLE)
     parallel: int | None = None
     batches: tuple[int, ...] = field(default=(), metadata=TUPLE)
-    generation: int = 0
+
+    @property
+    def name(self) -> str:
+        """What the receipts of its chunks carry."""
+        return str(self.load.replay)
 
     @property
     def selection(self) -> tuple[OffsetRange, ...]:
         """All chunks together."""
         return merged(r for chunk in self.chunks for r in chunk)
 
-    def chunk(self, number: int) -> Chunk:
-        """One chunk. Raises RequestError: there is none of that number."""
+    def chunk(self, number: int) -> Load:
+        """The load of one chunk. Raises RequestError: there is none of that number."""
         if not 0 <= number < len(self.chunks):
             raise RequestError(
-                f"replay {self.replay} has no chunk {number}", fix=f"Its chunks are 0 to {len(self.chunks) - 1}", chunk=number
+                f"replay {self.name} has no chunk {number}", fix=f"Its chunks are 0 to {len(self.chunks) - 1}", chunk=number
             )
-        return self.chunks[number]
+        batch = self.batches[number] if self.batches else None
+        return replace(self.load, seq=number, ranges=self.chunks[number], batch=batch)
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return fields_to_json(self)
 
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> SavedReplay:
-        """The inverse of `to_json`.
+def check_numbers(saved: SavedReplay, generation: int) -> None:
+    """Whole batches are loaded again only in the schedule that numbered them, by its `generation`.
 
-        Raises:
-            StateCorrupt: the value is not what `to_json` makes.
-        """
-        with Shape("a saved replay has the wrong shape", "It is written once by the plan task and never edited"):
-            return fields_from_json(SavedReplay, value)
+    A rebuilt one may have given a number to other records, and a row that aggregates both would count some of them twice.
+
+    Raises:
+        RequestError: the schedule was rebuilt since the replay was planned.
+    """
+    if saved.batches and saved.load.generation != generation:
+        raise RequestError(
+            f"replay {saved.name} was planned before the schedule of {saved.load.pipeline} was rebuilt, and the numbers of its "
+            "batches may be those of other records now",
+            fix="Nothing was loaded. Replay what is still wanted by a new run, which reads the batches as they are now",
+            replay=saved.name,
+        )

@@ -77,7 +77,7 @@ def report_on(past: Past, saved: SavedReplay, receipts: list[Receipt], landed: i
     for r in saved.selection:
         records[r.topic_partition] = records.get(r.topic_partition, 0) + r.count
     total = sum(records.values())
-    size = past.cursor.record_bytes
+    size = past.cursor.pace.record_bytes
     rate = _observed_rate(past)
     replaces = []
     for receipt, ranges in reversed(live(receipts)):
@@ -86,7 +86,7 @@ def report_on(past: Past, saved: SavedReplay, receipts: list[Receipt], landed: i
             load = receipt.load
             name = f"batch {load.seq}" if load.replay is None else f"replay {load.replay}, chunk {load.seq}"
             rows = round(receipt.rows * offsets / total_count(load.ranges))
-            replaces.append(Replaced(name, offsets, rows, load.transform))
+            replaces.append(Replaced(name, offsets, rows, receipt.write.transform))
     return ReplayReport(
         records=records,
         chunks=len(saved.chunks),

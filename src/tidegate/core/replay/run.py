@@ -22,13 +22,23 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.times import past as past_time
 from tidegate.core.config.times import utc
 from tidegate.core.errors import RequestError, some
-from tidegate.core.load.receipt import Receipt
+from tidegate.core.load.receipt import Load, Receipt
 from tidegate.core.offsets.algebra import common, merged, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.ports import Brokers, SinkReader, StateStore
-from tidegate.core.replay.chunks import MOST_CHUNKS, Chunk, SavedReplay, cut_chunks, live, smallest_size, whole_batches
+from tidegate.core.replay.chunks import (
+    MOST_CHUNKS,
+    Chunk,
+    SavedReplay,
+    check_numbers,
+    cut_chunks,
+    live,
+    smallest_size,
+    whole_batches,
+)
 from tidegate.core.replay.report import ReplayReport, report_on
 from tidegate.core.replay.request import ReplayRequest, check_permitted
 from tidegate.core.replay.selection import Past, select
@@ -45,7 +55,8 @@ DEFAULT_CHUNK = 1_000_000
 class PlannedReplay:
     """A saved replay: `planned` now, or this run's `own` from an earlier try.
 
-    `todo` are the chunks to load now. `redo` is set where all of them have landed, and somebody asks for them again.
+    `todo` are the chunks to load now. `redo` is set where all of them have landed, and somebody asks for them again. `formerly`
+    are the names that the pipeline had when it loaded into the table.
     """
 
     saved: SavedReplay
@@ -54,6 +65,7 @@ class PlannedReplay:
     todo: tuple[int, ...]
     redo: bool = False
     report: ReplayReport | None = None
+    formerly: tuple[str, ...] = ()
 
 
 def plan_replay(
@@ -77,46 +89,33 @@ def plan_replay(
         SinkError: the table's history cannot be read.
     """
     check_permitted(pipeline, request.table, request.transform)
-    past = Past.read(pipeline, store, brokers, sink)
+    trial = request.table not in (None, pipeline.sink.table)
+    past = Past.read(pipeline, store, brokers, sink, trial=trial)
     own = _own(past, run_id)
     if own is not None:
         _check_same_request(own.saved, request, again="trigger it without a run id, or with another one")
         return own
-    table = request.table or pipeline.sink.table
-    in_table = past.receipts if table == pipeline.sink.table else sink.receipts(table, pipeline.name)
     selection, lost, topic_ids = select(past, request)
-    landed, resumes = _landed_before(past, request, sink)
+    landed, resumes = _landed_before(past, request, sink, now_ms)
     left = without(selection, landed)
     if not left:  # all of it landed, if not by one run: whoever asks again wants it again
         left, landed, resumes = selection, (), ()
     whole = _check_whole(past, left) if pipeline.identity == "batch" else {}
-    chunks = tuple(whole.values()) if whole else _chunks(past, request, left, in_table)
+    chunks = tuple(whole.values()) if whole else _chunks(past, request, left)
     if len(chunks) > MOST_CHUNKS:
         raise RequestError(
             f"these are {len(chunks):,} batches, and a replay has at most {MOST_CHUNKS:,} chunks",
             fix="Replay fewer batches at a time",
         )
-    saved = SavedReplay(
-        pipeline=pipeline.name,
-        run_id=run_id,
-        replay=run_key(run_id),
-        chunks=chunks,
-        table=table,
-        transform=request.transform or pipeline.transform,
-        topic_ids=topic_ids,
-        planned_at_ms=now_ms,
-        request=request.to_json(),
-        lost=lost,
-        resumes=resumes,
-        parallel=request.parallel,
-        batches=tuple(whole),
-        generation=past.cursor.generation,
+    return _planned(
+        past,
+        run_id,
+        request,
+        chunks,
+        Found(topic_ids, lost, resumes, landed=total_count(common(selection, landed)), batches=tuple(whole)),
+        now_ms=now_ms,
+        save=save,
     )
-    report = report_on(past, saved, in_table, total_count(common(selection, landed)))
-    key = past.ledger.replay_key(saved, request.digest)
-    if save:
-        past.ledger.save_replay(saved, request.digest, past.listing, keep=pipeline.keep_ranges)
-    return PlannedReplay(saved, key, "planned", tuple(range(len(chunks))), report=report)
 
 
 def plan_backfill(
@@ -168,21 +167,57 @@ def plan_backfill(
             f"it covers batches {several}, and a backfill's run is one load: "
             f"run `tidegate replay {pipeline.name} --batch {several}`"
         )
-    saved = SavedReplay(
-        pipeline=pipeline.name,
+    return _planned(past, run_id, request, (selection,), Found(topic_ids, batches=tuple(whole)), now_ms=now_ms)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of the offsets of a replay; see `SavedReplay`. `landed` offsets are left out, by those it `resumes`."""
+
+    topic_ids: Mapping[str, str]
+    lost: tuple[OffsetRange, ...] = ()
+    resumes: tuple[str, ...] = ()
+    landed: int = 0
+    batches: tuple[int, ...] = ()
+
+
+def _planned(
+    past: Past,
+    run_id: str,
+    request: ReplayRequest,
+    chunks: tuple[Chunk, ...],
+    found: Found,
+    *,
+    now_ms: int,
+    save: bool = True,
+) -> PlannedReplay:
+    pipeline = past.pipeline
+    load = Load(
+        pipeline.name,
+        seq=0,
         run_id=run_id,
+        ranges=(),
+        topic_ids=found.topic_ids,
+        generation=past.cursor.generation,
         replay=run_key(run_id),
-        chunks=(selection,),
-        table=pipeline.sink.table,
-        transform=pipeline.transform,
-        topic_ids=topic_ids,
+    )
+    saved = SavedReplay(
+        load,
+        chunks,
+        table=request.table or pipeline.sink.table,
+        transform=request.transform or pipeline.transform,
         planned_at_ms=now_ms,
         request=request.to_json(),
-        batches=tuple(whole),
-        generation=past.cursor.generation,
+        lost=found.lost,
+        resumes=found.resumes,
+        parallel=request.parallel,
+        batches=found.batches,
     )
-    key = past.ledger.save_replay(saved, request.digest, past.listing, keep=pipeline.keep_ranges)
-    return PlannedReplay(saved, key, "planned", (0,), report=report_on(past, saved, past.receipts, 0))
+    report = report_on(past, saved, _receipts_of(past, saved.table), found.landed)
+    key = past.ledger.replay_key(saved, request.digest)
+    if save:
+        past.ledger.save_replay(saved, request.digest, past.listing, keep=pipeline.keep_ranges)
+    return PlannedReplay(saved, key, "planned", tuple(range(len(chunks))), report=report, formerly=past.formerly)
 
 
 def _own(past: Past, run_id: str) -> PlannedReplay | None:
@@ -191,10 +226,12 @@ def _own(past: Past, run_id: str) -> PlannedReplay | None:
         return None
     saved = past.ledger.saved_replay(key.key)
     check_permitted(past.pipeline, saved.table, saved.transform)
+    check_numbers(saved, past.cursor.generation)
     landed = landed_chunks(saved, _receipts_of(past, saved.table))
     missing = tuple(n for n in range(len(saved.chunks)) if n not in landed)
-    check_topics(past.pipeline, saved.topic_ids, saved.selection, past.brokers, since=PLANNED)
-    return PlannedReplay(saved, key.key, "own", missing or tuple(range(len(saved.chunks))), redo=not missing)
+    check_topics(saved.load.topic_ids, saved.selection, past.brokers, since=PLANNED)
+    todo = missing or tuple(range(len(saved.chunks)))
+    return PlannedReplay(saved, key.key, "own", todo, redo=not missing, formerly=past.formerly)
 
 
 def _check_same_request(saved: SavedReplay, asked: ReplayRequest, *, again: str) -> None:
@@ -206,10 +243,10 @@ def _check_same_request(saved: SavedReplay, asked: ReplayRequest, *, again: str)
     before, now = saved.request, asked.to_json()
     if before != now:
         raise RequestError(
-            f"the run id {saved.run_id} was used before, for {_in_words(before)}, and now asks for {_in_words(now)}; "
+            f"the run id {saved.load.run_id} was used before, for {_in_words(before)}, and now asks for {_in_words(now)}; "
             "nothing was changed",
             fix=f"To replay what is asked now, {again}",
-            replay=saved.replay,
+            replay=saved.name,
         )
 
 
@@ -225,25 +262,30 @@ def _receipts_of(past: Past, table: str) -> list[Receipt]:
     return past.receipts if own else past.sink.receipts(table, past.pipeline.name)
 
 
-def _landed_before(past: Past, request: ReplayRequest, sink: SinkReader) -> tuple[tuple[OffsetRange, ...], tuple[str, ...]]:
-    """What unfinished replays of the same request have landed since the last one that finished, and their names."""
+def _landed_before(
+    past: Past, request: ReplayRequest, sink: SinkReader, now_ms: int
+) -> tuple[tuple[OffsetRange, ...], tuple[str, ...]]:
+    """What unfinished replays of the same request have landed since the last one that finished, and their names.
+
+    Nothing, while the newest was planned by a clock that ran ahead: their order is not known.
+    """
     landed_ranges: list[OffsetRange] = []
     resumes = []
     for key in past.listing.replays_of(request.digest):
         saved = past.ledger.saved_replay(key.key)
+        if past_time(saved.planned_at_ms, now_ms) is None:
+            break
         landed = landed_chunks(saved, sink.receipts(saved.table, past.pipeline.name))
         if len(landed) == len(saved.chunks):
             break
-        if landed and past.same_topics(saved.topic_ids):
+        if landed and past.same_topics(saved.load.topic_ids):
             landed_ranges += [r for number in landed for r in saved.chunks[number]]
-            resumes.append(saved.replay)
+            resumes.append(saved.name)
     return merged(landed_ranges), tuple(resumes)
 
 
-def _chunks(
-    past: Past, request: ReplayRequest, selection: tuple[OffsetRange, ...], receipts: list[Receipt]
-) -> tuple[Chunk, ...]:
-    batches = _in_order(past, receipts)
+def _chunks(past: Past, request: ReplayRequest, selection: tuple[OffsetRange, ...]) -> tuple[Chunk, ...]:
+    batches = _in_order(past, _receipts_of(past, request.table or past.pipeline.sink.table))
     size = request.chunk_size or past.pipeline.limits.max_records or DEFAULT_CHUNK
     # cutting costs as much as the chunks that come of it: what is far too many is not cut to be counted
     chunks = cut_chunks(selection, batches, max(size, total_count(selection) // (20 * MOST_CHUNKS)))
@@ -266,7 +308,7 @@ def _chunks(
 
 def _in_order(past: Past, receipts: list[Receipt]) -> list[tuple[OffsetRange, ...]]:
     """What each live load has written, in the order of the stream: where a chunk may end without cutting files."""
-    live_loads = live(receipts, past.cursor.topic_ids)
+    live_loads = live(receipts, past.cursor.at.topic_ids)
     begun: dict[TopicPartition, tuple[list[int], list[int]]] = {}
     for seq, receipt in past.batches().items():
         for r in receipt.load.ranges:

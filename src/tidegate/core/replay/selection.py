@@ -18,36 +18,60 @@ from tidegate.core.offsets.watermarks import Watermarks, other_topics
 from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.replay.chunks import live
 from tidegate.core.replay.request import Asked, ReplayRequest, version_filter
+from tidegate.core.schedule.evidence import Evidence, read_evidence
+from tidegate.core.schedule.trust import check_table, foreign_accepted
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing
 
 
 @dataclass(frozen=True)
 class Past:
-    """The past of one pipeline, from the schedule and the table; `receipts` are its table's, the oldest commit first."""
+    """The past of one pipeline: the evidence of its next plan, and its receipts, also the expired ones, oldest commit first.
+
+    `floor` is where the pipeline began in each partition, where its table holds rows without origin: earlier records may be
+    among these rows, and are not replayed.
+    """
 
     pipeline: Pipeline
     ledger: Ledger
-    listing: Listing
-    cursor: Cursor
+    evidence: Evidence
     brokers: Brokers
     sink: SinkReader
     receipts: list[Receipt] = field(default_factory=list)
+    floor: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @staticmethod
-    def read(pipeline: Pipeline, store: StateStore, brokers: Brokers, sink: SinkReader) -> Past:
-        """All of it, as it is now.
+    def read(pipeline: Pipeline, store: StateStore, brokers: Brokers, sink: SinkReader, *, trial: bool = False) -> Past:
+        """All of it, as it is now. A `trial` does not write into the pipeline's own table.
 
         Raises:
             RequestError: the pipeline has no cursor.
-            StateError, SinkError: the schedule or the table cannot be read or believed.
+            StateError, SinkError: the schedule or the table cannot be read or believed. SinkMisfit: its rows have no origin.
         """
-        ledger = Ledger(store, pipeline.name)
-        listing = ledger.listing()
-        if not listing.has_cursor:
+        evidence = read_evidence(pipeline, store, sink)
+        if not evidence.listing.has_cursor:
             raise RequestError(f"{pipeline.name} has no cursor: there is nothing to replay", fix="Let the pipeline run first")
+        floor: Mapping[TopicPartition, int] = {}
+        if not trial:
+            check_table(evidence)
+            floor = evidence.cursor.at.starts if evidence.history.origins.unproved and foreign_accepted(evidence) else {}
         receipts = sink.receipts(pipeline.sink.table, pipeline.name)
-        return Past(pipeline, ledger, listing, ledger.cursor(), brokers, sink, receipts)
+        return Past(pipeline, Ledger(store, pipeline.name), evidence, brokers, sink, receipts=receipts, floor=floor)
+
+    @property
+    def listing(self) -> Listing:
+        """What is saved."""
+        return self.evidence.listing
+
+    @property
+    def cursor(self) -> Cursor:
+        """What is committed."""
+        return self.evidence.cursor
+
+    @property
+    def formerly(self) -> tuple[str, ...]:
+        """The names that the pipeline had when it loaded into the table."""
+        return self.evidence.history.formerly(self.pipeline.name)
 
     def batches(self) -> dict[int, Receipt]:
         """The newest receipt of every committed batch whose topics are still the same ones, by number, in order."""
@@ -64,20 +88,20 @@ class Past:
         for key in self.listing.ranges:
             if key.seq <= self.cursor.seq and key.seq not in with_receipt:
                 saved = self.ledger.saved_range(key.key)
-                if saved.to_load and self.same_topics(saved.topic_ids):
-                    ranges[key.seq] = saved.to_load
+                if saved.load.nonempty and self.same_topics(saved.load.topic_ids):
+                    ranges[key.seq] = saved.load.nonempty
         return dict(sorted(ranges.items()))
 
     def same_topics(self, topic_ids: Mapping[str, str]) -> bool:
         """Whether offsets under these topic ids mean the records that the cursor counts."""
-        return not other_topics(topic_ids, self.cursor.topic_ids)
+        return not other_topics(topic_ids, self.cursor.at.topic_ids)
 
     def batch_of_run(self, run_id: str) -> tuple[int, tuple[OffsetRange, ...], Mapping[str, str]] | None:
         """Number, ranges and topic ids of a run's batch, by its Variable, or else by the table's history."""
         key = self.listing.of_run(run_id)
         if key is not None:
             saved = self.ledger.saved_range(key.key)
-            return saved.seq, saved.to_load, saved.topic_ids
+            return saved.load.seq, saved.load.nonempty, saved.load.topic_ids
         loads = (r.load for r in reversed(self.receipts) if r.load.replay is None and r.load.run_id == run_id)
         load = next(loads, None)
         return None if load is None else (load.seq, load.ranges, load.topic_ids)
@@ -91,7 +115,7 @@ def select(past: Past, request: ReplayRequest) -> tuple[tuple[OffsetRange, ...],
         StateError, KafkaError: the schedule or the brokers cannot be read.
     """
     if request.from_ms is not None or request.until_ms is not None:
-        watermarks = _watermarks(past, {tp.topic for tp in past.cursor.offsets})
+        watermarks = _watermarks(past, {tp.topic for tp in past.cursor.at.offsets})
         asked = _by_time(past, request, watermarks)
     else:
         if request.offsets:
@@ -110,10 +134,10 @@ def select(past: Past, request: ReplayRequest) -> tuple[tuple[OffsetRange, ...],
 def _watermarks(past: Past, topics: set[str]) -> Watermarks:
     level = past.pipeline.source.isolation_level
     watermarks = past.brokers.watermarks(sorted(topics), isolation_level=level)
-    for topic, topic_id in other_topics(past.cursor.topic_ids, watermarks.topic_ids).items():
+    for topic, topic_id in other_topics(past.cursor.at.topic_ids, watermarks.topic_ids).items():
         raise RequestError(
             f"topic {topic} was deleted and created again: its id is {topic_id}, "
-            f"the cursor's {past.cursor.topic_ids[topic]}, and its offsets mean other records",
+            f"the cursor's {past.cursor.at.topic_ids[topic]}, and its offsets mean other records",
             fix=f"To start it anew, run `tidegate accept recreated {past.pipeline.name} {topic}`",
             topic=topic,
         )
@@ -129,13 +153,13 @@ def _by_offsets(past: Past, asked: Sequence[Asked]) -> list[Asked]:
     resolved: list[Asked] = []
     for a in asked:
         meant = [
-            tp for tp in sorted(past.cursor.offsets) if a.topic in (None, tp.topic) and a.partition in (None, tp.partition)
+            tp for tp in sorted(past.cursor.at.offsets) if a.topic in (None, tp.topic) and a.partition in (None, tp.partition)
         ]
         if not meant:
             where = f"topic {a.topic}" if a.partition is None else f"{a.topic or 'partition'}-{a.partition}"
             raise RequestError(
                 f"{past.pipeline.name} has read nothing of {where}",
-                fix=f"It can replay {_in_words(_valid(past, _watermarks(past, {tp.topic for tp in past.cursor.offsets})))}",
+                fix=f"It can replay {_in_words(_valid(past, _watermarks(past, {tp.topic for tp in past.cursor.at.offsets})))}",
             )
         resolved += [Asked(tp.topic, tp.partition, a.from_offset, a.until_offset) for tp in meant]
     return resolved
@@ -185,8 +209,8 @@ def _by_batches(past: Past, first: int, last: int) -> list[OffsetRange]:
             ranges += by_receipt[seq].ranges
         elif seq in by_variable:
             saved = past.ledger.saved_range(by_variable[seq])
-            _check_topics(past, seq, saved.topic_ids)
-            ranges += saved.to_load
+            _check_topics(past, seq, saved.load.topic_ids)
+            ranges += saved.load.nonempty
         else:
             unknown.append(seq)
     if unknown:
@@ -228,11 +252,11 @@ def _by_run(past: Past, run_id: str) -> tuple[OffsetRange, ...]:
 
 def _by_versions(past: Past, versions: str) -> list[OffsetRange]:
     matches = version_filter(versions)
-    until = [OffsetRange(tp.topic, tp.partition, 0, offset) for tp, offset in past.cursor.offsets.items()]
-    live_loads = live(past.receipts, past.cursor.topic_ids)
-    ranges = [r for receipt, ranges in live_loads if matches(receipt.load.transform) for r in common(ranges, until)]
+    until = [OffsetRange(tp.topic, tp.partition, 0, offset) for tp, offset in past.cursor.at.offsets.items()]
+    live_loads = live(past.receipts, past.cursor.at.topic_ids)
+    ranges = [r for receipt, ranges in live_loads if matches(receipt.write.transform) for r in common(ranges, until)]
     if not ranges:
-        loaded_by = sorted({receipt.load.transform for receipt, _ in live_loads})
+        loaded_by = sorted({receipt.write.transform for receipt, _ in live_loads})
         raise RequestError(
             f"no row of {past.pipeline.sink.table} was loaded by a version {versions}",
             fix=f"Its rows were loaded by {some(loaded_by) or 'nothing that is still known'}",
@@ -243,8 +267,8 @@ def _by_versions(past: Past, versions: str) -> list[OffsetRange]:
 def _valid(past: Past, watermarks: Watermarks) -> dict[TopicPartition, tuple[int, int]]:
     """What can be replayed of each partition that was read and still exists: retained, and before the cursor."""
     return {
-        tp: (min(watermarks.earliest[tp], end), end)
-        for tp, offset in past.cursor.offsets.items()
+        tp: (max(min(watermarks.earliest[tp], end), past.floor.get(tp, 0)), end)
+        for tp, offset in past.cursor.at.offsets.items()
         if tp in watermarks.latest
         for end in [min(offset, watermarks.latest[tp])]
     }
@@ -267,6 +291,9 @@ def _checked(
         low, high = valid[tp]
         start, end = (low if a.from_offset is None else a.from_offset), (high if a.until_offset is None else a.until_offset)
         fault = _fault(start, end, low, high, accept_loss=accept_loss)
+        if 0 <= start < past.floor.get(tp, 0):
+            table = past.pipeline.sink.table
+            fault = f"begins before {past.floor[tp]}, the pipeline's start, and {table} holds rows without origin"
         if fault is not None:
             faults.append(f"{tp} [{start}, {end}) {fault}")
             bounds[tp] = low, high

@@ -1,4 +1,7 @@
-"""What an operator accepts for the next batch alone: lost offsets, topics that start anew, a table that lacks rows."""
+"""What an operator accepts for the next batch alone: lost offsets, topics that start anew, a table that lacks rows.
+
+Rows without origin are accepted for the table, and stay accepted.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ from collections.abc import Mapping
 from tidegate.core.audit.table import Missing
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import deleted_of
 from tidegate.core.ports import Brokers, SinkReader, StateStore
+from tidegate.core.schedule.admission import check_origins
 from tidegate.core.schedule.evidence import Evidence, read_evidence
 from tidegate.core.schedule.plan import expired_ranges
-from tidegate.core.schedule.topics import left_out, read_unread, read_watermarks
-from tidegate.core.schedule.trust import caught_up, landed, missing_in_table
+from tidegate.core.schedule.topics import left_out, read_unread, read_watermarks, watermarks_of
+from tidegate.core.schedule.trust import caught_up, foreign_accepted, landed, missing_in_table
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
@@ -28,7 +32,7 @@ def missing_now(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -> t
     """
     evidence = read_evidence(pipeline, store, sink)
     cursor = caught_up(evidence)
-    return cursor, missing_in_table(evidence, cursor, evidence.accepted(cursor.seq + 1))
+    return cursor, missing_in_table(evidence, cursor, evidence.accepted(cursor))
 
 
 def accept_loss(
@@ -38,8 +42,9 @@ def accept_loss(
 
     Unread records of partitions that the pipeline's file does not name any more are accepted as well.
 
-    A range that was planned before, and never loaded, cannot be loaded any more: its Variables are deleted, and the next run
-    plans the batch anew. Returns what was accepted, and these ranges.
+    A range that was planned before, and never loaded, cannot be loaded any more, as where its topic is gone: its Variables are
+    deleted, and the next run plans the batch anew; what is lost of partitions that it was the first to read is accepted too.
+    Returns what was accepted, and these ranges.
 
     Raises:
         RequestError: nothing is lost.
@@ -48,14 +53,16 @@ def accept_loss(
     evidence = read_evidence(pipeline, store, sink)
     cursor, receipts = caught_up(evidence), evidence.receipts
     watermarks = read_watermarks(pipeline.source, cursor, brokers)
-    pending = {r.key: evidence.range_at(r.key) for r in evidence.listing.of_seq(cursor.seq + 1)}
-    useless = {
-        key: saved
-        for key, saved in pending.items()
-        if deleted_of(saved.to_load, watermarks) and not landed(pipeline, saved, receipts)
-    }
+    useless: dict[str, SavedRange] = {}
+    begun: dict[TopicPartition, OffsetRange] = {}
+    for r in evidence.listing.of_seq(cursor.seq + 1):
+        saved = evidence.range_at(r.key)
+        deleted = deleted_of(saved.load.nonempty, watermarks_of(pipeline, saved, brokers))
+        if deleted and not landed(pipeline, saved, receipts):
+            useless[r.key] = saved
+            begun |= {d.topic_partition: d for d in deleted if d.topic_partition not in cursor.at.offsets}
     unread = read_unread(pipeline.source, cursor, left_out(pipeline.source, cursor), brokers)
-    lost = (*expired_ranges(cursor, watermarks), *unread)
+    lost = (*expired_ranges(cursor, watermarks), *unread, *begun.values())
     if not lost and not useless:
         raise RequestError(f"{pipeline.name} has lost nothing: every offset after its cursor is retained, and will be read")
     ledger = Ledger(store, pipeline.name)
@@ -85,6 +92,24 @@ def accept_table(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -> 
     return _accept(ledger, evidence, cursor, absent=missing.ranges, gone=not evidence.history.exists)
 
 
+def accept_foreign(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -> Accepted:
+    """Record that the pipeline may load beside rows without origin, in the table that it has now.
+
+    The next batch keeps it in the cursor. The rows stay, and nothing before the pipeline's start is replayed from then on.
+
+    Raises:
+        RequestError: every row has an origin.
+        SinkMisfit: the rows have lost their origin; the fix gives it back.
+        StateError, SinkUnavailable: as `plan_batch`.
+    """
+    evidence = read_evidence(pipeline, store, sink)
+    if not evidence.without_origin and not foreign_accepted(evidence):
+        raise RequestError(f"every row of {pipeline.sink.table} has an origin: there is nothing to accept")
+    if evidence.without_origin == "lost":
+        check_origins(pipeline, evidence.history, accepted=True, without_origin=evidence.without_origin)
+    return _accept(Ledger(store, pipeline.name), evidence, caught_up(evidence), foreign=pipeline.sink.table)
+
+
 def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, brokers: Brokers, sink: SinkReader) -> Accepted:
     """Record that the next batch may start `topic` anew, under the id that it has now.
 
@@ -96,13 +121,13 @@ def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, broke
     """
     evidence = read_evidence(pipeline, store, sink)
     cursor = caught_up(evidence)
-    if topic not in cursor.topic_ids:
+    if topic not in cursor.at.topic_ids:
         raise RequestError(
             f"{pipeline.name} has read no topic {topic}",
-            fix=f"It has read {', '.join(sorted(cursor.topic_ids)) or 'nothing yet'}",
+            fix=f"It has read {', '.join(sorted(cursor.at.topic_ids)) or 'nothing yet'}",
         )
     topic_id = brokers.watermarks([topic], isolation_level=pipeline.source.isolation_level).topic_ids[topic]
-    if topic_id == cursor.topic_ids[topic]:
+    if topic_id == cursor.at.topic_ids[topic]:
         raise RequestError(f"topic {topic} is the one that {pipeline.name} has read: it was not created again")
     return _accept(Ledger(store, pipeline.name), evidence, cursor, recreated={topic: topic_id})
 
@@ -116,14 +141,17 @@ def _accept(
     recreated: Mapping[str, str] | None = None,
     absent: tuple[OffsetRange, ...] | None = None,
     gone: bool = False,
+    foreign: str = "",
 ) -> Accepted:
-    before = evidence.accepted(cursor.seq + 1) or Accepted(cursor.seq + 1)
+    before = evidence.accepted(cursor) or Accepted(cursor.seq + 1)
     accepted = Accepted(
         before.seq,
         before.loss if loss is None else loss,
         {**before.recreated, **(recreated or {})},
         before.absent if absent is None else absent,
         before.gone or gone,
+        foreign or before.foreign,
+        cursor.last,
     )
     ledger.save_accepted(accepted)
     return accepted

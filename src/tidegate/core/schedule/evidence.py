@@ -8,15 +8,16 @@ a damaged range of one batch does not stop another one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
-from tidegate.core.audit.table import TableHistory, is_doubted
+from tidegate.core.audit.table import NoOrigin, TableHistory, is_doubted
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import CursorLost, StateCorrupt
-from tidegate.core.load.boxes import Box
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.ports import SinkReader, StateStore
+from tidegate.core.schedule.admission import check_owner
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing, cursor_key
@@ -31,19 +32,22 @@ class Evidence:
     """What the store and the sink hold of a pipeline.
 
     `ranges` are saved ranges by key: those of the cursor's batch and of all later ones, the run's own, and, where the table
-    does not descend from the cursor's batches, one of each committed batch; `extents` are read in that case only. `acceptances`
-    are by batch. `cursor` is as it is saved, or at the beginning for a pipeline that never ran.
+    does not descend from the cursor's batches, one of each committed batch. `acceptances` are by batch. `cursor` is as it is
+    saved, or at the beginning for a pipeline that never ran. `without_origin` is why the table may hold rows without an origin;
+    it is not looked at where the cursor says that they are accepted. `current` is the history as the table alone tells it:
+    `history` may also have what is kept of expired snapshots.
     """
 
     pipeline: Pipeline
     listing: Listing
     history: TableHistory
+    current: TableHistory
     cursor: Cursor
     ranges: Mapping[str, SavedRange | StateCorrupt]
     acceptances: Mapping[int, Accepted | StateCorrupt]
-    extents: tuple[Box, ...] = ()
+    without_origin: NoOrigin | None = None
 
-    @property
+    @cached_property
     def receipts(self) -> list[Receipt]:
         """The pipeline's receipts, oldest commit first, replays too. Raises StateCorrupt: one cannot be read."""
         return self.history.receipts(self.pipeline.name)
@@ -60,10 +64,10 @@ class Evidence:
         """One saved range of each batch up to `seq`. Raises StateCorrupt."""
         return [self.range_at(key) for key in self.listing.committed(seq)]
 
-    def accepted(self, seq: int) -> Accepted | None:
-        """What an operator accepted for batch `seq`. Raises StateCorrupt."""
-        value = self.acceptances.get(seq)
-        return None if value is None else _readable(value)
+    def accepted(self, cursor: Cursor) -> Accepted | None:
+        """What an operator accepted for the batch after the cursor. Raises StateCorrupt."""
+        value = self.acceptances.get(cursor.seq + 1)
+        return None if value is None or not _readable(value).follows(cursor) else _readable(value)
 
 
 def read_evidence(
@@ -83,12 +87,14 @@ def read_evidence(
 
     Raises:
         StateUnavailable, SinkUnavailable: the store or the sink cannot be read.
+        SinkMisfit: the table is another pipeline's, or belongs to it under another name.
         CursorLost: there is no cursor, although the pipeline has run before.
         StateCorrupt: the cursor is not what was written.
     """
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()
-    history = sink.history(pipeline.sink.table)
+    history = current = sink.history(pipeline.sink.table)
+    check_owner(pipeline, history)
     if listing.has_cursor:
         cursor = ledger.cursor()
     else:
@@ -97,30 +103,40 @@ def read_evidence(
     own = None if run_id is None else listing.of_run(run_id)
     near = [r for r in listing.ranges if r.seq >= cursor.seq or r == own or (oldest and r == listing.ranges[0])]
     keys = {r.key for r in near}
-    extents: list[Box] = []
+    if is_doubted(cursor, history) and not history.complete:
+        history = sink.history(pipeline.sink.table, expired=True)
     if is_doubted(cursor, history):
         keys.update(listing.committed(cursor.seq))
-        extents = sink.extents(pipeline.sink.table, by_batch=pipeline.identity == "batch") if history.commits else []
-    return Evidence(
+    evidence = Evidence(
         pipeline,
         listing,
         history,
+        current,
         cursor,
         _kept(sorted(keys), ledger.saved_range),
         _kept((n for n in listing.accepted if n > cursor.seq), ledger.accepted_for),
-        tuple(extents),
     )
+    asks = (
+        history.origins.unproved
+        and pipeline.identity == "origin"
+        and (history.origins.moved or cursor.at.foreign != pipeline.sink.table)
+    )
+    return replace(evidence, without_origin=sink.without_origin(pipeline.sink.table)) if asks else evidence
 
 
 def _check_never_ran(pipeline: Pipeline, listing: Listing, history: TableHistory) -> None:
-    """A pipeline without a cursor begins only where nothing is left of a batch.
+    """A pipeline without a cursor begins only where nothing is left of a load.
+
+    Where receipts have expired, that is a table with rows that names it as an owner. Its first load may have failed after it
+    was named so; what an operator has accepted for the first batch says that none was committed.
 
     Raises:
         CursorLost: it has run before.
     """
     name, table = pipeline.name, pipeline.sink.table
     later = [r for r in listing.ranges if r.seq > 1]
-    if later or (not listing.ranges and history.was_loaded_by(name)):
+    expired = not history.complete and history.has_rows and name in history.owners and 1 not in listing.accepted
+    if later or (not listing.ranges and (history.loads(name) or expired)):
         remains = f"a saved range of batch {later[-1].seq}" if later else f"rows of it in {table}"
         raise CursorLost(
             f"pipeline {name} has no cursor ({cursor_key(name)}), but there is {remains}: "

@@ -211,7 +211,7 @@ def _judged(watch: Watch, now_s: float) -> Watch:
     An offset of the cursor lies outside the log where the topic was truncated or deleted, and for a moment where a new leader
     learns its end. A log without partitions is one whose topics do not exist.
     """
-    known = {} if watch.cursor is None else watch.cursor.offsets
+    known = {} if watch.cursor is None else watch.cursor.at.offsets
     faulty = watch.unreadable or watch.damaged
     if not faulty and watch.ends and all(offset <= watch.ends.get(tp, -1) for tp, offset in known.items()):
         return replace(watch, fault_since_s=None)
@@ -226,9 +226,9 @@ def _marked(marks: tuple[Mark, ...], end: int, now_s: float, grain_s: float) -> 
 
 
 def _offset(cursor: Cursor | None, tp: TopicPartition) -> int:
-    return 0 if cursor is None else cursor.offsets.get(tp, 0)
+    return 0 if cursor is None else cursor.at.offsets.get(tp, 0)
 
 
 def _place(cursor: Cursor | None) -> tuple[object, ...]:
     """What differs when a cursor has moved."""
-    return () if cursor is None else (cursor.generation, cursor.seq, cursor.offsets)
+    return () if cursor is None else (cursor.generation, cursor.seq, cursor.at.offsets)

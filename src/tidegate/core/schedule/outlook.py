@@ -27,10 +27,10 @@ def outlook(pipeline: Pipeline, cursor: Cursor, watermarks: Watermarks, *, now_m
         watermarks: the log now. Partitions that the cursor does not know are left out: what they hold has not arrived just now.
         now_ms: the time, epoch ms.
     """
-    interval_s, timings = pipeline.fixed_interval_s, cursor.timings[-RECENT_BATCHES:]
+    interval_s, timings = pipeline.fixed_interval_s, cursor.pace.timings[-RECENT_BATCHES:]
     if interval_s is None or len(timings) < LEAST_BATCHES or not is_whole(cursor.fired_at_ms, 0, now_ms - 1):
         return None
-    waiting = sum(max(0, watermarks.latest.get(tp, 0) - offset) for tp, offset in cursor.offsets.items())
+    waiting = sum(max(0, watermarks.latest.get(tp, 0) - offset) for tp, offset in cursor.at.offsets.items())
     arrived = 1000 * max(0, waiting - cursor.remaining) / (now_ms - (cursor.fired_at_ms or 0))
     try:
         fit = fit_cost(timings)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from tidegate.core.config.pipeline import Limits
+from tidegate.core.config.times import past
 from tidegate.core.counts import is_whole
 from tidegate.core.errors import (
     ConfigError,
@@ -40,50 +42,57 @@ NAMED = 10
 
 
 @dataclass(frozen=True)
+class Beginning:
+    """Where partitions are read for the first time.
+
+    Args:
+        at: a word, or the resolved offset of each partition (others: earliest).
+        reason: where resolved offsets came from.
+        of: partitions that this run is the first to read, and that begin there; all of them in a first run.
+    """
+
+    at: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest"
+    reason: Literal["timestamp", "offsets"] = "offsets"
+    of: frozenset[TopicPartition] = frozenset()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.at, str) and self.at not in ("earliest", "latest"):
+            raise ConfigError(f'a start is "earliest", "latest" or offsets, not {self.at!r}')
+
+
+@dataclass(frozen=True)
 class RangePolicy:
     """What a pipeline, a trigger and an operator ask of a plan. Absent limits do not limit.
 
     Args:
-        start: where a pipeline without a cursor begins: a word, or the resolved offset of each partition (others: earliest).
-        start_reason: where resolved offsets came from.
+        limits: those of the pipeline's file, or what a trigger asks in their place. `max_bytes` counts by `record_bytes`;
+            before one is known, a batch probes. `max_records` is shared by lag (`share_limit`).
+        start: where a pipeline without a cursor begins.
         on_deleted: what to do when a partition of the cursor is gone: stop, or retire it from the cursor.
         until: exclusive ends that a trigger asked for; partitions it does not name are not read.
         bound: of the batch, by a rate policy; shared by lag (`share_limit`), of a partition never below
-            `min_rate_per_partition`.
-        max_rate_per_partition: records/s, times the interval. min_rate_per_partition: records of a batch; beats the maximum.
-        max_bytes: of the batch, by `record_bytes`, the mean size observed; before one is known, a batch probes.
-        max_records: of the batch, shared by lag (`share_limit`).
-        min_records: no batch before so many wait, or `max_delay_s` seconds have passed since the last one.
+            `limits.min_rate_per_partition`.
+        record_bytes: the mean size of a record that was observed.
         accepted: what an operator accepted for this batch.
-        begin: partitions that this run is the first to read, and that begin at `start`; all of them in a first run.
         left_out: partitions of the cursor that the pipeline's file does not name any more.
         unread: what the brokers hold of them behind the cursor.
     """
 
-    start: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest"
-    start_reason: Literal["timestamp", "offsets"] = "offsets"
+    limits: Limits = field(default_factory=Limits)
+    start: Beginning = Beginning()
     on_deleted: Literal["stop", "retire"] = "stop"
     until: Mapping[TopicPartition, int] | None = None
     bound: int | None = None
-    max_rate_per_partition: int | None = None
-    min_rate_per_partition: int = 1
-    max_bytes: int | None = None
     record_bytes: float | None = None
-    max_records: int | None = None
-    min_records: int | None = None
-    max_delay_s: float | None = None
     accepted: Accepted | None = None
-    begin: frozenset[TopicPartition] = frozenset()
     left_out: frozenset[TopicPartition] = frozenset()
     unread: tuple[OffsetRange, ...] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
-            raise ConfigError(f'a start is "earliest", "latest" or offsets, not {self.start!r}')
         if self.on_deleted not in ("stop", "retire"):
             raise ConfigError(f'on_deleted is "stop" or "retire", not {self.on_deleted!r}')
-        for name in ("bound", "max_rate_per_partition", "max_bytes", "max_records", "min_records"):
-            value = getattr(self, name)
+        whole = ("max_rate_per_partition", "max_bytes", "max_records", "min_records")
+        for name, value in (("bound", self.bound), *((name, getattr(self.limits, name)) for name in whole)):
             if value is not None and not is_whole(value, 1):
                 raise RequestError(f"{name}: expected a positive integer, got {value!r}")
 
@@ -139,7 +148,7 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
     _check_not_beyond(cursor, watermarks, recreated)
     starts = _starts(cursor, watermarks, policy, recreated=recreated, expired=expired)
     from_offsets = {tp: offset for tp, (offset, _) in starts.items()}
-    jumped = {tp: cursor.offsets[tp] for tp, (_, reason) in starts.items() if reason != "cursor" and tp in cursor.offsets}
+    jumped = {tp: cursor.at.offsets[tp] for tp, (_, reason) in starts.items() if reason != "cursor" and tp in cursor.at.offsets}
     waiting = sum(watermarks.latest[tp] - offset for tp, offset in from_offsets.items())
     if not (jumped or retired) and (skip := _too_early(waiting, cursor, policy, now_ms)) is not None:
         return Plan((), (), skip)
@@ -162,11 +171,11 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
 
 def _recreated(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy) -> frozenset[str]:
     accepted = policy.accepted.recreated if policy.accepted else {}
-    recreated = other_topics(cursor.topic_ids, watermarks.topic_ids)
+    recreated = other_topics(cursor.at.topic_ids, watermarks.topic_ids)
     for topic, topic_id in recreated.items():
         if topic_id != accepted.get(topic):
             raise TopicRecreated(
-                f"topic {topic} was deleted and created again: its id is {topic_id}, the cursor's {cursor.topic_ids[topic]}",
+                f"topic {topic} was deleted and created again: its id is {topic_id}, the cursor's {cursor.at.topic_ids[topic]}",
                 fix=f"Its offsets mean other records. To start anew, run `tidegate accept recreated {cursor.pipeline} {topic}`",
                 topic=topic,
                 topic_id=topic_id,
@@ -177,7 +186,7 @@ def _recreated(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy) -> f
 def _retired(
     cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, recreated: frozenset[str]
 ) -> tuple[TopicPartition, ...]:
-    gone = sorted(tp for tp in cursor.offsets if tp not in watermarks.latest)
+    gone = sorted(tp for tp in cursor.at.offsets if tp not in watermarks.latest)
     stopping = [tp for tp in gone if tp.topic not in recreated]
     left_out = [tp for tp in stopping if tp in policy.left_out]
     accepted = policy.accepted.loss if policy.accepted else ()
@@ -226,7 +235,7 @@ def expired_ranges(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[
     """What the cursor has not read and the log no longer holds, by partition."""
     return tuple(
         OffsetRange(tp.topic, tp.partition, offset, watermarks.earliest[tp])
-        for tp, offset in sorted(cursor.offsets.items())
+        for tp, offset in sorted(cursor.at.offsets.items())
         if tp.topic not in recreated and tp in watermarks.earliest and offset < watermarks.earliest[tp]
     )
 
@@ -234,7 +243,7 @@ def expired_ranges(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[
 def _check_not_beyond(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[str]) -> None:
     beyond = {
         tp: (offset, watermarks.latest[tp])
-        for tp, offset in sorted(cursor.offsets.items())
+        for tp, offset in sorted(cursor.at.offsets.items())
         if tp.topic not in recreated and tp in watermarks.latest and offset > watermarks.latest[tp]
     }
     if beyond:
@@ -254,9 +263,9 @@ def _starts(
     recreated: frozenset[str],
     expired: frozenset[TopicPartition],
 ) -> dict[TopicPartition, tuple[int, FromReason]]:
-    first_run = cursor.seq == 0 and not cursor.offsets
-    if not isinstance(policy.start, str):
-        asked = {tp: offset for tp, offset in policy.start.items() if first_run or tp in policy.begin}
+    first_run = cursor.seq == 0 and not cursor.at.offsets
+    if not isinstance(policy.start.at, str):
+        asked = {tp: offset for tp, offset in policy.start.at.items() if first_run or tp in policy.start.of}
         _check_offsets("start", asked, watermarks.earliest, watermarks)
 
     def start_of(tp: TopicPartition) -> tuple[int, FromReason]:
@@ -264,9 +273,9 @@ def _starts(
             return watermarks.earliest[tp], "recreated"
         if tp in expired:
             return watermarks.earliest[tp], "accepted loss"
-        if tp in cursor.offsets:
-            return cursor.offsets[tp], "cursor"
-        if first_run or tp in policy.begin:
+        if tp in cursor.at.offsets:
+            return cursor.at.offsets[tp], "cursor"
+        if first_run or tp in policy.start.of:
             return _first(tp, watermarks, policy)
         return watermarks.earliest[tp], "new partition"  # no batch has read it yet
 
@@ -274,23 +283,24 @@ def _starts(
 
 
 def _first(tp: TopicPartition, watermarks: Watermarks, policy: RangePolicy) -> tuple[int, FromReason]:
-    if policy.start == "earliest":
+    if policy.start.at == "earliest":
         return watermarks.earliest[tp], "earliest"
-    if policy.start == "latest":
+    if policy.start.at == "latest":
         return watermarks.latest[tp], "latest"
-    if isinstance(policy.start, Mapping) and tp in policy.start:
-        return policy.start[tp], policy.start_reason
+    if isinstance(policy.start.at, Mapping) and tp in policy.start.at:
+        return policy.start.at[tp], policy.start.reason
     return watermarks.earliest[tp], "earliest"
 
 
 def _too_early(waiting: int, cursor: Cursor, policy: RangePolicy, now_ms: int) -> Skip | None:
-    if policy.min_records is None or policy.until is not None or waiting >= policy.min_records or cursor.fired_at_ms is None:
+    fired_ms, limits = past(cursor.fired_at_ms, now_ms), policy.limits
+    if limits.min_records is None or policy.until is not None or waiting >= limits.min_records or fired_ms is None:
         return None
-    passed_s = (now_ms - cursor.fired_at_ms) / 1000
-    if policy.max_delay_s is not None and passed_s >= policy.max_delay_s:
+    passed_s = (now_ms - fired_ms) / 1000
+    if limits.max_delay_s is not None and passed_s >= limits.max_delay_s:
         return None
-    wait = "" if policy.max_delay_s is None else f", and {passed_s:.0f} s of max_delay_s {policy.max_delay_s:g} have passed"
-    return Skip(f"{waiting} records wait, min_records is {policy.min_records}{wait}", waiting)
+    wait = "" if limits.max_delay_s is None else f", and {passed_s:.0f} s of max_delay_s {limits.max_delay_s:g} have passed"
+    return Skip(f"{waiting} records wait, min_records is {limits.min_records}{wait}", waiting)
 
 
 def _ends(
@@ -315,21 +325,16 @@ Counts = Mapping[TopicPartition, int]
 
 def _limits(policy: RangePolicy, interval_s: float) -> Iterator[tuple[UntilReason, Callable[[Counts], Counts]]]:
     """The limits in force, in their order: each makes of the records that are still to be read the most of each partition."""
-    bound, most_bytes, most_records = policy.bound, policy.max_bytes, policy.max_records
-    if policy.max_rate_per_partition is not None:
-        rates = {
-            "max_rate_per_partition": policy.max_rate_per_partition,
-            "min_rate_per_partition": policy.min_rate_per_partition,
-        }
+    bound, limits = policy.bound, policy.limits
+    most_bytes, most_records, least = limits.max_bytes, limits.max_records, limits.min_rate_per_partition
+    if limits.max_rate_per_partition is not None:
+        rates = {"max_rate_per_partition": limits.max_rate_per_partition, "min_rate_per_partition": least}
         yield (
             "max_rate_per_partition",
             lambda lags: max_messages_per_partition(lags, rate=None, interval_s=interval_s, **rates) or {},
         )
     if bound is not None:
-        yield (
-            "backpressure",
-            lambda lags: {tp: max(share, policy.min_rate_per_partition) for tp, share in share_limit(lags, bound).items()},
-        )
+        yield "backpressure", lambda lags: {tp: max(share, least) for tp, share in share_limit(lags, bound).items()}
     if most_bytes is not None:
         records = PROBE_RECORDS if not policy.record_bytes else max(1, int(most_bytes / policy.record_bytes))
         yield "max_bytes", lambda lags: share_limit(lags, records)

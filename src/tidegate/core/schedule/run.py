@@ -11,6 +11,7 @@ the next batch adopts it. Nothing here knows Airflow, Kafka's client or Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,26 +19,28 @@ from tidegate.core.announce.hours import Span
 from tidegate.core.audit.rebuild import saved_of
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.counts import is_whole
-from tidegate.core.errors import CommitConflict, StateUnavailable
-from tidegate.core.load.receipt import Receipt
+from tidegate.core.errors import CommitConflict, KafkaError, StateUnavailable
+from tidegate.core.load.receipt import Load, Receipt
 from tidegate.core.maintenance.advice import advice as maintenance_advice
+from tidegate.core.offsets.open_transactions import begins, waiting
 from tidegate.core.offsets.ranges import TopicPartition, total_count
+from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.ports import Brokers, SinkReader, StateStore
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.control import RateBound
 from tidegate.core.rates.resources import Resources
-from tidegate.core.schedule.commit import apply, commit_of
+from tidegate.core.schedule.commit import leads_to, moved
 from tidegate.core.schedule.evidence import read_evidence
 from tidegate.core.schedule.outlook import outlook
 from tidegate.core.schedule.plan import Plan, RangePolicy, Skip, plan_next
 from tidegate.core.schedule.sizing import size_load, times_least
 from tidegate.core.schedule.topics import LogReading, read_log, watermarks_of
-from tidegate.core.schedule.trust import Belief, believe, check_loadable, present_again
+from tidegate.core.schedule.trust import Belief, believe, check_loadable
 from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import Cursor, Positions
+from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.saved_range import SavedRange, first_of
+from tidegate.core.state.saved_range import SavedRange, Why
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,26 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Remarks:
+    """What a plan says beside its range, where the range was planned now; None where there is nothing to say.
+
+    `advice` is on the pipeline's interval, where enough is known. `maintenance` says why the table needs it, `held_back` that
+    records wait behind an open transaction.
+    """
+
+    advice: Advice | None = None
+    maintenance: str | None = None
+    held_back: str | None = None
+
+
+@dataclass(frozen=True)
 class Planned:
     """A saved range and how it came to this run: `planned` now, `adopted` from another run, or `own` from an earlier try.
 
-    `caught_up_from` is the batch of a saved cursor that something had put back. `create` says whether the load
-    may create the table: only where no batch has written to it, or an operator has accepted that it is gone. `advice` is on the
-    pipeline's interval, where a range was planned now and enough is known. `maintenance` says why the table
-    needs it; None where it does not. `cursor` is the one that is believed; None where the plan did not
-    need the brokers.
+    `caught_up_from` is the batch of a saved cursor that something had put back. `create` says whether the load may create the
+    table: only where no batch has written to it, or an operator has accepted that it is gone. `formerly` are the names that the
+    pipeline had when it loaded into the table. `cursor` is the one that is believed; None where the plan did not need the
+    brokers.
     """
 
     saved: SavedRange
@@ -75,14 +90,14 @@ class Planned:
     committed: bool = False
     caught_up_from: int | None = None
     create: bool = True
-    advice: Advice | None = None
-    maintenance: str | None = None
+    remarks: Remarks = field(default_factory=Remarks)
+    formerly: tuple[str, ...] = ()
     cursor: Cursor | None = field(default=None, compare=False, repr=False)
 
     @property
     def waiting(self) -> int | None:
         """How many records wait, those of the range among them; None where the range was saved before this run's plan."""
-        return total_count(self.saved.ranges) + self.saved.remaining if self.origin == "planned" else None
+        return total_count(self.saved.load.ranges) + self.saved.remaining if self.origin == "planned" else None
 
 
 def plan_batch(
@@ -125,32 +140,65 @@ def plan_batch(
     if belief.saved is None:
         log = read_log(pipeline.source, belief.cursor, brokers)
         decided = _new_range(pipeline, run_id, request, belief, log, now_ms)
+        held_back = _held_back(log.watermarks, brokers, now_ms)
     else:
         if belief.needs_log:
             watermarks = watermarks_of(pipeline, belief.saved, brokers)
             check_loadable(pipeline, belief.saved, belief.key, watermarks, redo=belief.redo)
         decided = belief.saved
     if isinstance(decided, Skip):
-        return replace(decided, cursor=belief.cursor)
+        return replace(decided, reason="; ".join(filter(None, (decided.reason, held_back))), cursor=belief.cursor)
     cursor = belief.cursor if belief.saved is None or belief.needs_log else None
+    formerly = evidence.history.formerly(pipeline.name)
     if belief.saved is not None and belief.origin == "own":
-        return Planned(decided, belief.key, "own", committed=belief.redo, create=belief.create, cursor=cursor)
-    decided = replace(decided, present=present_again(evidence, belief.cursor))
-    key = ledger.save_range(decided) if save else ledger.range_key(decided.seq, run_id)
+        return Planned(
+            decided,
+            belief.key,
+            "own",
+            committed=belief.redo,
+            caught_up_from=belief.caught_up_from,
+            create=belief.create,
+            formerly=formerly,
+            cursor=cursor,
+        )
+    after = leads_to(belief.cursor, decided, belief.accepted)
+    decided = decided.leading_to(after, head=evidence.history.head)
+    key = ledger.save_range(decided) if save else ledger.range_key(decided.load.seq, run_id)
     if save:
         _check_in_time(ledger, decided, key, sink, pipeline.sink.table)
     if belief.saved is not None:
-        return Planned(decided, key, "adopted", caught_up_from=belief.caught_up_from, create=belief.create, cursor=cursor)
+        return Planned(
+            decided,
+            key,
+            "adopted",
+            caught_up_from=belief.caught_up_from,
+            create=belief.create,
+            formerly=formerly,
+            cursor=cursor,
+        )
     return Planned(
         decided,
         key,
         "planned",
         caught_up_from=belief.caught_up_from,
         create=belief.create,
-        advice=outlook(pipeline, belief.cursor, log.watermarks, now_ms=now_ms),
-        maintenance=maintenance_advice(pipeline, evidence.history, now_ms=now_ms),
+        remarks=Remarks(
+            outlook(pipeline, belief.cursor, log.watermarks, now_ms=now_ms),
+            maintenance_advice(pipeline, evidence.current, now_ms=now_ms),
+            held_back,
+        ),
+        formerly=formerly,
         cursor=cursor,
     )
+
+
+def _held_back(watermarks: Watermarks, brokers: Brokers, now_ms: int) -> str | None:
+    """That records wait behind an open transaction; None where none do. Only then the brokers are asked since when."""
+    began: Mapping[TopicPartition, int] = {}
+    if watermarks.held_back:
+        with suppress(KafkaError):  # no plan depends on it
+            began = brokers.next_timestamps(begins(watermarks))
+    return waiting(watermarks, began, now_ms=now_ms)
 
 
 def _check_in_time(ledger: Ledger, saved: SavedRange, key: str, sink: SinkReader, table: str) -> None:
@@ -167,16 +215,16 @@ def _check_in_time(ledger: Ledger, saved: SavedRange, key: str, sink: SinkReader
         cursor = ledger.cursor()
     except StateUnavailable:  # there is none before the first batch is committed
         return
-    if cursor.seq < saved.seq and cursor.generation == saved.generation:
+    if cursor.seq < saved.load.seq and cursor.generation == saved.load.generation:
         return
-    own = (None, saved.seq, saved.run_id)
-    receipts = [r for r in sink.receipts(table, saved.pipeline) if (r.load.replay, r.load.seq, r.load.run_id) == own]
+    own = (None, saved.load.seq, saved.load.run_id)
+    receipts = [r for r in sink.receipts(table, saved.load.pipeline) if (r.load.replay, r.load.seq, r.load.run_id) == own]
     if receipts:
         ledger.save_range(saved_of(receipts[-1], receipts[-1].load.generation))
     else:
         ledger.delete(key)
     raise CommitConflict(
-        f"batch {saved.seq} of {saved.pipeline} was committed while this task was frozen: its range is not used",
+        f"batch {saved.load.seq} of {saved.load.pipeline} was committed while this task was frozen: its range is not used",
         fix="Nothing is to be done: another try of the same run, or another run, has loaded the batch",
         seq=cursor.seq,
     )
@@ -198,21 +246,18 @@ def _new_range(
     log: LogReading,
     now_ms: int,
 ) -> SavedRange | Skip:
-    limits, cursor, accepted, watermarks = pipeline.limits, belief.cursor, belief.accepted, log.watermarks
+    limits, cursor, watermarks = pipeline.limits, belief.cursor, log.watermarks
+    if request.max_records is not None:
+        limits = replace(limits, max_records=request.max_records)
     policy = RangePolicy(
+        limits,
+        start=log.start,
         on_deleted=pipeline.source.on_deleted,
         until=request.until,
-        max_rate_per_partition=limits.max_rate_per_partition,
-        min_rate_per_partition=limits.min_rate_per_partition,
-        max_bytes=limits.max_bytes,
-        record_bytes=cursor.record_bytes,
-        max_records=request.max_records if request.max_records is not None else limits.max_records,
-        min_records=limits.min_records,
-        max_delay_s=limits.max_delay_s,
-        accepted=accepted,
+        record_bytes=cursor.pace.record_bytes,
+        accepted=belief.accepted,
         left_out=log.left_out,
         unread=log.unread,
-        **log.start,
     )
     interval_s = _since_last(pipeline, cursor, now_ms)
 
@@ -229,37 +274,29 @@ def _new_range(
     if not elastic:
         resources = size_load(pipeline, cursor, plan.count)
     planned_topics = {r.topic for r in plan.ranges}
-    moved = {r.topic_partition for r in plan.ranges}.union(plan.retired)
-    others = Positions(
-        {tp: offset for tp, offset in cursor.offsets.items() if tp not in moved},
-        {topic: topic_id for topic, topic_id in cursor.topic_ids.items() if topic not in planned_topics},
-        _starts(cursor, plan),
-    )
     in_force = ("max_records", "max_rate_per_partition", "max_bytes", "min_records", "max_delay_s")
-    return SavedRange(
+    load = Load(
         pipeline=pipeline.name,
         seq=cursor.seq + 1,
         run_id=run_id,
         ranges=plan.ranges,
-        decisions=plan.decisions,
         topic_ids={topic: topic_id for topic, topic_id in watermarks.topic_ids.items() if topic in planned_topics},
-        limits={name: getattr(policy, name) for name in in_force if getattr(policy, name) is not None},
+        generation=cursor.generation,
+    )
+    why = Why(
+        plan.decisions,
+        limits={name: getattr(limits, name) for name in in_force if getattr(limits, name) is not None},
+        rate=rate and replace(rate, limiting=any(d.until_reason == "backpressure" for d in plan.decisions)),
+    )
+    return SavedRange(
+        load,
         planned_at_ms=now_ms,
+        why=why,
         jumped=plan.jumped,
         retired=plan.retired,
-        generation=cursor.generation,
-        others=others,
-        absent=accepted.absent if accepted else (),
-        rate=rate and replace(rate, limiting=any(d.until_reason == "backpressure" for d in plan.decisions)),
         remaining=plan.remaining,
         resources=resources,
     )
-
-
-def _starts(cursor: Cursor, plan: Plan) -> dict[TopicPartition, int]:
-    """The first offsets of the cursor's partitions once the plan is committed, without those that begin at 0."""
-    begun = {**cursor.starts, **first_of(plan.ranges, plan.decisions)}
-    return {tp: start for tp, start in begun.items() if start and tp not in plan.retired}
 
 
 def _since_last(pipeline: Pipeline, cursor: Cursor, now_ms: int) -> float:
@@ -273,7 +310,7 @@ def _since_last(pipeline: Pipeline, cursor: Cursor, now_ms: int) -> float:
 def _bound(pipeline: Pipeline, cursor: Cursor, resources: Resources | None, *, applied: bool) -> RateBound | None:
     """What the rate policy allows; it has learned for the least executors, and more of them load more."""
     control = pipeline.rate_control
-    rate = None if control is None else control.bound(cursor.rate_state)
+    rate = None if control is None else control.bound(cursor.pace.rate_state)
     if rate is None:
         return None
     return replace(rate, records=max(1, int(rate.records * times_least(pipeline, resources))), applied=applied)
@@ -285,13 +322,13 @@ def _rate_state(pipeline: Pipeline, cursor: Cursor, saved: SavedRange, timing: B
     if control is None:
         return {}
     if timing is None:
-        return cursor.rate_state
+        return cursor.pace.rate_state
     times = times_least(pipeline, saved.resources)
     if times != 1:
         bound = None if timing.bound is None else max(1, int(timing.bound / times))
         timing = replace(timing, records=int(timing.records / times), bound=bound)
-    timing = timing.waiting_for(cursor.timings[-1] if cursor.timings else None)
-    return control.observed(cursor.rate_state, timing, catching_up=pipeline.catch_up and saved.remaining > 0)
+    timing = timing.waiting_for(cursor.pace.timings[-1] if cursor.pace.timings else None)
+    return control.observed(cursor.pace.rate_state, timing, catching_up=pipeline.catch_up and saved.remaining > 0)
 
 
 def commit_batch(
@@ -324,16 +361,15 @@ def commit_batch(
     listing = ledger.listing()
     saved = ledger.saved_range(key)
     cursor = ledger.cursor() if listing.has_cursor else Cursor(pipeline.name)
-    accepted = ledger.accepted(listing, saved.seq)
-    absent = accepted.absent if accepted else ()
-    commit = commit_of(saved, receipt, record_bytes=record_bytes, absent=absent, timing=timing)
-    after = apply(cursor, commit, rate_state=_rate_state(pipeline, cursor, saved, timing))
+    accepted = ledger.accepted(listing, cursor)
+    rate_state = _rate_state(pipeline, cursor, saved, timing)
+    after = moved(cursor, saved, receipt, accepted=accepted, timing=timing, record_bytes=record_bytes, rate_state=rate_state)
     if after is cursor:
         return saved, cursor, False
     if announce is not None:
         after = replace(after, announced=announce(saved, after))
     if accepted and accepted.creates and receipt is None:  # the table is still to be created
-        ledger.save_accepted(Accepted(saved.seq + 1, gone=True))
+        ledger.save_accepted(Accepted(after.seq + 1, gone=True, after=after.last))
     ledger.save_cursor(after)
     ledger.prune(listing, committed=after.seq, keep=pipeline.keep_ranges)
     return saved, after, True

@@ -37,13 +37,14 @@ def failure(where: str, error: Mapping[str, Any] | None, then: str, *, timed_out
     return f"{FAILED}{where}: {stopped}{what} {then}"
 
 
-def next_run(task: str, plan: Mapping[str, Any] | None, kind: Kind) -> str:
+def next_run(task: str, plan: Mapping[str, Any] | None, kind: Kind, *, committed: bool = False) -> str:
     """What the next run does after one that failed in a task.
 
     Args:
         task: the id of the task that failed.
         plan: what the plan handed on; None where there is no plan.
         kind: of the DAG.
+        committed: whether the cursor is past the plan's batch.
     """
     if kind == "maintenance":
         return "The table holds the same rows. The next run does what is left."
@@ -58,13 +59,11 @@ def next_run(task: str, plan: Mapping[str, Any] | None, kind: Kind) -> str:
     if "replay" in plan:
         return "Clear the failed task to go on. The schedule does not wait for it: a backfill does not move the cursor."
     batch = f"batch {plan.get('seq')}"
-    if plan.get("redo"):
-        return f"The cursor is past {batch} already, and the next run goes on after it. Clear the failed task to load it again."
-    did_not_move = "The cursor did not move. The next run"
-    return {
-        "commit": f"{did_not_move} finds what is loaded of {batch}, and commits it.",
-        "catch_up": f"The cursor is past {batch}. The next run goes on after it, when it is due.",
-    }.get(task, f"{did_not_move} retries {batch} (same offsets).")
+    if committed or plan.get("redo") or task == "catch_up":
+        again = " Clear the failed task and the tasks after it to load it again." if task == "load" else ""
+        return f"The cursor is past {batch} already, and the next run goes on after it.{again}"
+    what = f"finds what is loaded of {batch}, and commits it" if task == "commit" else f"retries {batch} (same offsets)"
+    return f"The cursor did not move. The next run {what}."
 
 
 def note(plan: str | None, then: str | None) -> str | None:

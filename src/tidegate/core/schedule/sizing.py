@@ -40,7 +40,7 @@ def size_load(pipeline: Pipeline, cursor: Cursor, records: int) -> Resources | N
         if cost is None:
             return Resources(limits.least, cores, None, NOTHING_MEASURED)
         records_s = pipeline.utilization * pipeline.interval_s - cost.overhead_s
-        last = cursor.cores[-1] // cores or None
+        last = cursor.pace.cores[-1] // cores or None
         return executors_for(records, cost.core_s, records_s=records_s, last=last, limits=limits)
     if cost is None:
         return Resources(None, cores, None, NOTHING_MEASURED)
@@ -65,9 +65,9 @@ class _Cost:
 
 def _cost(cursor: Cursor) -> _Cost | None:
     """The cost of a batch by the last ones and their cores; None where no batch shows it."""
-    if len(cursor.cores) != len(cursor.timings):  # of an older version
+    if len(cursor.pace.cores) != len(cursor.pace.timings):  # a list of them could not be read
         return None
-    known = [(t, cores) for t, cores in zip(cursor.timings, cursor.cores, strict=True) if cores]
+    known = [(t, cores) for t, cores in zip(cursor.pace.timings, cursor.pace.cores, strict=True) if cores]
     try:
         fit = fit_cost([replace(t, records=t.records * GRAIN // cores) for t, cores in known[-RECENT_BATCHES:]])
     except RequestError:  # no batch was measured

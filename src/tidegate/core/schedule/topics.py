@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate.core.config.downstream_conflicts import reads_topic
 from tidegate.core.config.pipeline import Pipeline, Source
@@ -15,6 +14,7 @@ from tidegate.core.errors import TopicNotFound, WatermarksUnstable
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks, check_same_topics, other_topics
 from tidegate.core.ports import Brokers
+from tidegate.core.schedule.plan import Beginning
 from tidegate.core.schedule.trust import KEEP_ROWS, ids_of
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
@@ -31,7 +31,7 @@ class LogReading:
     """
 
     watermarks: Watermarks
-    start: Mapping[str, Any]
+    start: Beginning
     left_out: frozenset[TopicPartition] = frozenset()
     unread: tuple[OffsetRange, ...] = ()
 
@@ -50,10 +50,10 @@ def read_log(source: Source, cursor: Cursor, brokers: Brokers) -> LogReading:
 
 def left_out(source: Source, cursor: Cursor) -> frozenset[TopicPartition]:
     """The partitions of the cursor that the pipeline's file does not name any more."""
-    named = {topic for topic in {tp.topic for tp in cursor.offsets} if reads_topic(source, topic)}
+    named = {topic for topic in {tp.topic for tp in cursor.at.offsets} if reads_topic(source, topic)}
     assign = source.assign
     return frozenset(
-        tp for tp in cursor.offsets if tp.topic not in named or (assign is not None and tp.partition not in assign[tp.topic])
+        tp for tp in cursor.at.offsets if tp.topic not in named or (assign is not None and tp.partition not in assign[tp.topic])
     )
 
 
@@ -65,13 +65,12 @@ def read_unread(
     Raises:
         KafkaError: the brokers do not answer.
     """
-    topics = _existing({tp.topic for tp in partitions}, brokers)
-    held = brokers.watermarks(topics, isolation_level=source.isolation_level) if topics else Watermarks({}, {})
-    other = other_topics(cursor.topic_ids, held.topic_ids)
+    held = _held(source, _existing({tp.topic for tp in partitions}, brokers), brokers)
+    other = other_topics(cursor.at.topic_ids, held.topic_ids)
     return tuple(
-        OffsetRange(tp.topic, tp.partition, max(cursor.offsets[tp], held.earliest[tp]), held.latest[tp])
+        OffsetRange(tp.topic, tp.partition, max(cursor.at.offsets[tp], held.earliest[tp]), held.latest[tp])
         for tp in sorted(partitions)
-        if tp in held.latest and tp.topic not in other and cursor.offsets[tp] < held.latest[tp]
+        if tp in held.latest and tp.topic not in other and cursor.at.offsets[tp] < held.latest[tp]
     )
 
 
@@ -92,12 +91,12 @@ def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Waterma
     topics = _topics(source, cursor, brokers)
     ends: list[Mapping[TopicPartition, int]] = []
     for _ in range(WATERMARK_READS):
-        answer = brokers.watermarks(topics, isolation_level=source.isolation_level) if topics else Watermarks({}, {})
+        answer = _held(source, topics, brokers)
         watermarks = answer.assigned(source.assign)
         _check_assigned(source, cursor, answer)
-        ends.append({tp: end for tp, end in watermarks.latest.items() if end < cursor.offsets.get(tp, 0)})
+        ends.append({tp: end for tp, end in watermarks.latest.items() if end < cursor.at.offsets.get(tp, 0)})
         if not ends[-1] or any(
-            watermarks.topic_ids.get(t) != i for t, i in cursor.topic_ids.items() if t in watermarks.topic_ids
+            watermarks.topic_ids.get(t) != i for t, i in cursor.at.topic_ids.items() if t in watermarks.topic_ids
         ):
             return watermarks
         brokers.settle()
@@ -119,7 +118,7 @@ def _topics(source: Source, cursor: Cursor, brokers: Brokers) -> list[str]:
     if source.on_deleted == "stop" or not cursor.seq:
         return named
     # a topic that is gone is left out, to be retired; one that was never read is a mistake in the file
-    known = {*cursor.topic_ids, *(tp.topic for tp in cursor.offsets)}
+    known = {*cursor.at.topic_ids, *(tp.topic for tp in cursor.at.offsets)}
     existing = _existing(named, brokers)
     return [topic for topic in named if topic in existing or topic not in known]
 
@@ -135,51 +134,59 @@ def _check_assigned(source: Source, cursor: Cursor, answer: Watermarks) -> None:
     counts = Counter(tp.topic for tp in answer.latest)
     for topic, partitions in source.assign.items():
         for tp in (TopicPartition(topic, number) for number in partitions):
-            if topic in counts and tp not in answer.latest and tp not in cursor.offsets:
+            if topic in counts and tp not in answer.latest and tp not in cursor.at.offsets:
                 raise TopicNotFound(
                     f"partition {tp} does not exist: topic {topic} has {counts[topic]} partitions",
                     fix="Correct `source.assign`, or add partitions to the topic",
                 )
 
 
-def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brokers) -> dict[str, Any]:
+def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brokers) -> Beginning:
     """The policy's start: "earliest", "latest", or the offsets that the file's offsets or timestamp stand for.
 
     It applies to the first run, and to topics that were added to the file since. A topic that a pattern matches later is read
     from its earliest offset.
     """
-    start, known = source.start, {tp.topic for tp in cursor.offsets}
+    start, known = source.start, {tp.topic for tp in cursor.at.offsets}
     begin = [tp for tp in watermarks.latest if not cursor.seq or (source.pattern is None and tp.topic not in known)]
     if isinstance(start, str):
-        return {"start": start, "begin": frozenset(begin)}
+        return Beginning(start, of=frozenset(begin))
     if isinstance(start, StartOffsets):
-        return {"start": start.offsets, "start_reason": "offsets", "begin": frozenset(begin)}
+        return Beginning(start.offsets, of=frozenset(begin))
     if not begin:
-        return {}
+        return Beginning()
     resolved = {tp: watermarks.latest[tp] for tp in begin}
     for tp, offset in brokers.offsets_at(dict.fromkeys(begin, start.timestamp_ms)).items():
         if offset is not None:  # a record that came between the two answers lies beyond the log end that was read first
             resolved[tp] = min(offset, resolved[tp])
-    return {"start": resolved, "start_reason": "timestamp", "begin": frozenset(begin)}
+    return Beginning(resolved, "timestamp", frozenset(begin))
 
 
 def watermarks_of(pipeline: Pipeline, saved: SavedRange, brokers: Brokers) -> Watermarks:
-    """The watermarks of the topics of a saved range. Raises KafkaError: the brokers do not answer."""
-    topics = list(ids_of(saved.to_load, saved.topic_ids))
-    return brokers.watermarks(topics, isolation_level=pipeline.source.isolation_level)
+    """The watermarks of the topics of a saved range; those that are gone are left out where the pipeline retires topics.
+
+    Raises:
+        TopicNotFound: a topic is missing and not to be retired.
+        KafkaError: the brokers do not answer.
+    """
+    topics = sorted({r.topic for r in saved.load.nonempty})
+    return _held(pipeline.source, _existing(topics, brokers) if pipeline.source.on_deleted == "retire" else topics, brokers)
+
+
+def _held(source: Source, topics: Sequence[str], brokers: Brokers) -> Watermarks:
+    return brokers.watermarks(topics, isolation_level=source.isolation_level) if topics else Watermarks({}, {})
 
 
 def check_topics(
-    pipeline: Pipeline, topic_ids: Mapping[str, str], ranges: Sequence[OffsetRange], brokers: Brokers, *, since: str
+    topic_ids: Mapping[str, str], ranges: Sequence[OffsetRange], brokers: Brokers, *, since: str, fix: str = KEEP_ROWS
 ) -> None:
     """Ranges that were planned before are loaded only from the topics that they were planned for, by their ids.
 
-    `since` is for the error, as in `check_same_topics`.
+    `since` and `fix` are for the error, as in `check_same_topics`.
 
     Raises:
         TopicRecreated: a topic was deleted and created again since.
         KafkaError: the brokers do not answer.
     """
     planned = ids_of(ranges, topic_ids)
-    watermarks = brokers.watermarks(list(planned), isolation_level=pipeline.source.isolation_level)
-    check_same_topics(planned, watermarks.topic_ids, since=since, fix=KEEP_ROWS)
+    check_same_topics(planned, brokers.topic_ids(list(planned)), since=since, fix=fix)

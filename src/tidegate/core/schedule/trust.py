@@ -10,22 +10,32 @@ Pure: functions of `Evidence`. The plan calls `believe`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tidegate.core.audit.rebuild import rebuild, saved_of
+from tidegate.core.audit.rebuild import saved_of
 from tidegate.core.audit.table import Missing, find_missing
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import CommitConflict, OffsetsExpired, RangeForgotten, StateCorrupt, some
+from tidegate.core.errors import (
+    CommitConflict,
+    CursorLost,
+    OffsetsExpired,
+    RangeForgotten,
+    SinkMisfit,
+    StateCorrupt,
+    some,
+)
 from tidegate.core.load.receipt import Receipt, covering, task_properties
-from tidegate.core.offsets.algebra import common, merged
+from tidegate.core.offsets.algebra import merged
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.offsets.watermarks import Watermarks, check_same_topics, deleted_of
-from tidegate.core.schedule.commit import RequireCursorAt, apply, commit_of, outcome_of, requirement_of
-from tidegate.core.schedule.evidence import Evidence
+from tidegate.core.offsets.watermarks import Watermarks, check_same_topics, deleted_of, other_topics
+from tidegate.core.ports import SinkReader, StateStore
+from tidegate.core.schedule.admission import check_origins
+from tidegate.core.schedule.commit import faults, moved, other_ids, other_offsets
+from tidegate.core.schedule.evidence import Evidence, read_evidence
 from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import REPAIR, Cursor
+from tidegate.core.state.cursor import REPAIR, Cursor, Position
 from tidegate.core.state.ledger import cursor_key, range_key
 from tidegate.core.state.saved_range import SavedRange
 
@@ -64,7 +74,7 @@ class Belief:
     @property
     def needs_log(self) -> bool:
         """Whether the log has to hold `saved`: not where the table holds it already, and it is not loaded again."""
-        return self.saved is not None and bool(self.saved.to_load) and (self.redo or not self.landed)
+        return self.saved is not None and bool(self.saved.load.nonempty) and (self.redo or not self.landed)
 
 
 def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Belief:
@@ -78,42 +88,81 @@ def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Be
     Raises:
         StateError: what is saved contradicts itself or the table (`CommitConflict` where the pending range does not start at
             the cursor, `RangeForgotten` where nothing is known any more of what a cleared run has loaded).
+        SinkMisfit: rows of the table have no origin, and nobody has accepted that.
         TableLost: the table does not hold what the cursor has committed.
     """
     pipeline, saved_cursor = evidence.pipeline, evidence.cursor
     own = evidence.listing.of_run(run_id)
-    cursor = caught_up(evidence) if own is None else saved_cursor
-    accepted = evidence.accepted(cursor.seq + 1)
+    # a batch that the cursor has passed is loaded again wherever the schedule is
+    cursor = saved_cursor if own is not None and own.seq <= saved_cursor.seq else caught_up(evidence)
+    caught_up_from = saved_cursor.seq if cursor.seq > saved_cursor.seq else None
+    accepted = evidence.accepted(cursor)
+    check_table(evidence)
     missing = missing_in_table(evidence, cursor, accepted)
     if missing is not None:
         raise missing.lost_by(pipeline.name, pipeline.sink.table)
     create = cursor.receipt is None or bool(accepted and accepted.creates)
     if own is not None:
         saved = evidence.range_at(own.key)
-        belief = Belief(cursor, accepted=accepted, saved=saved, key=own.key, redo=own.seq <= cursor.seq, create=create)
+        redo = own.seq <= cursor.seq
+        belief = Belief(cursor, caught_up_from, accepted, saved, key=own.key, redo=redo, create=create)
         return replace(belief, landed=not belief.redo and has_landed(evidence, saved))
     forgotten = forgotten_range(evidence, cursor, run_id, ran_at_ms)
     if forgotten is not None:
-        key = range_key(pipeline.name, forgotten.seq, run_id)
+        key = range_key(pipeline.name, forgotten.load.seq, run_id)
         return Belief(cursor, saved=forgotten, key=key, redo=True, new=True, landed=True, create=False)
     check_cursor(evidence)
-    caught_up_from = saved_cursor.seq if cursor.seq > saved_cursor.seq else None
     pending = pending_range(evidence, cursor)
     check_not_passed(evidence, cursor, pending)
     if pending is None:
         return Belief(cursor, caught_up_from, accepted, create=create)
-    absent = merged([*accepted_before(evidence, cursor), *(accepted.absent if accepted else ())])
     return Belief(
         cursor,
         caught_up_from,
-        accepted,
-        replace(pending, run_id=run_id, adopted_from=pending.run_id, absent=absent),
+        with_earlier(evidence, cursor, accepted),
+        pending.adopted_by(run_id),
         "adopted",
-        range_key(pipeline.name, pending.seq, pending.run_id),
+        range_key(pipeline.name, pending.load.seq, pending.load.run_id),
         new=True,
         landed=has_landed(evidence, pending),
         create=create,
     )
+
+
+def check_table(evidence: Evidence) -> None:
+    """Refuse a table whose rows have no origin; see `tidegate.core.schedule.admission`.
+
+    Raises:
+        SinkMisfit: it is refused.
+        StateCorrupt: as `caught_up`, where rows have no origin.
+    """
+    accepted = evidence.without_origin is not None and foreign_accepted(evidence)
+    check_origins(evidence.pipeline, evidence.history, accepted=accepted, without_origin=evidence.without_origin)
+
+
+def foreign_accepted(evidence: Evidence) -> bool:
+    """Whether rows of the pipeline's table have no origin, and an operator has accepted that. Raises StateCorrupt."""
+    table = evidence.pipeline.sink.table
+    if evidence.cursor.at.foreign == table or evidence.without_origin is None:
+        return evidence.cursor.at.foreign == table
+    cursor = caught_up(evidence)
+    accepted = with_earlier(evidence, cursor, evidence.accepted(cursor))
+    return table in (cursor.at.foreign, accepted.foreign if accepted else "")
+
+
+def misfit_of(pipeline: Pipeline, store: StateStore, sink: SinkReader) -> SinkMisfit | None:
+    """Why the pipeline must not load into its table; None where it may, or its ledger cannot be believed.
+
+    Raises:
+        StateUnavailable, SinkUnavailable: the store or the sink cannot be read.
+    """
+    try:
+        check_table(read_evidence(pipeline, store, sink))
+    except SinkMisfit as error:
+        return error
+    except (CursorLost, StateCorrupt):
+        pass  # the next plan names it
+    return None
 
 
 def missing_in_table(evidence: Evidence, cursor: Cursor, accepted: Accepted | None = None) -> Missing | None:
@@ -126,67 +175,70 @@ def missing_in_table(evidence: Evidence, cursor: Cursor, accepted: Accepted | No
         StateCorrupt: something is missing, and a saved range cannot be read.
     """
 
-    def find(absent: Sequence[OffsetRange]) -> Missing | None:
-        believed = replace(cursor, absent=merged([*cursor.absent, *absent]))
-        return find_missing(believed, evidence.history, lambda: evidence.committed(cursor.seq), lambda: evidence.extents)
+    def find(accepted: Accepted | None) -> Missing | None:
+        absent = accepted.absent if accepted else ()
+        return find_missing(cursor, evidence.history, lambda: evidence.committed(cursor.seq), accepted=absent)
 
-    absent = accepted.absent if accepted is not None else ()
-    missing = find(absent)
-    if missing is not None and (before := accepted_before(evidence, cursor)):
-        missing = find([*absent, *before])
+    missing = find(accepted)
+    if missing is not None and (earlier := with_earlier(evidence, cursor, accepted)) is not accepted:
+        missing = find(earlier)
     gone = not evidence.history.exists and cursor.receipt is not None and not (accepted and accepted.creates)
     return Missing((), (), "there is no such table") if missing is None and gone else missing
 
 
-def accepted_before(evidence: Evidence, cursor: Cursor) -> tuple[OffsetRange, ...]:
-    """What was accepted as absent for the next batch when it was committed before, and the cursor was put back since.
+def with_earlier(evidence: Evidence, cursor: Cursor, accepted: Accepted | None) -> Accepted | None:
+    """With what was accepted for the next batch when it was committed before, and the cursor was put back since.
 
-    The acceptance was deleted then; a saved range of the batch still has it. A range that has not landed proves nothing: its
-    acceptance counts only as long as it is there.
+    The acceptance was deleted then; the batch's saved range leads to where partitions begin anew. A range that has not landed
+    proves nothing: what was accepted for it counts only as long as the acceptance is there.
     """
-    accepting = [saved for saved in evidence.ranges_of(cursor.seq + 1) if saved.absent]
-    receipts = evidence.receipts if accepting else []
-    return merged(
-        r
-        for saved in accepting
-        if saved.generation == cursor.generation and landed(evidence.pipeline, saved, receipts)
-        for r in saved.absent
-    )
-
-
-def present_again(evidence: Evidence, cursor: Cursor) -> tuple[OffsetRange, ...]:
-    """What of the cursor's absent ranges replays have loaded since; it counts as committed again."""
-    if not cursor.absent:
-        return ()
-    replayed = evidence.history.replayed(evidence.pipeline.name)
-    return common(cursor.absent, [r for receipt in replayed for r in receipt.load.ranges])
+    for saved in evidence.ranges_of(cursor.seq + 1):
+        other, after = other_topics(cursor.at.topic_ids, saved.load.topic_ids), saved.after
+        anew = [
+            OffsetRange(tp.topic, tp.partition, cursor.at.starts.get(tp, 0), until)
+            for tp, until in cursor.at.offsets.items()
+            if cursor.at.starts.get(tp, 0) < min(until, after.starts.get(tp, 0)) and tp.topic not in other
+        ]
+        news = anew or after.foreign != cursor.at.foreign
+        if news and saved.load.generation == cursor.generation and landed(evidence.pipeline, saved, evidence.receipts):
+            known = accepted or Accepted(cursor.seq + 1)
+            accepted = replace(known, absent=merged([*known.absent, *anew]), foreign=known.foreign or after.foreign)
+    return accepted
 
 
 def check_cursor(evidence: Evidence) -> None:
-    """The saved cursor equals the end of its last batch: by the saved range, or, where that was overwritten, by the receipts.
+    """The saved cursor is where its last batch leads: by the saved range, or, where that was overwritten, by the receipt.
 
     Raises:
         StateCorrupt: it is elsewhere.
     """
     cursor, name = evidence.cursor, evidence.pipeline.name
-    ends = [replace(outcome_of(saved), generation=cursor.generation) for saved in evidence.ranges_of(cursor.seq)]
-    if not ends or any(end.holds_for(cursor) for end in ends):
+    plans = evidence.ranges_of(cursor.seq)
+    if not plans or any(_is_at(cursor, plan.after) for plan in plans):
         return
-    receipts = [r for r in evidence.receipts if r.load.replay or r.load.seq <= cursor.seq]
-    last = [r.load for r in receipts if r.load.task == task_properties(name, cursor.seq)]
-    if last:
-        rebuilt = rebuild(name, receipts).cursor
-        # what was retired since is in older receipts, and in no newer one
-        known = cursor.offsets.keys() | {r.topic_partition for load in last for r in load.ranges}
-        offsets = {tp: offset for tp, offset in rebuilt.offsets.items() if tp in known}
-        if RequireCursorAt(cursor.seq, offsets, generation=cursor.generation, topic_ids=rebuilt.topic_ids).holds_for(cursor):
-            return
+    task = task_properties(name, cursor.seq)
+    if any(r.load.after and _is_at(cursor, r.load.after) for r in evidence.receipts if r.load.task == task):
+        return
     raise StateCorrupt(
         f"{cursor_key(name)}: batch {cursor.seq} did not lead to where the cursor is, so that records would be skipped "
-        f"or read twice: {some(ends[0].faults(cursor))}",
+        f"or read twice: {some(_differences(cursor, plans[0].after))}",
         fix=REPAIR.format(pipeline=name),
         key=cursor_key(name),
     )
+
+
+def _is_at(cursor: Cursor, position: Position) -> bool:
+    """Whether the cursor is at a position, apart from what an operator accepted after that was planned."""
+    starts = {tp: max(at, cursor.at.starts.get(tp, at)) for tp, at in position.starts.items()}
+    return cursor.at == replace(position, starts=starts, foreign=cursor.at.foreign)
+
+
+def _differences(cursor: Cursor, position: Position) -> Iterator[str]:
+    yield from other_offsets(cursor, {**dict.fromkeys(cursor.at.offsets), **position.offsets})
+    yield from other_ids(cursor, position.topic_ids)
+    for name in ("topic_ids", "starts", "former"):
+        if getattr(cursor.at, name) != getattr(position, name):
+            yield f"its {name} differ"
 
 
 def check_not_passed(evidence: Evidence, cursor: Cursor, pending: SavedRange | None) -> None:
@@ -197,7 +249,7 @@ def check_not_passed(evidence: Evidence, cursor: Cursor, pending: SavedRange | N
     """
     name = evidence.pipeline.name
     reached = evidence.history.reached(name)
-    last = cursor.seq if pending is None else pending.seq
+    last = cursor.seq if pending is None else pending.load.seq
     if reached is not None and (reached[0] > cursor.generation or reached[1] > last):
         raise StateCorrupt(
             f"{cursor_key(name)}: the cursor is at batch {cursor.seq} (generation {cursor.generation}), but the table holds "
@@ -222,12 +274,11 @@ def caught_up(evidence: Evidence) -> Cursor:
         return cursor
     receipts, last = evidence.receipts, evidence.listing.ranges[-1]
     for seq in range(cursor.seq + 1, last.seq):
-        copies = evidence.ranges_of(seq)
-        for saved in copies:
+        # the copy of a run that adopted the range has what was accepted since
+        for saved in sorted(evidence.ranges_of(seq), key=lambda saved: sum(saved.after.starts.values()), reverse=True):
             receipt = landed(evidence.pipeline, saved, receipts)
-            if requirement_of(saved).holds_for(cursor) and (receipt or not saved.to_load):
-                absent = [r for copy in copies for r in copy.absent]
-                cursor = apply(cursor, commit_of(saved, receipt, absent=absent))
+            if (receipt or not saved.load.nonempty) and not list(faults(cursor, saved)):
+                cursor = moved(cursor, saved, receipt)
                 break
         else:
             check_cursor(evidence)
@@ -249,13 +300,13 @@ def pending_range(evidence: Evidence, cursor: Cursor) -> SavedRange | None:
     candidates = evidence.ranges_of(cursor.seq + 1)
     if not candidates:
         return None
-    first = min(candidates, key=lambda saved: (saved.planned_at_ms, saved.run_id))
-    faults = some(requirement_of(first).faults(cursor))
-    if faults:
-        key = range_key(evidence.pipeline.name, first.seq, first.run_id)
+    first = min(candidates, key=lambda saved: (saved.planned_at_ms, saved.load.run_id))
+    differs = some(faults(cursor, first))
+    if differs:
+        key = range_key(evidence.pipeline.name, first.load.seq, first.load.run_id)
         raise CommitConflict(
-            f"{key}: the range of batch {first.seq} does not start at the cursor, so that records would be skipped or read "
-            f"twice: {faults}",
+            f"{key}: the range of batch {first.load.seq} does not start at the cursor, so that records would be skipped "
+            f"or read twice: {differs}",
             fix=f"Run `airflow variables delete {key}`: the next run plans the batch anew",
             key=key,
         )
@@ -274,20 +325,20 @@ def check_loadable(pipeline: Pipeline, saved: SavedRange, key: str, watermarks: 
 
     Raises:
         TopicRecreated: a topic was deleted and created again.
-        OffsetsExpired: retention has passed the range.
+        OffsetsExpired: retention has passed the range, or a topic of it is gone.
     """
     drop = f"Run `airflow variables delete {key}`: the error of the next run names how to start the topic anew"
     check_same_topics(
-        ids_of(saved.to_load, saved.topic_ids),
+        ids_of(saved.load.nonempty, saved.load.topic_ids),
         watermarks.topic_ids,
-        since=f"batch {saved.seq} was planned",
+        since=f"batch {saved.load.seq} was planned",
         fix=KEEP_ROWS if redo else drop,
     )
-    expired = deleted_of(saved.to_load, watermarks)
+    expired = deleted_of(saved.load.nonempty, watermarks)
     if expired:
         lost = some(f"{r} = {r.count} offsets" for r in expired)
         raise OffsetsExpired(
-            f"retention deleted records of batch {saved.seq} of {pipeline.name} after it was planned: {lost}",
+            f"records of batch {saved.load.seq} of {pipeline.name} were deleted after it was planned: {lost}",
             fix="The rows of this batch stay as they are; what is still retained of it can be replayed by offsets"
             if redo
             else f"Nothing was skipped. To record the loss and go on, run `tidegate accept loss {pipeline.name}`",
@@ -333,9 +384,9 @@ def forgotten_range(evidence: Evidence, cursor: Cursor, run_id: str, ran_at_ms: 
 
 def has_landed(evidence: Evidence, saved: SavedRange) -> bool:
     """Whether the table holds all of a saved range that holds offsets; for one without any, no receipt is read."""
-    return bool(saved.to_load) and landed(evidence.pipeline, saved, evidence.receipts) is not None
+    return bool(saved.load.nonempty) and landed(evidence.pipeline, saved, evidence.receipts) is not None
 
 
 def landed(pipeline: Pipeline, saved: SavedRange, receipts: Sequence[Receipt]) -> Receipt | None:
     """The newest of the receipts that covers all of the saved range."""
-    return next(covering(receipts, task_properties(pipeline.name, saved.seq), saved.to_load), None)
+    return next(covering(receipts, task_properties(pipeline.name, saved.load.seq), saved.load.nonempty), None)

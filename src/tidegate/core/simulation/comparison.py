@@ -11,8 +11,8 @@ from tidegate.core.errors import RequestError
 from tidegate.core.rates.advice import full_batch
 from tidegate.core.rates.checks import check_number
 from tidegate.core.rates.choice import POLICIES, make_rate_policy
+from tidegate.core.rates.pid_policy import PidPolicy
 from tidegate.core.rates.policy import RatePolicy
-from tidegate.core.rates.timing import BatchTiming
 from tidegate.core.simulation.measures import Summary, summarize
 from tidegate.core.simulation.plant import Plant, Trace
 from tidegate.core.simulation.steps import Steps
@@ -22,37 +22,14 @@ UNLIMITED = "unlimited"
 
 
 @dataclass(frozen=True)
-class Headroom:
-    """A share of another policy's bound: so `pid`, which aims at the whole interval, is compared at equal utilization.
+class Headroom(PidPolicy):
+    """`pid`, which aims at the whole interval, with that share of its bound: so it is compared at equal utilization."""
 
-    Args:
-        policy: whose bound it is.
-        utilization: the share, above 0 and at most 1.
-    """
+    share: float = 1.0
 
-    policy: RatePolicy
-    utilization: float
-
-    def start(self) -> dict[str, Any]:
-        """As the port."""
-        return self.policy.start()
-
-    def reads(self, state: Mapping[str, Any]) -> bool:
-        """As the port."""
-        return self.policy.reads(state)
-
-    def terms(self, state: Mapping[str, Any]) -> dict[str, float]:
-        """As the port."""
-        return self.policy.terms(state)
-
-    def bound(self, state: Mapping[str, Any]) -> int | None:
-        """As the port."""
-        bound = self.policy.bound(state)
-        return None if bound is None else max(1, round(bound * self.utilization))
-
-    def observe(self, state: Mapping[str, Any], timing: BatchTiming) -> dict[str, Any]:
-        """As the port."""
-        return self.policy.observe(state, timing)
+    def bound(self, state: Mapping[str, Any]) -> int:
+        """The share, of at least one record."""
+        return max(1, round((super().bound(state) or 0) * self.share))
 
 
 def policy_at(settings: Mapping[str, Any], plant: Plant, utilization: float) -> RatePolicy:
@@ -70,7 +47,7 @@ def policy_at(settings: Mapping[str, Any], plant: Plant, utilization: float) -> 
     if name == UNLIMITED:
         return make_rate_policy({**settings, "policy": "static"}, interval_s=interval_s)
     if name == "pid":
-        return Headroom(make_rate_policy(settings, interval_s=interval_s), utilization)
+        return Headroom(**vars(make_rate_policy(settings, interval_s=interval_s)), share=utilization)
     if name == "static" and "max_records" not in settings:
         return make_rate_policy({**settings, "max_records": _full_batch(plant, utilization)}, interval_s=interval_s)
     if name in ("fixed_point", "target"):

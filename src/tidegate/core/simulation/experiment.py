@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tidegate.core.config.pipeline import Limits
@@ -100,15 +100,7 @@ def model_of(
 
 def limits_of(limits: Limits, record_bytes: float | None) -> RangePolicy:
     """A pipeline's limits as the planner takes them; `max_bytes` only where the size of a record is known."""
-    return RangePolicy(
-        max_rate_per_partition=limits.max_rate_per_partition,
-        min_rate_per_partition=limits.min_rate_per_partition,
-        max_bytes=limits.max_bytes if record_bytes else None,
-        record_bytes=record_bytes,
-        max_records=limits.max_records,
-        min_records=limits.min_records,
-        max_delay_s=limits.max_delay_s,
-    )
+    return RangePolicy(limits if record_bytes else replace(limits, max_bytes=None), record_bytes=record_bytes)
 
 
 @dataclass(frozen=True)

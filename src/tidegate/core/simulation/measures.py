@@ -10,23 +10,12 @@ from typing import Any
 from tidegate.core.simulation.plant import PlantBatch, Trace
 
 BAND = 0.25
-"""How far a batch that has settled may be from the best size, and how much longer than the interval a run may take."""
-
-
-def settled_after(batches: Sequence[PlantBatch], best: float) -> int:
-    """Batches until all later ones are within `BAND` of the best size."""
-    outside = [k for k, batch in enumerate(batches) if not 1 - BAND <= batch.records / best <= 1 + BAND]
-    return outside[-1] + 1 if outside else 0
+"""How much longer than the interval a run may take."""
 
 
 def overlong(batches: Sequence[PlantBatch], interval_s: float) -> int:
     """Batches that took longer than 1.25 intervals."""
     return sum(batch.run_s > (1 + BAND) * interval_s for batch in batches)
-
-
-def between(batches: Sequence[PlantBatch], since_s: float, until_s: float) -> list[PlantBatch]:
-    """The batches that started within that time."""
-    return [batch for batch in batches if since_s <= batch.started_s < until_s]
 
 
 @dataclass(frozen=True)
@@ -65,7 +54,7 @@ class Summary:
 def summarize(trace: Trace, interval_s: float) -> Summary:
     """The figures of a trace of runs that are due every interval."""
     batches, skipped = trace.batches, trace.skipped
-    lags = sorted([(batch.due_s, batch.lag) for batch in batches] + [(skip.due_s, skip.lag) for skip in skipped])
+    lags = trace.lags
     idle = sum(skip.reason == "nothing to read" for skip in skipped)
     return Summary(
         batches=len(batches),

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tidegate.core.counts import check_count
 from tidegate.core.errors import RequestError
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.offsets.ranges import TopicPartition, until_offsets
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.rates.checks import MOST_RECORDS, check_interval, check_number
 from tidegate.core.rates.control import without_headroom
@@ -23,7 +23,7 @@ from tidegate.core.rates.policy import RatePolicy
 from tidegate.core.rates.timing import BatchTiming
 from tidegate.core.schedule.plan import Plan, RangePolicy, plan_next
 from tidegate.core.simulation.steps import Steps
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import Cursor, Pace, Position
 from tidegate.core.state.saved_range import records_allowed
 
 SkipReason = Literal["nothing to read", "the run before", "outage"]
@@ -69,6 +69,12 @@ class Trace:
 
     batches: list[PlantBatch] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+
+    @property
+    def lags(self) -> list[tuple[float, int]]:
+        """Records that waited when each run was planned or skipped, by the second when it was due."""
+        due: list[PlantBatch | Skipped] = [*self.batches, *self.skipped]
+        return sorted((each.due_s, each.lag) for each in due)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +122,8 @@ class Plant:
         for steps in (self.overhead_s, self.record_s, self.arrivals):
             Steps.of(steps)
 
-    def run(self, policy: RatePolicy, seconds: float, *, seed: int = 0, first_ms: int = 0) -> Trace:
-        """The runs that are due within `seconds`, with noise of that seed; epoch ms begin at `first_ms`.
+    def run(self, policy: RatePolicy, seconds: float, *, seed: int = 0) -> Trace:
+        """The runs that are due within `seconds`, with noise of that seed; second 0 is the first of the epoch.
 
         Raises:
             RequestError: more than `MOST_RUNS` runs are due.
@@ -128,7 +134,7 @@ class Plant:
                 f"{seconds:g} s have more than {MOST_RUNS:,} runs at an interval of {self.interval_s:g} s",
                 fix="Simulate a shorter time",
             )
-        return Runs(self, policy, seed, first_ms).run(seconds)
+        return Runs(self, policy, seed).run(seconds)
 
 
 class Runs:
@@ -138,21 +144,11 @@ class Runs:
         plant: the pipeline.
         policy: its rate policy.
         seed: of the noise.
-        first_ms: epoch ms of second 0.
-        produced: the records that the topic has had by a second; None: as the plant's arrivals say.
     """
 
-    def __init__(
-        self,
-        plant: Plant,
-        policy: RatePolicy,
-        seed: int,
-        first_ms: int = 0,
-        produced: Callable[[float], int] | None = None,
-    ) -> None:
+    def __init__(self, plant: Plant, policy: RatePolicy, seed: int) -> None:
         self.plant = plant
         self.policy = policy
-        self.first_ms = first_ms
         self.overhead, self.record, self.arrivals = (
             Steps.of(value) for value in (plant.overhead_s, plant.record_s, plant.arrivals)
         )
@@ -160,26 +156,20 @@ class Runs:
         self.partitions = [TopicPartition("simulated", partition) for partition in range(plant.partitions)]
         self.earliest = dict.fromkeys(self.partitions, 0)
         self.loaded = 0
-        self.cursor = Cursor("simulated", offsets=self.earliest, rate_state=policy.start())
+        self.cursor = Cursor("simulated", at=Position(self.earliest), pace=Pace(policy.start()))
         self.trace = Trace()
-        self._produced = produced or self._arrived
         self._slot, self._free_s, self._due_s = 1, 0.0, plant.interval_s
-
-    @property
-    def starts_s(self) -> float:
-        """When the next run starts."""
-        return max(self._due_s, self._free_s)
 
     def run(self, seconds: float) -> Trace:
         """Every run that is due within that time."""
         while self._due_s < seconds:
-            self.step(seconds)
+            self._step(seconds)
         return self.trace
 
-    def step(self, seconds: float) -> PlantBatch | None:
-        """The next run, to its commit; None where it is skipped. `seconds` is when the simulation ends."""
+    def _step(self, seconds: float) -> None:
+        """The next run, to its commit. `seconds` is when the simulation ends."""
         interval_s, slot = self.plant.interval_s, self._slot
-        batch = self._run_at(self._due_s, self.starts_s)
+        batch = self._run_at(self._due_s, max(self._due_s, self._free_s))
         self._free_s = batch.ended_s if batch else self._free_s
         passed = int(self._free_s / interval_s)
         at_once = batch is not None and self.plant.catch_up and batch.lag > batch.records
@@ -187,9 +177,8 @@ class Runs:
         for missed in range(slot + 1, min(following, math.ceil(seconds / interval_s))):
             self.trace.skipped.append(Skipped(missed * interval_s, "the run before", self._lag(missed * interval_s)))
         self._slot, self._due_s = following, self._free_s if at_once else following * interval_s
-        return batch
 
-    def watermarks(self, second: float) -> Watermarks:
+    def _watermarks(self, second: float) -> Watermarks:
         """Of the topic at that time."""
         each, more = divmod(self._produced(second), len(self.partitions))
         return Watermarks(self.earliest, {tp: each + (tp.partition < more) for tp in self.partitions})
@@ -202,7 +191,7 @@ class Runs:
         if any(since <= started_s < until for since, until in self.plant.outages):
             self.trace.skipped.append(Skipped(due_s, "outage", lag))
             return None
-        bound = self.policy.bound(self.cursor.rate_state)
+        bound = self.policy.bound(self.cursor.pace.rate_state)
         plan = self._plan(started_s, bound)
         if plan.skip is not None:
             self.trace.skipped.append(Skipped(due_s, "nothing to read", lag))
@@ -216,7 +205,7 @@ class Runs:
     def _plan(self, now_s: float, bound: int | None) -> Plan:
         return plan_next(
             self.cursor,
-            self.watermarks(now_s),
+            self._watermarks(now_s),
             replace(self.plant.limits, bound=bound),
             interval_s=self.plant.interval_s,
             now_ms=self._ms(now_s),
@@ -233,25 +222,27 @@ class Runs:
             load_s=load_s,
         )
         policy = without_headroom(self.policy) if self.plant.catch_up and plan.remaining else self.policy
+        before = self.cursor
         self.cursor = replace(
-            self.cursor,
-            seq=self.cursor.seq + 1,
-            offsets={**self.cursor.offsets, **{r.topic_partition: r.until_offset for r in plan.ranges}},
-            rate_state=policy.observe(self.cursor.rate_state, timing),
+            before,
+            seq=before.seq + 1,
+            at=replace(before.at, offsets={**before.at.offsets, **until_offsets(plan.ranges)}),
+            pace=replace(before.pace, rate_state=policy.observe(before.pace.rate_state, timing)),
             fired_at_ms=self._ms(batch.started_s),
             remaining=plan.remaining,
         )
         self.trace.batches.append(batch)
 
-    def _arrived(self, second: float) -> int:
+    def _produced(self, second: float) -> int:
         # a sum of floats may miss the whole number that it is by its last digits
         return self.plant.backlog + int(min(self.arrivals.total(0.0, second) + 1e-6, MOST_RECORDS))
 
     def _lag(self, second: float) -> int:
         return self._produced(second) - self.loaded
 
-    def _ms(self, second: float) -> int:
-        return self.first_ms + round(second * 1000)
+    @staticmethod
+    def _ms(second: float) -> int:
+        return round(second * 1000)
 
     def _committed(self, started_s: float, ended_s: float) -> float:
         """When a run between these times commits: what is left at the begin of an outage is done after it."""

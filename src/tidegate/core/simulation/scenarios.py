@@ -26,12 +26,3 @@ def quiet(plant: Plant, *, since_s: float, until_s: float, quiet_rate: float, bu
 def outage(plant: Plant, *, since_s: float, until_s: float) -> Plant:
     """Nothing can be committed from one second to another."""
     return replace(plant, outages=(*plant.outages, (since_s, until_s)))
-
-
-def ramp(plant: Plant, *, since_s: float, intervals: int = 20, factor: float = 3.0) -> Plant:
-    """The cost of a record grows evenly to `factor` times in so many intervals, stays for ten, and falls back in as many."""
-    cost = Steps.of(plant.record_s).at(since_s)
-    up = [(since_s + k * plant.interval_s, cost * (1 + (factor - 1) * k / intervals)) for k in range(1, intervals + 1)]
-    fall_s = since_s + (intervals + 10) * plant.interval_s
-    down = [(fall_s + k * plant.interval_s, cost * (factor - (factor - 1) * k / intervals)) for k in range(1, intervals + 1)]
-    return replace(plant, record_s=Steps([(0.0, cost), *up, *down]))

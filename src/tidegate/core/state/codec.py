@@ -6,14 +6,11 @@ Airflow's REST API decodes every Variable that is JSON, and masks the values of 
 masks each password that it knows, which may be a common word. So the value as a whole is not JSON, and the copy (deflated,
 base64) contains no words. The copy is what is read. The readable part must agree with it, apart from what is masked there, so
 that a value that was edited by hand or cut short is detected. A long readable part is cut, and ends with `...`.
-
-Values of version 1 are read too: JSON with a checksum, as stored, or with other blanks, as the API formats them.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
 import zlib
@@ -38,7 +35,7 @@ def encode(kind: str, body: Mapping[str, Any]) -> str:
 
 
 def decode(kind: str, text: str, *, key: str, repair: str) -> dict[str, Any]:
-    """The body of a value that `encode` wrote, of this version or the first.
+    """The body of a value that `encode` wrote.
 
     Args:
         kind: the kind that the value must be.
@@ -69,18 +66,13 @@ class _Fault(Exception):
 
 
 def _body(kind: str, text: str) -> dict[str, Any]:
-    head = HEAD.match(text)
-    if head is not None and int(head[1]) != VERSION:
-        raise _other_version(int(head[1]), VERSION)
+    _check_version(text)
     written = _unpacked(text)
-    if written is not None:
-        if not _agrees(text.rpartition(" ")[0], _shown(written)):
-            raise _Fault("the readable part differs from the packed copy: the value was changed after it was written")
-        value = _whole(written)
-    elif head is not None:
-        raise _Fault("the packed copy at its end cannot be read: the value was changed or cut short after it was written")
-    else:
-        value = _first_version(text)
+    if written is None:
+        raise _Fault("not a saved value, or its packed copy was changed or cut short after it was written")
+    if not _agrees(text.rpartition(" ")[0], _shown(written)):
+        raise _Fault("the readable part differs from the packed copy: the value was changed after it was written")
+    value = _whole(written)
     if value["kind"] != kind:
         raise _Fault(f"holds a {value['kind']!r}, expected a {kind!r}")
     body: dict[str, Any] = value["body"]
@@ -88,9 +80,7 @@ def _body(kind: str, text: str) -> dict[str, Any]:
 
 
 def _whole(written: str) -> dict[str, Any]:
-    head = HEAD.match(written)
-    if head is not None and int(head[1]) != VERSION:
-        raise _other_version(int(head[1]), VERSION)
+    _check_version(written)
     try:
         value = json.loads(HEAD.sub("", written, count=1))
     except json.JSONDecodeError:
@@ -129,24 +119,11 @@ def _agrees(shown: str, whole: str) -> bool:
     return True
 
 
-def _first_version(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _Fault(f"not a saved value, and not JSON ({error.msg} at character {error.pos} of {len(text)})") from error
-    if not isinstance(value, dict) or not {"kind", "version", "sha256", "body"} <= value.keys():
-        raise _Fault("not a saved value (it has no kind, version, sha256 and body)")
-    if value["version"] != 1:
-        raise _other_version(value["version"], 1)
-    checksum = hashlib.sha256(_dumps(value["body"]).encode()).hexdigest()[:16]
-    if not isinstance(value["body"], dict) or value["sha256"] != checksum:
-        raise _Fault("the checksum differs: the value was changed after it was written")
-    return value
-
-
-def _other_version(version: object, known: int) -> _Fault:
-    age = "newer" if isinstance(version, int) and version > known else "older"
-    return _Fault(f"format version {version!r} is {age} than this library's {known}")
+def _check_version(text: str) -> None:
+    head = HEAD.match(text)
+    if head is not None and int(head[1]) != VERSION:
+        age = "newer" if int(head[1]) > VERSION else "older"
+        raise _Fault(f"format version {head[1]} is {age} than this library's {VERSION}")
 
 
 class Shape:

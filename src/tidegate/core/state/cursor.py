@@ -6,24 +6,24 @@ the next batch has `seq + 1`; `offsets` are the next offsets to read, one for ea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from tidegate.core.announce.hours import Span, span_from_json
 from tidegate.core.counts import is_whole
 from tidegate.core.errors import StateCorrupt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, until_offsets
 from tidegate.core.rates import BatchTiming
-from tidegate.core.state.codec import Shape
 from tidegate.core.state.fields import (
-    LATER,
     MAPPING,
     OFFSETS,
-    SELECTION,
+    Record,
     fields_from_json,
     fields_to_json,
     form,
+    held,
     optional,
 )
 
@@ -43,95 +43,121 @@ MOST_TIMINGS = 100
 
 
 @dataclass(frozen=True)
-class Positions:
-    """What a batch leaves as it is in the cursor, and where the cursor's partitions begin once it is committed.
+class Position:
+    """Where a cursor is, and where a batch leads, as its saved range and the receipt of its load say.
 
-    `offsets` are the next offsets of the partitions that it does not read, and `topic_ids` the ids (KIP-516) of the topics that
-    it does not read, retired ones too. `starts` are the first offsets of all partitions of the cursor, without those that
-    begin at 0; None where they are not known.
+    `offsets` are the next offsets to read, `topic_ids` the ids (KIP-516) of all topics that were read, so that a retired one is
+    known when it is created again. `starts` are where the partitions begin: the first offset that was read, or where the
+    pipeline went on after an operator accepted that records or rows before it are lost. `former` is, for each partition that
+    was retired, or whose topic was created again, the next offset that it had: the table may hold rows of it below. `foreign`
+    is the table whose rows without origin an operator has accepted.
+
+    They hold it without what their own ranges say (`beside`): of thousands of partitions it would be as long again.
     """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS)
     topic_ids: Mapping[str, str] = field(default_factory=dict, metadata=MAPPING)
-    starts: Mapping[TopicPartition, int] | None = field(default=None, metadata=optional(OFFSETS) | LATER)
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS)
+    former: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS)
+    foreign: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return fields_to_json(self)
+    def beside(self, ranges: Iterable[OffsetRange], topic_ids: Mapping[str, str]) -> Position:
+        """Without what follows from the ranges that lead here, from the ids of their topics, and from 0 as a beginning."""
+        read = {r.topic_partition for r in ranges}
+        return replace(
+            self,
+            offsets={tp: at for tp, at in self.offsets.items() if tp not in read},
+            topic_ids={topic: topic_id for topic, topic_id in self.topic_ids.items() if topic not in topic_ids},
+            starts={tp: at for tp, at in self.starts.items() if at},
+        )
 
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Positions:
-        """The inverse of `to_json`.
-
-        Raises:
-            RequestError, KeyError, ValueError, TypeError, AttributeError: the value has another shape.
-        """
-        return fields_from_json(Positions, value)
+    def over(self, ranges: Iterable[OffsetRange], topic_ids: Mapping[str, str]) -> Position:
+        """The inverse of `beside`."""
+        offsets = {**self.offsets, **until_offsets(ranges)}
+        starts = {tp: self.starts.get(tp, 0) for tp in offsets}
+        return replace(self, offsets=offsets, topic_ids={**self.topic_ids, **topic_ids}, starts=starts)
 
 
-POSITIONS = optional(form(Positions.to_json, Positions.from_json))
+POSITION = form(fields_to_json, partial(fields_from_json, Position))
 
 
 @dataclass(frozen=True)
-class Cursor:
-    """The state of a pipeline's schedule.
+class LastCommit:
+    """What a cursor keeps of its last batch's receipt: the commit, the one it was made on, its time (epoch ms), its batch.
 
-    `topic_ids` are the ids (KIP-516) of all topics that were read, so that a retired one is known when it is created again;
-    `starts` are the first offsets that were read of the partitions. `generation` counts how often the cursor was rebuilt; a
-    range that was saved under an older generation is never committed. Of the last batch, `receipt` is its commit
-    (JSON-ready), `previous` the commit of the batch before it, `fired_at_ms` when it was planned (epoch ms), `record_bytes`
-    the mean size of its records, `timing` its records and how long it took. They are None where that is not known: the batch
-    had nothing to load, or a retry found that its load had landed. `absent` are committed ranges whose rows the table may
-    lack, as an operator accepted. `former` is, for each partition that was retired, or whose topic was created again, the
-    next offset that it had: the table may hold rows of it below. `rate_state` is what the rate policy has learned
-    (`tidegate.core.rates.control`), `timings` are those of the last batches that are known, at most `MOST_TIMINGS`, oldest
-    first, and `cores` what each of these loads had (0: not known). `remaining` counts the records that the last batch left
-    behind. `resumed` is, for each partition that lost records to retention as an operator accepted, where it went on: nothing
-    before that is in its log. `announced` is from when until when (epoch ms) the hours were that the last batch announced;
-    None where none ever did.
+    `batch` is the receipt's: None where rows are known by their origin.
     """
+
+    snapshot: int
+    parent: int | None
+    committed_at_ms: int
+    batch: int | None = None
+
+
+LAST_COMMIT = optional(form(fields_to_json, partial(fields_from_json, LastCommit)))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a pipeline has learned of its batches.
+
+    `rate_state` is what the rate policy has learned (`tidegate.core.rates.control`), `record_bytes` the mean size of a record,
+    `timing` what the last batch took. `timings` are those of the last batches that are known, at most `MOST_TIMINGS`, oldest
+    first, and `cores` what each of these loads had (0: not known).
+    """
+
+    rate_state: Mapping[str, Any] = field(default_factory=dict, metadata=MAPPING)
+    record_bytes: float | None = None
+    timing: BatchTiming | None = field(default=None, metadata=TIMING)
+    timings: tuple[BatchTiming, ...] = field(default=(), metadata=TIMINGS)
+    cores: tuple[int, ...] = field(default=(), metadata=COUNTS)
+
+    def after(self, timing: BatchTiming | None, cores: int) -> Pace:
+        """With what a batch took that had so many cores (0: not known); None where that is not known."""
+        if timing is None:
+            return replace(self, timing=None)
+        # one of the lists may not have been readable
+        before = self.cores if len(self.cores) == len(self.timings) else (0,) * len(self.timings)
+        timings, all_cores = (*self.timings, timing), (*before, cores)
+        return replace(self, timing=timing, timings=timings[-MOST_TIMINGS:], cores=all_cores[-MOST_TIMINGS:])
+
+
+@dataclass(frozen=True)
+class Cursor(Record):
+    """The state of a pipeline's schedule: `at` is where it is, after `seq` batches.
+
+    `generation` counts how often the cursor was rebuilt; a range that was saved under an older generation is never committed.
+    Of the last batch, `receipt` is its commit, `head` the table's newest commit that its plan saw, `fired_at_ms` when it was
+    planned (epoch ms). They are None where that is not known: the batch had nothing to load, or a retry found that its load had
+    landed. `remaining` counts the records that it left behind. `announced` is from when until when (epoch ms) the hours were
+    that it announced; None where none ever did.
+    """
+
+    UNREADABLE = ("a cursor has the wrong shape", REPAIR.format(pipeline="PIPELINE"))
 
     pipeline: str
     seq: int = 0
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS)
-    topic_ids: Mapping[str, str] = field(default_factory=dict, metadata=MAPPING)
-    rate_state: Mapping[str, Any] = field(default_factory=dict, metadata=MAPPING)
-    receipt: Mapping[str, Any] | None = field(default=None, metadata=optional(MAPPING))
+    at: Position = field(default_factory=Position, metadata=held(Position))
+    generation: int = 0
+    receipt: LastCommit | None = field(default=None, metadata=LAST_COMMIT)
+    head: int | None = None
     fired_at_ms: int | None = None
-    record_bytes: float | None = None
-    starts: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS | LATER)
-    generation: int = field(default=0, metadata=LATER)
-    absent: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION | LATER)
-    former: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS | LATER)
-    previous: Mapping[str, Any] | None = field(default=None, metadata=optional(MAPPING) | LATER)
-    timing: BatchTiming | None = field(default=None, metadata=TIMING | LATER)
-    timings: tuple[BatchTiming, ...] = field(default=(), metadata=TIMINGS | LATER)
-    cores: tuple[int, ...] = field(default=(), metadata=COUNTS | LATER)
-    remaining: int = field(default=0, metadata=COUNT | LATER)
-    resumed: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS | LATER)
-    announced: Span | None = field(default=None, metadata=SPAN | LATER)
+    remaining: int = field(default=0, metadata=COUNT)
+    announced: Span | None = field(default=None, metadata=SPAN)
+    pace: Pace = field(default_factory=Pace, metadata=held(Pace))
 
     def __post_init__(self) -> None:
         if not is_whole(self.seq):
             raise StateCorrupt(
                 f"a cursor's seq is a whole number from 0, not {self.seq!r}", fix=REPAIR.format(pipeline=self.pipeline)
             )
-        for tp, offset in self.offsets.items():
+        for tp, offset in self.at.offsets.items():
             if not is_whole(offset):
                 raise StateCorrupt(
                     f"the cursor of {tp} is {offset!r}, not an offset", fix=REPAIR.format(pipeline=self.pipeline)
                 )
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return fields_to_json(self)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Cursor:
-        """The inverse of `to_json`.
-
-        Raises:
-            StateCorrupt: the value is not what `to_json` makes.
-        """
-        with Shape("a cursor has the wrong shape", REPAIR.format(pipeline=value.get("pipeline", "PIPELINE"))):
-            return fields_from_json(Cursor, value)
+    @property
+    def last(self) -> tuple[int | None, ...]:
+        """What tells the last batch from any other one of its number: when it was planned, and the commit of its load."""
+        return (self.fired_at_ms, self.receipt.snapshot if self.receipt else None)

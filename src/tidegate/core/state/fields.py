@@ -1,17 +1,16 @@
 """How the fields of saved state become JSON: each is stated once, in the metadata of its dataclass field.
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS)
-    generation: int = field(default=0, metadata=LATER)
 
-A field without metadata is JSON already, and every value has it. Keys are the fields' names, or those that `named` states, in
-the order of the fields.
+A field without metadata is JSON already, and every value has each field. Keys are the fields' names, or those that `named`
+states, in the order of the fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from tidegate.core.offsets.ranges import (
     offsets_from_json,
@@ -21,11 +20,9 @@ from tidegate.core.offsets.ranges import (
     selection_from_json,
     selection_to_json,
 )
+from tidegate.core.state.codec import Shape
 
 T = TypeVar("T")
-
-LATER = {"later": True}
-"""A field that values of older versions lack; they are read with its default. To be joined with another form by `|`."""
 
 
 def form(write: Callable[[Any], Any], read: Callable[[Any], Any]) -> dict[str, Any]:
@@ -41,6 +38,11 @@ def named(key: str) -> dict[str, Any]:
 def each(item: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata of a tuple whose items have this form."""
     return form(lambda items: [item["write"](i) for i in items], lambda items: tuple(item["read"](i) for i in items))
+
+
+def held(kind: type[Any]) -> dict[str, Any]:
+    """The metadata of a field with a record of this kind, whose fields are written beside those of the record that holds it."""
+    return {"held": kind}
 
 
 def optional(known: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,23 +65,51 @@ TUPLE = form(list, tuple)
 
 def fields_to_json(value: Any) -> dict[str, Any]:
     """The fields of a dataclass, JSON-ready."""
-    return {_key(f): f.metadata.get("write", _as_it_is)(getattr(value, f.name)) for f in fields(value)}
+    written: dict[str, Any] = {}
+    for f in fields(value):
+        of = getattr(value, f.name)
+        written |= fields_to_json(of) if "held" in f.metadata else {_key(f): f.metadata.get("write", _as_it_is)(of)}
+    return written
 
 
 def fields_from_json(kind: type[T], value: Mapping[str, Any]) -> T:
     """The inverse of `fields_to_json`; keys that are not fields are ignored.
 
     Raises:
-        KeyError: a field is missing that values of every version have.
+        KeyError: a field is missing.
         RequestError, ValueError, TypeError, AttributeError: a field has another shape.
     """
-    return kind(
-        **{
-            f.name: f.metadata.get("read", _as_it_is)(value[_key(f)])
-            for f in fields(cast("Any", kind))
-            if _key(f) in value or "later" not in f.metadata
-        }
-    )
+    return kind(**{f.name: _read(f, value) for f in fields(cast("Any", kind))})
+
+
+class Record:
+    """A dataclass that is JSON by its fields.
+
+    `UNREADABLE` is what is wrong with a value that is none of its kind, and how that is repaired, for the error.
+    """
+
+    __slots__ = ()
+    UNREADABLE: ClassVar[tuple[str, str]]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return fields_to_json(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`.
+
+        Raises:
+            StateCorrupt: the value is not what `to_json` makes.
+        """
+        with Shape(*cls.UNREADABLE):
+            return fields_from_json(cls, value)
+
+
+def _read(field: Field[Any], value: Mapping[str, Any]) -> Any:
+    if "held" in field.metadata:
+        return fields_from_json(field.metadata["held"], value)
+    return field.metadata.get("read", _as_it_is)(value[_key(field)])
 
 
 def _key(field: Field[Any]) -> str:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from tidegate.core.config.names import MASKED_WORDS
 from tidegate.core.errors import RequestError, StateCorrupt
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.ports import StateStore
 from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.state.accepted import Accepted
@@ -213,15 +214,19 @@ class Ledger:
             f"If not, run `airflow variables delete {key}`, and the next run plans it anew"
         )
         saved = self._read("range", key, repair, SavedRange.from_json)
-        if not key.startswith(f"{self._prefix}range.{saved.seq:010d}.") or not is_of_run(key, saved.run_id):
-            raise StateCorrupt(f"{key}: holds batch {saved.seq} of {saved.pipeline} by run {saved.run_id}", fix=repair, key=key)
+        if not key.startswith(f"{self._prefix}range.{saved.load.seq:010d}.") or not is_of_run(key, saved.load.run_id):
+            raise StateCorrupt(
+                f"{key}: holds batch {saved.load.seq} of {saved.load.pipeline} by run {saved.load.run_id}", fix=repair, key=key
+            )
         return saved
 
     def save_range(self, saved: SavedRange) -> str:
         """Write a range, before any work on it; returns its key. Raises StateUnavailable."""
-        key = self.range_key(saved.seq, saved.run_id)
+        key = self.range_key(saved.load.seq, saved.load.run_id)
         self._store.put(
-            key, encode("range", saved.to_json()), f"Tidegate: batch {saved.seq} of {self.pipeline}, run {saved.run_id}"[:500]
+            key,
+            encode("range", saved.to_json()),
+            f"Tidegate: batch {saved.load.seq} of {self.pipeline}, run {saved.load.run_id}"[:500],
         )
         return key
 
@@ -233,14 +238,15 @@ class Ledger:
         """The key of what an operator accepted for batch `seq`."""
         return f"{self._prefix}accepted.{seq:010d}"
 
-    def accepted(self, listing: Listing, seq: int) -> Accepted | None:
-        """What an operator accepted for batch `seq`; None where the listing has nothing of it.
+    def accepted(self, listing: Listing, cursor: Cursor) -> Accepted | None:
+        """What an operator accepted for the batch after the cursor; None where the listing has nothing of it.
 
         Raises:
             StateUnavailable: it cannot be read.
             StateCorrupt: it is not what was written.
         """
-        return self.accepted_for(seq) if seq in listing.accepted else None
+        accepted = self.accepted_for(cursor.seq + 1) if cursor.seq + 1 in listing.accepted else None
+        return accepted if accepted and accepted.follows(cursor) else None
 
     def accepted_for(self, seq: int) -> Accepted:
         """What an operator accepted for batch `seq`, which the listing has.
@@ -266,7 +272,7 @@ class Ledger:
 
     def replay_key(self, saved: SavedReplay, request: str) -> str:
         """The key of a saved replay, whose request has this digest."""
-        return f"{self._prefix}replay.{saved.planned_at_ms // 1000:010d}.{request}.{run_key(saved.run_id)}"
+        return f"{self._prefix}replay.{saved.planned_at_ms // 1000:010d}.{request}.{run_key(saved.load.run_id)}"
 
     def saved_replay(self, key: str) -> SavedReplay:
         """The saved replay at a key.
@@ -277,8 +283,10 @@ class Ledger:
         """
         repair = f"Delete the Variable {key} and trigger the replay again"
         saved = self._read("replay", key, repair, SavedReplay.from_json)
-        if saved.pipeline != self.pipeline or not is_of_run(key, saved.run_id):
-            raise StateCorrupt(f"{key}: holds a replay of {saved.pipeline} by run {saved.run_id}", fix=repair, key=key)
+        if saved.load.pipeline != self.pipeline or not is_of_run(key, saved.load.run_id):
+            raise StateCorrupt(
+                f"{key}: holds a replay of {saved.load.pipeline} by run {saved.load.run_id}", fix=repair, key=key
+            )
         return saved
 
     def save_replay(self, saved: SavedReplay, request: str, listing: Listing, *, keep: int) -> str:
@@ -299,7 +307,7 @@ class Ledger:
             )
         key = self.replay_key(saved, request)
         self._store.put(
-            key, value, f"Tidegate: replay of {self.pipeline}, {len(saved.chunks)} chunks, run {saved.run_id}"[:500]
+            key, value, f"Tidegate: replay of {self.pipeline}, {len(saved.chunks)} chunks, run {saved.load.run_id}"[:500]
         )
         finished_s = saved.planned_at_ms // 1000 - RUNNING_S
         for old in listing.replays[: max(0, len(listing.replays) + 1 - keep)]:
@@ -311,27 +319,30 @@ class Ledger:
         """Let the schedule be this cursor and its newest `keep` ranges; returns the keys that went.
 
         The cursor is written first: what is planned by its generation is the only thing that can be committed from then on. A
-        range that is there already stays, since its run owns it; what the cursor has not committed goes, and what was accepted.
+        range that is there already stays, since its run owns it, unless another one is given for its batch: it is of an older
+        numbering. What the cursor has not committed goes, and what was accepted.
 
         Raises:
             StateUnavailable: the store does not answer; the same call can be made again.
         """
         self.save_cursor(cursor)
-        readable = [r for r in listing.ranges if self._is_readable(r.key)]
+        given = {saved.load.seq: set(saved.load.nonempty) for saved in ranges}
+        readable = [r for r in listing.ranges if self._holds(r.key, given.get(r.seq))]
         owned = {r.seq for r in readable}
-        written = {self.save_range(saved) for saved in ranges[-keep:] if saved.seq not in owned}
+        written = {self.save_range(saved) for saved in ranges[-keep:] if saved.load.seq not in owned}
         kept = written | {r.key for r in readable if r.seq <= cursor.seq}
         gone = sorted({*(r.key for r in listing.ranges), *map(self.accepted_key, listing.accepted)} - kept)
         for key in gone:
             self._store.delete(key)
         return gone
 
-    def _is_readable(self, key: str) -> bool:
+    def _holds(self, key: str, ranges: set[OffsetRange] | None) -> bool:
+        """Whether what is at a key can be read, and is of these ranges; None: of any."""
         try:
-            self.saved_range(key)
+            held = self.saved_range(key).load.nonempty
         except StateCorrupt:
             return False
-        return True
+        return ranges is None or ranges == set(held)
 
     def _read(self, kind: str, key: str, repair: str, parse: Callable[[dict[str, Any]], T]) -> T:
         """The value at a key; what is wrong with it names the key and how to repair it."""

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
+from tidegate.core.load.receipt import Load
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.rates.control import RateBound
 from tidegate.core.rates.resources import Resources
-from tidegate.core.state.codec import Shape
-from tidegate.core.state.cursor import COUNT, POSITIONS, Positions
+from tidegate.core.state.cursor import COUNT, Position
 from tidegate.core.state.fields import (
-    LATER,
     MAPPING,
     OFFSETS,
-    RANGES,
-    SELECTION,
-    fields_from_json,
-    fields_to_json,
+    Record,
     form,
+    held,
     named,
     optional,
 )
@@ -77,83 +74,67 @@ def records_allowed(bound: int, ranges: Sequence[OffsetRange], decisions: Iterab
     return total_count(ranges) if cut_by == {"backpressure"} else bound
 
 
-def first_of(ranges: Iterable[OffsetRange], decisions: Iterable[Decision]) -> dict[TopicPartition, int]:
-    """The first offset of each partition that a batch of these ranges is the first to read; recreated topics count as new."""
-    continued = {d.topic_partition for d in decisions if d.from_reason in ("cursor", "accepted loss")}
-    return {r.topic_partition: r.from_offset for r in ranges if r.topic_partition not in continued}
+@dataclass(frozen=True)
+class Why:
+    """Why a range is what it is, for people.
+
+    `limits` are the limits in force when it was planned, `rate` is what the rate policy allowed, None where none did.
+    `adopted_from` is the run whose uncommitted range this run took over.
+    """
+
+    decisions: tuple[Decision, ...] = field(default=(), metadata=REASONS)
+    limits: Mapping[str, Any] = field(default_factory=dict, metadata=MAPPING)
+    rate: RateBound | None = field(default=None, metadata=optional(form(RateBound.to_json, RateBound.from_json)))
+    adopted_from: str | None = None
 
 
 @dataclass(frozen=True)
-class SavedRange:
+class SavedRange(Record):
     """The plan of one DAG run, made durable before any work: written once, never changed.
 
-    `limits` are the limits in force when it was planned; `jumped` and `retired` as in `Plan`; `adopted_from` is the run whose
-    uncommitted range this run took over; `generation` is the cursor's. `others` are the cursor's positions of the partitions
-    that the batch does not read, so that its receipt has the whole cursor. `absent` is what an operator accepted to be
-    missing in the table when it was planned, `present` what of the cursor's absent ranges the table held then. `rate` is what
-    the rate policy allowed, None where none did. `remaining` counts the records that waited when it was planned and that it
-    leaves to later batches. `resources` is what its load gets of Spark, where the pipeline's file says how to find that.
+    `load` is what it loads, and where that leads; it has ranges without offsets too. `jumped` and `retired` are as in `Plan`.
+    `remaining` counts the records that waited when it was planned (`planned_at_ms`, epoch ms) and that it leaves to later
+    batches. `head` is the table's newest commit then. `resources` is what its load gets of Spark, where the pipeline's file
+    says how to find that.
     """
 
-    pipeline: str
-    seq: int
-    run_id: str
-    ranges: tuple[OffsetRange, ...] = field(metadata=RANGES)
-    decisions: tuple[Decision, ...] = field(metadata=REASONS)
-    topic_ids: Mapping[str, str] = field(metadata=MAPPING)
-    limits: Mapping[str, Any] = field(metadata=MAPPING)
+    UNREADABLE = ("a saved range has the wrong shape", "It is written once by the plan task and never edited")
+
+    load: Load = field(metadata=held(Load))
     planned_at_ms: int
+    why: Why = field(default_factory=Why, metadata=held(Why))
     jumped: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS)
     retired: tuple[TopicPartition, ...] = field(default=(), metadata=PARTITIONS)
-    adopted_from: str | None = None
-    generation: int = field(default=0, metadata=LATER)
-    others: Positions | None = field(default=None, metadata=POSITIONS | LATER)
-    absent: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION | LATER)
-    present: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION | LATER)
-    rate: RateBound | None = field(default=None, metadata=optional(form(RateBound.to_json, RateBound.from_json)) | LATER)
-    remaining: int = field(default=0, metadata=COUNT | LATER)
-    resources: Resources | None = field(default=None, metadata=optional(form(Resources.to_json, Resources.from_json)) | LATER)
+    remaining: int = field(default=0, metadata=COUNT)
+    head: int | None = None
+    resources: Resources | None = field(default=None, metadata=optional(form(Resources.to_json, Resources.from_json)))
+
+    def adopted_by(self, run_id: str) -> SavedRange:
+        """The same plan, of a run that takes it over."""
+        return replace(self, load=replace(self.load, run_id=run_id), why=replace(self.why, adopted_from=self.load.run_id))
+
+    def leading_to(self, after: Position, *, head: int | None) -> SavedRange:
+        """The same plan, with where it leads and what it saw of the table."""
+        beside = after.beside(self.load.ranges, self.load.topic_ids)
+        return replace(self, load=replace(self.load, beside=beside), head=head)
+
+    @property
+    def after(self) -> Position:
+        """Where the cursor is once this batch is committed (`tidegate.core.schedule.commit.leads_to`)."""
+        return (self.load.beside or Position()).over(self.load.ranges, self.load.topic_ids)
 
     @property
     def skipped(self) -> tuple[OffsetRange, ...]:
         """The offsets that it passes over, since retention took them and somebody accepted the loss."""
+        lost = {d.topic_partition for d in self.why.decisions if d.from_reason == "accepted loss"}
         return tuple(
-            OffsetRange(tp.topic, tp.partition, self.jumped[tp], offset)
-            for tp, offset in self.resumed.items()
-            if tp in self.jumped
+            replace(r, from_offset=self.jumped[r.topic_partition], until_offset=r.from_offset)
+            for r in self.load.ranges
+            if r.topic_partition in lost
         )
-
-    @property
-    def begun(self) -> dict[TopicPartition, int]:
-        """The first offset of each partition that this range is the first to read; recreated topics count as new."""
-        return first_of(self.ranges, self.decisions)
-
-    @property
-    def resumed(self) -> dict[TopicPartition, int]:
-        """Where partitions go on after a loss that somebody accepted."""
-        lost = {d.topic_partition for d in self.decisions if d.from_reason == "accepted loss"}
-        return {r.topic_partition: r.from_offset for r in self.ranges if r.topic_partition in lost}
 
     @property
     def allowed(self) -> int | None:
         """As `records_allowed`; None where no policy bounds the batch."""
-        return None if self.rate is None else records_allowed(self.rate.records, self.ranges, self.decisions)
-
-    @property
-    def to_load(self) -> tuple[OffsetRange, ...]:
-        """The ranges that hold records."""
-        return tuple(r for r in self.ranges if r.count)
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return fields_to_json(self)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> SavedRange:
-        """The inverse of `to_json`.
-
-        Raises:
-            StateCorrupt: the value is not what `to_json` makes.
-        """
-        with Shape("a saved range has the wrong shape", "It is written once by the plan task and never edited"):
-            return fields_from_json(SavedRange, value)
+        rate = self.why.rate
+        return None if rate is None else records_allowed(rate.records, self.load.ranges, self.why.decisions)

@@ -58,7 +58,7 @@ class HttpSource(Receiver):
         tls: needed, with a token or a CA for client certificates, for anything but the loopback.
         max_body_bytes: a larger body is refused before it is read as a whole.
         idle_s: a connection without a complete request for so many seconds is closed, and a body has to come in this time.
-        max_connections: more are closed at once.
+        max_connections: more are closed at once; those whose TLS handshake goes on count.
         key_header: the request's header with the key of its records.
         idempotency_header: the request's header with its name; a record's header gets it, with the number of the record.
         idempotency_field: the field of each JSON record with its name, for requests without that header; None: they have none.
@@ -113,7 +113,7 @@ class HttpSource(Receiver):
             max_field_size=MAX_HEADER_BYTES,
         )
         listener = Listener(self.host, self.port, self.intake.receiver, self.intake.instance)
-        await listener.start(self._connection, context)
+        await listener.start(self._server, context, self.max_connections, self.report_error)
         self._listener = listener
         self.spawn(self._sweep(self._server))
 
@@ -130,12 +130,6 @@ class HttpSource(Receiver):
             await self._server.shutdown(self.answer_s)
 
     # ---- connections
-
-    def _connection(self) -> asyncio.BaseProtocol:
-        if self._server is None or len(self._server.connections) >= self.max_connections:
-            self.report_error(f"there are {self.max_connections} connections, and another one is closed")
-            return _Closed()
-        return self._server()
 
     async def _sweep(self, server: web.Server) -> None:
         """Close connections without a complete request for too long, such as one that sends its headers byte by byte.
@@ -277,14 +271,6 @@ class _Peer:
 
     stream: int
     idle_since_s: float
-
-
-class _Closed(asyncio.Protocol):
-    """A connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Closed at once."""
-        transport.close()
 
 
 def _nack(error: TidegateError) -> web.Response:

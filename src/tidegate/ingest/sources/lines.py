@@ -1,8 +1,9 @@
-"""Lands the lines of a stream."""
+"""Lands the lines of streams, and ends them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from tidegate.core.receivers.lines import LineSplitter
 from tidegate.ingest.receiver import Receiver
@@ -40,3 +41,22 @@ async def land_lines(source: Receiver, reader: asyncio.StreamReader, *, stream: 
     finally:
         if splitter.open_bytes:
             source.refuse(1, f"{peer} ended in the middle of a line")
+
+
+async def end_streams(streams: Mapping[asyncio.StreamWriter, asyncio.Task[None]], linger_s: float) -> None:
+    """Half-close connections, store what comes in until their senders end them, but no longer than `linger_s`, and close them.
+
+    Args:
+        streams: the task that lands each connection's lines; it ends with the connection.
+        linger_s: seconds. Only reading on takes what the system holds: it would be lost with the connection.
+    """
+    streams = dict(streams)
+    if not streams:
+        return
+    for writer in streams:
+        if writer.can_write_eof() and not writer.is_closing():
+            writer.write_eof()  # a sender that looks goes elsewhere
+    await asyncio.wait(streams.values(), timeout=linger_s)
+    for writer in streams:
+        writer.close()
+    await asyncio.wait(streams.values())

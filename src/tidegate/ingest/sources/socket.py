@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tidegate.core.errors import SourceUnavailable
 from tidegate.ingest.listening import HANDSHAKE_S, Tls, check_peer, client_context
 from tidegate.ingest.receiver import Receiver
-from tidegate.ingest.sources.lines import CHUNK_BYTES, land_lines
+from tidegate.ingest.sources.lines import CHUNK_BYTES, end_streams, land_lines
 
 
 @dataclass(eq=False)
@@ -21,6 +21,7 @@ class SocketSource(Receiver):
         host: the server.
         port: its port.
         tls: needed for anything but the loopback; the server's name is checked.
+        linger_s: seconds that the server may go on sending when the lease has ended. The connection is half-closed first.
 
     Raises:
         ConfigError: others could read or answer.
@@ -29,8 +30,8 @@ class SocketSource(Receiver):
     host: str
     port: int
     tls: Tls | None = None
-    _reading: asyncio.Task[None] | None = field(default=None, init=False, repr=False)
-    _writer: asyncio.StreamWriter | None = field(default=None, init=False, repr=False)
+    linger_s: float = 1.0
+    _streams: dict[asyncio.StreamWriter, asyncio.Task[None]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_peer(self.host, self.port, self.tls)
@@ -39,7 +40,7 @@ class SocketSource(Receiver):
         """As `Receiver`."""
         context = client_context(self.tls)
         try:
-            reader, self._writer = await asyncio.open_connection(
+            reader, writer = await asyncio.open_connection(
                 self.host,
                 self.port,
                 ssl=context,
@@ -51,17 +52,15 @@ class SocketSource(Receiver):
                 f"cannot connect to {self.host}:{self.port}: {error.strerror or error}",
                 fix="Start the server, or correct the address",
             ) from None
-        self._reading = self.spawn(self._read(reader))
+        self._streams = {writer: self.spawn(self._read(reader))}
 
     async def on_stop(self) -> None:
-        """As `Receiver`. What has been read is stored before it ends."""
-        if self._writer is not None:
-            self._writer.close()
-        if self._reading is not None:
-            await asyncio.wait({self._reading})
+        """As `Receiver`. What was sent before is stored before it ends."""
+        streams, self._streams = self._streams, {}
+        await end_streams(streams, self.linger_s)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         peer = f"{self.host}:{self.port}"
         await land_lines(self, reader, stream=self.intake.instance, idle_s=None, peer=peer)
-        if self._writer is not None and not self._writer.is_closing():
+        if self._streams:
             raise SourceUnavailable(f"{peer} has ended the connection", fix="The receiver connects again")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from tidegate.core.counts import check_count
 from tidegate.ingest.listening import Listener, Tls, check_listener, server_context
 from tidegate.ingest.receiver import Receiver
-from tidegate.ingest.sources.lines import CHUNK_BYTES, land_lines
+from tidegate.ingest.sources.lines import CHUNK_BYTES, end_streams, land_lines
 
 POLL_S = 0.01
 
@@ -29,7 +29,7 @@ class TcpServerSource(Receiver):
         host: what to listen on.
         port: 0: a free one (`listening_on` has it).
         tls: needed, with a CA for client certificates, for anything but the loopback.
-        max_connections: more are closed at once.
+        max_connections: more are closed at once; those whose TLS handshake goes on count.
         idle_s: a connection that sends nothing for so many seconds is closed.
         linger_s: seconds that connections may go on sending when the lease has ended. They are half-closed first.
 
@@ -63,26 +63,18 @@ class TcpServerSource(Receiver):
         context = server_context(self.tls)
         self._accepted.clear()
         listener = Listener(self.host, self.port, self.intake.receiver, self.intake.instance)
-        await listener.start(self._protocol, context)
+        await listener.start(self._protocol, context, self.max_connections, self.report_error)
         self._listener = listener
 
     async def on_stop(self) -> None:
-        """As `Receiver`. What has been read is stored before it ends."""
+        """As `Receiver`. What was sent before is stored before it ends."""
         if self._listener is not None:
             await self._listener.stop()
             self._listener = None
         until_s = time.monotonic() + self.linger_s
         while self._accepted and time.monotonic() < until_s:  # noqa: ASYNC110 - asyncio tells of no connection that is being made
             await asyncio.sleep(POLL_S)
-        for writer in self._connections:
-            if writer.can_write_eof() and not writer.is_closing():
-                writer.write_eof()  # a sender that looks goes elsewhere
-        if self._connections:
-            await asyncio.wait(list(self._connections.values()), timeout=self.linger_s)
-        for writer in self._connections:
-            writer.close()
-        if self._connections:
-            await asyncio.wait(list(self._connections.values()))
+        await end_streams(self._connections, self.linger_s)
 
     def _protocol(self) -> asyncio.StreamReaderProtocol:
         reader = asyncio.StreamReader(limit=CHUNK_BYTES // 2)  # of which asyncio holds twice as much before it stops reading
@@ -91,11 +83,7 @@ class TcpServerSource(Receiver):
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._accepted.discard(reader)
-        if len(self._connections) >= self.max_connections:
-            self.report_error(f"there are {self.max_connections} connections, and another one is closed")
-            writer.transport.abort()
-        else:
-            self._connections[writer] = self.spawn(self._serve(reader, writer))
+        self._connections[writer] = self.spawn(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address = writer.get_extra_info("peername")

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from tidegate.core.config.sinks import SinkKind
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.lookup import Lookup
-from tidegate.core.load.receipt import LoadId, Receipt
+from tidegate.core.load.receipt import Receipt, Write
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.spark.identity import Identity
 from tidegate.spark.phases import Phases
@@ -52,23 +52,26 @@ class SinkWriter(Protocol):
         """
 
     def replace(
-        self, rows: Callable[[], DataFrame], identity: Identity, load: LoadId, *, again: bool, phases: Phases
+        self, rows: Callable[[], DataFrame], identity: Identity, write: Write, lookup: Lookup, *, again: bool, phases: Phases
     ) -> Receipt:
         """Replace the rows of an identity by other rows, in one atomic commit that carries the receipt of the load.
 
-        Where other commits get in the way, the adapter looks at the table anew and writes once more. When this raises, and the
-        error is not `SinkUnavailable`, nothing was written, or the commit is found by the next `lookup`.
+        Where the table held no row of the identity when it was looked at, the commit only adds rows, and readers that follow
+        the table see it as an append. It is refused where anything that `lookup` could not see was added since. When this
+        raises, and the error is not `SinkUnavailable`, nothing was written, or the commit is found by the next `lookup`.
 
         Args:
-            rows: makes the rows to write, each of them of this identity. It is called right before each attempt to write, after
-                all that the adapter looks at before it, and what it returns is executed exactly once.
+            rows: makes the rows to write, each of them of this identity. It is called once, after all that the adapter looks
+                at, and what it returns is executed exactly once.
             identity: what is replaced.
-            load: what the receipt says.
-            again: whether the table may already hold rows of this identity. False is a guess, not a promise.
+            write: what the receipt says.
+            lookup: what `lookup` answered, before the caller decided to write.
+            again: whether the load replaces rows, even if the table holds none: a replay, or a batch that has landed before.
+                False is a guess, not a promise.
             phases: times the steps `look` (optional), `write` and `receipt`.
 
         Raises:
-            SinkConflict: other commits got in the way each time; nothing was written.
+            SinkConflict: other commits got in the way; nothing was written, and the caller looks at the table anew.
             SinkUnavailable: whether the commit landed is unknown.
             ReceiptMissing: the write ended without an error, but no commit carries the receipt.
             Exception: what Spark raised while it made the rows, which `tidegate.spark.errors` translates; nothing was written.

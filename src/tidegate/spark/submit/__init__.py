@@ -76,10 +76,12 @@ def run(job: LoadJob, *, spark_jobs: Path) -> LoadResult:
     Raises:
         TidegateError: see `tidegate.spark.load.load_range`.
     """
-    say(f"batch {job.seq} of {job.pipeline}: {total_count(job.ranges)} offsets to {job.table} by {job.transform}")
+    say(
+        f"batch {job.load.seq} of {job.load.pipeline}: {total_count(job.load.ranges)} offsets to {job.table} by {job.transform}"
+    )
     with (
-        translated(pipeline=job.pipeline, seq=job.seq, table=job.table),
-        classic_session(f"tidegate-{job.pipeline}-{job.seq}") as spark,
+        translated(pipeline=job.load.pipeline, seq=job.load.seq, table=job.table),
+        classic_session(f"tidegate-{job.load.pipeline}-{job.load.seq}") as spark,
     ):
         return load_range(spark, job, spark_jobs=spark_jobs)
 

@@ -11,6 +11,7 @@ import pytest
 
 from tidegate.core.config.patterns import INTERNAL_TOPICS, WARM_UP_TOPIC
 from tidegate.core.errors import BrokerUnavailable, ConfigError, TopicNotFound
+from tidegate.core.offsets.open_transactions import begins
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.ports import Brokers
 
@@ -89,6 +90,7 @@ class BrokersContract:
         ids = brokers.watermarks(topics).topic_ids
         assert sorted(ids) == topics
         assert len({*ids.values()}) == 2
+        assert (brokers.topic_ids(topics), brokers.topic_ids([])) == (ids, {})
         cluster.write(TopicPartition(topics[0], 0), [now_ms])
         cluster.add_partitions(topics[0], 2)
         assert brokers.watermarks(topics).topic_ids == ids
@@ -140,10 +142,13 @@ class BrokersContract:
         commit = cluster.open_transaction(where, [now_ms] * 2)
         assert brokers.watermarks([word]).latest == {where: 7}
         assert brokers.watermarks([word], isolation_level="read_uncommitted").latest == {where: 7}
-        assert brokers.watermarks([word], isolation_level="read_committed").latest == {where: 5}
+        stable = brokers.watermarks([word], isolation_level="read_committed")
+        assert (stable.latest, stable.held_back) == ({where: 5}, {where: 2})
+        assert brokers.next_timestamps(begins(stable)) == {where: now_ms}
         commit()
         assert brokers.watermarks([word]).latest == {where: 8}
-        assert brokers.watermarks([word], isolation_level="read_committed").latest == {where: 8}
+        stable = brokers.watermarks([word], isolation_level="read_committed")
+        assert (stable.latest, stable.held_back) == ({where: 8}, {})
 
     def test_a_pattern_matches_whole_names(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
         """Sorted; letters compare exactly, a dot is any character, and nothing at all is a legal answer."""

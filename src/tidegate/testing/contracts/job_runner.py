@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
+import pytest
+
 from tidegate.core.config.maintenance import Step
+from tidegate.core.errors import TopicRecreated
 from tidegate.core.load.job import LoadJob
 from tidegate.core.maintenance.job import MaintenanceJob
 from tidegate.core.ports import JobRunner, SinkReader
@@ -26,31 +29,44 @@ class JobRunnerContract:
         """The receipt covers the ranges, and names batch and run."""
         result = runner.run(job)
         assert not result.landed_before
-        assert result.receipt.covers(job.ranges)
+        assert result.receipt.covers(job.load.ranges)
         load = result.receipt.load
-        assert (load.pipeline, load.seq, load.run_id) == (job.pipeline, job.seq, job.run_id)
-        assert sink.receipts(job.table, job.pipeline) == [result.receipt]
+        assert (load.pipeline, load.seq, load.run_id) == (job.load.pipeline, job.load.seq, job.load.run_id)
+        assert sink.receipts(job.table, job.load.pipeline) == [result.receipt]
 
     def test_a_job_that_is_run_again_finds_its_commit(self, runner: JobRunner, job: LoadJob, sink: SinkReader) -> None:
         """Whoever lost the answer asks again, and nothing is written twice."""
         first, again = runner.run(job), runner.run(job)
         assert again.landed_before
         assert again.receipt == first.receipt
-        assert sink.receipts(job.table, job.pipeline) == [first.receipt]
+        assert sink.receipts(job.table, job.load.pipeline) == [first.receipt]
+
+    def test_a_job_that_must_not_read_fails_unless_it_has_landed(
+        self, runner: JobRunner, job: LoadJob, sink: SinkReader
+    ) -> None:
+        """Of the error that keeps it from reading; nothing is written then."""
+        refused = replace(job, refused=TopicRecreated("another topic", fix="wait").to_dict())
+        with pytest.raises(TopicRecreated, match="another topic"):
+            runner.run(refused)
+        assert sink.receipts(job.table, job.load.pipeline) == []
+        first = runner.run(job)
+        assert runner.run(refused).receipt == first.receipt
+        with pytest.raises(TopicRecreated):
+            runner.run(replace(refused, redo=True))
 
     def test_a_job_that_is_to_write_in_any_case_does(self, runner: JobRunner, job: LoadJob, sink: SinkReader) -> None:
         """Its receipt is one of its own, and the older one stays part of the table's history."""
         first, again = runner.run(job), runner.run(replace(job, redo=True))
         assert not again.landed_before
-        assert sink.receipts(job.table, job.pipeline) == [first.receipt, again.receipt]
+        assert sink.receipts(job.table, job.load.pipeline) == [first.receipt, again.receipt]
 
     def test_maintenance_leaves_the_receipts(self, runner: JobRunner, job: LoadJob, sink: SinkReader) -> None:
         """Each step answers for itself, unless its answer is lost; the batch is found afterwards."""
         first = runner.run(job)
         for step in get_args(Step):
-            done = runner.maintain(MaintenanceJob(job.pipeline, job.table, step, first.receipt.committed_at_ms))
+            done = runner.maintain(MaintenanceJob(job.load.pipeline, job.table, step, first.receipt.committed_at_ms))
             assert done is None or done.step == step
-        assert sink.receipts(job.table, job.pipeline) == [first.receipt]
+        assert sink.receipts(job.table, job.load.pipeline) == [first.receipt]
         assert runner.run(job).landed_before
 
     def test_a_runner_without_a_job_may_be_stopped_and_used(self, runner: JobRunner, job: LoadJob, sink: SinkReader) -> None:
@@ -58,5 +74,5 @@ class JobRunnerContract:
         runner.stop()
         result = runner.run(job)
         runner.stop()
-        assert sink.receipts(job.table, job.pipeline) == [result.receipt]
+        assert sink.receipts(job.table, job.load.pipeline) == [result.receipt]
         assert runner.lost == 0

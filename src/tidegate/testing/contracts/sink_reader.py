@@ -9,11 +9,10 @@ from typing import Any, Protocol
 import pytest
 
 from tidegate.core.errors import SinkUnavailable, StateCorrupt
-from tidegate.core.load.boxes import Box
-from tidegate.core.load.receipt import LoadId
+from tidegate.core.load.receipt import Load, Write
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.ports import SinkReader
-from tidegate.core.state.cursor import Positions
+from tidegate.core.state.cursor import Position
 
 ODD_PIPELINES = ("p2", "p_", "pp", "p_2_shop", "P")
 """Names that contain, or differ little from, the name `p`."""
@@ -43,10 +42,10 @@ class ReadTable(Protocol):
         """There is no such table any more."""
 
 
-def load_id(seq: int, *offsets: int, **changes: Any) -> LoadId:
+def write_of(seq: int, *offsets: int, **changes: Any) -> Write:
     """What a load of the pipeline `p` promises: batch `seq`, from the least to the greatest of the offsets."""
     ranges = (OffsetRange("t", 0, min(offsets), max(offsets) + 1),)
-    return replace(LoadId("p", seq, f"run{seq}", ranges, "v", f"attempt{seq}"), **changes)
+    return Write(replace(Load("p", seq, f"run{seq}", ranges), **changes), "v", f"attempt{seq}")
 
 
 class SinkReaderContract:
@@ -59,67 +58,65 @@ class SinkReaderContract:
     """
 
     def test_a_table_without_commits_exists_and_is_complete(self, reader: SinkReader, table: ReadTable) -> None:
-        """It has no receipt, no owner and no file."""
+        """It has no receipt and no owner."""
         history = reader.history(table.name)
         assert (history.exists, history.complete, history.commits, history.owners) == (True, True, (), frozenset())
         assert history.reached("p") is None
         assert reader.receipts(table.name, "p") == []
-        assert reader.extents(table.name) == []
 
     def test_a_table_that_does_not_exist_is_told_from_one_without_commits(self, reader: SinkReader, table: ReadTable) -> None:
         """It has no history either; it is no error."""
-        table.commit(load_id(1, 0).to_properties(), 0)
+        table.commit(write_of(1, 0).to_properties(), 0)
         table.own("p")
         table.drop()
         history = reader.history(table.name)
         assert (history.exists, history.commits, history.owners) == (False, (), frozenset())
         assert reader.receipts(table.name, "p") == []
-        assert reader.extents(table.name) == []
 
     def test_a_history_is_in_the_order_of_the_commits(self, reader: SinkReader, table: ReadTable) -> None:
         """The newest first, those of others between; each with its id, its properties, and a time that never goes back."""
         ids = [
-            table.commit(load_id(1, 0).to_properties(), 0),
+            table.commit(write_of(1, 0).to_properties(), 0),
             table.commit({"somebody": "else's"}, 5),
-            table.commit(load_id(2, 1).to_properties(), 1),
+            table.commit(write_of(2, 1).to_properties(), 1),
         ]
         history = reader.history(table.name)
         assert [commit.snapshot for commit in history.commits] == ids[::-1]
         assert history.snapshots == {*ids}
         assert history.commits[1].properties["somebody"] == "else's"
-        assert load_id(2, 1).to_properties().items() <= history.commits[0].properties.items()
+        assert write_of(2, 1).to_properties().items() <= history.commits[0].properties.items()
         times = [commit.committed_at_ms for commit in history.commits]
         assert times == sorted(times, reverse=True)
         assert history.complete
 
     def test_receipts_are_oldest_first_replays_too(self, reader: SinkReader, table: ReadTable) -> None:
-        """In the order of their commits, whatever their numbers; commits of others are passed over."""
-        table.commit(load_id(1, 0, 1).to_properties(), 0, 1)
+        """In the order of their commits, whatever their numbers; commits of others are passed over. Their rows have origins."""
+        table.commit(write_of(1, 0, 1).to_properties(), 0, 1)
         table.commit({}, 7)
-        table.commit(load_id(3, 5, replay="again").to_properties(), 5)
-        table.commit(load_id(2, 2, pipeline="q").to_properties(), 2)
-        table.commit(load_id(2, 3).to_properties(), 3)
+        table.commit(write_of(3, 5, replay="again").to_properties(), 5)
+        table.commit(write_of(2, 2, pipeline="q").to_properties(), 2)
+        table.commit(write_of(2, 3).to_properties(), 3)
         receipts = reader.receipts(table.name, "p")
         assert [(r.load.seq, r.load.replay, r.rows) for r in receipts] == [(1, None, 2), (3, "again", 1), (2, None, 1)]
         assert [r.load.seq for r in reader.receipts(table.name, "q")] == [2]
         assert reader.receipts(table.name, "r") == []
+        assert not reader.without_origin(table.name)
 
     def test_a_receipt_is_what_its_load_promised(self, reader: SinkReader, table: ReadTable) -> None:
         """Every field of it, with the commit's id and time; rows that were written again are not the load's."""
-        load = LoadId(
-            "p",
-            7,
-            "manual__2026-01-01T00:00:00+00:00 'ä' \"b\" 100%",
-            (OffsetRange("t", 0, 3, 9), OffsetRange("t.b-c_d", 12, 2**40, 2**40 + 5), OffsetRange("t", 1, 4, 4)),
-            "transforms.shop:orders@1+ä",
-            "attempt",
-            {"t": "AbC_-123", "t.b-c_d": "xyz"},
-            3,
-            others=Positions({}, {}),
+        load = Load(
+            pipeline="p",
+            seq=7,
+            run_id="manual__2026-01-01T00:00:00+00:00 'ä' \"b\" 100%",
+            ranges=(OffsetRange("t", 0, 3, 9), OffsetRange("t.b-c_d", 12, 2**40, 2**40 + 5), OffsetRange("t", 1, 4, 4)),
+            topic_ids={"t": "AbC_-123", "t.b-c_d": "xyz"},
+            generation=3,
+            beside=Position(),
         )
-        snapshot = table.commit(load.to_properties(), 1, 2, 3, 4, 5, kept=2)
+        write = Write(load, "transforms.shop:orders@1+ä", "attempt")
+        snapshot = table.commit(write.to_properties(), 1, 2, 3, 4, 5, kept=2)
         [receipt] = reader.receipts(table.name, "p")
-        assert replace(receipt.load, ranges=()) == replace(load, ranges=())
+        assert receipt.of(ranges=()).write == replace(write, load=replace(load, ranges=()))
         assert sorted(receipt.load.ranges) == sorted(load.ranges)
         assert (receipt.snapshot, receipt.rows, receipt.kept) == (snapshot, 3, 2)
         assert receipt.committed_at_ms == reader.history(table.name).commits[0].committed_at_ms > 0
@@ -127,8 +124,8 @@ class SinkReaderContract:
     @pytest.mark.parametrize("name", ODD_PIPELINES)
     def test_a_pipeline_has_its_own_receipts_only(self, reader: SinkReader, table: ReadTable, name: str) -> None:
         """Names compare exactly, and as a whole; so do owners."""
-        table.commit(load_id(1, 0).to_properties(), 0)
-        table.commit(load_id(2, 1, pipeline=name).to_properties(), 1)
+        table.commit(write_of(1, 0).to_properties(), 0)
+        table.commit(write_of(2, 1, pipeline=name).to_properties(), 1)
         table.own(name)
         history = reader.history(table.name)
         assert [r.load.seq for r in reader.receipts(table.name, "p")] == [1]
@@ -145,23 +142,23 @@ class SinkReaderContract:
     def test_the_furthest_batch_counts_not_the_last_commit(self, reader: SinkReader, table: ReadTable) -> None:
         """A batch that is done over comes later; a replay is no batch; a later generation is further than any earlier one."""
         for load, reached in (
-            (load_id(9, 9, replay="again"), None),
-            (load_id(1, 0), (0, 1)),
-            (load_id(2, 1), (0, 2)),
-            (load_id(1, 0), (0, 2)),
-            (load_id(1, 0, generation=1), (1, 1)),
+            (write_of(9, 9, replay="again"), None),
+            (write_of(1, 0), (0, 1)),
+            (write_of(2, 1), (0, 2)),
+            (write_of(1, 0), (0, 2)),
+            (write_of(1, 0, generation=1), (1, 1)),
         ):
             table.commit(load.to_properties(), 0)
             assert reader.history(table.name).reached("p") == reached
 
     def test_a_commit_that_was_rolled_back_does_not_count(self, reader: SinkReader, table: ReadTable) -> None:
         """Its rows are gone, also after the table has gone on from there; those before it count."""
-        first = table.commit(load_id(1, 0).to_properties(), 0)
-        second = table.commit(load_id(2, 1).to_properties(), 1)
+        first = table.commit(write_of(1, 0).to_properties(), 0)
+        second = table.commit(write_of(2, 1).to_properties(), 1)
         table.roll_back(first)
         assert [commit.snapshot for commit in reader.history(table.name).commits] == [first]
         assert [r.load.seq for r in reader.receipts(table.name, "p")] == [1]
-        third = table.commit(load_id(3, 2).to_properties(), 2)
+        third = table.commit(write_of(3, 2).to_properties(), 2)
         history = reader.history(table.name)
         assert [commit.snapshot for commit in history.commits] == [third, first]
         assert second not in history.snapshots
@@ -170,8 +167,8 @@ class SinkReaderContract:
 
     def test_a_history_of_which_commits_expired_is_not_complete(self, reader: SinkReader, table: ReadTable) -> None:
         """What is kept is as before; the rows of expired commits are still there."""
-        first = table.commit(load_id(1, 0).to_properties(), 0)
-        second = table.commit(load_id(2, 1).to_properties(), 1)
+        first = table.commit(write_of(1, 0).to_properties(), 0)
+        second = table.commit(write_of(2, 1).to_properties(), 1)
         assert reader.history(table.name).complete
         table.expire(first)
         history = reader.history(table.name)
@@ -190,32 +187,22 @@ class SinkReaderContract:
     )
     def test_a_broken_receipt_is_never_passed_over(self, reader: SinkReader, table: ReadTable, broken: dict[str, str]) -> None:
         """The pipeline's other receipts would hide it. Other pipelines are not concerned, and the history can be read."""
-        table.commit(load_id(1, 0).to_properties(), 0)
-        snapshot = table.commit({**load_id(2, 1).to_properties(), **broken}, 1)
-        table.commit(load_id(3, 2).to_properties(), 2)
-        table.commit(load_id(4, 3, pipeline="q").to_properties(), 3)
+        table.commit(write_of(1, 0).to_properties(), 0)
+        snapshot = table.commit({**write_of(2, 1).to_properties(), **broken}, 1)
+        table.commit(write_of(3, 2).to_properties(), 2)
+        table.commit(write_of(4, 3, pipeline="q").to_properties(), 3)
         with pytest.raises(StateCorrupt, match=str(snapshot)):
             reader.receipts(table.name, "p")
         assert [r.load.seq for r in reader.receipts(table.name, "q")] == [4]
         assert len(reader.history(table.name).commits) == 4
-
-    def test_files_have_the_bounds_of_their_rows(self, reader: SinkReader, table: ReadTable) -> None:
-        """Over topic, partition and offset; those of a commit that was rolled back are gone."""
-        first = table.commit(load_id(1, 3, 9).to_properties(), 3, 9)
-        table.commit(load_id(2, 12).to_properties(), 12)
-        boxes = [Box((("t", "t"), (0, 0), bounds)) for bounds in ((3, 9), (12, 12))]
-        assert sorted(reader.extents(table.name), key=str) == sorted(boxes, key=str)
-        table.roll_back(first)
-        assert reader.extents(table.name) == boxes[:1]
 
     @pytest.mark.parametrize(
         "call",
         [
             lambda reader, table: reader.history(table),
             lambda reader, table: reader.receipts(table, "p"),
-            lambda reader, table: reader.extents(table),
         ],
-        ids=["history", "receipts", "extents"],
+        ids=["history", "receipts"],
     )
     def test_a_catalog_that_does_not_answer_is_unavailable(
         self, unreachable: tuple[SinkReader, str], call: Callable[[SinkReader, str], object]

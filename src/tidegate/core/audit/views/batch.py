@@ -42,8 +42,10 @@ class BatchView:
     def explained(self) -> list[str]:
         """What was adopted, replaced or loaded again, and why, in sentences."""
         saved, told = self.saved, []
-        if saved.adopted_from is not None:
-            told.append(f"Run {saved.adopted_from} saved the range and did not commit it. Run {saved.run_id} adopted it.")
+        if saved.why.adopted_from is not None:
+            told.append(
+                f"Run {saved.why.adopted_from} saved the range and did not commit it. Run {saved.load.run_id} adopted it."
+            )
         if len(self.loads) > 1:
             told.append(f"It was loaded {len(self.loads)} times. Each load replaced the rows of the one before.")
         if self.loads and self.loads[-1].kept:
@@ -51,14 +53,13 @@ class BatchView:
             told.append(f"{kept} older rows of the same data files were written again, unchanged, by the newest load.")
         if self.answer is not None and self.answer.landed_before:
             told.append("An earlier try of the load had written the rows. The last try found its receipt, and wrote nothing.")
-        if saved.jumped:
-            lost = total_count(saved.skipped)
+        if lost := total_count(saved.skipped):
             told.append(f"{lost:,} offsets before it were deleted by retention, and skipped, as somebody accepted.")
-        recreated = sorted({d.topic_partition.topic for d in saved.decisions if d.from_reason == "recreated"})
+        recreated = sorted({d.topic_partition.topic for d in saved.why.decisions if d.from_reason == "recreated"})
         told += [f"Topic {topic} had been deleted and created again. It is read from its beginning." for topic in recreated]
         told += [
-            f"{total_count(common(r.load.ranges, saved.ranges)):,} of its offsets were loaded again by run {r.load.run_id}, "
-            f"by {r.load.transform}."
+            f"{total_count(common(r.load.ranges, saved.load.ranges)):,} of its offsets were loaded again "
+            f"by run {r.load.run_id}, by {r.write.transform}."
             for r in self.replays
         ]
         return told
@@ -66,25 +67,25 @@ class BatchView:
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
         saved, newest = self.saved, self.loads[-1] if self.loads else None
-        reasons = {d.topic_partition: d for d in saved.decisions}
+        reasons = {d.topic_partition: d for d in saved.why.decisions}
         return {
-            "seq": saved.seq,
+            "seq": saved.load.seq,
             "state": str(self.state),
-            "run_id": saved.run_id,
+            "run_id": saved.load.run_id,
             "planned_at_ms": saved.planned_at_ms,
             "who": self.who,
             "rows": None if newest is None else newest.rows,
-            "transform": None if newest is None else newest.load.transform,
-            "adopted_from": saved.adopted_from,
-            "limits": dict(saved.limits),
-            "rate": None if saved.rate is None else saved.rate.to_json(),
+            "transform": None if newest is None else newest.write.transform,
+            "adopted_from": saved.why.adopted_from,
+            "limits": dict(saved.why.limits),
+            "rate": None if saved.why.rate is None else saved.why.rate.to_json(),
             "partitions": [
                 {
                     **range_to_json(r),
                     "from_reason": reason.from_reason if (reason := reasons.get(r.topic_partition)) else None,
                     "until_reason": reason.until_reason if reason else None,
                 }
-                for r in saved.ranges
+                for r in saved.load.ranges
             ],
             "loads": [
                 {
@@ -95,7 +96,7 @@ class BatchView:
                     # larger than the whole numbers that JavaScript has
                     "snapshot": str(load.snapshot),
                     "committed_at_ms": load.committed_at_ms,
-                    "transform": load.load.transform,
+                    "transform": load.write.transform,
                 }
                 for load in self.loads
             ],
@@ -108,9 +109,9 @@ class BatchView:
                     "chunk": replay.load.seq,
                     "rows": replay.rows,
                     "committed_at_ms": replay.committed_at_ms,
-                    "transform": replay.load.transform,
+                    "transform": replay.write.transform,
                     "snapshot": str(replay.snapshot),
-                    "partitions": [range_to_json(r) for r in common(replay.load.ranges, saved.ranges)],
+                    "partitions": [range_to_json(r) for r in common(replay.load.ranges, saved.load.ranges)],
                 }
                 for replay in self.replays
             ],
@@ -141,14 +142,14 @@ def batch_view(
         answer: what its newest load handed on.
     """
     replays = (r for r in receipts if r.load.replay is not None)
-    loads = tuple(r for r in receipts if r.load.replay is None and r.load.seq == saved.seq)
+    loads = tuple(r for r in receipts if r.load.replay is None and r.load.seq == saved.load.seq)
     return BatchView(
         saved,
-        state_of(saved=True, landed=bool(loads), committed=saved.seq <= cursor.seq),
+        state_of(saved=True, landed=bool(loads), committed=saved.load.seq <= cursor.seq),
         loads,
-        cursor.timing if saved.seq == cursor.seq else None,
+        cursor.pace.timing if saved.load.seq == cursor.seq else None,
         who,
-        tuple(r for r in replays if _same_topics(r, saved) and common(r.load.ranges, saved.ranges)),
+        tuple(r for r in replays if _same_topics(r, saved) and common(r.load.ranges, saved.load.ranges)),
         answer,
     )
 
@@ -156,4 +157,4 @@ def batch_view(
 def _same_topics(receipt: Receipt, saved: SavedRange) -> bool:
     """Whether no topic was deleted and created again between the two."""
     ids = receipt.load.topic_ids
-    return all(ids.get(topic, known) == known for topic, known in saved.topic_ids.items())
+    return all(ids.get(topic, known) == known for topic, known in saved.load.topic_ids.items())

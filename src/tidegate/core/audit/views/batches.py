@@ -145,7 +145,7 @@ def entries(
     who = who or {}
     plans: dict[int, list[SavedRange]] = {}
     for plan in saved:
-        plans.setdefault(plan.seq, []).append(plan)
+        plans.setdefault(plan.load.seq, []).append(plan)
     loads: dict[tuple[str | None, int], list[Receipt]] = {}
     for receipt in receipts:
         loads.setdefault((receipt.load.replay, receipt.load.seq), []).append(receipt)
@@ -159,25 +159,25 @@ def _batch(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], curs
     state = state_of(saved=bool(plans), landed=bool(loads), committed=seq <= cursor.seq)
     if not plans:
         return _loaded(loads, state, who)
-    by_run = {plan.run_id: plan for plan in sorted(plans, key=lambda p: (p.adopted_from is not None, p.run_id))}
+    by_run = {plan.load.run_id: plan for plan in sorted(plans, key=lambda p: (p.why.adopted_from is not None, p.load.run_id))}
     plan = by_run.get(loads[-1].load.run_id) if loads else None
     plan = plan or next(reversed(by_run.values()))
     return Entry(
         seq,
         state,
-        plan.run_id,
-        plan.ranges,
+        plan.load.run_id,
+        plan.load.ranges,
         rows=loads[-1].rows if loads else None,
-        transform=loads[-1].load.transform if loads else None,
+        transform=loads[-1].write.transform if loads else None,
         loads=len(loads),
         committed_at_ms=loads[-1].committed_at_ms if loads else None,
-        adopted_from=plan.adopted_from,
-        why=tuple(sorted({f"{d.from_reason} to {d.until_reason}" for d in plan.decisions})),
-        who=who.get(plan.run_id),
+        adopted_from=plan.why.adopted_from,
+        why=tuple(sorted({f"{d.from_reason} to {d.until_reason}" for d in plan.why.decisions})),
+        who=who.get(plan.load.run_id),
         planned_at_ms=plan.planned_at_ms,
-        recreated=frozenset(d.topic_partition.topic for d in plan.decisions if d.from_reason == "recreated"),
+        recreated=frozenset(d.topic_partition.topic for d in plan.why.decisions if d.from_reason == "recreated"),
         loaded_at_ms=loads[0].committed_at_ms if loads else None,
-        topic_ids=plan.topic_ids,
+        topic_ids=plan.load.topic_ids,
     )
 
 
@@ -190,7 +190,7 @@ def _loaded(loads: Sequence[Receipt], state: State, who: Mapping[str, str]) -> E
         newest.load.ranges,
         replay=newest.load.replay,
         rows=newest.rows,
-        transform=newest.load.transform,
+        transform=newest.write.transform,
         loads=len(loads),
         committed_at_ms=newest.committed_at_ms,
         who=who.get(newest.load.run_id),
@@ -217,7 +217,7 @@ def loaded_last(
     """As `versions`, by version and by whether a replay loaded them; of topics of these ids, where they are given."""
     found: dict[tuple[str, bool], list[OffsetRange]] = {}
     for receipt, ranges in live(receipts, topic_ids):
-        found.setdefault((receipt.load.transform, receipt.load.replay is not None), []).extend(ranges)
+        found.setdefault((receipt.write.transform, receipt.load.replay is not None), []).extend(ranges)
     return {by: merged(ranges) for by, ranges in found.items()}
 
 

@@ -33,9 +33,9 @@ class Planned:
     @staticmethod
     def of(saved: SavedRange) -> Planned:
         """What is kept of a saved range."""
-        offsets = total_count(saved.ranges)
-        bound = saved.rate.records if saved.rate is not None and saved.rate.applied else None
-        return Planned(saved.seq, saved.planned_at_ms, offsets, offsets + saved.remaining, bound)
+        offsets = total_count(saved.load.ranges)
+        bound = saved.why.rate.records if saved.why.rate is not None and saved.why.rate.applied else None
+        return Planned(saved.load.seq, saved.planned_at_ms, offsets, offsets + saved.remaining, bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _add_timings(found: dict[int, Point], cursor: Cursor) -> None:
     """The timings know no batch, but when it ended; the last one belongs to the cursor's batch where there is one."""
     starts = sorted((point.at_ms, seq) for seq, point in found.items() if seq <= cursor.seq)
     at = 0
-    for timing in cursor.timings:
+    for timing in cursor.pace.timings:
         while at < len(starts) and starts[at][0] <= timing.ended_at_ms:
             at += 1
         if at:
@@ -182,7 +182,7 @@ def forecast(cursor: Cursor, batches: Sequence[Point], *, interval_s: float | No
     bound, arrival = _next_bound(cursor), _arrival(batches[-RECENT_BATCHES:])
     known = Forecast(bound, interval_s, arrival)
     try:
-        fit = fit_cost(cursor.timings[-RECENT_BATCHES:])
+        fit = fit_cost(cursor.pace.timings[-RECENT_BATCHES:])
     except RequestError:  # none of them had records
         return known
     if interval_s is None or arrival is None:
@@ -197,12 +197,12 @@ def forecast(cursor: Cursor, batches: Sequence[Point], *, interval_s: float | No
 
 def _next_bound(cursor: Cursor) -> int | None:
     """What the policy allows the next batch, by the settings that its state was learned under."""
-    stated = cursor.rate_state.get("settings")
+    stated = cursor.pace.rate_state.get("settings")
     if not isinstance(stated, Mapping):
         return None
     settings = {name: value for name, value in stated.items() if name != "interval_s"}
     try:
-        bound = RateControl(settings, stated["interval_s"]).bound(cursor.rate_state)
+        bound = RateControl(settings, stated["interval_s"]).bound(cursor.pace.rate_state)
     except (ConfigError, LookupError, TypeError):  # of another version
         return None
     return None if bound is None else bound.records

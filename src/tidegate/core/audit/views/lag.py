@@ -1,7 +1,8 @@
 """How far behind a cursor is: in records, in seconds, and in time left until retention deletes what was not read.
 
 Seconds come from the timestamp of the next unread record of each partition, retention from the topic's settings; both are
-asked of the `Brokers` port only for what is behind. A partition that was added to a topic of the cursor is unread from its
+asked of the `Brokers` port only for what is behind. Records behind an open transaction are counted apart: no run reads them
+before it ends. A partition that was added to a topic of the cursor is unread from its
 first record on. A topic that the cursor does not know yet is not counted: the next plan decides where it begins.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 from tidegate.core.errors import CursorBeyondLog, PartitionsDeleted, some
 from tidegate.core.offsets.isolation import IsolationLevel
+from tidegate.core.offsets.open_transactions import age_s, begins, sentence
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Assigned, Watermarks
 from tidegate.core.ports import Brokers
@@ -33,6 +35,8 @@ class PartitionLag:
         seconds_behind: age of the next unread record; None when there is none (nothing behind, or gaps only).
         retention_left_s: until retention by time may delete that record, 0 when it may already, or already has; None when
             there is none, when the topic keeps records for ever or is only compacted, or its settings may not be read.
+        held_back: offsets beyond `latest` that an open transaction keeps from `read_committed`.
+        open_s: age of that transaction's first record.
     """
 
     topic_partition: TopicPartition
@@ -41,6 +45,8 @@ class PartitionLag:
     records_behind: int
     seconds_behind: float | None
     retention_left_s: float | None
+    held_back: int = 0
+    open_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -52,21 +58,30 @@ class PartitionLag:
             "records_behind": self.records_behind,
             "seconds_behind": self.seconds_behind,
             "retention_left_s": self.retention_left_s,
+            "held_back": self.held_back,
+            "open_s": self.open_s,
         }
 
 
 @dataclass(frozen=True)
 class TotalLag:
-    """All partitions together: the sum of the records, the most seconds, the least time left (None: of none known)."""
+    """All partitions together: the sums of the records, the most seconds, the least time left (None: of none known)."""
 
     partitions: int
     records_behind: int
     seconds_behind: float | None
     retention_left_s: float | None
+    held_back: int = 0
+    open_s: float | None = None
+
+    @property
+    def open_transaction(self) -> str | None:
+        """That records wait behind an open transaction; None where none do."""
+        return sentence(self.held_back, self.open_s)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        return dict(vars(self))
+        return {**vars(self), "open_transaction": self.open_transaction}
 
 
 def total_lag(lags: Sequence[PartitionLag]) -> TotalLag:
@@ -76,6 +91,8 @@ def total_lag(lags: Sequence[PartitionLag]) -> TotalLag:
         records_behind=sum(lag.records_behind for lag in lags),
         seconds_behind=max((lag.seconds_behind for lag in lags if lag.seconds_behind is not None), default=None),
         retention_left_s=min((lag.retention_left_s for lag in lags if lag.retention_left_s is not None), default=None),
+        held_back=sum(lag.held_back for lag in lags),
+        open_s=max((lag.open_s for lag in lags if lag.open_s is not None), default=None),
     )
 
 
@@ -131,7 +148,9 @@ def measure_lag(
     behind = unread(positions, watermarks)
     retention = brokers.retention_ms(sorted({tp.topic for tp in behind})) if behind else {}
     times = brokers.next_timestamps(behind, isolation_level=isolation_level) if behind else {}
-    return lags(positions, watermarks, times, retention, now_ms=now_ms)
+    held = {tp: at for tp, at in begins(watermarks).items() if tp in positions}
+    began = brokers.next_timestamps(held) if held else {}
+    return lags(positions, watermarks, times, retention, began, now_ms=now_ms)
 
 
 def to_read(
@@ -163,6 +182,7 @@ def lags(
     watermarks: Watermarks,
     times: Mapping[TopicPartition, int],
     retention_ms: Mapping[str, int],
+    began: Mapping[TopicPartition, int],
     *,
     now_ms: int,
 ) -> list[PartitionLag]:
@@ -173,6 +193,7 @@ def lags(
         watermarks: what the log holds of them.
         times: the timestamp (epoch ms) of the next unread record, of partitions that have one.
         retention_ms: how long each topic keeps a record; without those that keep it for ever.
+        began: the timestamp (epoch ms) of the first record of the open transaction, of partitions that have one.
         now_ms: the time, epoch ms.
     """
     measured = []
@@ -188,6 +209,8 @@ def lags(
                 # a producer's clock may be ahead of this one
                 seconds_behind=None if written is None else max(0.0, (now_ms - written) / 1000),
                 retention_left_s=0.0 if at < watermarks.earliest[tp] else left,
+                held_back=watermarks.held_back.get(tp, 0),
+                open_s=age_s(began.get(tp), now_ms),
             )
         )
     return measured

@@ -30,7 +30,7 @@ class ReloadView:
 
     @property
     def holds(self) -> bool:
-        """Whether the table holds everything that is committed, except what an operator accepted to be absent."""
+        """Whether the table holds everything that is committed, except what an operator accepted to be missing."""
         return self.left is None
 
     def to_json(self) -> dict[str, Any]:

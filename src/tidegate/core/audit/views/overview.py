@@ -165,7 +165,7 @@ def overview(
     try:
         cursor = ledger.cursor() if listing.has_cursor else cursor
         saved = [ledger.saved_range(key.key) for key in listing.of_seq(cursor.seq + 1)[:1]]
-        pending = next((Pending(each.seq, each.run_id, total_count(each.ranges)) for each in saved), None)
+        pending = next((Pending(each.load.seq, each.load.run_id, total_count(each.load.ranges)) for each in saved), None)
     except StateCorrupt as error:
         faults.append(str(error))
     failures = failed_runs(since_success(runs))
@@ -175,8 +175,8 @@ def overview(
         table,
         paused,
         seq=cursor.seq,
-        timing=cursor.timing,
-        records_per_s=_rate(cursor.timings),
+        timing=cursor.pace.timing,
+        records_per_s=_rate(cursor.pace.timings),
         interval_s=interval_s,
         pending=pending,
         failure=next(reversed(failures.items()), None),

@@ -21,7 +21,7 @@ from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, by_partiti
 from tidegate.core.offsets.watermarks import Watermarks, other_topics
 from tidegate.core.state.cursor import Cursor
 
-Kind = Literal["planned", "loaded", "lost", "absent", "pending", "committed"]
+Kind = Literal["planned", "loaded", "lost", "pending", "committed"]
 """What became of offsets: a saved range that is not loaded yet, loaded and not committed, deleted by retention before they were
 read, missing in the table as somebody accepted, not read yet, committed."""
 
@@ -32,7 +32,7 @@ again, a replay that loaded it last."""
 Version = tuple[str, bool]
 """Of a transform, and whether a replay loaded by it."""
 
-WORST_FIRST: tuple[Kind, ...] = ("planned", "loaded", "lost", "absent", "pending", "committed")
+WORST_FIRST: tuple[Kind, ...] = ("planned", "loaded", "lost", "pending", "committed")
 """What a block shows that stands for several of them."""
 _RANK = {kind: rank for rank, kind in enumerate(WORST_FIRST)}
 
@@ -188,13 +188,13 @@ def range_map(
     known = partitions_of(cursor, watermarks)
     rows = [_row(tp, cursor, watermarks) for tp in known[frame.page]]
     pieces = _pieces(batches, frozenset(row.topic_partition for row in rows), marks or {})
-    of_lost, of_absent = by_partition(lost), by_partition(cursor.absent)
+    of_lost = by_partition(lost)
     of_versions = {version: by_partition(ranges) for version, ranges in (versions or {}).items()}
     drawn = []
     for row in rows:
         tp = row.topic_partition
         by_version = {version: ranges[tp] for version, ranges in of_versions.items() if tp in ranges}
-        blocks = _row_blocks(row, pieces.get(tp, []), of_lost.get(tp, ()), of_absent.get(tp, ()), by_version)
+        blocks = _row_blocks(row, pieces.get(tp, []), of_lost.get(tp, ()), by_version)
         drawn.append(replace(row, blocks=level_of_detail(blocks, frame.columns)))
     return RangeMap(pipeline, tuple(drawn), len(known))
 
@@ -232,14 +232,14 @@ def time_map(
 
 def partitions_of(cursor: Cursor, watermarks: Watermarks | None) -> list[TopicPartition]:
     """The rows of a map in their order: those that are the furthest behind first."""
-    known = {*cursor.offsets, *(() if watermarks is None else watermarks.latest)}
+    known = {*cursor.at.offsets, *(() if watermarks is None else watermarks.latest)}
     return sorted(known, key=lambda tp: (-(_row(tp, cursor, watermarks).behind or 0), tp))
 
 
 def _row(tp: TopicPartition, cursor: Cursor, watermarks: Watermarks | None) -> PartitionRow:
     if watermarks is None:
-        return PartitionRow(tp, (), cursor.offsets.get(tp))
-    return PartitionRow(tp, (), cursor.offsets.get(tp), watermarks.earliest.get(tp), watermarks.latest.get(tp))
+        return PartitionRow(tp, (), cursor.at.offsets.get(tp))
+    return PartitionRow(tp, (), cursor.at.offsets.get(tp), watermarks.earliest.get(tp), watermarks.latest.get(tp))
 
 
 def _times(entry: Entry, now_ms: int) -> tuple[int, int]:
@@ -315,15 +315,14 @@ def _row_blocks(
     row: PartitionRow,
     batches: Sequence[Block],
     lost: Sequence[OffsetRange],
-    absent: Sequence[OffsetRange],
     versions: Mapping[Version, Sequence[OffsetRange]],
 ) -> list[Block]:
-    """What fills a row: the batches, and lost, absent and pending offsets, none of them twice."""
+    """What fills a row: the batches, and lost and pending offsets, none of them twice."""
     tp = row.topic_partition
     # of a topic that was created again, and of which nothing is committed yet
     batches = [b for b in batches if b.kind != "committed" or b.from_offset < (row.next_offset or 0)]
     taken = [OffsetRange(tp.topic, tp.partition, b.from_offset, b.until_offset) for b in batches]
-    blocks = [part for batch, own in zip(batches, taken, strict=True) for part in _parts(batch, own, absent, versions)]
+    blocks = [part for batch, own in zip(batches, taken, strict=True) for part in _parts(batch, own, versions)]
     blocks += [Block(r.from_offset, r.until_offset, "lost", offsets=r.count) for r in (without(lost, taken) if lost else ())]
     begin = max(row.next_offset or 0, row.log_start or 0)
     if row.log_end is not None and row.log_end > begin:
@@ -333,33 +332,29 @@ def _row_blocks(
     return sorted(blocks, key=lambda block: block.from_offset)
 
 
-def _parts(
-    batch: Block, own: OffsetRange, absent: Sequence[OffsetRange], versions: Mapping[Version, Sequence[OffsetRange]]
-) -> list[Block]:
-    """A batch in as many blocks as it has kinds and versions, in order; it begins in the first."""
-    missing = common([own], absent) if batch.kind == "committed" and absent else ()
-    held = without([own], missing) if missing else (own,)
-    parts: list[tuple[OffsetRange, Kind, Version | None]] = [(r, "absent", None) for r in missing]
+def _parts(batch: Block, own: OffsetRange, versions: Mapping[Version, Sequence[OffsetRange]]) -> list[Block]:
+    """A batch in as many blocks as it has versions, in order; it begins in the first."""
+    held: tuple[OffsetRange, ...] = (own,)
+    parts: list[tuple[OffsetRange, Version | None]] = []
     # offsets that a saved range is still to load may be those of a former topic, too
     of_kind = {} if batch.kind == "planned" else versions
     for version, ranges in of_kind.items():
         whole = any(r.from_offset <= own.from_offset and own.until_offset <= r.until_offset for r in ranges)
         found = held if whole else common(held, ranges)
-        parts += [(r, batch.kind, version) for r in found]
+        parts += [(r, version) for r in found]
         held = () if whole else without(held, found) if found else held
         if not held:
             break
-    parts += [(r, batch.kind, None) for r in held]
+    parts += [(r, None) for r in held]
     return [
         replace(
             batch,
             from_offset=r.from_offset,
             until_offset=r.until_offset,
-            kind=kind,
             transform=None if version is None else version[0],
             marks=batch.marks | {"replayed"} if version is not None and version[1] else batch.marks,
             offsets=r.count,
             batches=int(n == 0),
         )
-        for n, (r, kind, version) in enumerate(sorted(parts, key=lambda part: part[0]))
+        for n, (r, version) in enumerate(sorted(parts, key=lambda part: part[0]))
     ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.core.errors import StateError
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, selection_to_json
+from tidegate.core.offsets.ranges import OffsetRange, selection_to_json
 from tidegate.core.state.cursor import Cursor
 
 
@@ -16,11 +16,10 @@ class RebuildView:
 
     Attributes:
         pipeline: its name.
-        cursor: the rebuilt cursor; `gaps` are recorded in it as absent.
+        cursor: the rebuilt cursor; partitions with `gaps` begin where it is.
         batches: how many saved ranges were made.
         notes: what the receipts leave open.
-        gaps: offsets before the cursor that the table does not hold.
-        unknown: partitions of the log whose position neither a receipt nor a saved range names.
+        gaps: offsets before the cursor that no receipt covers.
         refused: why this is not written without a person's decision; None where it is.
         written: whether it was saved.
         deleted: the keys that were deleted with it.
@@ -31,7 +30,6 @@ class RebuildView:
     batches: int
     notes: tuple[str, ...] = ()
     gaps: tuple[OffsetRange, ...] = ()
-    unknown: tuple[TopicPartition, ...] = ()
     refused: StateError | None = None
     written: bool = False
     deleted: tuple[str, ...] = ()
@@ -46,5 +44,4 @@ class RebuildView:
             "notes": list(self.notes),
             "deleted": list(self.deleted),
             "gaps": selection_to_json(self.gaps),
-            "unknown": [str(tp) for tp in self.unknown],
         }

@@ -84,7 +84,7 @@ def replay_view(
     verdict: Mapping[str, Any] | None,
 ) -> ReplayView:
     """A run that replays, by what is saved of it and by the receipts of its table, the oldest commit first."""
-    landed = () if saved is None else tuple(r for r in receipts if r.load.replay == saved.replay)
+    landed = () if saved is None else tuple(r for r in receipts if r.load.replay == saved.name)
     return ReplayView(run, pipeline, saved, landed, report, verdict, dry_run)
 
 

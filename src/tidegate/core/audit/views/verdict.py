@@ -8,8 +8,6 @@ from typing import Any
 
 from tidegate.core.audit.oracle import BatchVerification, Verification, verify_batches
 from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.algebra import without
-from tidegate.core.offsets.ranges import OffsetRange, selection_to_json
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 
@@ -23,14 +21,12 @@ class VerdictView:
         verification: record by record, or batch by batch where a row has no single record.
         other_commits: commits that changed rows and are no load of Tidegate, newest first: `snapshot`, `operation`, `at` (UTC).
         changed_columns: how the columns differ from those of the newest load, in words.
-        absent: offsets that an operator accepted to be absent; they were not judged.
     """
 
     pipeline: str
     verification: Verification | BatchVerification
     other_commits: tuple[Mapping[str, Any], ...] = ()
     changed_columns: tuple[str, ...] = ()
-    absent: tuple[OffsetRange, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -44,7 +40,6 @@ class VerdictView:
             **self.verification.to_json(),
             "other_commits": [dict(commit) for commit in self.other_commits],
             "changed_columns": list(self.changed_columns),
-            "absent": selection_to_json(self.absent),
         }
 
 
@@ -66,5 +61,10 @@ def judge_batches(
     listing = ledger.listing()
     with_receipt = {receipt.load.batch for receipt in receipts}
     without_receipt = {r.seq: r.key for r in listing.ranges if r.seq <= cursor.seq and r.seq not in with_receipt}
-    loaded = [seq for seq, key in without_receipt.items() if without(ledger.saved_range(key).to_load, cursor.absent)]
+    starts = cursor.at.starts
+    loaded = [
+        seq
+        for seq, key in without_receipt.items()
+        if any(r.until_offset > starts.get(r.topic_partition, 0) for r in ledger.saved_range(key).load.nonempty)
+    ]
     return verify_batches(cursor.seq, rows, receipts, loaded, pending=bool(listing.of_seq(cursor.seq + 1)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 
@@ -45,12 +45,12 @@ class Slots:
         return f"a slot of the pool {self.pool} ({self.taken} of {self.total} taken)" if full else None
 
 
-def waits_for(tasks: Iterable[Task], slots: Slots, *, now_ms: int) -> str | None:
+def waits_for(tasks: Iterable[Task], slots: Callable[[str], Slots], *, now_ms: int) -> str | None:
     """One line on the first task that waits; None where none does, or where Airflow is about to start it.
 
     Args:
         tasks: of one run.
-        slots: those of the pool that loads need.
+        slots: those of a pool. A task that is queued has its slot.
         now_ms: the time, epoch ms.
     """
     for task in tasks:
@@ -60,6 +60,6 @@ def waits_for(tasks: Iterable[Task], slots: Slots, *, now_ms: int) -> str | None
             when = "" if task.retry_at_ms is None else f" in {max(0, round((task.retry_at_ms - now_ms) / 1000))} s"
             reason = "" if task.retry_reason is None else f" ({task.retry_reason})"
             return f"{task.name} is tried again{when}{reason}"
-        if task.state in ("scheduled", "queued") and task.pool == slots.pool and (why := slots.why_not()) is not None:
+        if task.state == "scheduled" and (why := slots(task.pool).why_not()) is not None:
             return f"{task.name} waits for {why}"
     return None

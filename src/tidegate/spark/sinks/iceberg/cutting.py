@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from tidegate.core.load.boxes import Bounds, Box
+from tidegate.spark.boxes import Bounds, Box
 
 
 def cut_boxes(targets: Iterable[Box], files: Iterable[Box]) -> tuple[Box, ...]:

@@ -3,7 +3,7 @@
 Rules:
 - Each owner is one property of the table (`tidegate.owner.<pipeline>`), so that two pipelines that come at once cannot
   overwrite each other's. It is written with the table, or before the first load of a pipeline that shares it.
-- A table without such a property was made by an older version or by somebody else: it belongs to the pipelines of its receipts.
+- A table without such a property was made by somebody else, or has lost it: it belongs to the pipelines of its receipts.
 - Properties take two round trips to read, so they are read only where no recent commit of the pipeline says that they name it
   (`OWNED`).
 - Whoever owns the table, rows that another pipeline has loaded are not replaced, as far as receipts are kept.
@@ -16,23 +16,20 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows
-from tidegate.core.load.receipt import PREFIX
+from tidegate.core.load.receipt import PIPELINE, PREFIX
 from tidegate.iceberg.summary import OWNER, owners_in
 from tidegate.spark.origin import any_of
 from tidegate.spark.sinks.iceberg.names import quoted
-
-PIPELINE = f"{PREFIX}pipeline"
-"""The property of a commit that names its pipeline."""
 
 
 def by_others(job: LoadJob) -> Column:
     """Whether a snapshot is one of another pipeline whose rows the load could replace, as far as its summary shows."""
     summary = F.col("summary")
-    of_another = summary[PIPELINE] != job.pipeline
-    if job.batch_replaced is not None:
+    of_another = ~summary[PIPELINE].isin(*job.names)
+    if job.load.batch is not None:
         return of_another
     ranges = summary[f"{PREFIX}ranges"]
-    return of_another & any_of(F.contains(ranges, F.lit(f'"{topic}":')) for topic in sorted({r.topic for r in job.ranges}))
+    return of_another & any_of(F.contains(ranges, F.lit(f'"{topic}":')) for topic in sorted({r.topic for r in job.load.ranges}))
 
 
 def check_owner(spark: SparkSession, job: LoadJob, lookup: Lookup) -> bool:
@@ -46,13 +43,13 @@ def check_owner(spark: SparkSession, job: LoadJob, lookup: Lookup) -> bool:
     """
     check_rows(job, lookup.others)
     named = set() if lookup.owns else _named(spark, job.table)
-    check_owners(job, named or ({job.pipeline} if lookup.owns else _loaded(spark, job.table)), lookup.others)
-    return not lookup.owns and job.pipeline not in named
+    check_owners(job, named or ({job.load.pipeline} if lookup.owns else _loaded(spark, job.table)), lookup.others)
+    return not lookup.owns and job.load.pipeline not in named
 
 
 def add_owner(spark: SparkSession, job: LoadJob) -> None:
     """Make the pipeline an owner of its table."""
-    spark.sql(f"ALTER TABLE {quoted(job.table)} SET TBLPROPERTIES ('{OWNER}{job.pipeline}' = 'true')")
+    spark.sql(f"ALTER TABLE {quoted(job.table)} SET TBLPROPERTIES ('{OWNER}{job.load.pipeline}' = 'true')")
 
 
 def _named(spark: SparkSession, table: str) -> set[str]:

@@ -23,7 +23,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
-from tidegate.core.load.boxes import Bounds, Box
+from tidegate.core.load.lookup import Lookup
+from tidegate.spark.boxes import Bounds, Box
 from tidegate.spark.identity import Identity
 from tidegate.spark.origin import any_of
 from tidegate.spark.sinks.iceberg.cutting import cut_boxes, hull
@@ -31,14 +32,35 @@ from tidegate.spark.sinks.iceberg.cutting import cut_boxes, hull
 
 @dataclass(frozen=True)
 class Cut:
-    """A replacement that goes through data files: the boxes to write anew, and how many of their rows are to be kept.
+    """The boxes to write anew, as of a snapshot, and how many of their rows are to be kept.
 
-    It holds as long as no commit after `snapshot` changes anything in the boxes.
+    It holds as long as no commit after `snapshot` changes anything in the boxes. Without boxes it adds rows and replaces none,
+    and holds as long as no commit after `snapshot` adds a row to the table; None is the table before its first commit. `last`
+    says that the table holds no later row either.
     """
 
-    snapshot: int
-    boxes: tuple[Box, ...]
-    kept: int
+    snapshot: int | None
+    boxes: tuple[Box, ...] = ()
+    kept: int = 0
+    last: bool = False
+
+
+def find_free(spark: SparkSession, table: str, identity: Identity, lookup: Lookup) -> Cut | None:
+    """The cut of a load that adds rows; None where the table may have held rows of the identity at `lookup.head`.
+
+    No round trip after a commit that says that there are no later rows than its own, otherwise two, and three where there are.
+    Iceberg reads no data file whose bounds rule the rows out. A snapshot is read by the columns of its time: where it lacks one
+    that identifies a row, a column may have been renamed since, and nothing is known.
+    """
+    if lookup.head is None or (lookup.last is not None and identity.follows(lookup.last.load)):
+        return Cut(lookup.head, last=True)
+    held = spark.read.option("versionAsOf", str(lookup.head)).table(table)
+    if not {*identity.columns} <= {name.lower() for name in held.columns}:
+        return None
+    for rows, last in ((identity.since(), True), (identity.inside(), False)):
+        if not held.where(rows).select(*identity.columns).take(1):
+            return Cut(lookup.head, last=last)
+    return None
 
 
 def find_cut(spark: SparkSession, table: str, identity: Identity) -> Cut | None:
@@ -69,7 +91,7 @@ def kept_rows(spark: SparkSession, table: str, identity: Identity, cut: Cut) -> 
 
 
 def in_boxes(identity: Identity, boxes: Sequence[Box]) -> Column:
-    """True for rows that lie in one of the boxes; an open bound is no condition. At least one box."""
+    """True for rows that lie in one of the boxes; an open bound is no condition."""
     return any_of(_in_box(identity, box) for box in boxes)
 
 

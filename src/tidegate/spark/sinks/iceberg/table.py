@@ -5,6 +5,8 @@ Rules:
   that ends where earlier ones did replaces whole files. What else may be in the way: module `replacement`.
 - A table of batches (`tidegate.spark.identity`) is not partitioned, and belongs to one pipeline: the batches of another have
   the same numbers. The owners of a table: module `ownership`.
+- A load whose rows are new is an append: a compare-and-set on the snapshot in which none of them was there
+  (docs/adr/0026-appends.md). Every other load is an overwrite.
 - A receipt counts when its commit is an ancestor of the table's current state: a commit that was rolled back holds no rows.
 - Receipts live in snapshots. `write.metadata.*` prunes old metadata files, which repeat them. Module `maintenance` keeps the
   receipts of the snapshots that it expires.
@@ -12,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -37,17 +40,27 @@ from pyspark.sql.types import (
 from tidegate.core.config.sinks import ICEBERG, SinkKind
 from tidegate.core.errors import ReceiptMissing, SinkConflict
 from tidegate.core.load.job import LoadJob
-from tidegate.core.load.lookup import Lookup, in_the_way
-from tidegate.core.load.receipt import PREFIX, LoadId, Receipt, task_properties
+from tidegate.core.load.lookup import Lookup, in_the_way, own
+from tidegate.core.load.receipt import ATTEMPT, Receipt, Write, task_properties
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.iceberg.summary import KEPT, OWNED, OWNER
-from tidegate.spark.errors import condition_of, known
+from tidegate.iceberg.summary import KEPT, LAST, OWNED, OWNER
+from tidegate.spark.errors import condition_of
 from tidegate.spark.identity import Identity
+from tidegate.spark.origin import any_of
 from tidegate.spark.phases import Phases
 from tidegate.spark.sinks.columns import check_columns, check_schema
 from tidegate.spark.sinks.iceberg.ownership import add_owner, by_others, check_owner
-from tidegate.spark.sinks.iceberg.receipts import carries, is_current, offsets_added, offsets_read, receipts_where
-from tidegate.spark.sinks.iceberg.replacement import Cut, find_cut, in_boxes, kept_rows
+from tidegate.spark.sinks.iceberg.receipts import (
+    carries,
+    head_and_receipts,
+    is_current,
+    offsets_added,
+    offsets_read,
+    receipts_where,
+)
+from tidegate.spark.sinks.iceberg.replacement import Cut, find_cut, find_free, in_boxes, kept_rows
+
+log = logging.getLogger(__name__)
 
 TABLE_PROPERTIES = {
     "format-version": "2",
@@ -66,9 +79,8 @@ RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_
 UNKNOWN_TYPES = ("void", "interval", "time(")
 """Types of Spark that Iceberg does not have. `variant` it has from format version 3 on, which new tables are not of."""
 NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+NOT_FREE = "Table %s may hold rows of this range. The load replaces them: its commit is an overwrite, not an append"
 WRITING = "reading Kafka and writing the table (the first load after Spark's start compiles, which may take a minute)"
-TRIES = 5
-"""Writes of one load after a look, where other commits change the same data files each time between it and the commit."""
 
 
 @dataclass(frozen=True)
@@ -86,31 +98,36 @@ class IcebergTable:
     def lookup(self, job: LoadJob) -> Lookup:
         """See `SinkWriter`, as all public methods that say no more.
 
-        One round trip, and one more for each receipt of the same batch, or that is in the way, down to the newest that counts.
+        One round trip, and two more for each receipt of the same batch, or that is in the way, down to the newest that counts.
         """
-        mine = carries(task_properties(job.pipeline, job.seq, job.replay))
-        before = carries(task_properties(job.pipeline, job.seq - 1, job.replay))
+        mine = any_of(
+            carries(task_properties(name, n, job.load.replay)) for name in job.names for n in (job.load.seq, job.load.seq - 1)
+        )
         try:
-            receipts = receipts_where(self.spark, self.name, mine | before | by_others(job))
+            head, found = head_and_receipts(self.spark, self.name, mine | by_others(job))
         except AnalysisException as error:
             if condition_of(error).startswith(NOT_FOUND):
                 return Lookup(exists=False)
             raise
+        receipts = [(own(receipt, job), summary) for receipt, summary in found]
         newest_first = [r for r, _ in reversed(receipts)]
-        same = (r for r in newest_first if (r.load.pipeline, r.load.seq, r.load.replay) == (job.pipeline, job.seq, job.replay))
+        last = (r for r, summary in receipts if r.snapshot == head and summary.get(LAST) == "true")
+        same = (r for r in newest_first if r.load.task == job.load.task)
         others = (r for r in newest_first if in_the_way(r, job))
         return Lookup(
             exists=True,
             landed=next(filter(self._is_current, same), None),
-            owns=any(owned for r, owned in receipts if r.load.pipeline == job.pipeline),
+            owns=any(summary.get(OWNED) == "true" for r, summary in receipts if r.load.pipeline == job.load.pipeline),
             others=tuple(islice(filter(self._is_current, others), 1)),
+            head=head,
+            last=next(last, None),
         )
 
     def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> None:
         """One round trip for a table that exists; up to three more where no recent commit says that the pipeline owns it."""
         unknown = UNKNOWN_TYPES if lookup.exists else (*UNKNOWN_TYPES, "variant")
         check_schema(schema, reserved=RESERVED, unknown=unknown, transform=job.transform)
-        created = not lookup.exists and self.create(schema, identity, job.pipeline)
+        created = not lookup.exists and self.create(schema, identity, job.load.pipeline)
         new_owner = not created and check_owner(self.spark, job, lookup)
         held = self.spark.table(self.name).schema
         identity.check_kind([f.name.lower() for f in held.fields], self.name)
@@ -147,70 +164,84 @@ class IcebergTable:
         return True
 
     def replace(
-        self, rows: Callable[[], DataFrame], identity: Identity, load: LoadId, *, again: bool, phases: Phases
+        self, rows: Callable[[], DataFrame], identity: Identity, write: Write, lookup: Lookup, *, again: bool, phases: Phases
     ) -> Receipt:
-        """One overwrite, after a look for data files that the identity goes through where it may hold rows already.
+        """An append where the table held none of the rows at `lookup.head`, otherwise an overwrite."""
+        try:
+            return self._replace(rows, identity, write, lookup, again=again, phases=phases)
+        except Exception as error:
+            if lookup.head and f"snap-{lookup.head}-" in str(error) and not self._has_snapshot(lookup.head):
+                raise SinkConflict(
+                    "the snapshot that this load looked at has expired since; nothing was written",
+                    fix="Clear the task with those after it, which looks at the table anew",
+                ) from error
+            raise
 
-        A new batch lies where nothing is, as a rule. Where something is in its way all the same, its commit is refused, and the
-        next attempt looks first. So does each attempt that other commits get in the way of.
-        """
-        look = again
-        for tries_left in reversed(range(TRIES + (not again))):
-            with phases("look", "looking for data files that the range goes through"):
-                cut = self.find_cut(identity) if look else None
-            look = True
-            try:
-                with phases("write", WRITING):
-                    self.overwrite(rows(), identity, load, cut)
-                break
-            except Exception as error:
-                if not tries_left or not isinstance(known(error), SinkConflict):
-                    raise
+    def _has_snapshot(self, snapshot: int) -> bool:
+        return not self.spark.table(f"{self.name}.snapshots").where(f"snapshot_id = {snapshot}").isEmpty()
+
+    def _replace(
+        self, rows: Callable[[], DataFrame], identity: Identity, write: Write, lookup: Lookup, *, again: bool, phases: Phases
+    ) -> Receipt:
+        with phases("look", "looking for rows of the range, and for data files that it goes through"):
+            cut = None if again else find_free(self.spark, self.name, identity, lookup)
+            if cut is None:
+                if not again:
+                    log.warning(NOT_FREE, self.name)
+                cut = self.find_cut(identity)
+        with phases("write", WRITING):
+            self.overwrite(rows(), identity, write, cut)
         with phases("receipt", "reading the receipt of the commit"):
-            return self.receipt_of_attempt(load)
+            return self.receipt_of_attempt(write)
 
     def find_cut(self, identity: Identity) -> Cut | None:
         """What has to be written anew beside an identity that goes through data files. See `replacement.find_cut`."""
         return find_cut(self.spark, self.name, identity)
 
-    def overwrite(self, rows: DataFrame, identity: Identity, load: LoadId, cut: Cut | None = None) -> None:
+    def overwrite(self, rows: DataFrame, identity: Identity, write: Write, cut: Cut | None = None) -> None:
         """Replace all rows of an identity with `rows`, in one commit that carries the load's receipt.
 
         Args:
             rows: the new rows, all of them of the identity.
             identity: what is replaced.
-            load: the receipt.
-            cut: what `find_cut` answered just now.
+            write: what its receipt says.
+            cut: what is written anew; see `replacement.Cut`. None: the identity, which goes through no data file.
 
         Raises:
             Exception: Spark's. `translate` makes it a `SinkConflict` where the data files are not, or no longer, as `cut` has
                 them; nothing is written then.
         """
-        properties, condition = {**load.to_properties(), OWNED: "true"}, identity.inside()
+        properties, condition = {**write.to_properties(), OWNED: "true"}, identity.inside()
+        if cut is not None and cut.last:
+            properties[LAST] = "true"
         if cut is not None:
+            # Iceberg calls a commit an append only where its condition is the literal false.
+            condition = in_boxes(identity, cut.boxes)
+        if cut is not None and cut.boxes:
             properties[KEPT] = str(cut.kept)
             rows = kept_rows(self.spark, self.name, identity, cut).unionByName(rows, allowMissingColumns=True)
-            condition = in_boxes(identity, cut.boxes)
         writer = rows.writeTo(self.name)
         for key, value in properties.items():
             writer = writer.option(f"snapshot-property.{key}", value)
         if cut is not None:
-            writer = writer.option("isolation-level", "serializable").option("validate-from-snapshot-id", str(cut.snapshot))
+            writer = writer.option("isolation-level", "serializable")
+            if cut.snapshot is not None:
+                writer = writer.option("validate-from-snapshot-id", str(cut.snapshot))
         writer.overwrite(condition)
 
-    def receipt_of_attempt(self, load: LoadId) -> Receipt:
+    def receipt_of_attempt(self, write: Write) -> Receipt:
         """The receipt of exactly this write. One round trip.
 
         Raises:
             ReceiptMissing: no commit carries it.
         """
-        receipts = receipts_where(self.spark, self.name, carries({f"{PREFIX}attempt": load.attempt}))
+        receipts = receipts_where(self.spark, self.name, carries({ATTEMPT: write.attempt}))
         if not receipts:
             raise ReceiptMissing(
-                f"table {self.name} holds no commit of attempt {load.attempt}",
+                f"table {self.name} holds no commit of attempt {write.attempt}",
                 fix="Clear the load task and the tasks after it: the load replaces the same rows",
                 table=self.name,
-                attempt=load.attempt,
+                attempt=write.attempt,
             )
         return receipts[-1][0]
 

@@ -15,15 +15,15 @@ const last = (n, ended = NOW() - 40_000) => ({
 const pipeline = (name, more = {}) => ({
   pipeline: name, table: `lake.web.${name.replace(/\W/g, "_")}`, paused: false, seq: 4980, last: last(3), records_per_s: 9411.2, interval_s: 60,
   pending: null, failure: null, run: null, trouble: null, faults: [], lag_error: null, lag_soon: false, waiting: null, file_error: null,
-  lag: { at_ms: NOW() - 1500, partitions: 3, records_behind: 37_035, seconds_behind: 31.2, retention_left_s: 400_000 },
+  lag: { at_ms: NOW() - 1500, partitions: 3, records_behind: 37_035, seconds_behind: 31.2, retention_left_s: 400_000, open_transaction: null },
   lag_points: Array.from({ length: 30 }, (_, n) => 30_000 + 9000 * Math.sin(n / 3)), ...more,
 });
 const PIPELINES = [
   pipeline("corrupt", { trouble: "unreadable", last: null, seq: 0, faults: ["saved range tidegate/corrupt/batch/41 cannot be read: it is no JSON. Restore it from a backup, or delete the key with `tidegate repair`"] }),
-  pipeline("clicks", { trouble: "stopped", pending: { seq: 4981, run_id: "scheduled__2026-11-23T17:00:00+00:00", offsets: 182_113 }, failure: { run_id: "scheduled__2026-11-23T17:00:00+00:00", why: "Failed in plan: retention deleted 1,204 offsets of clicks-3 that were not read. Run `tidegate ledger accept clicks --lost`.", command: "tidegate ledger accept clicks --lost" } }),
-  pipeline("losing", { trouble: "losing", lag: { at_ms: NOW() - 900, partitions: 3, records_behind: 9_137_035, seconds_behind: 81_031.2, retention_left_s: 1800 }, run: { run_id: "manual__2", state: "running", since_ms: NOW() - 65_000 }, waiting: "load waits for a slot of the pool tidegate_lake_web_losing (4 of 4 taken)" }),
+  pipeline("clicks", { trouble: "stopped", pending: { seq: 4981, run_id: "scheduled__2026-11-23T17:00:00+00:00", offsets: 182_113 }, failure: { run_id: "scheduled__2026-11-23T17:00:00+00:00", why: "Failed in plan: retention deleted records before clicks read them: clicks-3 [1476450, 1477654) = 1204 offsets. Nothing was skipped. To record the loss and go on, run `tidegate accept loss clicks`.", command: "tidegate accept loss clicks" } }),
+  pipeline("losing", { trouble: "losing", lag: { at_ms: NOW() - 900, partitions: 3, records_behind: 9_137_035, seconds_behind: 81_031.2, retention_left_s: 1800, open_transaction: "7 records wait behind an open transaction, open for 4,000 s" }, run: { run_id: "manual__2", state: "running", since_ms: NOW() - 65_000 }, waiting: "load waits for a slot of the pool tidegate_lake_web_losing (1 of 1 taken)" }),
   pipeline("torn", { trouble: "file", file_error: "pipelines/torn.yaml: line 3, column 9: not valid YAML: mapping values are not allowed here\npipelines/torn.yaml: <b>sink</b>: is required", lag: null, lag_points: [] }),
-  pipeline("away", { trouble: "late", last: { ...last(9), run_s: 95 }, lag: { at_ms: NOW() - 185_000, partitions: 3, records_behind: 37_035, seconds_behind: 31.2, retention_left_s: 400_000 }, lag_error: AWAY }),
+  pipeline("away", { trouble: "late", last: { ...last(9), run_s: 95 }, lag: { at_ms: NOW() - 185_000, partitions: 3, records_behind: 37_035, seconds_behind: 31.2, retention_left_s: 400_000, open_transaction: null }, lag_error: AWAY }),
   pipeline(HOSTILE, { run: { run_id: "manual__1", state: "running", since_ms: NOW() - 12_000 } }),
   pipeline("many"),
   pipeline("flights"),
@@ -46,11 +46,10 @@ function map(dag, query) {
     for (let k = 0; k < some; k++) {
       const size = 900 + ((k * 37 + partition * 11) % 23) * 40;
       const lost = partition === 1 && k === 6;
-      const absent = partition === 1 && k === 9;
       const seq = first_seq + Math.floor((k * 200) / some);
-      const kind = lost ? "lost" : absent ? "absent" : k === some - 1 && partition < 2 ? ["loaded", "planned"][partition] : "committed";
+      const kind = lost ? "lost" : k === some - 1 && partition < 2 ? ["loaded", "planned"][partition] : "committed";
       const marks = [...(partition === 0 && k % 9 === 4 ? ["errors"] : []), ...(k === 2 ? ["cold"] : []), ...(partition === 2 && k > 14 && k < 18 ? ["replayed"] : []), ...(partition === 3 && k === 0 ? ["recreated"] : [])];
-      blocks.push({ from: at, until: at + size, marks: lost || absent ? [] : marks, records: size, rows_per_s: kind === "committed" ? 4000 + ((k * 7919) % 6000) : null, kind, seqs: lost || absent ? null : [seq, Math.min(last_seq, seq + (some < 100 ? 7 : 0))], batches: some < 100 ? 8 : 1, transform: kind === "committed" ? (partition === 2 && k === 12 ? null : TRANSFORMS[k < some / 2 ? 0 : 1]) : null });
+      blocks.push({ from: at, until: at + size, marks: lost ? [] : marks, records: size, rows_per_s: kind === "committed" ? 4000 + ((k * 7919) % 6000) : null, kind, seqs: lost ? null : [seq, Math.min(last_seq, seq + (some < 100 ? 7 : 0))], batches: some < 100 ? 8 : 1, transform: kind === "committed" ? (partition === 2 && k === 12 ? null : TRANSFORMS[k < some / 2 ? 0 : 1]) : null });
       at += size;
     }
     const open = blocks.at(-1).kind === "committed" ? at : blocks.at(-1).from;
@@ -145,7 +144,7 @@ function airflow(method, path, body) {
 export function answer(method, path, query, body) {
   if (path.startsWith("api/v2/")) return airflow(method, path, body);
   const [, , what, id, view, ...rest] = path.split("/").map(decodeURIComponent);
-  if (what === "pipelines") return [200, { at_ms: NOW(), pipelines: PIPELINES }];
+  if (what === "pipelines") return [200, { at_ms: NOW(), pipelines: PIPELINES, airflow: [] }];
   if (id === "forbidden") return [403, { detail: "Forbidden" }];
   if (id === "none") return [404, { message: "none is no pipeline of Tidegate", fix: "Open the page of a pipeline's own DAG" }];
   if (view === "map") return [200, map(id, query)];

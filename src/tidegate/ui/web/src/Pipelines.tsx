@@ -19,12 +19,13 @@ const COLUMNS = ["Pipeline", "State", "Lag", "Retention left", "Last batch", "Ru
 
 /** All pipelines that the user may see, those that need attention first. */
 export function Pipelines() {
-  const asked = useAnswer((signal) => view<{ pipelines: Pipeline[] }>("pipelines", signal), "", EVERY_S, ({ pipelines }) => pipelines.some((each) => each.lag_soon));
+  const asked = useAnswer((signal) => view<{ pipelines: Pipeline[]; airflow: string[] }>("pipelines", signal), "", EVERY_S, ({ pipelines }) => pipelines.some((each) => each.lag_soon));
   const pipelines = asked.answer?.pipelines;
   const now = useNow();
   return (
     <Page title="Tidegate">
       <Asking asked={asked} />
+      <Faults faults={asked.answer?.airflow ?? []} />
       {pipelines?.length === 0 && <p>{withCode("No pipeline yet, or none that you may see. `tidegate init` writes a first one into a DAG folder.")}</p>}
       {pipelines !== undefined && pipelines.length > 0 && (
         <div className="wide" tabIndex={0} role="region" aria-label="Pipelines">
@@ -74,6 +75,7 @@ function PipelineRow({ of, now }: { of: Pipeline; now: number }) {
           </div>
         )}
         {of.waiting !== null && <div className="note warn">{withCode(of.waiting)}</div>}
+        {lag !== null && lag.open_transaction !== null && <div className="note warn">{lag.open_transaction}</div>}
         {of.pending !== null && (
           <div className="muted">
             batch {count(of.pending.seq)} is saved: {count(of.pending.offsets)} offsets

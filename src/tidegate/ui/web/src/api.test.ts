@@ -24,7 +24,7 @@ describe("a refusal", () => {
 
   it("tells rights to read from rights to trigger", () => {
     expect(refused(401, { detail: "Not authenticated" }, false).fix).toContain("log in");
-    expect(refused(403, { detail: "Forbidden" }, false).fix).toContain("read");
-    expect(refused(403, { detail: "Forbidden" }, true).fix).toContain("trigger");
+    expect(refused(403, { detail: "Forbidden" }, false).fix).toContain("role Viewer");
+    expect(refused(403, { detail: "Forbidden" }, true).fix).toContain("role User");
   });
 });

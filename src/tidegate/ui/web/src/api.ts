@@ -1,6 +1,6 @@
 // What the plugin's routes answer (tidegate.ui.routes), and the two requests of Airflow's own API that a replay needs.
 
-export type Kind = "planned" | "loaded" | "lost" | "absent" | "pending" | "committed";
+export type Kind = "planned" | "loaded" | "lost" | "pending" | "committed";
 
 export interface Refusal {
   message: string;
@@ -29,7 +29,13 @@ export interface Pipeline {
   run: { run_id: string; state: string; since_ms: number } | null;
   trouble: "unreadable" | "file" | "stopped" | "losing" | "late" | "paused" | null;
   faults: string[];
-  lag: { at_ms: number; records_behind: number; seconds_behind: number | null; retention_left_s: number | null } | null;
+  lag: {
+    at_ms: number;
+    records_behind: number;
+    seconds_behind: number | null;
+    retention_left_s: number | null;
+    open_transaction: string | null;
+  } | null;
   /** Why there is no newer lag. */
   lag_error: Refusal | null;
   /** A newer one is on its way. */
@@ -247,8 +253,8 @@ export function refused(status: number, body: unknown, changes: boolean): Reques
   const said = (body ?? {}) as { message?: unknown; fix?: unknown; detail?: unknown };
   if (typeof said.message === "string") return new RequestFailed(said.message, typeof said.fix === "string" ? said.fix : "");
   if (status === 401) return new RequestFailed("Your session has ended", "Reload the page to log in");
-  if (status === 403 && changes) return new RequestFailed("You may not do this", "Ask for the right to trigger this DAG");
-  if (status === 403) return new RequestFailed("You may not see this", "Ask for the right to read this DAG's runs");
+  if (status === 403 && changes) return new RequestFailed("You may not do this", "It needs the role User, or one that may trigger this DAG");
+  if (status === 403) return new RequestFailed("You may not see this", "It needs the role Viewer, or one that may read this DAG's runs");
   const detail = typeof said.detail === "string" ? said.detail : JSON.stringify(said.detail ?? "");
   return new RequestFailed(`Airflow's API server answers ${status}`, detail === '""' ? "" : detail);
 }

@@ -12,7 +12,6 @@ export const KINDS: Record<Kind, { name: string; fill: string }> = {
   planned: { name: "saved, not loaded", fill: "url(#tidegate-planned)" },
   pending: { name: "not read yet", fill: "url(#tidegate-pending)" },
   lost: { name: "deleted before it was read", fill: "url(#tidegate-lost)" },
-  absent: { name: "accepted to be missing", fill: "url(#tidegate-absent)" },
 };
 
 /** A colour and marks for each version of a transform in turn. */
@@ -80,7 +79,6 @@ export function Patterns() {
         {pattern("planned", 6, "bg-subtle", "orange-solid", "M0,6 L6,0 M-1,1 L1,-1 M5,7 L7,5")}
         {pattern("pending", 6, "bg-subtle", "border-emphasized", "M3,0 V6")}
         {pattern("lost", 6, "bg-subtle", "red-solid", "M0,0 L6,6 M0,6 L6,0")}
-        {pattern("absent", 6, "bg-subtle", "red-solid", "M0,0 L6,6 M-1,5 L1,7 M5,-1 L7,1")}
         {pattern("versions", 12, "teal-solid", "blue-solid", "M3,0 V12 M9,0 V12", { strokeWidth: 3 })}
         {VERSIONS.map(({ color, marks }, n) => pattern(`version-${n}`, 12, color, "bg", marks, { strokeWidth: 1.5, strokeOpacity: 0.6 }))}
       </defs>

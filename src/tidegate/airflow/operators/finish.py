@@ -1,0 +1,237 @@
+"""The last task of a run: it moves the cursor (`core.schedule.run`), or judges a replay (`core.replay.verdict`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from airflow.sdk import Asset, AssetAlias, Context
+
+from tidegate.airflow import metrics, notes
+from tidegate.airflow.events import AssetEvents
+from tidegate.airflow.operators.announce import Announcing, hours_outlets, outlets_with
+from tidegate.airflow.operators.shared import SHOWN, kafka_settings, now_ms, plan_of, ports_of
+from tidegate.airflow.retries import Patient
+from tidegate.airflow.store import VariableStore
+from tidegate.core.announce.hours import Announcement
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.times import CLOCKS_APART_MS
+from tidegate.core.errors import TidegateError
+from tidegate.core.events import Committed, Replayed
+from tidegate.core.lineage import table_uri, topic_uris
+from tidegate.core.load.answer import whole
+from tidegate.core.load.job import LoadResult
+from tidegate.core.load.receipt import Observed, Receipt
+from tidegate.core.offsets.ranges import total_count
+from tidegate.core.rates import BatchTiming
+from tidegate.core.replay.chunks import SavedReplay
+from tidegate.core.replay.verdict import ReplayVerdict, verify_replay
+from tidegate.core.schedule.run import commit_batch
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.saved_range import SavedRange
+from tidegate.iceberg.history import IcebergReader
+from tidegate.kafka.settings import planning_client
+
+
+class FinishOperator(Patient):
+    """The last task of a run: the cursor moves past a batch, or a replay is judged.
+
+    Of a batch, its receipt has to cover this run's range; where the cursor has moved already, nothing is done. Of a replay, and
+    of a backfill's run, the table has to hold every chunk's receipt, by one version of the transform, of the topics that were
+    planned; the cursor stays. Then the table's asset gets an event, and the hours that are complete or changed are announced.
+
+    Args:
+        replays: whether it is of the DAG of replays. Its outlet is an alias, since an asset as outlet gets an event whatever
+            table the replay wrote to.
+    """
+
+    ui_color = "#f6e3c5"
+
+    def __init__(self, *, pipeline: Pipeline, replays: bool = False, **kwargs: Any) -> None:
+        outlet = AssetAlias(name=pipeline.replay_dag) if replays else Asset(name=pipeline.sink.table)
+        super().__init__(outlets=[outlet, *hours_outlets(pipeline)], **kwargs)
+        self.pipeline = pipeline
+        self.replays = replays
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Commit, or the verdict; the asset event says what was loaded.
+
+        Raises:
+            CommitConflict: the cursor is elsewhere.
+            ReceiptMismatch: the sink's receipt is not of this range; or chunks are missing, and the message names them.
+            StateError: the schedule cannot be read or believed.
+        """
+        plan = plan_of(context, replays=self.replays)
+        if "replay" in plan:
+            return self._verified(plan["key"], context)
+        return self._committed(plan, context)
+
+    def _committed(self, plan: Mapping[str, Any], context: Context) -> dict[str, Any]:
+        """Move the cursor, and tell of it."""
+        answer = context["ti"].xcom_pull(task_ids="load")
+        patience, store = self.patience(context), VariableStore()
+        planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
+        result = timing = times = announcing = None
+        if self.pipeline.announce:
+            announcing = Announcing(self.pipeline, self.pipeline.announce, patience, self.log)
+        if answer:
+            result = patience.through(lambda: whole(answer, planned, self._receipt_at))
+            tasks = plan, answer, self.took(context)
+            disturbed = any(task.get("disturbed") for task in tasks)
+            timing = None if disturbed else timing_of(planned, result, context, plan.get("started_ms"), idle_ms(*tasks))
+            if announcing:
+                times = result.observed.times or announcing.times_by_ends(planned.load.nonempty)
+        saved, cursor, moved = commit_batch(
+            self.pipeline,
+            plan["key"],
+            result.receipt if result else None,
+            store=store,
+            record_bytes=result.observed.record_bytes if result else None,
+            timing=timing,
+            announce=partial(announcing.span, times) if announcing else None,
+        )
+        self.log.info(
+            "batch %d of %s: %s", saved.load.seq, saved.load.pipeline, "committed" if moved else "was committed before"
+        )
+        if moved:
+            metrics.committed(
+                saved,
+                result=result,
+                timing=timing,
+                interval_s=self.pipeline.fixed_interval_s,
+            )
+        self._show_in_group(cursor)
+        said = self._said(announcing.of_batch(saved, cursor, times) if announcing else Announcement(), context)
+        self._events(context, said).committed(
+            Committed(
+                pipeline=saved.load.pipeline,
+                seq=saved.load.seq,
+                key=plan["key"],
+                offsets=total_count(saved.load.ranges),
+                rows=result.receipt.rows if result else 0,
+                transform=result.receipt.write.transform if result else None,
+                snapshot=result.receipt.snapshot if result else None,
+                table=table_uri(self.pipeline.sink.table),
+                topics=topic_uris(self.pipeline.source.connection, saved.load.ranges),
+            ),
+            said.keys,
+        )
+        return {"seq": saved.load.seq, "moved": moved}
+
+    def _verified(self, key: str, context: Context) -> dict[str, Any]:
+        """The verdict on the saved replay at `key`, logged, in constant size."""
+        pipeline, patience = self.pipeline, self.patience(context)
+        ports = ports_of(pipeline, self.log)
+        saved = Ledger(ports["store"], pipeline.name).saved_replay(key)
+        verdict = patience.through(
+            lambda: verify_replay(saved, sink=ports["sink"], brokers=ports["brokers"], level=pipeline.source.isolation_level)
+        )
+        self.log.info("all %d chunks of replay %s are in %s: %s", verdict.chunks, saved.name, saved.table, verdict)
+        loaded: dict[str, Any] = {
+            "replay": saved.name,
+            "chunks": verdict.chunks,
+            "offsets": verdict.offsets,
+            "rows": verdict.rows,
+            "transform": verdict.transform,
+        }
+        metrics.replayed(pipeline.name, offsets=verdict.offsets, rows=verdict.rows)
+        if saved.table == pipeline.sink.table:  # a trial's table is nobody's asset, and has no hours
+            said = self._announced_by(saved, verdict, context)
+            event = Replayed(
+                pipeline=pipeline.name,
+                run_id=saved.load.run_id,
+                table=table_uri(saved.table),
+                topics=topic_uris(pipeline.source.connection, saved.selection),
+                **loaded,
+            )
+            self._events(context, said).replayed(event, said.keys)
+        else:
+            self.outlets = outlets_with(self.outlets, pipeline, ())
+        expired = {"expired_offsets": total_count(verdict.expired), "expired": [str(r) for r in verdict.expired[:SHOWN]]}
+        return {**loaded, **expired}
+
+    def _announced_by(self, saved: SavedReplay, verdict: ReplayVerdict, context: Context) -> Announcement:
+        """What a replay that is verified announces; nothing where the file does not ask for it."""
+        if self.pipeline.announce is None:
+            return Announcement()
+        answers = context["ti"].xcom_pull(task_ids="load")
+        # of a mapped task there is one for each chunk that this run has loaded
+        loads = [answer for answer in (answers if isinstance(answers, list) else [answers]) if answer]
+        observed = {load["receipt"]["seq"]: Observed.from_json(load["observed"]) for load in loads}
+        cursor = Ledger(VariableStore(), self.pipeline.name).cursor()
+        announcing = Announcing(self.pipeline, self.pipeline.announce, self.patience(context), self.log)
+        return self._said(announcing.of_replay(saved, cursor, observed, verdict.resumed), context)
+
+    def _said(self, said: Announcement, context: Context) -> Announcement:
+        """Noted where hours are left out."""
+        if said.left:
+            context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Hours announced: {said}")
+        return said
+
+    def _events(self, context: Context, said: Announcement) -> AssetEvents:
+        self.outlets = outlets_with(self.outlets, self.pipeline, said.keys)
+        return AssetEvents(context, self.outlets, self.pipeline.sink.table, self.pipeline.hours_asset)
+
+    def _receipt_at(self, snapshot: int) -> Receipt | None:
+        reader, table, name = IcebergReader(), self.pipeline.sink.table, self.pipeline.name
+        # those of expired snapshots, of a run that was cleared after weeks, are in a table that may be large
+        for receipts in (reader.history(table).receipts, partial(reader.receipts, table)):
+            found = next((receipt for receipt in receipts(name) if receipt.snapshot == snapshot), None)
+            if found is not None:
+                return found
+        return None
+
+    def _show_in_group(self, cursor: Cursor) -> None:
+        """Commit the consumer group's offsets for the sake of lag tools; the cursor is the truth, so a failure is a warning."""
+        from tidegate.kafka.groups import commit_offsets  # noqa: PLC0415 - parsing the DAG needs no Kafka client
+
+        group = self.pipeline.consumer_group
+        try:
+            commit_offsets(kafka_settings(self.pipeline, "commit", planning_client, self.log), group, cursor.at.offsets)
+        except TidegateError as error:
+            self.log.warning("consumer group %s does not show this commit: %s", group, error)
+
+
+def idle_ms(*tasks: Mapping[str, Any]) -> int:
+    """How long a run had no task at work because its DAG was paused.
+
+    A pause that begins while no task is at work, which is for about a second, counts like a wait for a slot.
+
+    Args:
+        tasks: what each has handed on of its times, in their order.
+    """
+    pauses = ((before["ended_ms"], after.get("started_ms")) for before, after in pairwise(tasks) if before.get("paused"))
+    return sum(max(0, unpaused - paused) for paused, unpaused in pauses if unpaused is not None)
+
+
+def timing_of(
+    saved: SavedRange, result: LoadResult, context: Context, started_ms: int | None, idle_ms: int = 0
+) -> BatchTiming | None:
+    """What the batch takes that is committed now; None where its load was not the work of this run since it started.
+
+    A run that somebody has cleared waited for a person, and parts of it may not have run again: it shows nothing.
+
+    Args:
+        saved: the range.
+        result: of its load.
+        context: of the task that commits.
+        started_ms: when the run's plan started (epoch ms); None where that is not known.
+        idle_ms: in which none of its tasks was at work, since its DAG was paused.
+    """
+    run = context["dag_run"]
+    if started_ms is None or run.clear_number or result.landed_before:
+        return None
+    if result.receipt.committed_at_ms + CLOCKS_APART_MS < started_ms:
+        return None
+    return BatchTiming.between(
+        total_count(saved.load.nonempty),
+        saved.allowed if saved.why.rate else saved.why.limits.get("max_records"),
+        due_ms=int(run.run_after.timestamp() * 1000),
+        started_ms=started_ms,
+        ended_ms=now_ms(),
+        idle_ms=idle_ms,
+        load_s=sum(result.seconds.values()),
+    )

@@ -1,0 +1,211 @@
+"""Laws of whether a pipeline may load into its table at all: on fakes, plan, replay and acceptances together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.records import write_of
+from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
+from tidegate.core.config.times import StartOffsets
+from tidegate.core.errors import CursorLost, RequestError, SinkMisfit
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.replay.request import ReplayRequest
+from tidegate.core.replay.run import plan_replay
+from tidegate.core.schedule.accept import accept_foreign, accept_loss
+from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.schedule.trust import misfit_of
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+
+P0 = TopicPartition("t", 0)
+START = Source(("t",), start=StartOffsets({P0: 20}))
+PIPELINE = Pipeline("p", START, "m:f", Sink("lake.a.b"), limits=Limits(10), replay=Replay(tables=("lake.a.trial",)))
+
+
+@dataclass
+class World:
+    """A pipeline that begins at offset 20 of a log of 50, and has not run yet."""
+
+    pipeline: Pipeline = PIPELINE
+    store: MemoryStore = field(default_factory=MemoryStore)
+    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 50}))
+    sink: FakeReader = field(default_factory=FakeReader)
+    now_ms: int = 0
+
+    @property
+    def ports(self) -> dict[str, Any]:
+        self.now_ms += 1000
+        return {"store": self.store, "brokers": self.brokers, "sink": self.sink, "now_ms": self.now_ms}
+
+    def plan(self, run_id: str) -> Planned:
+        planned = plan_batch(self.pipeline, run_id, Request(), **self.ports)
+        assert isinstance(planned, Planned)
+        return planned
+
+    def batch(self, run_id: str) -> None:
+        planned = self.plan(run_id)
+        saved = planned.saved
+        load = write_of("p", saved.load.seq, run_id, saved.load.nonempty, "m:f@1", run_id, saved.load.topic_ids)
+        self.sink.found.append(Receipt(load, self.now_ms, self.now_ms, total_count(load.load.ranges)))
+        commit_batch(self.pipeline, planned.key, self.sink.found[-1], store=self.store)
+
+    def accept(self) -> None:
+        accept_foreign(self.pipeline, store=self.store, sink=self.sink)
+
+    def replay(self, **params: Any) -> tuple[OffsetRange, ...]:
+        request = ReplayRequest.from_params(params)
+        return plan_replay(self.pipeline, "replay", request, **self.ports, save=False).saved.selection
+
+    def misfit(self, run_id: str = "next") -> str:
+        """How a plan is refused; it saves nothing."""
+        before = dict(self.store.values)
+        with pytest.raises(SinkMisfit) as caught:
+            self.plan(run_id)
+        assert self.store.values == before
+        assert not caught.value.retryable
+        return str(caught.value)
+
+    @property
+    def cursor(self) -> Cursor:
+        return Ledger(self.store, "p").cursor()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_table_of_others_is_refused_before_positions_are_saved(world: World) -> None:
+    """By its owners, or where it names none by its loads: a pipeline under a new name would begin behind unread records."""
+    world.sink.owners = frozenset({"old"})
+    refused = (
+        "belongs to pipeline old, not to p. If p is old under a new name, name its file back, or run `tidegate rename old p`"
+    )
+    assert refused in world.misfit()
+    world.sink.found.append(Receipt(write_of("old", 1, "run", (), "v", "a"), 1, 1, 0))
+    world.sink.owners = frozenset()
+    assert refused in world.misfit()
+    world.pipeline = replace(PIPELINE, identity="batch")
+    assert "is pipeline old's, whose batches have the same numbers" in world.misfit()
+    world.pipeline = replace(PIPELINE, sink=Sink("lake.a.b", shared_with=("old",)))
+    assert world.plan("run1").saved.load.seq == 1
+    world.sink.owners, world.pipeline = frozenset({"p", "old"}), PIPELINE
+    assert world.plan("run1").saved.load.seq == 1
+
+
+def test_a_check_names_what_the_next_plan_refuses_of_a_table(world: World) -> None:
+    """And leaves the ledger to the plan."""
+    ask = partial(misfit_of, store=world.store, sink=world.sink)
+    assert ask(PIPELINE) is None
+    world.sink.owners, world.sink.has_rows, world.sink.expired = frozenset({"p"}), True, True
+    with pytest.raises(CursorLost):
+        world.plan("run1")
+    assert ask(PIPELINE) is None
+    world.sink.owners = frozenset({"old"})
+    assert "belongs to pipeline old" in str(ask(PIPELINE))
+
+
+def test_rows_without_origin_are_refused_until_they_are_accepted_once(world: World) -> None:
+    """By every plan and replay; what was accepted for the table is kept with the first batch, whatever else is accepted."""
+    world.batch("run1")
+    world.sink.foreign = True
+    assert "tidegate accept table p --foreign" in world.misfit()
+    with pytest.raises(SinkMisfit, match="rows without origin"):
+        world.replay(batches="1")
+    world.accept()
+    world.brokers.earliest[P0] = 31
+    accept_loss(world.pipeline, store=world.store, brokers=world.brokers, sink=world.sink)
+    world.batch("run2")
+    world.batch("run3")
+    assert (world.cursor.seq, world.cursor.at.foreign) == (3, "lake.a.b")
+    world.pipeline = replace(PIPELINE, sink=Sink("lake.a.c"))
+    assert "lake.a.c holds rows without origin" in world.misfit()
+
+
+def test_rows_without_origin_stay_accepted_where_the_cursor_is_put_back(world: World) -> None:
+    """The acceptance was deleted with the commit of its batch, whose saved range leads to it."""
+    world.batch("run1")
+    back = world.store.values["tidegate.p.cursor"]
+    world.sink.foreign = True
+    world.accept()
+    world.batch("run2")
+    world.store.values["tidegate.p.cursor"] = back
+    planned = world.plan("run3")
+    assert (planned.origin, planned.saved.load.seq, planned.saved.after.foreign) == ("adopted", 2, "lake.a.b")
+
+
+def test_nothing_before_the_start_is_replayed_beside_rows_without_origin(world: World) -> None:
+    """They may be of these records; into a table of trials, and beside rows with an origin, it is."""
+    world.sink.foreign = True
+    world.accept()
+    world.batch("run1")
+    for params in ({"offsets": [0, 30]}, {"from_time": 0}, {"offsets": [19, 21], "accept_loss": True}):
+        with pytest.raises(RequestError, match=r"begins before 20, the pipeline's start.*p can replay t-0 \[20, 30\)"):
+            world.replay(**params)
+    assert world.replay(offsets=[None, 30]) == (OffsetRange("t", 0, 20, 30),)
+    assert world.replay(offsets=[0, 30], table="lake.a.trial") == (OffsetRange("t", 0, 0, 30),)
+    world.sink.foreign = False  # the table was made anew
+    assert world.replay(offsets=[0, 30]) == (OffsetRange("t", 0, 0, 30),)
+    beside = World()
+    beside.batch("run1")
+    assert beside.replay(offsets=[0, 30]) == (OffsetRange("t", 0, 0, 30),)
+
+
+def test_a_table_without_the_columns_is_accepted_before_they_are_added(world: World) -> None:
+    """The columns alone where it has no rows."""
+    world.sink.lacks = ("_kafka_partition", "_kafka_offset")
+    add = "ALTER TABLE lake.a.b ADD COLUMNS (_kafka_partition int, _kafka_offset bigint)"
+    assert world.misfit().endswith(f"Run {add}")
+    world.sink.foreign = True
+    assert f"--foreign`, and then {add}" in world.misfit()
+    world.accept()
+    assert world.misfit().endswith(f"Run {add}")
+    world.sink.lacks = ()
+    assert world.plan("run1").saved.load.seq == 1
+
+
+@pytest.mark.parametrize(
+    ("lacks", "now", "repair"),
+    [
+        (("_kafka_offset",), "at", "Run ALTER TABLE lake.a.b RENAME COLUMN `at` TO _kafka_offset"),
+        (
+            (),
+            "at",
+            "map('delete-file-threshold', '1')), then ALTER TABLE lake.a.b DROP COLUMN `at`",
+        ),
+        (("_kafka_offset",), "", "name a new table in `sink.table`"),
+    ],
+)
+def test_a_table_that_has_lost_its_origin_gets_it_back_and_is_never_accepted(
+    world: World, lacks: tuple[str, ...], now: str, repair: str
+) -> None:
+    """Renamed, renamed and added once more, or dropped: also where foreign rows were accepted before."""
+    world.sink.foreign = True
+    world.accept()
+    world.batch("run1")
+    world.sink.lacks, world.sink.moved = lacks, {"_kafka_offset": now}
+    refused = world.misfit()
+    assert repair in refused
+    assert "ADD COLUMN" not in refused
+    with pytest.raises(SinkMisfit, match="has lost _kafka_offset"):
+        world.accept()
+    world.sink.foreign = False  # no row is left that was written before
+    if not lacks:
+        world.batch("run2")
+
+
+def test_only_rows_that_are_there_are_accepted_and_batches_have_no_origin(world: World) -> None:
+    """Nothing is recorded otherwise."""
+    with pytest.raises(RequestError, match="nothing to accept"):
+        world.accept()
+    assert not world.store.values
+    world.sink.foreign, world.pipeline = True, replace(PIPELINE, identity="batch")
+    assert world.plan("run1").saved.load.seq == 1
+    with pytest.raises(RequestError):
+        world.accept()

@@ -1,0 +1,193 @@
+"""Laws of a pipeline that gets another name: on fakes, with kills between all steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.records import write_of
+from tests.unit.test_admission import P0, PIPELINE, START, World
+from tidegate.core.audit.restore import restore
+from tidegate.core.config.pipeline import Pipeline, Sink
+from tidegate.core.errors import RequestError, SinkMisfit, StateUnavailable
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.schedule.rename import rename
+from tidegate.core.schedule.run import commit_batch
+from tidegate.core.state.codec import encode
+from tidegate.testing.fakes import FakeReader
+
+NEW = Pipeline("q", replace(START, start="latest"), "m:f", Sink("lake.a.b"), limits=PIPELINE.limits)
+
+
+def move_owner(sink: FakeReader, old: str, new: str) -> None:
+    sink.renamed[old] = new
+    sink.owners = sink.owners - {old} | {new}
+
+
+def renamed(world: World, pipeline: Pipeline = NEW, old: str = "p") -> int:
+    return rename(
+        old, pipeline, store=world.store, sink=world.sink, move_owner=lambda _, old, new: move_owner(world.sink, old, new)
+    )
+
+
+@pytest.fixture
+def world() -> World:
+    """Two batches are committed; a third has landed, and its commit was lost."""
+    made = World()
+    made.batch("run1")
+    made.batch("run2")
+    saved = made.plan("run3").saved
+    beside = saved.after.beside(saved.load.nonempty, saved.load.topic_ids)
+    load = write_of("p", saved.load.seq, "run3", saved.load.nonempty, "m:f@1", "run3", saved.load.topic_ids, beside=beside)
+    made.sink.found.append(Receipt(load, made.now_ms, made.now_ms, 10))
+    made.sink.owners, made.sink.has_rows = frozenset({"p"}), True
+    return made
+
+
+def test_a_renamed_pipeline_goes_on_where_it_was(world: World) -> None:
+    """It adopts what has landed under its old name, reads the next records, and can replay and rebuild all of it."""
+    world.pipeline = NEW
+    assert "If q is p under a new name, name its file back, or run `tidegate rename p q`" in world.misfit("run4")
+    assert renamed(world) == 4
+    assert [key for key in world.store.values if key.startswith("tidegate.p.")] == []
+    planned = world.plan("run4")
+    assert (planned.origin, planned.saved.load.ranges, planned.formerly) == ("adopted", (OffsetRange("t", 0, 40, 50),), ("p",))
+    receipt = world.sink.receipts("lake.a.b", "q")[-1]
+    _, cursor, _ = commit_batch(NEW, planned.key, receipt, store=world.store)
+    assert (cursor.pipeline, cursor.seq, cursor.at.offsets) == ("q", 3, {P0: 50})
+    assert world.replay(batches="1..3") == (OffsetRange("t", 0, 20, 50),)
+    world.store.values.clear()
+    rebuilt = restore(NEW, store=world.store, sink=world.sink)
+    assert (rebuilt.cursor.seq, rebuilt.cursor.at.offsets) == (3, {P0: 50})
+
+
+def test_a_pipeline_is_renamed_also_before_its_first_commit() -> None:
+    """Its load has made it an owner of the table, and failed. The new name adopts its range."""
+    world = World()
+    saved = world.plan("run1").saved
+    world.sink.owners = frozenset({"p"})
+    world.pipeline = NEW
+    assert "run `tidegate rename p q`" in world.misfit("run2")
+    assert renamed(world) == 1
+    assert world.plan("run2").saved.load.ranges == saved.load.ranges
+
+
+def test_a_rename_that_was_killed_is_done_again(world: World) -> None:
+    """At whatever call: until the table is moved the new name is refused, and afterwards the old one; nothing is lost."""
+    before, table = dict(world.store.values), replace(world.sink)
+    done = replace(world, store=replace(world.store, values=dict(before)), sink=replace(world.sink, renamed={}))
+    renamed(done)
+    for calls in range(60):
+        world.store.values, world.sink = dict(before), replace(table, renamed={})
+        if not _killed_after(world, calls):
+            break
+        other = replace(PIPELINE, name="p") if world.sink.renamed else NEW
+        with pytest.raises(SinkMisfit):
+            replace(world, pipeline=other).plan("between")
+        renamed(world)
+        assert world.store.values == done.store.values
+        assert world.sink.owners == {"q"}
+    assert calls > 10
+    assert renamed(world) == 0
+    assert world.store.values == done.store.values
+
+
+def _killed_after(world: World, calls: int) -> bool:
+    """Whether a rename was killed at a call of the store, or in the one after."""
+    left = iter(range(calls))
+
+    def dying(call: Any) -> Any:
+        def called(*given: Any) -> Any:
+            if next(left, None) is None:
+                raise StateUnavailable("killed")
+            return call(*given)
+
+        return called
+
+    store = world.store
+    with pytest.MonkeyPatch.context() as patch:
+        for verb in ("keys", "get", "put", "delete"):
+            patch.setattr(store, verb, dying(getattr(store, verb)))
+        try:
+            renamed(world)
+        except StateUnavailable:
+            return True
+    return False
+
+
+def test_a_rename_that_was_killed_is_done_again_also_without_a_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was dropped, so that nothing in it says how far the rename has come."""
+    monkeypatch.setattr("tests.unit.test_rename.move_owner", lambda *_: None)
+    before, world.sink.exists = dict(world.store.values), False
+    assert renamed(world) == len(before)
+    done, world.store.values = dict(world.store.values), dict(before)
+    for calls in range(60):
+        if not _killed_after(world, calls):
+            break
+        if any(key.startswith("tidegate.p.") for key in world.store.values):
+            renamed(world)
+        assert world.store.values == done
+        world.store.values = dict(before)
+    assert calls > 10
+
+
+def test_what_cannot_be_renamed_is_refused_and_nothing_is_changed(world: World) -> None:
+    """A name without a ledger, another table, and a new name with saved state of its own, readable or not."""
+    before = dict(world.store.values)
+    with pytest.raises(RequestError, match="no pipeline gone to rename"):
+        renamed(world, old="gone")
+    world.sink.owners = frozenset({"other"})
+    with pytest.raises(RequestError, match="is not one of p"):
+        renamed(world)
+    world.sink.owners = frozenset()
+    for text in ("broken", encode("cursor", {"pipeline": "q", "seq": 0})):
+        world.store.values = {**before, "tidegate.q.cursor": text}
+        with pytest.raises(RequestError, match=r"saved state of its own \(tidegate.q.cursor\)"):
+            renamed(world)
+    world.store.values = {**before, "tidegate.q.range.0000000001.r": "of another time"}
+    with pytest.raises(RequestError, match="saved state of its own"):
+        renamed(world)
+    assert (world.sink.renamed, len(world.store.values)) == ({}, len(before) + 1)
+
+
+def test_a_name_that_a_pipeline_had_is_not_taken_in_its_table(world: World) -> None:
+    """Its loads would be the other's."""
+    renamed(world)
+    with pytest.raises(SinkMisfit, match="what pipeline p has loaded is q's"):
+        world.plan("run4")
+
+
+def test_a_rename_that_is_done_once_more_takes_nothing_of_who_has_the_old_name_now(world: World) -> None:
+    """Such as a pipeline of another table."""
+    renamed(world)
+    for key in ("cursor", "range.0000000099.run"):
+        world.store.values[f"tidegate.p.{key}"] = encode(key.partition(".")[0], {"pipeline": "p", "seq": 7})
+    before = dict(world.store.values)
+    assert renamed(world) == 0
+    assert world.store.values == before
+
+
+def test_a_name_that_led_elsewhere_is_no_new_name(world: World) -> None:
+    """What was loaded under it belongs to the one that it led to; back to one's own former name leads a way."""
+    renamed(world)
+    world.sink.owners = frozenset({"q", "r"})
+    world.store.values["tidegate.r.cursor"] = encode("cursor", {"pipeline": "r", "seq": 7})
+    with pytest.raises(RequestError, match="p was the name of q when it loaded"):
+        renamed(world, replace(NEW, name="p"), old="r")
+    world.sink.renamed.pop("p")
+    assert renamed(world, replace(NEW, name="p"), old="q") > 0
+
+
+def test_a_pipeline_is_renamed_whose_table_is_not_there_yet_or_is_of_a_time_before(world: World) -> None:
+    """The first has nothing to move in the table, the second all of it."""
+    world.sink.exists = False
+    world.sink.owners = frozenset()
+    assert renamed(world) > 0
+    world.sink.exists, world.sink.renamed, world.sink.owners = True, {}, frozenset({"p"})
+    before = dict(world.store.values)
+    assert renamed(world) == 0
+    assert world.store.values == before
+    assert world.sink.owners == {"q"}
