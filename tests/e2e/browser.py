@@ -16,6 +16,8 @@ from tests.e2e.project import REPO
 from tidegate.local import Platform
 
 AXE = REPO / "src/tidegate/ui/web/node_modules/axe-core/axe.min.js"
+PATIENCE_MS = 30_000
+"""A page that other tests run beside shows later what it shows at all."""
 HARMFUL = ("serious", "critical")
 NETWORK = "Failed to load resource"
 """What Chromium logs of each answer that is a refusal, which pages show."""
@@ -25,6 +27,7 @@ NETWORK = "Failed to load resource"
 def browser() -> Iterator[Browser]:
     """The Chromium of this machine, or the one that `playwright install chromium` has fetched."""
     found = os.environ.get("TIDEGATE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         made = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield made

@@ -170,7 +170,7 @@ def test_a_drag_replays_exactly_what_was_dragged_over(
     page.goto(f"{page.url.rstrip('/')}/plugin/range")
     shown = page.locator(".tidegate")
     # the table's commits are read every 15 s, and the page asks every 10 s
-    expect(shown).to_contain_text("1 of 1 chunks are in the table", timeout=30_000)
+    expect(shown).to_contain_text("1 of 1 chunks are in the table")
     replaced = shown.get_by_role("region", name="What it replaces").get_by_role("row")
     parts = [int(row.get_by_role("cell").first.inner_text()) for row in replaced.all()[1:]]
     assert (len(parts), sum(parts)) == (2, end - start)
