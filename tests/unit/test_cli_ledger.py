@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from tests.records import cursor_of, range_of
 from tests.unit.loads import P0, receipt, saved
 from tidegate.cli import ledger, repair, shared
-from tidegate.core.audit.views.replays import ReplayRun
+from tidegate.cli.replay import Ended
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import RequestError, StateError
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -155,7 +155,7 @@ def test_a_reload_says_what_is_missing_and_loads_it(remote: FakeRemote, monkeypa
             return "manual__1"
 
     remote.api = Api()
-    monkeypatch.setattr(repair, "follow", lambda *_: ReplayRun("manual__1", "success", 1, 1))
+    monkeypatch.setattr(repair, "follow", lambda *_: Ended("manual__1", "success", 1, 1))
     assert run("reload", "p").exit_code == 0
     assert remote.api.triggered == ("p__replay", {"offsets": {"t": {"0": [[10, 20]]}}})
 

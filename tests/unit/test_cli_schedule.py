@@ -17,7 +17,7 @@ from tests.records import changed, cursor_of, range_of
 from tests.unit.loads import P0, receipt
 from tidegate.cli import app, ledger, receivers, schedule, shared, verify
 from tidegate.core.audit.table import DataFiles
-from tidegate.core.audit.views.servers import dead_servers
+from tidegate.core.audit.views.waiting import dead_servers
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
 from tidegate.core.errors import SinkUnavailable
 from tidegate.core.offsets.ranges import OffsetRange

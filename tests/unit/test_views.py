@@ -19,19 +19,16 @@ from tidegate.core.audit.readable import read_state
 from tidegate.core.audit.reload import offsets_to_reload
 from tidegate.core.audit.table import Missing
 from tidegate.core.audit.views.batches import entries, read_batches, versions
+from tidegate.core.audit.views.files import check_files, named_transforms
 from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
-from tidegate.core.audit.views.missing import ReloadView
-from tidegate.core.audit.views.pipelines import check_files, missing_pools, named_transforms
-from tidegate.core.audit.views.plan import plan_to_json, read_plan
-from tidegate.core.audit.views.rebuilt import RebuildView
-from tidegate.core.audit.views.replays import ReplayRun
 from tidegate.core.audit.views.verdict import VerdictView, judge_batches
+from tidegate.core.audit.views.waiting import missing_pools
 from tidegate.core.config.pipeline import Pipeline, Replay, Sink, Source
+from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import BrokerUnavailable, ConfigError, CursorBeyondLog, PartitionsDeleted, RequestError
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.schedule.lifecycle import State
 from tidegate.core.schedule.plan import Skip
-from tidegate.core.schedule.run import Request, plan_batch
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
@@ -195,27 +192,6 @@ def test_a_cursor_that_does_not_fit_the_log_has_no_lag(
         measure_lag(FakeBrokers({P0: 30}), cursor, now_ms=0)
 
 
-def test_a_plan_shows_what_would_be_read_or_why_nothing_is() -> None:
-    """And nothing is saved; a range that another run has saved is shown as its own."""
-    store, sink, brokers = MemoryStore(), FakeReader(), FakeBrokers({P0: 30})
-    planned = plan_to_json(read_plan(PIPELINE, store=store, brokers=brokers, sink=sink, now_ms=7))
-    assert (planned["origin"], planned["seq"], planned["ranges"]) == ("planned", 1, {"t": {"0": [0, 30]}})
-    assert store.values == {}
-    plan_batch(PIPELINE, "run1", Request(), store=store, brokers=FakeBrokers({P0: 10}), sink=sink, now_ms=6)
-    adopted = plan_to_json(read_plan(PIPELINE, store=store, brokers=brokers, sink=sink, now_ms=7))
-    assert (adopted["origin"], adopted["adopted_from"], adopted["ranges"]) == ("adopted", "run1", {"t": {"0": [0, 10]}})
-    assert list(adopted)[:2] == ["origin", "pipeline"]
-
-
-def test_a_plan_with_nothing_to_read_says_why() -> None:
-    """As the run would."""
-    store = MemoryStore()
-    Ledger(store, "p").save_cursor(cursor_of("p", 0, {P0: 30}, {"t": "id"}))
-    skipped = read_plan(PIPELINE, store=store, brokers=FakeBrokers({P0: 30}), sink=FakeReader(), now_ms=7)
-    assert isinstance(skipped, Skip)
-    assert plan_to_json(skipped) == {"skip": skipped.reason}
-
-
 def test_a_verdict_shows_the_verification_and_what_else_was_done_to_the_table() -> None:
     """Other commits and changed columns are shown, and do not change the verdict."""
     verification = Verification(Verdict(()), (), {}, 0, 0)
@@ -264,34 +240,6 @@ def test_what_is_missing_is_loaded_again_as_far_as_it_is_retained() -> None:
         reload(replace(missing, ranges=()), 0, accept_loss=True)
 
 
-def test_a_reload_shows_what_was_missing_what_is_left_and_the_replay() -> None:
-    """None where there is none."""
-    missing = Missing((OffsetRange("t", 0, 0, 5),), (1,), "the table is empty")
-    run = ReplayRun("manual__1", "success", 1, 1, {"chunks": 1, "offsets": 5, "rows": 5})
-    view = ReloadView("p", "lake.a.b", missing, None, run)
-    assert view.holds
-    assert view.to_json() == {
-        "pipeline": "p",
-        "missing": {"ranges": {"t": {"0": [[0, 5]]}}, "batches": [1], "why": "the table is empty"},
-        "left": None,
-        "replay": {
-            "run_id": "manual__1", "state": "success", "chunks": 1, "landed": 1,
-            "verdict": {"chunks": 1, "offsets": 5, "rows": 5}, "why": None,
-        },
-    }  # fmt: skip
-    assert not ReloadView("p", "lake.a.b", missing, missing).holds
-    assert ReloadView("p", "lake.a.b", missing, missing).to_json()["replay"] is None
-    failed = ReplayRun("manual__1", "failed", why="out of memory")
-    assert not failed.succeeded
-    assert failed.to_json()["verdict"] is None
-
-
-def test_a_rebuilt_schedule_is_shown_without_its_refusal() -> None:
-    """The refusal is an error of its own."""
-    view = RebuildView("p", cursor_of("p", 2), 2, ("a note",), (OffsetRange("t", 0, 1, 2),), deleted=("a key",))
-    assert list(view.to_json()) == ["pipeline", "written", "cursor", "batches", "notes", "deleted", "gaps"]
-
-
 def test_each_pipeline_file_is_valid_or_has_its_faults() -> None:
     """Of the file, of its transform, and of the transforms that its replays may use."""
     tried = replace(PIPELINE, replay=Replay(transforms=("m:g",)), retries=0, retry_delay_s=5)
@@ -301,13 +249,16 @@ def test_each_pipeline_file_is_valid_or_has_its_faults() -> None:
         Path("f/c.yaml"): tried,
     }
     assert named_transforms(files.values()) == ["m:f", "m:g"]
-    first, second, third = check_files(files, {"m:g": "transform m:g: no such function"}, shown_as=lambda f: f.name)
+    receivers: dict[Path, Receiver | ConfigError] = {Path("r/d.yaml"): ConfigError("three")}
+    broken = {"m:g": "transform m:g: no such function"}
+    first, second, third, fourth = check_files(files, receivers, broken, shown_as=lambda f: f.name)
     assert first.to_json() == {"pipeline": "a", "valid": True, "faults": [], "warnings": []}
     assert second.to_json() == {"pipeline": "b", "valid": False, "faults": ["one", "two"], "warnings": []}
     assert third.to_json() == {
         "pipeline": "c", "valid": False, "faults": ["c.yaml: replay.transforms: m:g: no such function"],
         "warnings": ["c.yaml: retry_delay_s: has no effect with retries: 0; remove it, or allow a retry"],
     }  # fmt: skip
+    assert fourth.to_json() == {"receiver": "d", "valid": False, "faults": ["three"], "warnings": []}
 
 
 @pytest.mark.parametrize("plugin", [True, False])

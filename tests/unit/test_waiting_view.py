@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.core.audit.views.crowding import crowding, receiver_slots
-from tidegate.core.audit.views.waiting import Slots, Task, waits_for
+from tidegate.core.audit.views.waiting import Slots, Task, crowding, receiver_slots, waits_for
 from tidegate.core.config.receiver import DEFAULT_POOL, Listen, Receiver, Workers
 
 FULL, FREE, GONE = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)

@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_platform, open_remote, out
-from tidegate.core.audit.views.crowding import RECEIVERS, crowding, receiver_slots
-from tidegate.core.audit.views.pipelines import (
-    FileCheck,
-    ReceiverCheck,
-    check_files,
-    check_receivers,
-    missing_pools,
-    named_transforms,
-)
-from tidegate.core.audit.views.servers import dead_servers
+from tidegate.core.audit.views.files import FileCheck, check_files, named_transforms
+from tidegate.core.audit.views.waiting import RECEIVERS, crowding, dead_servers, missing_pools, receiver_slots
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline
 from tidegate.core.config.receiver import DEFAULT_POOL, Receiver
 from tidegate.core.config.schema import json_schema
@@ -70,7 +62,7 @@ def check(
             f"no pipeline in {folder}", fix="Write one as <name>.yaml, or name the project's folder with --project"
         )
     broken = broken_transforms(named_transforms(files.values()), spark_jobs_of(project))
-    checks: list[FileCheck | ReceiverCheck] = [*check_files(files, broken, shown_as=shown_as), *check_receivers(receivers)]
+    checks = check_files(files, receivers, broken, shown_as=shown_as)
     if as_json:
         out.print_json(json.dumps([each.to_json() for each in checks]))
     else:
@@ -174,15 +166,15 @@ def tell_airflow(api: AirflowApi, pipeline: Pipeline, project: Path) -> None:
         err.print(f"the pool was not checked: {error}", style="yellow", markup=False)
 
 
-def _print_check(check: FileCheck | ReceiverCheck) -> None:
-    if isinstance(check, ReceiverCheck) and check.receiver is not None:
-        out.print(f"[green]valid[/]  {check.name}: {check.receiver} -> topic {check.receiver.topic}")
-    elif isinstance(check, FileCheck) and check.valid and check.pipeline is not None:
-        out.print(f"[green]valid[/]  {check.name}: {check.pipeline.source} -> {check.pipeline.sink.table}")
-    else:
+def _print_check(check: FileCheck) -> None:
+    if not check.valid:
         out.print(f"[red]broken[/] {check.name}")
         out.print("\n".join(check.faults), markup=False)
-    for warning in check.warnings if isinstance(check, FileCheck) else ():
+    elif isinstance(check.stated, Receiver):
+        out.print(f"[green]valid[/]  {check.name}: {check.stated} -> topic {check.stated.topic}")
+    elif check.stated is not None:
+        out.print(f"[green]valid[/]  {check.name}: {check.stated.source} -> {check.stated.sink.table}")
+    for warning in check.warnings:
         out.print(warning, style="yellow", markup=False)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
-from tidegate.cli.replay import follow
+from tidegate.cli.replay import Ended, follow
 from tidegate.cli.shared import (
     HERE,
     AsJson,
@@ -20,10 +21,8 @@ from tidegate.cli.shared import (
     the_pipeline,
 )
 from tidegate.core.audit.reload import offsets_to_reload
-from tidegate.core.audit.restore import restore
+from tidegate.core.audit.restore import Restored, restore
 from tidegate.core.audit.table import Missing
-from tidegate.core.audit.views.missing import ReloadView
-from tidegate.core.audit.views.rebuilt import RebuildView
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.offsets.ranges import selection_to_json
 from tidegate.core.schedule.accept import missing_now
@@ -47,7 +46,7 @@ def reload_command(
     with open_remote(project) as remote:
         remote.cursor(this)  # refused where the pipeline has not run yet
         cursor, missing = missing_now(this, store=remote.store, sink=remote.sink)
-        view = ReloadView(this.name, this.sink.table, missing, missing)
+        left, replayed = missing, None
         if missing is not None and not as_json:
             _print_missing(this, missing)
         if missing is not None and not dry_run:
@@ -57,13 +56,20 @@ def reload_command(
             params = {"offsets": selection_to_json(retained)}
             replayed = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
             _, left = missing_now(this, store=remote.store, sink=remote.sink)
-            view = ReloadView(this.name, this.sink.table, missing, left, replayed)
     if as_json:
-        out.print_json(json.dumps(view.to_json()))
+        replay = None if replayed is None else asdict(replayed)
+        said = {"pipeline": this.name, "missing": _to_json(missing), "left": _to_json(left), "replay": replay}
+        out.print_json(json.dumps(said))
     else:
-        _print_reload(view)
-    if not view.holds:
+        _print_reload(this, replayed, holds=left is None)
+    if left is not None:
         raise typer.Exit(1)
+
+
+def _to_json(missing: Missing | None) -> dict[str, Any] | None:
+    if missing is None:
+        return None
+    return {"ranges": selection_to_json(missing.ranges), "batches": list(missing.batches), "why": missing.why}
 
 
 def _print_missing(this: Pipeline, missing: Missing) -> None:
@@ -72,16 +78,15 @@ def _print_missing(this: Pipeline, missing: Missing) -> None:
         out.print(f"  {r} = {r.count:,} offsets", markup=False)
 
 
-def _print_reload(view: ReloadView) -> None:
-    if view.replay is not None and not view.replay.succeeded:
-        ended = f"the replay {view.replay.run_id} ended as {view.replay.state}: {view.replay.why}"
-        err.print(ended, style="red", markup=False)
-    elif view.holds:
-        out.print(f"[green]{view.table} holds all that {view.pipeline} has committed[/]")
-    elif view.replay is not None:
+def _print_reload(this: Pipeline, replay: Ended | None, *, holds: bool) -> None:
+    if replay is not None and not replay.succeeded:
+        err.print(f"the replay {replay.run_id} ended as {replay.state}: {replay.why}", style="red", markup=False)
+    elif holds:
+        out.print(f"[green]{this.sink.table} holds all that {this.name} has committed[/]")
+    elif replay is not None:
         err.print(
-            f"{view.table} still lacks what is no longer retained; "
-            f"to go on without it, run `tidegate accept table {view.pipeline}`",
+            f"{this.sink.table} still lacks what is no longer retained; "
+            f"to go on without it, run `tidegate accept table {this.name}`",
             style="yellow",
             markup=False,
         )
@@ -121,7 +126,7 @@ def rebuild_command(
         raise view.refused
 
 
-def _print_rebuilt(view: RebuildView) -> None:
+def _print_rebuilt(view: Restored) -> None:
     cursor = view.cursor
     out.print(f"{view.pipeline}: batch {cursor.seq}, generation {cursor.generation}, from {view.batches} receipts")
     for tp, offset in sorted(cursor.at.offsets.items())[:SHOWN]:

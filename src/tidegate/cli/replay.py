@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,6 @@ from tidegate.cli.shared import (
     the_pipeline,
     time_of,
 )
-from tidegate.core.audit.views.replays import ReplayRun
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.times import utc
 from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, RequestError, SinkUnavailable, StateMasked
@@ -41,6 +41,28 @@ LONGEST_S = 7 * 86_400.0
 POLL_S = 1.0
 UNSEEN = (ConfigError, BrokerUnavailable, KafkaAuthFailed, SinkUnavailable, StateMasked)
 """Errors of a service that this machine does not reach, while Airflow may reach it."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run of a replay ended.
+
+    `state` is Airflow's word. `chunks` are the loads that the run had to do, 0 where it was not planned, and `landed` those of
+    them that are loaded. `verdict` is what it reported of all its chunks (`chunks`, `offsets`, `rows`), None where it did not
+    come to that. `why` it failed is None where it succeeded.
+    """
+
+    run_id: str
+    state: str
+    chunks: int = 0
+    landed: int = 0
+    verdict: dict[str, Any] | None = None
+    why: str | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every chunk is in the table."""
+        return self.state == "success"
 
 
 @app.command()
@@ -105,7 +127,7 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         ended = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
         page = remote.api.page(run_page(this.replay_dag, ended.run_id))
     if as_json:
-        out.print_json(json.dumps(ended.to_json()))
+        out.print_json(json.dumps(asdict(ended)))
     elif ended.succeeded and ended.verdict is not None:
         chunks = f"{ended.verdict['chunks']} chunk{'s' if ended.verdict['chunks'] != 1 else ''}"
         out.print(f"replayed: {chunks}, {ended.verdict['offsets']:,} offsets, {ended.verdict['rows']:,} rows", markup=False)
@@ -143,7 +165,7 @@ def _print_report(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *,
         out.print(line, markup=False)
 
 
-def follow(api: AirflowApi, dag_id: str, run_id: str) -> ReplayRun:
+def follow(api: AirflowApi, dag_id: str, run_id: str) -> Ended:
     """Wait for the run's end; a bar shows the chunks that are done."""
     err.print(f"{dag_id}: run {run_id}", markup=False)
     chunks = landed = 0
@@ -161,7 +183,7 @@ def follow(api: AirflowApi, dag_id: str, run_id: str) -> ReplayRun:
                 progress("waiting for the run to start" if run["state"] == "queued" else "planning", 0, None)
 
         state = api.wait_run(dag_id, run_id, timeout_s=LONGEST_S, poll_s=POLL_S, progress=look)["state"]
-    return ReplayRun(
+    return Ended(
         run_id,
         state,
         chunks,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -24,7 +25,6 @@ from tidegate.cli.shared import (
     the_pipeline,
 )
 from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag
-from tidegate.core.audit.views.plan import plan_to_json, read_plan
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.maintenance.advice import advice
 from tidegate.core.offsets.ranges import total_count
@@ -32,7 +32,7 @@ from tidegate.core.pages import ranges_page
 from tidegate.core.ports import SinkReader
 from tidegate.core.schedule.accept import accept_foreign, accept_loss, accept_recreated, accept_table
 from tidegate.core.schedule.plan import Skip
-from tidegate.core.schedule.run import Planned
+from tidegate.core.schedule.run import Planned, Request, plan_batch
 
 Topic = Annotated[str, typer.Argument(help="name of the topic", metavar="TOPIC")]
 
@@ -48,16 +48,33 @@ def plan(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) ->
     """Show what the next run reads, and why. Nothing is changed."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        planned = read_plan(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink, now_ms=now_ms())
+        planned = plan_batch(
+            this,
+            "dry-run",
+            Request(),
+            store=remote.store,
+            brokers=remote.brokers(this),
+            sink=remote.sink,
+            now_ms=now_ms(),
+            save=False,
+        )
         tell_airflow(remote.api, this, project)
         page = remote.page(ranges_page(this.name))
     if as_json:
-        out.print_json(json.dumps(plan_to_json(planned)))
+        out.print_json(json.dumps(_plan_to_json(planned)))
     elif isinstance(planned, Skip):
         out.print(f"nothing to read: {planned.reason}")
     else:
         _print_plan(planned)
     show_page(page)
+
+
+def _plan_to_json(plan: Planned | Skip) -> dict[str, Any]:
+    """The saved range with its origin and the remarks of its plan, or the reason to skip."""
+    if isinstance(plan, Skip):
+        return {"skip": plan.reason}
+    advice = None if plan.remarks.advice is None else plan.remarks.advice.to_json()
+    return {"origin": plan.origin, **plan.saved.to_json(), **asdict(plan.remarks), "advice": advice}
 
 
 def _print_plan(planned: Planned) -> None:

@@ -28,9 +28,8 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.shared import now_ms
-from tidegate.core.audit.views.crowding import crowding
 from tidegate.core.audit.views.range_map import Frame
-from tidegate.core.audit.views.servers import dead_servers
+from tidegate.core.audit.views.waiting import crowding, dead_servers
 from tidegate.core.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
 from tidegate.ui.reading import Source, shown

@@ -7,20 +7,45 @@ On ports, as `tidegate.core.schedule.run`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tidegate.core.audit.readable import ReadableState, read_state
 from tidegate.core.audit.rebuild import Rebuilt, rebuild
 from tidegate.core.audit.table import TableHistory, find_missing
-from tidegate.core.audit.views.rebuilt import RebuildView
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import StateError, some
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.offsets.ranges import OffsetRange, selection_to_json
 from tidegate.core.ports import SinkReader, StateStore
 from tidegate.core.schedule.commit import faults, moved
 from tidegate.core.state.accepted import Accepted
+from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import SavedRange
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was rebuilt, or would be.
+
+    `batches` is how many saved ranges were made, `notes` are what the receipts leave open, `gaps` the offsets before the cursor
+    that no receipt covers: their partitions begin where the cursor is. `refused` is why this is not written without a person's
+    decision, None where it is. `written` is whether it was saved, `deleted` are the keys that were deleted with it.
+    """
+
+    pipeline: str
+    cursor: Cursor
+    batches: int
+    notes: tuple[str, ...] = ()
+    gaps: tuple[OffsetRange, ...] = ()
+    refused: StateError | None = None
+    written: bool = False
+    deleted: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready; without the refusal, which is the error that follows."""
+        shown = {name: value for name, value in vars(self).items() if name != "refused"}
+        return {**shown, "cursor": self.cursor.to_json(), "gaps": selection_to_json(self.gaps)}
 
 
 def restore(
@@ -30,7 +55,7 @@ def restore(
     sink: SinkReader,
     accept_gaps: bool = False,
     save: bool = True,
-) -> RebuildView:
+) -> Restored:
     """Cursor and saved ranges from the table's receipts, saved in place of those that are there.
 
     Args:
@@ -59,7 +84,7 @@ def restore(
     forgotten = _forgotten(rebuilt, history, before)
     refused = None if accept_gaps else _refusal(pipeline, gaps, forgotten)
     cursor = replace(Accepted(rebuilt.cursor.seq, absent=gaps).applied_to(rebuilt.cursor), head=history.head)
-    view = RebuildView(pipeline.name, cursor, len(rebuilt.ranges), rebuilt.notes, gaps, refused)
+    view = Restored(pipeline.name, cursor, len(rebuilt.ranges), rebuilt.notes, gaps, refused)
     if not save:
         return view
     if refused is not None:

@@ -1,9 +1,23 @@
-"""What an active run waits for: a slot of a pool, a retry, or a server that is away."""
+"""What keeps tasks from running: slots of pools, retries, servers that are away, receivers that hold slots for hours."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from tidegate.core.config.pipeline import pool_command
+from tidegate.core.config.receiver import DEFAULT_POOL, Receiver
+
+RECEIVERS = "Instances of Tidegate receivers"
+SHORT_TASKS = 6
+"""Tasks of pipelines that a piece of advice leaves room for."""
+STANDS_STILL = {
+    "scheduler": "no run and no task starts",
+    "dag_processor": "Airflow does not read changed or new files of pipelines",
+    "triggerer": "pipelines that are scheduled by lag start no run, and deferred tasks wait",
+}
 
 
 @dataclass(frozen=True)
@@ -63,3 +77,94 @@ def waits_for(tasks: Iterable[Task], slots: Callable[[str], Slots], *, now_ms: i
         if task.state == "scheduled" and (why := slots(task.pool).why_not()) is not None:
             return f"{task.name} waits for {why}"
     return None
+
+
+@dataclass(frozen=True)
+class MissingPool:
+    """A pool that Airflow lacks, or that has no slots (`is_there`): loads wait for it for ever, unless the plugin makes it.
+
+    `slots` are those that it needs; `made_by_plugin` is whether Tidegate's plugin makes it when a run starts.
+    """
+
+    name: str
+    slots: int
+    made_by_plugin: bool
+    is_there: bool = False
+
+    @property
+    def command(self) -> str:
+        """The command that makes it."""
+        return pool_command(self.name, self.slots)
+
+
+def missing_pools(
+    slots: Mapping[str, int], *, held: Callable[[str], int | None], has_plugin: Callable[[], bool]
+) -> tuple[MissingPool, ...]:
+    """The pools that Airflow lacks, or that have no slots.
+
+    Args:
+        slots: the slots of each pool that pipelines name.
+        held: the slots that a pool has in Airflow; None: there is no such pool.
+        has_plugin: whether Airflow has loaded the plugin; called only where a pool is missing.
+    """
+    lacking = {name: had for name in slots if not (had := held(name))}
+    by_plugin = None in lacking.values() and has_plugin()
+    return tuple(MissingPool(name, slots[name], had is None and by_plugin, had == 0) for name, had in lacking.items())
+
+
+def receiver_slots(receivers: Iterable[Receiver]) -> dict[str, int]:
+    """The slots of each pool that receivers take, by the pool."""
+    taken = Counter[str]()
+    for receiver in receivers:
+        taken[receiver.workers.pool] += receiver.slots
+    return dict(sorted(taken.items()))
+
+
+def crowding(
+    slots: Mapping[str, int], *, held: Callable[[str], int | None], parallelism: Callable[[], int | None]
+) -> list[str]:
+    """A sentence on each limit of Airflow that receivers reach; none where all fit, and pipelines beside them.
+
+    Args:
+        slots: what receivers take of each pool, by the pool.
+        held: the slots that a pool has, -1 where it has no limit; None: there is no such pool.
+        parallelism: the tasks that Airflow runs at the same time; None where that is not known. Asked only where there are any.
+    """
+    said = list[str]()
+    for pool, taken in slots.items():
+        has = held(pool)
+        if pool == DEFAULT_POOL:
+            if has is not None and 0 <= has <= taken:
+                said.append(
+                    f"receivers take {taken} of the {has} slots of {pool}, which plans and commits need, too: pipelines stand "
+                    f"still. Give receivers a pool of their own (`workers.pool`), or raise it to {taken + SHORT_TASKS}"
+                )
+        elif has is None or 0 <= has < taken:
+            what = "does not exist" if has is None else f"has {has}"
+            said.append(
+                f"receivers need {taken} slots of the pool {pool}, which {what}: instances wait. "
+                f"Run `{pool_command(pool, taken, RECEIVERS)}`"
+            )
+    total, most = sum(slots.values()), parallelism() if slots else None
+    if most is not None and 0 < most <= total:
+        said.append(
+            f"receivers take {total} of the {most} tasks that Airflow runs at the same time: loads stay queued. "
+            f"Raise [core] parallelism to {total + SHORT_TASKS}; on the embedded platform, `tidegate down` and `up` do"
+        )
+    return said
+
+
+def dead_servers(health: Mapping[str, Any]) -> list[str]:
+    """A sentence on each server that does not run. One that never ran is not missed.
+
+    Args:
+        health: as Airflow's `/api/v2/monitor/health`.
+    """
+    said = []
+    for name, effect in STANDS_STILL.items():
+        about = health.get(name) or {}
+        if about.get("status") == "unhealthy":
+            last = about.get(f"latest_{name}_heartbeat")
+            since = f" (last heartbeat {last})" if last else ""
+            said.append(f"Airflow's {name.replace('_', ' ')} does not run{since}: {effect}. Start it, or see its log")
+    return said
