@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.audit.views.load_answer import LoadAnswer
+from tidegate.core.audit.views.batch import LoadAnswer
 from tidegate.core.load.job import COLD_S
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from tests.records import changed, cursor_of, range_of, write_of
-from tidegate.core.audit.views.batch import batch_view
+from tidegate.core.audit.views.batch import LoadAnswer, batch_view
 from tidegate.core.audit.views.lag import TotalLag
-from tidegate.core.audit.views.load_answer import LoadAnswer
 from tidegate.core.audit.views.overview import Overview, by_trouble, overview
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -154,7 +153,9 @@ def test_a_batch_shows_its_reasons_and_its_loads() -> None:
         Receipt(write_of("p", seq, "r3", SAVED.load.ranges, transform, "x", replay=replay), 2**60, 5, 15)
         for seq, transform, replay in ((3, "v1", None), (3, "v2", "again"), (2, "v1", None), (3, "v3", None))
     ]
-    view = batch_view(changed(SAVED, rate=rate), cursor_of("p", 3, {A: 30}, timing=TIMING), loads, "scheduled").to_json()
+    view = batch_view(
+        changed(SAVED, rate=rate), cursor_of("p", 3, {A: 30}, timing=TIMING), loads, {"r3": "scheduled"}
+    ).to_json()
     assert [load["transform"] for load in view["loads"]] == ["v1", "v3"]
     assert (view["state"], view["transform"], view["rows"], view["who"]) == ("committed", "v3", 15, "scheduled")
     assert view["loads"][0]["snapshot"] == "1152921504606846976"
@@ -163,7 +164,7 @@ def test_a_batch_shows_its_reasons_and_its_loads() -> None:
     assert view["rate"] == rate.to_json()
     assert view["load"] is None
     (again,) = view["replays"]
-    assert (again["dag_id"], again["chunk"], again["partitions"][1]["until"]) == ("p__replay", 3, 5)
+    assert (again["dag_id"], again["seq"], again["partitions"][1]["until"]) == ("p__replay", 3, 5)
     assert view["explained"] == [
         "It was loaded 2 times. Each load replaced the rows of the one before.",
         "15 of its offsets were loaded again by run r3, by v2.",

@@ -10,20 +10,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.records import cursor_of
-from tidegate.core.audit.views.batches import Entry
+from tests.records import changed, cursor_of, write_of
+from tidegate.core.audit.views.entries import Entry
 from tidegate.core.audit.views.range_map import WORST_FIRST, Block, Frame, RangeMap, level_of_detail, range_map, time_map
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.schedule.lifecycle import State
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.saved_range import Decision, SavedRange
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def entry(seq: int, *ranges: tuple[int, int, int], state: State = State.COMMITTED, transform: str | None = "v1") -> Entry:
+def entry(
+    seq: int,
+    *ranges: tuple[int, int, int],
+    state: State = State.COMMITTED,
+    planned_ms: int | None = 0,
+    loaded_ms: int | None = 0,
+    rows: int = 0,
+    more: tuple[OffsetRange, ...] = (),
+    **load: Any,
+) -> Entry:
     """A batch; each range is partition, from and until."""
-    return Entry(seq, state, f"run {seq}", tuple(OffsetRange("t", *r) for r in ranges), transform=transform)
+    write = write_of("p", seq, f"run {seq}", (*(OffsetRange("t", *r) for r in ranges), *more), "v1", **load)
+    saved = None if planned_ms is None else SavedRange(write.load, planned_ms)
+    return Entry(seq, state, saved, () if loaded_ms is None else (Receipt(write, 1, loaded_ms, rows),))
+
+
+AGAIN = entry(0, (0, 0, 5), state=State.LOADED, planned_ms=None, replay="x")
 
 
 def a_map(*batches: Entry, cursor: Cursor, ends: dict[TopicPartition, int] | None = None, **how: object) -> RangeMap:
@@ -75,7 +91,7 @@ def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
     batches = (
         entry(1, (0, 0, 10), (1, 0, 0)),
         entry(2, (0, 10, 15), state=State.LOADED),
-        entry(3, (0, 15, 18), state=State.PLANNED, transform=None),
+        entry(3, (0, 15, 18), state=State.PLANNED, loaded_ms=None),
     )
     versions = {("v1", False): [OffsetRange("t", 0, 0, 15)]}
     view = a_map(*batches, cursor=cursor_of("p", 1, {A: 10, B: 0}), ends={A: 25, B: 0}, versions=versions)
@@ -130,15 +146,13 @@ def test_offsets_of_a_former_topic_are_left_out(read_again: bool) -> None:  # no
 
 def test_a_topic_is_known_by_its_id_also_where_it_begins_later_than_the_former_one() -> None:
     """And where nobody knows any more that it was created again; other topics keep their batches."""
-    u = OffsetRange("u", 0, 0, 4)
     former, new = {"t": "one", "u": "same"}, {"t": "two", "u": "same"}
     batches = [
-        replace(entry(1, (0, 0, 50), (1, 0, 9)), topic_ids=former),
-        replace(entry(2, (0, 50, 90)), topic_ids=former),
-        replace(entry(3, (0, 70, 95)), topic_ids=new),
-        replace(entry(4, (0, 95, 99)), topic_ids={}),
+        entry(1, (0, 0, 50), (1, 0, 9), topic_ids=former, more=(OffsetRange("u", 0, 0, 4),)),
+        entry(2, (0, 50, 90), topic_ids=former),
+        entry(3, (0, 70, 95), topic_ids=new),
+        entry(4, (0, 95, 99), topic_ids={}),
     ]
-    batches[0] = replace(batches[0], ranges=(*batches[0].ranges, u))
     cursor = cursor_of("p", 4, {A: 99, B: 0, TopicPartition("u", 0): 4})
     view = a_map(*batches, cursor=cursor)
     assert [shown(view, row) for row in range(3)] == [
@@ -150,8 +164,7 @@ def test_a_topic_is_known_by_its_id_also_where_it_begins_later_than_the_former_o
 
 def test_without_the_broker_the_map_shows_what_is_saved() -> None:
     """Neither log nor pending offsets are known; replays are no batches of the row."""
-    again = Entry(0, State.LOADED, "r", (OffsetRange("t", 0, 0, 5),), replay="x")
-    view = a_map(entry(1, (0, 0, 10)), again, cursor=cursor_of("p", 1, {A: 10}))
+    view = a_map(entry(1, (0, 0, 10)), AGAIN, cursor=cursor_of("p", 1, {A: 10}))
     assert shown(view) == [(0, 10, "committed")]
     assert (view.rows[0].log_start, view.rows[0].log_end, view.rows[0].behind) == (None, None, None)
 
@@ -171,8 +184,8 @@ def test_partitions_come_in_pages_the_furthest_behind_first() -> None:
 
 def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
     """Several as one carry all marks, and the rows of all over the time of all."""
-    one = replace(entry(1, (0, 0, 10)), rows=20, planned_at_ms=0, loaded_at_ms=2000, recreated=frozenset({"t"}))
-    two = replace(entry(2, (0, 10, 20)), rows=5, planned_at_ms=0, loaded_at_ms=500)
+    one, two = entry(1, (0, 0, 10), rows=20, loaded_ms=2000), entry(2, (0, 10, 20), rows=5, loaded_ms=500)
+    one = replace(one, saved=changed(one.saved, decisions=(Decision(A, "recreated", "log end"),)))
     view = a_map(one, two, entry(3, (0, 20, 30)), cursor=cursor_of("p", 3, {A: 30}), marks={2: frozenset({"errors", "cold"})})
     found = view.to_json()["rows"][0]["blocks"]
     assert [(b["marks"], b["records"], b["rows_per_s"]) for b in found] == [
@@ -185,19 +198,18 @@ def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
 
 
 def timed(seq: int, planned_ms: int | None, loaded_ms: int | None, **more: Any) -> Entry:
-    of_batch = entry(seq, (0, 10 * seq, 10 * seq + 10), (1, 0, 0))
-    return replace(of_batch, planned_at_ms=planned_ms, loaded_at_ms=loaded_ms, **more)
+    return entry(seq, (0, 10 * seq, 10 * seq + 10), (1, 0, 0), planned_ms=planned_ms, loaded_ms=loaded_ms, **more)
 
 
 def test_on_the_axis_of_time_a_batch_lasts_from_its_plan_to_its_first_load() -> None:
     """One that is not loaded lasts until now; one whose plan is gone is known by its load; no two overlap."""
     batches = [
         timed(1, None, 900),
-        timed(2, 1000, 3000, committed_at_ms=9000),
+        replace(timed(2, 1000, 3000), receipts=timed(2, 0, 3000).receipts + timed(2, 0, 9000).receipts),
         timed(3, 2500, 3500),
         timed(4, 4000, None),
         timed(5, 5000, None, state=State.PLANNED),
-        Entry(0, State.LOADED, "r", (OffsetRange("t", 0, 0, 5),), replay="x"),
+        AGAIN,
     ]
     cursor = cursor_of("p", 4, {A: 50, B: 0})
     view = time_map("p", batches, cursor, Watermarks({A: 0}, {A: 90}), Frame(1000, slice(1)), now_ms=7000)
@@ -212,8 +224,6 @@ def test_on_the_axis_of_time_a_batch_lasts_from_its_plan_to_its_first_load() -> 
     json = view.to_json()
     assert (json["axis"], json["from_ms"], json["until_ms"], json["partitions"]) == ("time", 900, 7000, 2)
     assert view.rows[0].log_end == 90
-    bare = time_map("p", [timed(1, None, None)], cursor, None, Frame(1, slice(5)), now_ms=7000)
-    assert (bare.span, shown(bare)) == ((7000, 7001), [(7000, 7001, "committed")])
     assert time_map("p", [], cursor, None, Frame(1, slice(5)), now_ms=7000).span == (7000, 7000)
 
 

@@ -18,7 +18,7 @@ from tidegate.core.audit.oracle import Verdict, Verification
 from tidegate.core.audit.readable import read_state
 from tidegate.core.audit.reload import offsets_to_reload
 from tidegate.core.audit.table import Missing
-from tidegate.core.audit.views.batches import entries, read_batches, versions
+from tidegate.core.audit.views.entries import entries, read_batches, versions
 from tidegate.core.audit.views.files import check_files, named_transforms
 from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
 from tidegate.core.audit.views.verdict import VerdictView, judge_batches
@@ -43,16 +43,16 @@ def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:
         [receipt(1, 0, 10), receipt(2, 10, 20), receipt(3, 20, 30), receipt(2, 10, 20, transform="v2")],
         cursor_of("p", 2),
     )
-    assert [(e.seq, e.state, e.run_id, e.rows, e.loads) for e in found] == [
+    assert [(e.seq, e.state, e.load.run_id, e.newest and e.newest.rows, len(e.receipts)) for e in found] == [
         (1, State.COMMITTED, "run1", 10, 1),
         (2, State.COMMITTED, "run2", 10, 2),
         (3, State.LOADED, "run3", 10, 1),
         (4, State.PLANNED, "run4", None, 0),
     ]
     assert [e.seconds for e in found] == [None, 1.5, 2.5, None]
-    assert [e.adopted_from for e in found] == [None, None, "run0", None]
-    assert [e.transform for e in found] == ["v1", "v2", "v1", None]
-    assert found[1].why == ("cursor to log end",)
+    assert [e.why.adopted_from for e in found] == [None, None, "run0", None]
+    assert [e.to_json()["transform"] for e in found] == ["v1", "v2", "v1", None]
+    assert found[1].reasons == ["cursor to log end"]
     assert found[1].to_json()["state"] == "committed"
 
 
@@ -61,7 +61,7 @@ def test_chunks_of_a_replay_stand_beside_the_batches() -> None:
     found = entries(
         [], [receipt(1, 0, 10), receipt(1, 0, 5, replay="again"), receipt(2, 5, 10, replay="again")], cursor_of("p", 1)
     )
-    assert [(e.replay, e.seq, e.state) for e in found] == [
+    assert [(e.load.replay, e.seq, e.state) for e in found] == [
         (None, 1, State.COMMITTED),
         ("again", 1, State.LOADED),
         ("again", 2, State.LOADED),

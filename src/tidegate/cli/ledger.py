@@ -12,7 +12,7 @@ from rich.table import Table
 from tidegate.cli.repair import rebuild_command, reload_command
 from tidegate.cli.shared import HERE, AsJson, Name, Project, err, open_remote, out, print_table, show_page, the_pipeline
 from tidegate.cli.verify import verify_command
-from tidegate.core.audit.views.batches import BatchesView, Entry, read_batches
+from tidegate.core.audit.views.entries import BatchesView, Entry, read_batches
 from tidegate.core.config.times import utc
 from tidegate.core.offsets.ranges import total_count
 from tidegate.core.pages import ranges_page
@@ -71,37 +71,39 @@ def _print_batches(view: BatchesView, last: int) -> None:
         err.print(fault, markup=False, style="red")
 
 
-def _print_entries(newest: tuple[Entry, ...], total: int) -> None:
+def _print_entries(last: tuple[Entry, ...], total: int) -> None:
     """Narrow columns, and one for all that is long: a range, a run id and the reasons fit into lines of their own."""
     table = Table(box=None, pad_edge=False)
     for column in ("batch", "state", "rows", "s"):
         table.add_column(column, justify="left" if column == "state" else "right", no_wrap=True)
     table.add_column("range, run, why", overflow="fold")
-    for entry in newest:
-        state = [entry.state, *([] if entry.committed_at_ms is None else [utc(entry.committed_at_ms // 1000 * 1000)])]
+    for entry in last:
+        newest, replay = entry.newest, entry.load.replay
+        state = [entry.state, *([] if newest is None else [utc(newest.committed_at_ms // 1000 * 1000)])]
         table.add_row(
-            str(entry.seq) if entry.replay is None else f"replay,\nchunk {entry.seq}",
+            str(entry.seq) if replay is None else f"replay,\nchunk {entry.seq}",
             "\n".join(state),
-            "" if entry.rows is None else f"{entry.rows:,}",
+            "" if newest is None or newest.rows is None else f"{newest.rows:,}",
             "" if entry.seconds is None else f"{entry.seconds:.1f}",
             "\n".join(_details(entry)).replace("[", r"\["),
         )
     print_table(table, fold=True)
-    if len(newest) < total:
-        out.print(f"the newest {len(newest)} of {total}", style="dim")
+    if len(last) < total:
+        out.print(f"the newest {len(last)} of {total}", style="dim")
 
 
 def _details(entry: Entry) -> Iterator[str]:
     """Its ranges, its run with who triggered it, and why it is what it is."""
-    yield from map(str, entry.ranges[:RANGES])
-    if len(entry.ranges) > RANGES:
-        yield f"and {len(entry.ranges) - RANGES} more"
-    yield entry.run_id if entry.who is None else f"{entry.run_id} ({entry.who})"
-    if entry.why:
-        yield ", ".join(entry.why)
-    if entry.adopted_from:
-        yield f"adopted from {entry.adopted_from}"
-    if entry.loads > 1:
-        yield f"loaded {entry.loads} times"
-    if entry.replay is not None and not is_of_run(entry.replay, entry.run_id):  # it is named by the run that planned it
-        yield f"of replay {entry.replay}"
+    load = entry.load
+    yield from map(str, load.ranges[:RANGES])
+    if len(load.ranges) > RANGES:
+        yield f"and {len(load.ranges) - RANGES} more"
+    yield load.run_id if entry.who is None else f"{load.run_id} ({entry.who})"
+    if entry.reasons:
+        yield ", ".join(entry.reasons)
+    if entry.why.adopted_from:
+        yield f"adopted from {entry.why.adopted_from}"
+    if len(entry.receipts) > 1:
+        yield f"loaded {len(entry.receipts)} times"
+    if load.replay is not None and not is_of_run(load.replay, load.run_id):  # it is named by the run that planned it
+        yield f"of replay {load.replay}"

@@ -18,11 +18,10 @@ from tidegate.airflow.operators.replay import DRY_RUN, REPORT
 from tidegate.airflow.operators.shared import now_ms
 from tidegate.airflow.retries import WAITING
 from tidegate.core.audit.loads import Loads
-from tidegate.core.audit.views.batch import BatchView, batch_view
-from tidegate.core.audit.views.batches import entries, loaded_last, started_by
+from tidegate.core.audit.views.batch import BatchView, LoadAnswer, batch_view
+from tidegate.core.audit.views.entries import entries, loaded_last, started_by
 from tidegate.core.audit.views.history import forecast, points, sampled
 from tidegate.core.audit.views.lag import LagView, PartitionLag, measure_lag, total_lag
-from tidegate.core.audit.views.load_answer import LoadAnswer
 from tidegate.core.audit.views.overview import Overview, by_trouble, overview
 from tidegate.core.audit.views.range_map import Frame, Mark, partitions_of, range_map, time_map
 from tidegate.core.audit.views.run import RunView, replay_view, without_a_batch
@@ -265,7 +264,7 @@ class Source:
         *,
         replays: bool,
     ) -> BatchView:
-        who = None if run is None else started_by(run)
+        who = {} if run is None else {saved.load.run_id: started_by(run)}
         cursor = self._cursor(ledger, listing) or Cursor(of.pipeline)
         answer = _answers(of, [saved.load.run_id]).get(saved.load.run_id)
         found = () if loads is None else loads.of_batches({saved.load.seq})

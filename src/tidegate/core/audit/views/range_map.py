@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tidegate.core.audit.views.batches import Entry
+from tidegate.core.audit.views.entries import Entry
 from tidegate.core.offsets.algebra import common, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, by_partition
 from tidegate.core.offsets.watermarks import Watermarks, other_topics
@@ -219,11 +219,11 @@ def time_map(
     spans: dict[TopicPartition, list[Block]] = {row.topic_partition: [] for row in rows}
     begin, end = now_ms, 0
     for entry in batches:
-        if entry.replay is not None:
+        if entry.load.replay is not None:
             continue
         start, stop = _times(entry, now_ms)
         begin, end = min(begin, start), max(end, stop)
-        for r in entry.ranges:
+        for r in entry.load.ranges:
             if r.count and r.topic_partition in spans:
                 spans[r.topic_partition].append(_block(entry, r, start, stop, (marks or {}).get(entry.seq, frozenset())))
     drawn = [replace(row, blocks=level_of_detail(_in_order(spans[row.topic_partition]), frame.columns)) for row in rows]
@@ -244,10 +244,9 @@ def _row(tp: TopicPartition, cursor: Cursor, watermarks: Watermarks | None) -> P
 
 def _times(entry: Entry, now_ms: int) -> tuple[int, int]:
     """When a batch begins and ends, at least a millisecond apart."""
-    planned, loaded = entry.planned_at_ms, entry.loaded_at_ms
-    start = planned if planned is not None else loaded if loaded is not None else now_ms
-    end = loaded if loaded is not None else now_ms if entry.state == "planned" else start
-    return start, max(start + 1, end)
+    known = [at for at in (entry.planned_at_ms, entry.loaded_at_ms) if at is not None]
+    end = now_ms if entry.state == "planned" else known[-1]
+    return known[0], max(known[0] + 1, end)
 
 
 def _in_order(blocks: Iterable[Block]) -> list[Block]:
@@ -286,14 +285,14 @@ def _pieces(
     pieces: dict[TopicPartition, list[Block]] = {}
     topic_ids: dict[str, str] = {}
     for entry in batches:
-        if entry.replay is not None:
+        if entry.load.replay is not None:
             continue
-        former = other_topics(topic_ids, entry.topic_ids)
+        former = other_topics(topic_ids, entry.load.topic_ids)
         if former:
             pieces = {tp: of_partition for tp, of_partition in pieces.items() if tp.topic not in former}
-        topic_ids.update(entry.topic_ids)
+        topic_ids.update(entry.load.topic_ids)
         of_batch = marks.get(entry.seq, frozenset())
-        for r in entry.ranges:
+        for r in entry.load.ranges:
             if not r.count or r.topic_partition not in shown:
                 continue
             of_partition = pieces.setdefault(r.topic_partition, [])
@@ -307,8 +306,9 @@ def _block(entry: Entry, r: OffsetRange, start: int, stop: int, marks: frozenset
     """A batch's block of one partition, before it is known which version loaded it last."""
     kind: Kind = "committed" if entry.state == "committed" else "loaded" if entry.state == "loaded" else "planned"
     marks = marks | {"recreated"} if r.topic in entry.recreated else marks
-    rows, seconds = (entry.rows or 0, entry.seconds) if entry.seconds else (0, 0.0)
-    return Block(start, stop, kind, entry.seq, entry.seq, 1, entry.transform, marks, r.count, rows, seconds)
+    rows, transform = (entry.newest.rows or 0, entry.newest.write.transform) if entry.newest else (0, None)
+    known = (rows, entry.seconds) if entry.seconds else (0, 0.0)
+    return Block(start, stop, kind, entry.seq, entry.seq, 1, transform, marks, r.count, *known)
 
 
 def _row_blocks(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from tidegate.core.audit.readable import read_state
 from tidegate.core.config.names import CATCH_UP_RUN
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.load.receipt import Receipt
+from tidegate.core.load.receipt import Load, Receipt
 from tidegate.core.offsets.algebra import merged
 from tidegate.core.offsets.ranges import OffsetRange, ranges_to_json, selection_to_json
 from tidegate.core.ports import SinkReader, StateStore
@@ -18,36 +19,43 @@ from tidegate.core.schedule.lifecycle import State, state_of
 from tidegate.core.schedule.run_notes import failed_runs, since_success
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.saved_range import SavedRange
+from tidegate.core.state.saved_range import SavedRange, Why
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One batch, or one chunk of the replay that `replay` names.
+    """One batch, or one chunk of a replay: its plan and its loads, of which at least one is known.
 
-    `run_id` is the run that loaded it, else the one that planned it last; `rows` and `transform` are those of its newest load,
-    `loads` is how many loads of it the table has a receipt of; `planned_at_ms` is when it was planned, `loaded_at_ms` and
-    `committed_at_ms` when its first and its newest load were committed (epoch ms); `recreated` are the topics that it is the
-    first to read anew, since they were deleted and created again, `topic_ids` the ids of its topics; `who` triggered the run,
-    or the kind of the run. None: it is no longer known.
+    `saved` is the range of the run that loaded it, else of the one that planned it last; None where it is no longer kept, and
+    for a chunk. `receipts` are those of its loads, the oldest first. `who` triggered the run, or is the kind of the run; None
+    where that is no longer known.
     """
 
     seq: int
     state: State
-    run_id: str
-    ranges: tuple[OffsetRange, ...]
-    replay: str | None = None
-    rows: int | None = None
-    transform: str | None = None
-    loads: int = 0
-    committed_at_ms: int | None = None
-    adopted_from: str | None = None
-    why: tuple[str, ...] = ()
+    saved: SavedRange | None
+    receipts: tuple[Receipt, ...] = ()
     who: str | None = None
-    planned_at_ms: int | None = None
-    recreated: frozenset[str] = frozenset()
-    loaded_at_ms: int | None = None
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def load(self) -> Load:
+        """What it loads, as it was planned, or else as it was loaded last."""
+        return self.receipts[-1].load if self.saved is None else self.saved.load
+
+    @property
+    def newest(self) -> Receipt | None:
+        """The receipt of its newest load; None where it is not loaded."""
+        return self.receipts[-1] if self.receipts else None
+
+    @property
+    def planned_at_ms(self) -> int | None:
+        """When it was planned (epoch ms)."""
+        return None if self.saved is None else self.saved.planned_at_ms
+
+    @property
+    def loaded_at_ms(self) -> int | None:
+        """When its first load was committed (epoch ms)."""
+        return self.receipts[0].committed_at_ms if self.receipts else None
 
     @property
     def seconds(self) -> float | None:
@@ -56,21 +64,35 @@ class Entry:
             return None
         return max(0, self.loaded_at_ms - self.planned_at_ms) / 1000
 
+    @property
+    def why(self) -> Why:
+        """Why it is what it is; nothing where that is no longer known."""
+        return Why() if self.saved is None else self.saved.why
+
+    @cached_property
+    def recreated(self) -> frozenset[str]:
+        """The topics that it is the first to read anew, since they were deleted and created again."""
+        return frozenset(d.topic_partition.topic for d in self.why.decisions if d.from_reason == "recreated")
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons of its ranges' bounds, each once."""
+        return sorted({f"{d.from_reason} to {d.until_reason}" for d in self.why.decisions})
+
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """JSON-ready, without the ranges."""
         return {
             "seq": self.seq,
-            "replay": self.replay,
+            "replay": self.load.replay,
             "state": str(self.state),
-            "run_id": self.run_id,
-            "ranges": ranges_to_json(self.ranges),
-            "rows": self.rows,
+            "run_id": self.load.run_id,
+            "rows": self.newest and self.newest.rows,
             "seconds": self.seconds,
-            "transform": self.transform,
-            "loads": self.loads,
-            "committed_at_ms": self.committed_at_ms,
-            "adopted_from": self.adopted_from,
-            "why": list(self.why),
+            "transform": self.newest and self.newest.write.transform,
+            "loads": len(self.receipts),
+            "committed_at_ms": self.newest and self.newest.committed_at_ms,
+            "adopted_from": self.why.adopted_from,
+            "why": self.reasons,
             "who": self.who,
             "planned_at_ms": self.planned_at_ms,
         }
@@ -98,7 +120,7 @@ class BatchesView:
         """JSON-ready."""
         return {
             "pipeline": self.pipeline,
-            "batches": [entry.to_json() for entry in self.entries],
+            "batches": [{**entry.to_json(), "ranges": ranges_to_json(entry.load.ranges)} for entry in self.entries],
             "transforms": {version: selection_to_json(ranges) for version, ranges in self.transforms.items()},
             "failures": dict(self.failures),
             "faults": list(self.faults),
@@ -150,53 +172,21 @@ def entries(
     for receipt in receipts:
         loads.setdefault((receipt.load.replay, receipt.load.seq), []).append(receipt)
     seqs = sorted(plans.keys() | {seq for replay, seq in loads if replay is None})
-    batches = [_batch(seq, plans.get(seq, []), loads.get((None, seq), []), cursor, who) for seq in seqs]
-    chunks = [_loaded(of_chunk, State.LOADED, who) for (replay, _), of_chunk in loads.items() if replay is not None]
+    batches = []
+    for seq in seqs:
+        planned, landed = plans.get(seq, []), loads.get((None, seq), [])
+        state = state_of(saved=bool(planned), landed=bool(landed), committed=seq <= cursor.seq)
+        batches.append(_entry(seq, planned, landed, state, who))
+    chunks = [_entry(seq, [], of, State.LOADED, who) for (replay, seq), of in loads.items() if replay is not None]
     return batches + chunks
 
 
-def _batch(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], cursor: Cursor, who: Mapping[str, str]) -> Entry:
-    state = state_of(saved=bool(plans), landed=bool(loads), committed=seq <= cursor.seq)
-    if not plans:
-        return _loaded(loads, state, who)
+def _entry(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], state: State, who: Mapping[str, str]) -> Entry:
     by_run = {plan.load.run_id: plan for plan in sorted(plans, key=lambda p: (p.why.adopted_from is not None, p.load.run_id))}
-    plan = by_run.get(loads[-1].load.run_id) if loads else None
-    plan = plan or next(reversed(by_run.values()))
-    return Entry(
-        seq,
-        state,
-        plan.load.run_id,
-        plan.load.ranges,
-        rows=loads[-1].rows if loads else None,
-        transform=loads[-1].write.transform if loads else None,
-        loads=len(loads),
-        committed_at_ms=loads[-1].committed_at_ms if loads else None,
-        adopted_from=plan.why.adopted_from,
-        why=tuple(sorted({f"{d.from_reason} to {d.until_reason}" for d in plan.why.decisions})),
-        who=who.get(plan.load.run_id),
-        planned_at_ms=plan.planned_at_ms,
-        recreated=frozenset(d.topic_partition.topic for d in plan.why.decisions if d.from_reason == "recreated"),
-        loaded_at_ms=loads[0].committed_at_ms if loads else None,
-        topic_ids=plan.load.topic_ids,
-    )
-
-
-def _loaded(loads: Sequence[Receipt], state: State, who: Mapping[str, str]) -> Entry:
-    newest = loads[-1]
-    return Entry(
-        newest.load.seq,
-        state,
-        newest.load.run_id,
-        newest.load.ranges,
-        replay=newest.load.replay,
-        rows=newest.rows,
-        transform=newest.write.transform,
-        loads=len(loads),
-        committed_at_ms=newest.committed_at_ms,
-        who=who.get(newest.load.run_id),
-        loaded_at_ms=loads[0].committed_at_ms,
-        topic_ids=newest.load.topic_ids,
-    )
+    saved = by_run.get(loads[-1].load.run_id) if loads else None
+    saved = saved or next(reversed(by_run.values()), None)
+    entry = Entry(seq, state, saved, tuple(loads))
+    return replace(entry, who=who.get(entry.load.run_id))
 
 
 def versions(receipts: Sequence[Receipt]) -> dict[str, tuple[OffsetRange, ...]]:
