@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records import changed, cursor_of, range_of
-from tidegate.core.audit.views.history import Forecast, Landed, Planned, Point, forecast, points, sampled
+from tidegate.core.audit.views.history import Forecast, Point, forecast, points, sampled
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound, RateControl
@@ -18,12 +18,12 @@ from tidegate.core.rates.control import RateBound, RateControl
 SAVED = range_of("p", 3, "r", (OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 5)), (), {}, {}, 1000, remaining=7)
 
 
-def plan(seq: int, **changes: Any) -> Planned:
-    return replace(Planned(seq, 1000 * seq, offsets=10, lag=15, bound=None), **changes)
+def plan(seq: int) -> Point:
+    return Point(1000 * seq, seq, 1, lag=15, records=10)
 
 
-def load(seq: int, at_ms: int, rows: int = 9) -> Landed:
-    return Landed(seq, at_ms, rows, offsets=10)
+def load(seq: int, at_ms: int, rows: int = 9) -> Point:
+    return Point(at_ms, seq, 1, None, records=10, rows=rows)
 
 
 def timing(ended_at_ms: int, records: int = 10, run_ms: int = 400) -> BatchTiming:
@@ -32,10 +32,10 @@ def timing(ended_at_ms: int, records: int = 10, run_ms: int = 400) -> BatchTimin
 
 def test_what_waited_is_the_batch_and_what_it_left_behind() -> None:
     """The bound is what the policy allowed, where it was applied."""
-    assert Planned.of(SAVED) == Planned(3, 1000, offsets=15, lag=22, bound=None)
+    assert Point.of(SAVED) == Point(1000, 3, 1, lag=22, records=15)
     rate = RateBound("pid", 20, {})
-    assert Planned.of(changed(SAVED, rate=rate)).bound == 20
-    assert Planned.of(changed(SAVED, rate=replace(rate, applied=False))).bound is None
+    assert Point.of(changed(SAVED, rate=rate)).bound == 20
+    assert Point.of(changed(SAVED, rate=replace(rate, applied=False))).bound is None
 
 
 def test_each_batch_is_one_point() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.records import changed, write_of
 from tidegate.core.audit.loads import Loads
 from tidegate.core.audit.table import TableCommit, TableHistory
-from tidegate.core.audit.views.history import Landed
+from tidegate.core.audit.views.history import Point
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.load.receipt import offsets_of
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
@@ -23,6 +23,10 @@ def commit(snapshot: int, seq: int, replay: str | None = None, pipeline: str = "
     ranges = (OffsetRange("t", 0, 10 * seq, 10 * seq + 10), OffsetRange("u", 3, 0, seq))
     load = write_of(pipeline, seq, "r", ranges, "m:f", "a", replay=replay)
     return TableCommit(snapshot, 1000 * snapshot, load.to_properties(), 9)
+
+
+def landed(seq: int, at_ms: int, offsets: int) -> Point:
+    return Point(at_ms, seq, 1, None, offsets, rows=9)
 
 
 COMMITS = [
@@ -74,12 +78,12 @@ def test_a_request_counts_for_so_long_and_the_next_one_goes_on() -> None:
     """The newest first. Batches whose saved ranges are known need not be counted, and older ones are not asked for."""
     times: Iterator[float] = chain([0.0, 0.1], repeat(9.0))
     loads, landings = Loads.of(HISTORY, "p"), Landings(lambda: next(times))
-    newest = Landed(2, 8000, 9, 12)
+    newest = landed(2, 8000, 12)
     assert landings.of(loads, (), from_ms=0) == ([newest], False)
     times = repeat(9.0)
-    every = [Landed(1, 1000, 9, 11), Landed(2, 3000, 9, 12), Landed(3, 6000, 9, 13), newest]
+    every = [landed(1, 1000, 11), landed(2, 3000, 12), landed(3, 6000, 13), newest]
     assert landings.of(loads, (), from_ms=0) == (every, True)
-    assert landings.of(loads, {2}, from_ms=6500) == ([replace(every[1], offsets=0), replace(newest, offsets=0)], True)
+    assert landings.of(loads, {2}, from_ms=6500) == ([replace(every[1], records=0), replace(newest, records=0)], True)
     assert landings.of(None, (), from_ms=0) == ([], True)
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.records import cursor_of, range_of, replay_of, write_of
 from tidegate.core.audit.views.batch import batch_view
-from tidegate.core.audit.views.run import RunView, replay_view, without_a_batch
-from tidegate.core.audit.views.strip import run_marks
+from tidegate.core.audit.views.runs import ReplayView, RunView, run_marks, without_a_batch
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange
 
@@ -21,15 +20,14 @@ def run(state: str, note: str | None = None, run_id: str = "again", since_ms: in
     return {"dag_run_id": run_id, "state": state, "note": note, "run_type": kind, "since_ms": since_ms}
 
 
-def landed(chunk: int, replay: str, rows: int) -> Receipt:
-    return Receipt(write_of("p", chunk, "again", CHUNKS[chunk], "v2", "a", replay=replay), chunk, 100 + chunk, rows)
+def landed(rows: int) -> Receipt:
+    return Receipt(write_of("p", 0, "again", CHUNKS[0], "v2", "a", replay="x"), 7, 100, rows)
 
 
 def test_a_replay_shows_what_landed_and_what_it_replaced() -> None:
-    """The newest load of each chunk; those of other replays are none of its."""
-    receipts = [landed(0, "x", 9), landed(0, "x", 10), landed(1, "another", 5)]
+    """The newest load of each chunk."""
     report = {"replaces": [{"load": "batch 1"}], "lost": "?", "total": 15}
-    view = replay_view(run("running"), "p", REPLAY, receipts, report=report, dry_run=False, verdict=None)
+    view = ReplayView(run("running"), "p", REPLAY, (landed(9), landed(10)), report)
     found = RunView("replay", replay=view).to_json()["replay"]
     assert found["chunks"] == [
         {"chunk": 0, "offsets": 10, "landed": True, "rows": 10, "committed_at_ms": 100},
@@ -47,10 +45,10 @@ def test_a_replay_shows_what_landed_and_what_it_replaced() -> None:
 def test_a_dry_run_shows_what_it_would_replace() -> None:
     """Nothing is saved of it; without its report, nothing is known but its note."""
     report = {"total": 15, "table": "lake.a.b", "transform": "v2", "seconds": 3.5}
-    view = replay_view(run("success", "Dry run"), "p", None, [], report=report, dry_run=True, verdict={"rows": 1}).to_json()
+    view = ReplayView(run("success", "Dry run"), "p", None, (), report, {"rows": 1}, dry_run=True).to_json()
     assert (view["dry_run"], view["offsets"], view["table"], view["seconds"]) == (True, 15, "lake.a.b", 3.5)
     assert (view["chunks"], view["request"], view["verdict"], view["note"]) == ([], {}, {"rows": 1}, "Dry run")
-    bare = replay_view(run("failed"), "p", None, [], report=None, dry_run=False, verdict=None).to_json()
+    bare = ReplayView(run("failed"), "p").to_json()
     assert (bare["offsets"], bare["table"], bare["replaces"]) == (None, None, [])
 
 

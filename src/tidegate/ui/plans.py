@@ -12,7 +12,7 @@ from threading import Lock
 
 from tidegate.airflow.database_store import DatabaseStore, Held
 from tidegate.core.audit.loads import Loads
-from tidegate.core.audit.views.history import Landed, Planned
+from tidegate.core.audit.views.history import Point
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.load.receipt import offsets_of
 from tidegate.core.state.ledger import Ledger, Listing
@@ -29,9 +29,9 @@ class Plans:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._known: dict[str, dict[str, Planned]] = {}
+        self._known: dict[str, dict[str, Point]] = {}
 
-    def of(self, pipeline: str, listing: Listing, *, most: int | None = None, from_ms: int = 0) -> tuple[list[Planned], bool]:
+    def of(self, pipeline: str, listing: Listing, *, most: int | None = None, from_ms: int = 0) -> tuple[list[Point], bool]:
         """Saved ranges of a pipeline, the newest batch first, and whether these are all that were asked for.
 
         One that cannot be read is left out. Ranges that are gone are forgotten.
@@ -47,7 +47,7 @@ class Plans:
             held = self._known.get(pipeline, {})
             known = self._known[pipeline] = {key: held[key] for key in keys if key in held}
         until = time.monotonic() + BUDGET_S
-        found: list[Planned] = []
+        found: list[Point] = []
         for at in range(0, len(keys[:most]), STEP):
             page = keys[:most][at : at + STEP]
             missing = [key for key in page if key not in known]
@@ -55,7 +55,7 @@ class Plans:
                 return found, False
             known.update(_read(pipeline, missing))
             found += [known[key] for key in page if key in known]
-            if found and found[-1].planned_at_ms < from_ms:
+            if found and found[-1].at_ms < from_ms:
                 break
         return found, True
 
@@ -67,7 +67,7 @@ class Landings:
         self._clock = clock
         self._offsets: dict[int, int] = {}
 
-    def of(self, loads: Loads | None, planned: Collection[int], *, from_ms: int) -> tuple[list[Landed], bool]:
+    def of(self, loads: Loads | None, planned: Collection[int], *, from_ms: int) -> tuple[list[Point], bool]:
         """The loads of batches, the oldest first, and whether these are all that were asked for.
 
         Args:
@@ -76,7 +76,7 @@ class Landings:
             from_ms: the first time that a commit is asked for of (epoch ms), where its batch is not one of these.
         """
         until, complete = self._clock() + BUDGET_S, True
-        found: list[Landed] = []
+        found: list[Point] = []
         for commit, seq in reversed(() if loads is None else loads.commits):
             known = 0 if seq in planned else self._offsets.get(commit.snapshot)
             if seq is None or (seq not in planned and commit.committed_at_ms < from_ms):
@@ -88,16 +88,16 @@ class Landings:
                 if len(self._offsets) >= MOST_KNOWN:
                     self._offsets.clear()
                 known = self._offsets[commit.snapshot] = offsets_of(commit.properties, snapshot=commit.snapshot)
-            found.append(Landed(seq, commit.committed_at_ms, commit.rows, known))
+            found.append(Point(commit.committed_at_ms, seq, 1, None, known, rows=commit.rows))
         return found[::-1], complete
 
 
-def _read(pipeline: str, keys: Sequence[str]) -> dict[str, Planned]:
+def _read(pipeline: str, keys: Sequence[str]) -> dict[str, Point]:
     ledger = Ledger(Held(DatabaseStore().values(keys)), pipeline)
-    read: dict[str, Planned] = {}
+    read: dict[str, Point] = {}
     for key in keys:
         try:
-            read[key] = Planned.of(ledger.saved_range(key))
+            read[key] = Point.of(ledger.saved_range(key))
         except (StateCorrupt, KeyError):
             continue  # it may be repaired, or was deleted meanwhile
     return read

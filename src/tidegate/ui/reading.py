@@ -24,8 +24,7 @@ from tidegate.core.audit.views.history import forecast, points, sampled
 from tidegate.core.audit.views.lag import LagView, PartitionLag, measure_lag, total_lag
 from tidegate.core.audit.views.overview import Overview, by_trouble, overview
 from tidegate.core.audit.views.range_map import Frame, Mark, partitions_of, range_map, time_map
-from tidegate.core.audit.views.run import RunView, replay_view, without_a_batch
-from tidegate.core.audit.views.strip import run_marks
+from tidegate.core.audit.views.runs import ReplayView, RunView, run_marks, without_a_batch
 from tidegate.core.audit.views.waiting import waits_for
 from tidegate.core.config.names import BACKFILL
 from tidegate.core.errors import StateCorrupt, TidegateError
@@ -117,7 +116,7 @@ class Source:
         return replace(
             view,
             lag=None if lag is None or lag.value is None else (total_lag(lag.value), lag.at_ms),
-            lags=tuple(plan.lag for plan in reversed(plans)),
+            lags=tuple(plan.lag or 0 for plan in reversed(plans)),
             waiting=None if view.run is None else self._waiting(declared, view.run[0]),
             file_error=file_error,
         )
@@ -219,7 +218,7 @@ class Source:
         """The last runs of some of a pipeline's DAGs: of its schedule, and of its replays."""
         ran = {dag_id: runs(dag_id) for dag_id in dag_ids}
         keys = listing.of_runs(str(run["dag_run_id"]) for run in ran.get(of.pipeline, ()))
-        records = {plan.seq: plan.offsets for plan in self._plans.of(of.pipeline, listing, most=NEWEST)[0]}
+        records = {plan.seq: plan.records for plan in self._plans.of(of.pipeline, listing, most=NEWEST)[0]}
         batches = {run_id: (key.seq, records.get(key.seq)) for run_id, key in keys.items()}
         return [mark.to_json() for mark in run_marks(ran, batches, pipeline=of.pipeline, most=NEWEST)]
 
@@ -284,7 +283,7 @@ class Source:
         verdict = _mapping(said("return_value", "verify", "commit"))
         saved = None if key is None else ledger.saved_replay(key.key)
         receipts = () if saved is None or loads is None else loads.of_replay(saved.name)
-        view = replay_view(run, ledger.pipeline, saved, receipts, report=report, dry_run=dry is not None, verdict=verdict)
+        view = ReplayView(run, ledger.pipeline, saved, tuple(receipts), report, verdict, dry_run=dry is not None)
         return RunView("replay", replay=view)
 
     def history(self, of: Declared, *, hours: int, buckets: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidegate.core.audit.views.view import View
 from tidegate.core.errors import ConfigError, RequestError
 from tidegate.core.offsets.ranges import total_count
 from tidegate.core.rates.advice import advise, drain_time
@@ -17,43 +18,13 @@ from tidegate.core.state.saved_range import SavedRange
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """What is kept of a saved range: a range never changes, and one of thousands of partitions is large.
-
-    `lag` is how many offsets waited when it was planned (epoch ms), those of the batch included; `bound` is the most that the
-    rate policy allowed, None where it did not bound the batch.
-    """
-
-    seq: int
-    planned_at_ms: int
-    offsets: int
-    lag: int
-    bound: int | None
-
-    @staticmethod
-    def of(saved: SavedRange) -> Planned:
-        """What is kept of a saved range."""
-        offsets = total_count(saved.load.ranges)
-        bound = saved.why.rate.records if saved.why.rate is not None and saved.why.rate.applied else None
-        return Planned(saved.load.seq, saved.planned_at_ms, offsets, offsets + saved.remaining, bound)
-
-
-@dataclass(frozen=True, slots=True)
-class Landed:
-    """What is kept of the receipt of a batch's load: its number, the commit's time (epoch ms), its rows and its offsets."""
-
-    seq: int
-    committed_at_ms: int
-    rows: int | None
-    offsets: int
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(View):
     """One batch, or several that were planned one after the other (`batches` of them, the last one is `seq`).
 
-    `at_ms` is when it was planned (epoch ms). Of several batches, `lag`, `bound`, `run_s` and `load_s` are the greatest, and
-    `records` and `rows` the sums. None: not known.
+    `at_ms` is when it was planned (epoch ms), or loaded where its saved range is not kept any more. `lag` is how many offsets
+    waited then, those of the batch included, and `records` how many of them it reads; `bound` is the most that the rate policy
+    allowed. Of several batches, `lag`, `bound`, `run_s` and `load_s` are the greatest, and `records` and `rows` the sums. None:
+    not known, or no bound.
     """
 
     at_ms: int
@@ -65,6 +36,13 @@ class Point:
     run_s: float | None = None
     load_s: float | None = None
     rows: int | None = None
+
+    @staticmethod
+    def of(saved: SavedRange) -> Point:
+        """What is kept of a saved range: a range never changes, and one of thousands of partitions is large."""
+        offsets = total_count(saved.load.ranges)
+        bound = saved.why.rate.records if saved.why.rate is not None and saved.why.rate.applied else None
+        return Point(saved.planned_at_ms, saved.load.seq, 1, offsets + saved.remaining, offsets, bound)
 
     def joined(self, later: Point) -> Point:
         """This point and a later one as one."""
@@ -80,30 +58,26 @@ class Point:
             None if self.rows is None or later.rows is None else self.rows + later.rows,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
-
-def points(planned: Iterable[Planned], landed: Iterable[Landed], cursor: Cursor) -> list[Point]:
+def points(planned: Iterable[Point], landed: Iterable[Point], cursor: Cursor) -> list[Point]:
     """A point for each batch, in order: by its saved range, and by its first load where the range is not kept any more.
 
     Such a batch is no later than the next one: its first receipt may be gone, too.
 
     Args:
-        planned: what is known of saved ranges, in any order.
-        landed: what is known of receipts, the oldest commit first.
+        planned: batches by their saved ranges, in any order.
+        landed: batches by the receipts of their loads, the oldest commit first.
         cursor: how far it has come, with the timings of the last batches.
     """
-    found = {each.seq: Point(each.planned_at_ms, each.seq, 1, each.lag, each.offsets, each.bound) for each in planned}
+    found = {each.seq: each for each in planned}
     for load in landed:
         known = found.get(load.seq)
         if known is None:
-            found[load.seq] = Point(load.committed_at_ms, load.seq, 1, None, load.offsets, rows=load.rows)
+            found[load.seq] = load
         elif known.lag is None or known.run_s is not None:
             found[load.seq] = replace(known, rows=load.rows)
         else:
-            found[load.seq] = replace(known, rows=load.rows, run_s=max(0, load.committed_at_ms - known.at_ms) / 1000)
+            found[load.seq] = replace(known, rows=load.rows, run_s=max(0, load.at_ms - known.at_ms) / 1000)
     _put_in_order(found)
     _add_timings(found, cursor)
     return [point for _, point in sorted(found.items())]
@@ -148,7 +122,7 @@ def sampled(batches: Sequence[Point], *, from_ms: int, until_ms: int, buckets: i
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(View):
     """What is to be expected, as far as it is known.
 
     Attributes:
@@ -164,10 +138,6 @@ class Forecast:
     arrival_per_s: float | None = None
     drain_s: float | None = None
     verdict: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return dict(vars(self))
 
 
 def forecast(cursor: Cursor, batches: Sequence[Point], *, interval_s: float | None, lag: int | None) -> Forecast:

@@ -1,12 +1,14 @@
-"""One DAG run in full: the batch that it saved, the replay that it is, or why it is neither."""
+"""Runs of a pipeline's DAGs: one in full, which is a batch, a replay, or neither; and the last ones side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tidegate.core.audit.views.batch import BatchView
+from tidegate.core.audit.views.view import View
+from tidegate.core.config.names import BACKFILL
 from tidegate.core.counts import is_whole
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import total_count
@@ -15,6 +17,8 @@ from tidegate.core.replay.chunks import SavedReplay
 Kind = Literal["batch", "nothing", "failed", "planning", "replay", "other"]
 """A batch is saved; there was nothing to read; it failed without having saved one; it has not planned yet; it replays, or would
 have; it does something else, or Airflow does not know it."""
+MarkKind = Literal["loaded", "nothing", "failed", "running", "queued", "replay"]
+WITHOUT_SUCCESS: dict[str, MarkKind] = {"failed": "failed", "running": "running", "queued": "queued"}
 
 
 @dataclass(frozen=True)
@@ -73,38 +77,14 @@ class ReplayView:
         ]
 
 
-def replay_view(
-    run: Mapping[str, Any],
-    pipeline: str,
-    saved: SavedReplay | None,
-    receipts: Sequence[Receipt],
-    *,
-    report: Mapping[str, Any] | None,
-    dry_run: bool,
-    verdict: Mapping[str, Any] | None,
-) -> ReplayView:
-    """A run that replays, by what is saved of it and by the receipts of its table, the oldest commit first."""
-    landed = () if saved is None else tuple(r for r in receipts if r.load.replay == saved.name)
-    return ReplayView(run, pipeline, saved, landed, report, verdict, dry_run)
-
-
 @dataclass(frozen=True)
-class RunView:
+class RunView(View):
     """One DAG run: exactly one of batch, replay and reason is there, by its kind; none where Airflow does not know it."""
 
     kind: Kind
     batch: BatchView | None = None
     replay: ReplayView | None = None
     reason: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "kind": self.kind,
-            "batch": None if self.batch is None else self.batch.to_json(),
-            "replay": None if self.replay is None else self.replay.to_json(),
-            "reason": self.reason,
-        }
 
 
 def without_a_batch(run: Mapping[str, Any] | None, plan_state: str | None) -> RunView:
@@ -128,3 +108,50 @@ def without_a_batch(run: Mapping[str, Any] | None, plan_state: str | None) -> Ru
 def _listed(report: Mapping[str, Any], name: str) -> list[Any]:
     value = report.get(name)
     return list(value) if isinstance(value, list) else []
+
+
+@dataclass(frozen=True, slots=True)
+class RunMark(View):
+    """One run. `seq` and `records` are those of the batch that it saved, None where it saved none; `at_ms` is epoch ms."""
+
+    run_id: str
+    dag_id: str
+    kind: MarkKind
+    at_ms: int
+    seq: int | None = None
+    records: int | None = None
+
+
+def run_marks(
+    runs: Mapping[str, Iterable[Mapping[str, Any]]],
+    batches: Mapping[str, tuple[int, int | None]],
+    *,
+    pipeline: str,
+    most: int,
+) -> list[RunMark]:
+    """The newest runs of some DAGs, the oldest first.
+
+    Args:
+        runs: by DAG id, as Airflow's REST API lists them, with `since_ms`.
+        batches: number and records of the batch that each run of the schedule saved, by run id; records are None where they
+            are not known.
+        pipeline: the id of the schedule's DAG; others replay.
+        most: how many runs.
+    """
+    marks = [
+        _mark(run, dag_id, batches.get(str(run["dag_run_id"])) if dag_id == pipeline else None, replays=dag_id != pipeline)
+        for dag_id, of_dag in runs.items()
+        for run in of_dag
+    ]
+    return sorted(marks, key=lambda mark: mark.at_ms)[-most:]
+
+
+def _mark(run: Mapping[str, Any], dag_id: str, batch: tuple[int, int | None] | None, *, replays: bool) -> RunMark:
+    state = str(run["state"])
+    kind: MarkKind = "nothing" if batch is None else "loaded"
+    if state in WITHOUT_SUCCESS:
+        kind = WITHOUT_SUCCESS[state]
+    elif replays or run["run_type"] == BACKFILL:
+        kind = "replay"
+    seq, records = (None, None) if batch is None else batch
+    return RunMark(str(run["dag_run_id"]), dag_id, kind, int(run["since_ms"]), seq, records)
