@@ -125,14 +125,12 @@ def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> Non
     assert measure_lag(brokers, {P1: 30}, now_ms=2_030, assign={"t": [1]}) == [PartitionLag(P1, 30, 40, 10, 2.0, 3.0)]
     view = LagView("p", tuple(partitions))
     assert view.total == TotalLag(3, 1_020, 2.0, 0.0)
-    assert json.dumps(view.to_json()) == json.dumps(
-        {
-            "pipeline": "p",
-            "total": view.total.to_json(),
-            "partitions": [lag.to_json() for lag in partitions],
-            "maintenance": None,
-        }
-    )
+    shown = json.loads(json.dumps(view.to_json()))
+    assert shown["partitions"][1] == {
+        "topic": "t", "partition": 1, "next_offset": 20, "latest": 40, "records_behind": 20, "seconds_behind": 2.0,
+        "retention_left_s": 0.0, "held_back": 0, "open_s": None,
+    }  # fmt: skip
+    assert (shown["total"]["partitions"], shown["total"]["open_transaction"], shown["maintenance"]) == (3, None, None)
 
 
 def test_a_partition_that_the_cursor_does_not_know_is_unread_from_its_first_record_on() -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from tidegate.core.audit.views.view import View
 from tidegate.core.errors import CursorBeyondLog, PartitionsDeleted, some
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.open_transactions import age_s, begins, sentence
@@ -24,7 +24,7 @@ NAMED = 10
 
 
 @dataclass(frozen=True, order=True)
-class PartitionLag:
+class PartitionLag(View):
     """How far behind one partition is.
 
     Attributes:
@@ -48,24 +48,12 @@ class PartitionLag:
     held_back: int = 0
     open_s: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "topic": self.topic_partition.topic,
-            "partition": self.topic_partition.partition,
-            "next_offset": self.next_offset,
-            "latest": self.latest,
-            "records_behind": self.records_behind,
-            "seconds_behind": self.seconds_behind,
-            "retention_left_s": self.retention_left_s,
-            "held_back": self.held_back,
-            "open_s": self.open_s,
-        }
-
 
 @dataclass(frozen=True)
-class TotalLag:
+class TotalLag(View):
     """All partitions together: the sums of the records, the most seconds, the least time left (None: of none known)."""
+
+    ALSO = ("open_transaction",)
 
     partitions: int
     records_behind: int
@@ -78,10 +66,6 @@ class TotalLag:
     def open_transaction(self) -> str | None:
         """That records wait behind an open transaction; None where none do."""
         return sentence(self.held_back, self.open_s)
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {**vars(self), "open_transaction": self.open_transaction}
 
 
 def total_lag(lags: Sequence[PartitionLag]) -> TotalLag:
@@ -97,8 +81,10 @@ def total_lag(lags: Sequence[PartitionLag]) -> TotalLag:
 
 
 @dataclass(frozen=True)
-class LagView:
+class LagView(View):
     """The lag of a pipeline, partition by partition, sorted; and why its table needs maintenance, None where it does not."""
+
+    ALSO = ("total",)
 
     pipeline: str
     partitions: tuple[PartitionLag, ...]
@@ -108,15 +94,6 @@ class LagView:
     def total(self) -> TotalLag:
         """All partitions together."""
         return total_lag(self.partitions)
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "pipeline": self.pipeline,
-            "total": self.total.to_json(),
-            "partitions": [lag.to_json() for lag in self.partitions],
-            "maintenance": self.maintenance,
-        }
 
 
 def measure_lag(

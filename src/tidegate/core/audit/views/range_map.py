@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tidegate.core.audit.views.entries import Entry
+from tidegate.core.audit.views.view import View
 from tidegate.core.offsets.algebra import common, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, by_partition
 from tidegate.core.offsets.watermarks import Watermarks, other_topics
@@ -41,8 +42,8 @@ _RANK = {kind: rank for rank, kind in enumerate(WORST_FIRST)}
 class Block:
     """Neighbouring offsets `[from_offset, until_offset)` of a partition, or times (epoch ms) where that is the map's axis.
 
-    `batches` is how many batches begin in it, `first_seq` and `last_seq` the first and last that it has offsets of; 0 and None
-    of offsets that belong to no batch. `transform` is the version that loaded them last, by a replay or by the schedule; None
+    `batches` is how many batches begin in it, `seqs` the first and the last that it has offsets of; 0 and None of offsets that
+    belong to no batch. `transform` is the version that loaded them last, by a replay or by the schedule; None
     where there is none, or more than one. `offsets` is how many there are. `rows` and `seconds` are those of the batches as a
     whole, all partitions together; 0 where they are not known.
     """
@@ -50,8 +51,7 @@ class Block:
     from_offset: int
     until_offset: int
     kind: Kind
-    first_seq: int | None = None
-    last_seq: int | None = None
+    seqs: tuple[int, int] | None = None
     batches: int = 0
     transform: str | None = None
     marks: frozenset[Mark] = frozenset()
@@ -61,13 +61,12 @@ class Block:
 
     def joined(self, other: Block) -> Block:
         """This block and a later one as one."""
-        seqs = [seq for seq in (self.first_seq, self.last_seq, other.first_seq, other.last_seq) if seq is not None]
+        seqs = (*(self.seqs or ()), *(other.seqs or ()))
         return Block(
             self.from_offset,
             other.until_offset,
             min(self.kind, other.kind, key=_RANK.__getitem__),
-            min(seqs, default=None),
-            max(seqs, default=None),
+            (min(seqs), max(seqs)) if seqs else None,
             self.batches + other.batches,
             self.transform if self.transform == other.transform else None,
             self.marks | other.marks,
@@ -82,7 +81,7 @@ class Block:
             "from": self.from_offset,
             "until": self.until_offset,
             "kind": self.kind,
-            "seqs": None if self.first_seq is None else [self.first_seq, self.last_seq],
+            "seqs": self.seqs and list(self.seqs),
             "batches": self.batches,
             "transform": self.transform,
             "marks": sorted(self.marks),
@@ -92,11 +91,13 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionRow:
+class PartitionRow(View):
     """One partition of the map.
 
     `next_offset` is the cursor's; `log_start` and `log_end` are the log's. None: not known. Blocks are sorted and disjoint.
     """
+
+    ALSO = ("behind",)
 
     topic_partition: TopicPartition
     blocks: tuple[Block, ...]
@@ -113,40 +114,26 @@ class PartitionRow:
         begin = self.log_start if self.next_offset is None else self.next_offset
         return None if self.log_end is None else max(0, self.log_end - (begin or 0))
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "topic": self.topic_partition.topic,
-            "partition": self.topic_partition.partition,
-            "next_offset": self.next_offset,
-            "log_start": self.log_start,
-            "log_end": self.log_end,
-            "behind": self.behind,
-            "blocks": [block.to_json() for block in self.blocks],
-        }
-
 
 @dataclass(frozen=True)
-class RangeMap:
+class RangeMap(View):
     """Some partitions of a pipeline: `rows` of `partitions`, those that are the furthest behind first.
 
-    `span` is from when until when (epoch ms) batches were planned and committed; None where the axis is the offsets.
+    `from_ms` and `until_ms` are when batches were planned first and committed last (epoch ms), where the axis is the time.
     """
+
+    ALSO = ("axis",)
 
     pipeline: str
     rows: tuple[PartitionRow, ...]
     partitions: int
-    span: tuple[int, int] | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "pipeline": self.pipeline,
-            "partitions": self.partitions,
-            "axis": "offset" if self.span is None else "time",
-            **({} if self.span is None else {"from_ms": self.span[0], "until_ms": self.span[1]}),
-            "rows": [row.to_json() for row in self.rows],
-        }
+    @property
+    def axis(self) -> Literal["offset", "time"]:
+        """What the blocks lie along."""
+        return "offset" if self.from_ms is None else "time"
 
 
 @dataclass(frozen=True)
@@ -227,7 +214,7 @@ def time_map(
             if r.count and r.topic_partition in spans:
                 spans[r.topic_partition].append(_block(entry, r, start, stop, (marks or {}).get(entry.seq, frozenset())))
     drawn = [replace(row, blocks=level_of_detail(_in_order(spans[row.topic_partition]), frame.columns)) for row in rows]
-    return RangeMap(pipeline, tuple(drawn), len(known), (begin, max(begin, end)))
+    return RangeMap(pipeline, tuple(drawn), len(known), begin, max(begin, end))
 
 
 def partitions_of(cursor: Cursor, watermarks: Watermarks | None) -> list[TopicPartition]:
@@ -252,7 +239,7 @@ def _times(entry: Entry, now_ms: int) -> tuple[int, int]:
 def _in_order(blocks: Iterable[Block]) -> list[Block]:
     """Blocks of which none begins before the one before it has ended; clocks differ, and runs may have been cleared."""
     ordered: list[Block] = []
-    for block in sorted(blocks, key=lambda block: (block.from_offset, block.first_seq)):
+    for block in sorted(blocks, key=lambda block: (block.from_offset, block.seqs)):
         begin = max(block.from_offset, ordered[-1].until_offset if ordered else block.from_offset)
         ordered.append(replace(block, from_offset=begin, until_offset=max(begin + 1, block.until_offset)))
     return ordered
@@ -308,7 +295,7 @@ def _block(entry: Entry, r: OffsetRange, start: int, stop: int, marks: frozenset
     marks = marks | {"recreated"} if r.topic in entry.recreated else marks
     rows, transform = (entry.newest.rows or 0, entry.newest.write.transform) if entry.newest else (0, None)
     known = (rows, entry.seconds) if entry.seconds else (0, 0.0)
-    return Block(start, stop, kind, entry.seq, entry.seq, 1, transform, marks, r.count, *known)
+    return Block(start, stop, kind, (entry.seq, entry.seq), 1, transform, marks, r.count, *known)
 
 
 def _row_blocks(

@@ -88,8 +88,8 @@ export interface RunMark {
 export interface RangeMap {
   axis: "offset" | "time";
   /** The times that all rows span; where time is the axis. */
-  from_ms?: number;
-  until_ms?: number;
+  from_ms: number | null;
+  until_ms: number | null;
   runs: RunMark[];
   /** What has not answered yet, of which nothing is known. */
   waiting_for: string[];
