@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from tests.records import changed, cursor_of, write_of
 from tidegate.core.audit.views.entries import Entry
-from tidegate.core.audit.views.range_map import WORST_FIRST, Block, Frame, RangeMap, level_of_detail, range_map, time_map
+from tidegate.core.audit.views.range_map import (
+    WORST_FIRST,
+    Block,
+    PartitionRow,
+    level_of_detail,
+    offset_map,
+    partition_rows,
+    span,
+    time_map,
+)
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
@@ -20,7 +29,7 @@ from tidegate.core.schedule.lifecycle import State
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import Decision, SavedRange
 
-A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+A, B, C = (TopicPartition("t", n) for n in range(3))
 
 
 def entry(
@@ -39,17 +48,15 @@ def entry(
     return Entry(seq, state, saved, () if loaded_ms is None else (Receipt(write, 1, loaded_ms, rows),))
 
 
-AGAIN = entry(0, (0, 0, 5), state=State.LOADED, planned_ms=None, replay="x")
+def a_map(
+    *batches: Entry, cursor: Cursor, ends: dict[TopicPartition, int] | None = None, columns: int = 1000, **how: Any
+) -> list[PartitionRow]:
+    log = None if ends is None else Watermarks(dict.fromkeys(ends, 0), ends)
+    return offset_map(partition_rows(cursor, log), batches, columns, **how)
 
 
-def a_map(*batches: Entry, cursor: Cursor, ends: dict[TopicPartition, int] | None = None, **how: object) -> RangeMap:
-    marks = None if ends is None else Watermarks(dict.fromkeys(ends, 0), ends)
-    frame = Frame(how.pop("columns", 1000), how.pop("page", slice(10)))  # type: ignore[arg-type]
-    return range_map("p", batches, cursor, marks, frame, **how)  # type: ignore[arg-type]
-
-
-def shown(view: RangeMap, row: int = 0) -> list[tuple[int, int, str]]:
-    return [(b.from_offset, b.until_offset, b.kind) for b in view.rows[row].blocks]
+def shown(rows: list[PartitionRow], row: int = 0) -> list[tuple[int, int, str]]:
+    return [(b.from_offset, b.until_offset, b.kind) for b in rows[row].blocks]
 
 
 @st.composite
@@ -97,8 +104,8 @@ def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
     view = a_map(*batches, cursor=cursor_of("p", 1, {A: 10, B: 0}), ends={A: 25, B: 0}, versions=versions)
     assert shown(view) == [(0, 10, "committed"), (10, 15, "loaded"), (15, 18, "planned"), (18, 25, "pending")]
     assert shown(view, 1) == []
-    assert view.rows[0].behind == 15
-    assert view.to_json()["rows"][0]["blocks"][0] == {
+    assert view[0].behind == 15
+    assert view[0].to_json()["blocks"][0] == {
         "from": 0,
         "until": 10,
         "kind": "committed",
@@ -109,8 +116,7 @@ def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
         "records": 10,
         "rows_per_s": None,
     }
-    assert view.to_json()["rows"][0]["blocks"][3]["seqs"] is None
-    assert view.to_json()["axis"] == "offset"
+    assert view[0].to_json()["blocks"][3]["seqs"] is None
 
 
 def test_lost_offsets_are_shown_as_such() -> None:
@@ -128,12 +134,12 @@ def test_a_batch_shows_the_versions_that_loaded_its_offsets_last() -> None:
         ("v2", True): [OffsetRange("t", 0, 4, 6)],
     }
     view = a_map(entry(1, (0, 0, 10)), entry(2, (0, 10, 20)), cursor=cursor_of("p", 2, {A: 20}), versions=versions)
-    found = [(b.from_offset, b.until_offset, b.transform, b.batches) for b in view.rows[0].blocks]
+    found = [(b.from_offset, b.until_offset, b.transform, b.batches) for b in view[0].blocks]
     assert found == [(0, 4, "v1", 1), (4, 6, "v2", 0), (6, 10, "v1", 0), (10, 20, "v1", 1)]
-    assert {b.seqs for b in view.rows[0].blocks[:3]} == {(1, 1)}
-    assert [sorted(b.marks) for b in view.rows[0].blocks] == [[], ["replayed"], [], []]
+    assert {b.seqs for b in view[0].blocks[:3]} == {(1, 1)}
+    assert [sorted(b.marks) for b in view[0].blocks] == [[], ["replayed"], [], []]
     whole = a_map(entry(1, (0, 0, 10)), cursor=cursor_of("p", 1, {A: 10}), versions=versions, columns=1)
-    assert [(b.batches, b.transform) for b in whole.rows[0].blocks] == [(1, None)]
+    assert [(b.batches, b.transform) for b in whole[0].blocks] == [(1, None)]
 
 
 @pytest.mark.parametrize("read_again", [True, False])
@@ -163,23 +169,18 @@ def test_a_topic_is_known_by_its_id_also_where_it_begins_later_than_the_former_o
 
 
 def test_without_the_broker_the_map_shows_what_is_saved() -> None:
-    """Neither log nor pending offsets are known; replays are no batches of the row."""
-    view = a_map(entry(1, (0, 0, 10)), AGAIN, cursor=cursor_of("p", 1, {A: 10}))
+    """Neither log nor pending offsets are known."""
+    view = a_map(entry(1, (0, 0, 10)), cursor=cursor_of("p", 1, {A: 10}))
     assert shown(view) == [(0, 10, "committed")]
-    assert (view.rows[0].log_start, view.rows[0].log_end, view.rows[0].behind) == (None, None, None)
+    assert (view[0].log_start, view[0].log_end, view[0].behind) == (None, None, None)
 
 
-def test_partitions_come_in_pages_the_furthest_behind_first() -> None:
+def test_the_partitions_that_are_the_furthest_behind_come_first() -> None:
     """Those that no batch has read yet among them, by what their log holds."""
-    ends = {TopicPartition("t", n): 10 * n for n in range(5)}
-    first = a_map(cursor=cursor_of("p", 1, {A: 0}), ends=ends, page=slice(2))
-    second = a_map(cursor=cursor_of("p", 1, {A: 0}), ends=ends, page=slice(2, 4))
-    assert [row.topic_partition.partition for row in (*first.rows, *second.rows)] == [4, 3, 2, 1]
-    assert first.partitions == second.partitions == 5
-    log = Watermarks({A: 0, B: 900}, {A: 20, B: 910})
-    grown = range_map("p", [], cursor_of("p", 1, {A: 5}), log, Frame(1, slice(2)))
-    assert [(row.topic_partition, row.behind) for row in grown.rows] == [(A, 15), (B, 10)]
-    assert grown.to_json()["rows"][1]["behind"] == 10
+    log = Watermarks({A: 0, B: 900, C: 0}, {A: 20, B: 910, C: 16})
+    rows = partition_rows(cursor_of("p", 1, {A: 5}), log)
+    assert [(row.topic_partition, row.behind) for row in rows] == [(C, 16), (A, 15), (B, 10)]
+    assert rows[2].to_json()["behind"] == 10
 
 
 def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
@@ -187,13 +188,13 @@ def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
     one, two = entry(1, (0, 0, 10), rows=20, loaded_ms=2000), entry(2, (0, 10, 20), rows=5, loaded_ms=500)
     one = replace(one, saved=changed(one.saved, decisions=(Decision(A, "recreated", "log end"),)))
     view = a_map(one, two, entry(3, (0, 20, 30)), cursor=cursor_of("p", 3, {A: 30}), marks={2: frozenset({"errors", "cold"})})
-    found = view.to_json()["rows"][0]["blocks"]
+    found = view[0].to_json()["blocks"]
     assert [(b["marks"], b["records"], b["rows_per_s"]) for b in found] == [
         (["recreated"], 10, 10.0),
         (["cold", "errors"], 10, 10.0),
         ([], 10, None),
     ]
-    (whole,) = a_map(one, two, cursor=cursor_of("p", 2, {A: 20}), columns=1).rows[0].blocks
+    (whole,) = a_map(one, two, cursor=cursor_of("p", 2, {A: 20}), columns=1)[0].blocks
     assert (sorted(whole.marks), whole.offsets, whole.rows, whole.seconds) == (["recreated"], 20, 25, 2.5)
 
 
@@ -209,10 +210,9 @@ def test_on_the_axis_of_time_a_batch_lasts_from_its_plan_to_its_first_load() -> 
         timed(3, 2500, 3500),
         timed(4, 4000, None),
         timed(5, 5000, None, state=State.PLANNED),
-        AGAIN,
     ]
     cursor = cursor_of("p", 4, {A: 50, B: 0})
-    view = time_map("p", batches, cursor, Watermarks({A: 0}, {A: 90}), Frame(1000, slice(1)), now_ms=7000)
+    view = time_map(partition_rows(cursor, Watermarks({A: 0}, {A: 90})), batches, 1000, now_ms=7000)
     assert shown(view) == [
         (900, 901, "committed"),
         (1000, 3000, "committed"),
@@ -220,12 +220,11 @@ def test_on_the_axis_of_time_a_batch_lasts_from_its_plan_to_its_first_load() -> 
         (4000, 4001, "committed"),
         (5000, 7000, "planned"),
     ]
-    assert [b.offsets for b in view.rows[0].blocks] == [10] * 5
-    json = view.to_json()
-    assert (json["axis"], json["from_ms"], json["until_ms"], json["partitions"]) == ("time", 900, 7000, 2)
-    assert view.rows[0].log_end == 90
-    empty = time_map("p", [], cursor, None, Frame(1, slice(5)), now_ms=7000)
-    assert (empty.from_ms, empty.until_ms) == (7000, 7000)
+    assert [b.offsets for b in view[0].blocks] == [10] * 5
+    assert view[0].log_end == 90
+    assert span(batches, 7000) == (900, 7000)
+    assert span(batches[:3], 7000) == (900, 3500)
+    assert span([], 7000) == (7000, 7000)
 
 
 @given(
@@ -238,7 +237,7 @@ def test_on_the_axis_of_time_each_batch_counts_once(given_batches: list[tuple[in
         timed(n, at_ms, at_ms - 5 + took_ms if loaded else None) for n, (at_ms, took_ms, loaded) in enumerate(given_batches)
     ]
     cursor = cursor_of("p", 100, {A: 1000})
-    found = time_map("p", batches, cursor, None, Frame(columns, slice(1)), now_ms=600).rows[0].blocks
+    found = time_map(partition_rows(cursor, None), batches, columns, now_ms=600)[0].blocks
     assert sum(b.batches for b in found) == len(batches)
     assert len(found) <= 2 * columns + 1
     assert all(one.until_offset <= other.from_offset for one, other in pairwise(found))

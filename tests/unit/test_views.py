@@ -15,7 +15,7 @@ from tests.records import cursor_of
 from tests.unit.loads import P0, receipt, saved
 from tests.unit.world import World
 from tidegate.core.audit.oracle import Verdict, Verification
-from tidegate.core.audit.readable import read_state
+from tidegate.core.audit.readable import Readable
 from tidegate.core.audit.reload import offsets_to_reload
 from tidegate.core.audit.table import Missing
 from tidegate.core.audit.views.entries import entries, read_batches, versions
@@ -106,8 +106,8 @@ def test_the_history_of_a_pipeline_names_who_ran_it_what_failed_and_what_cannot_
     assert len(shown["faults"]) == 1
     assert broken in shown["faults"][0]
     store.values[ledger.cursor_key] = "{"
-    state = read_state(ledger)
-    assert (state.cursor, [plan.load.seq for plan in state.ranges]) == (cursor_of("p"), [2, 3])
+    state = Readable(ledger)
+    assert (state.cursor, [plan.load.seq for plan in state.all_ranges]) == (cursor_of("p"), [2, 3])
     assert [key in fault for key, fault in zip((ledger.cursor_key, broken), state.faults, strict=True)] == [True, True]
 
 

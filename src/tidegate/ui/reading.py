@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tidegate.airflow.database_store import DatabaseStore, Held
 from tidegate.airflow.declared import Declared
@@ -18,12 +18,13 @@ from tidegate.airflow.operators.replay import DRY_RUN, REPORT
 from tidegate.airflow.operators.shared import now_ms
 from tidegate.airflow.retries import WAITING
 from tidegate.core.audit.loads import Loads
+from tidegate.core.audit.readable import Readable
 from tidegate.core.audit.views.batch import BatchView, LoadAnswer, batch_view
 from tidegate.core.audit.views.entries import entries, loaded_last, started_by
 from tidegate.core.audit.views.history import forecast, points, sampled
 from tidegate.core.audit.views.lag import LagView, PartitionLag, measure_lag, total_lag
-from tidegate.core.audit.views.overview import Overview, by_trouble, overview
-from tidegate.core.audit.views.range_map import Frame, Mark, partitions_of, range_map, time_map
+from tidegate.core.audit.views.overview import Overview, by_trouble
+from tidegate.core.audit.views.range_map import Mark, offset_map, partition_rows, span, time_map
 from tidegate.core.audit.views.runs import ReplayView, RunView, run_marks, without_a_batch
 from tidegate.core.audit.views.waiting import waits_for
 from tidegate.core.config.names import BACKFILL
@@ -61,6 +62,13 @@ def shown(error: TidegateError | None) -> dict[str, str] | None:
     return None if error is None else {"message": LOGIN.sub("//", error.message), "fix": error.fix}
 
 
+class Frame(NamedTuple):
+    """What a map has room for: blocks of a part of a row, one in `columns`, and which of the partitions."""
+
+    columns: int
+    page: slice
+
+
 class Source:
     """Where views come from."""
 
@@ -73,7 +81,6 @@ class Source:
         self._logs = Answers[Watermarks]("a broker", LOG_S, wait_s=wait_s, now_ms=now_ms)
         self._lags = Answers[Lags]("a broker", LAG_S, wait_s=wait_s, now_ms=now_ms)
         self._loads = Answers[Loads]("the catalog of the table", TABLE_S, wait_s=wait_s, now_ms=now_ms)
-
         self._shadows = Answers[str | None]("a secrets backend", SHADOW_S, wait_s=wait_s, now_ms=now_ms)
 
     def close(self) -> None:
@@ -87,39 +94,40 @@ class Source:
             of: the pipelines.
             file_errors: why files of pipelines cannot be read, by pipeline; those of other pipelines are shown, too.
         """
-        listings = {name: Ledger(DatabaseStore(), name).listing() for name in of}
+        states = {name: _state(name) for name in of}
         asked = {
             (name, found.declared.connection): ask
             for name, found in of.items()
-            if (ask := self._lag_of(found.declared, self._readable_cursor(name, listings[name]))) is not None
+            if (ask := self._lag_of(found.declared, states[name].known_cursor)) is not None
         }
         lags = {name: answer for (name, _), answer in self._lags.get_all(asked).items()}
-        keys = [cursor_key(name) for name in of]
-        shadows = self._shadows.get_all({key: partial(server.shadow_of, key) for key in keys})
-        views = [self._overview(found, listings[name], lags.get(name), file_errors.get(name)) for name, found in of.items()]
-        views = [replace(v, faults=(*v.faults, *filter(None, [shadows[cursor_key(v.pipeline)].value]))) for v in views]
-        views += [Overview(name, file_error=why) for name, why in file_errors.items() if name not in of]
-        errors = {name: shown(answer.error) for name, answer in lags.items()}
-        soon = {name for name, answer in lags.items() if _is_newer_soon(answer)}
+        for name, shadow in self._shadows.get_all({name: partial(server.shadow_of, cursor_key(name)) for name in of}).items():
+            states[name].faults += filter(None, [shadow.value])
+        views = [self._overview(found, states[name], lags.get(name), file_errors.get(name)) for name, found in of.items()]
+        views += [Overview(Cursor(name), file_error=why) for name, why in file_errors.items() if name not in of]
         return [
-            {**view.to_json(), "lag_error": errors.get(view.pipeline), "lag_soon": view.pipeline in soon}
+            {
+                **view.to_json(),
+                "lag_points": self._lag_points(view.pipeline, states[view.pipeline].listing) if view.pipeline in of else [],
+                "lag_error": shown(lags[view.pipeline].error) if view.pipeline in lags else None,
+                "lag_soon": view.pipeline in lags and _is_newer_soon(lags[view.pipeline]),
+            }
             for view in by_trouble(views)
         ]
 
-    def _overview(self, of: server.Found, listing: Listing, lag: Answer[Lags] | None, file_error: str | None) -> Overview:
+    def _overview(self, of: server.Found, state: Readable, lag: Answer[Lags] | None, file_error: str | None) -> Overview:
         declared = of.declared
-        ledger = Ledger(DatabaseStore(), declared.pipeline)
-        plans, _ = self._plans.of(declared.pipeline, listing, most=SPARKLINE)
         # the schedule does not wait for a backfill
         ran = [run for run in runs(declared.pipeline) if run["run_type"] != BACKFILL]
-        view = overview(ledger, listing, table=declared.table, paused=of.paused, interval_s=declared.interval_s, runs=ran)
-        return replace(
-            view,
-            lag=None if lag is None or lag.value is None else (total_lag(lag.value), lag.at_ms),
-            lags=tuple(plan.lag or 0 for plan in reversed(plans)),
-            waiting=None if view.run is None else self._waiting(declared, view.run[0]),
-            file_error=file_error,
-        )
+        behind = None if lag is None or lag.value is None else (total_lag(lag.value), lag.at_ms)
+        view = Overview(state.cursor, declared.table, declared.interval_s, of.paused, ran, state.pending, behind)
+        waiting = None if view.run is None else self._waiting(declared, view.run["dag_run_id"])
+        return replace(view, waiting=waiting, faults=tuple(state.faults), file_error=file_error)
+
+    def _lag_points(self, pipeline: str, listing: Listing) -> list[int | None]:
+        """How many records were behind when each of the last batches was planned, the oldest first."""
+        plans, _ = self._plans.of(pipeline, listing, most=SPARKLINE)
+        return [plan.lag for plan in reversed(plans)]
 
     @staticmethod
     def _waiting(of: Declared, run_id: str) -> str | None:
@@ -132,17 +140,12 @@ class Source:
 
     def lag(self, of: Declared) -> dict[str, Any]:
         """The lag, the newest that is known; none before the first batch."""
-        listing = Ledger(DatabaseStore(), of.pipeline).listing()
-        ask = self._lag_of(of, self._readable_cursor(of.pipeline, listing))
+        ask = self._lag_of(of, _state(of.pipeline).known_cursor)
         if ask is None:
             return {"at_ms": now_ms(), "lag": None, "error": None}
         answer = self._lags.get((of.pipeline, of.connection), ask)
         view = None if answer.value is None else LagView(of.pipeline, tuple(answer.value)).to_json()
         return {"at_ms": answer.at_ms, "lag": view, "error": shown(answer.error)}
-
-    def _readable_cursor(self, pipeline: str, listing: Listing) -> Cursor | None:
-        """The cursor; None also where it cannot be read, which whoever shows more than the lag says."""
-        return self._cursor_or_fault(Ledger(DatabaseStore(), pipeline), listing, [])
 
     def _lag_of(self, of: Declared, cursor: Cursor | None) -> Callable[[], Lags] | None:
         """Asks the brokers for the lag; None where there is nothing to ask for."""
@@ -166,45 +169,50 @@ class Source:
         axis: Literal["offset", "time"],
         replays: bool,
     ) -> dict[str, Any]:
-        """The range map of some batches: the newest `batches` of those before `before`; of the log as far as it is known.
+        """The range map of a page of partitions, and the last runs; of the log as far as it is known.
 
-        And the last runs; `replays`: whether to show those of replays too.
+        It has the newest `batches` of those before `before`. `replays`: whether to show runs of replays too.
         """
-        ledger, faults = Ledger(DatabaseStore(), of.pipeline), list[str]()
-        listing = ledger.listing()
-        cursor = self._cursor_or_fault(ledger, listing, faults) or Cursor(of.pipeline)
+        state = _state(of.pipeline)
+        cursor, listing = state.cursor, state.listing
         log, loads = self._log(of, cursor), self._loads_of(of)
         seqs = {key.seq for key in listing.ranges} | (loads.value.batches if loads.value is not None else set())
         most = max(10, min(batches, MOST_RANGES // max(1, len(cursor.at.offsets))))
         chosen = {*sorted(seq for seq in seqs if before is None or seq < before)[-most:]}
-        saved = self._saved(of.pipeline, listing, chosen, faults)
+        keys = [key for key in listing.ranges if key.seq in chosen]
+        values = DatabaseStore().values([key.key for key in keys])
+        # some may have been deleted meanwhile
+        saved = state.ranges([key for key in keys if key.key in values], Ledger(Held(values), of.pipeline))
+        rows = partition_rows(cursor, log.value)
         try:
-            on_page = frozenset(partitions_of(cursor, log.value)[frame.page])
+            on_page = frozenset(row.topic_partition for row in rows[frame.page])
             loaded = [] if loads.value is None else loads.value.of_batches(chosen, on_page)
         except StateCorrupt as error:
             loaded = []
-            faults.append(str(error))
-        ran, by_version, marks = (
-            entries(saved, loaded, cursor),
-            loaded_last(loaded, cursor.at.topic_ids),
-            self._marks(of, saved),
-        )
+            state.faults.append(str(error))
+        ran = entries(saved, (r for r in loaded if r.load.replay is None), cursor)
+        by_version, marks = loaded_last(loaded, cursor.at.topic_ids), self._marks(of, saved)
+        times: tuple[int, int] | None = None
         if axis == "time":
-            view = time_map(of.pipeline, ran, cursor, log.value, frame, now_ms=now_ms(), marks=marks)
+            times = span(ran, until_ms := now_ms())
+            drawn = time_map(rows[frame.page], ran, frame.columns, now_ms=until_ms, marks=marks)
         else:
             lost = [r for each in saved for r in each.skipped]
-            view = range_map(of.pipeline, ran, cursor, log.value, frame, lost=lost, versions=by_version, marks=marks)
+            drawn = offset_map(rows[frame.page], ran, frame.columns, lost=lost, versions=by_version, marks=marks)
         return {
-            **view.to_json(),
+            "pipeline": of.pipeline,
+            "axis": axis,
+            "span_ms": times,
+            "partitions": len(rows),
+            "rows": [row.to_json() for row in drawn],
             "first_seq": min(chosen, default=None),
             "last_seq": max(chosen, default=None),
             "transforms": sorted({version for version, _ in by_version}),
             "runs": self._last_runs(of, listing, [of.pipeline, *([of.replay_dag] if replays else [])]),
-            "faults": faults,
-            "error": shown(log.error or loads.error),
+            "faults": state.faults,
             "error_at_ms": _known_at(log if log.error else loads),
             "waiting_for": [name for name, answer in (("log", log), ("table", loads)) if _is_first(answer)],
-            "soon": _is_newer_soon(log) or _is_newer_soon(loads),
+            **_heard(log, loads),
         }
 
     @staticmethod
@@ -224,108 +232,56 @@ class Source:
 
     def batch(self, of: Declared, seq: int, *, replays: bool) -> dict[str, Any]:
         """The batch of that number; `error` is why its loads are not known. `replays`: whether to show those of its offsets."""
-        ledger = Ledger(DatabaseStore(), of.pipeline)
-        listing = ledger.listing()
-        key = next((key for key in listing.ranges if key.seq == seq), None)
+        state = _state(of.pipeline)
+        key = next((key for key in state.listing.ranges if key.seq == seq), None)
         if key is None:
-            return {"batch": None, "error": None, "soon": False}
-        saved = ledger.saved_range(key.key)
+            return {"batch": None, **_heard()}
+        saved = state.ledger.saved_range(key.key)
         run = next(iter(runs(of.pipeline, [saved.load.run_id])), None)
         loads = self._loads_of(of, run)
-        view = self._batch(of, ledger, listing, saved, run, loads.value, replays=replays)
-        return {"batch": view.to_json(), "error": shown(loads.error), "soon": _is_newer_soon(loads)}
+        return {"batch": _batch(of, state, saved, run, loads.value, replays=replays).to_json(), **_heard(loads)}
 
     def run(self, dag_id: str, of: Declared, run_id: str, *, replays: bool) -> dict[str, Any]:
         """What a run of one of the pipeline's DAGs read; `error` is why its loads are not known."""
-        ledger = Ledger(DatabaseStore(), of.pipeline)
-        listing = ledger.listing()
+        state = _state(of.pipeline)
         ran = next(iter(runs(dag_id, [run_id])), None)
-        key = listing.of_run(run_id) if dag_id == of.pipeline else None
+        key = state.listing.of_run(run_id) if dag_id == of.pipeline else None
         loads = self._loads_of(of, ran)
         if key is not None:
-            saved = ledger.saved_range(key.key)
-            view = RunView("batch", batch=self._batch(of, ledger, listing, saved, ran, loads.value, replays=replays))
+            saved = state.ledger.saved_range(key.key)
+            view = RunView("batch", batch=_batch(of, state, saved, ran, loads.value, replays=replays))
         elif ran is not None and (dag_id == of.replay_dag or ran["run_type"] == BACKFILL):
-            view = self._replay(dag_id, ledger, listing, ran, loads.value)
+            view = RunView("replay", replay=_replay(dag_id, state, ran, loads.value))
         else:
             states = {task.name: task.state for task in tasks(dag_id, run_id)}
             view = without_a_batch(ran, states.get("plan"))
-        return {**view.to_json(), "error": shown(loads.error), "soon": _is_newer_soon(loads)}
-
-    def _batch(
-        self,
-        of: Declared,
-        ledger: Ledger,
-        listing: Listing,
-        saved: SavedRange,
-        run: Mapping[str, Any] | None,
-        loads: Loads | None,
-        *,
-        replays: bool,
-    ) -> BatchView:
-        who = {} if run is None else {saved.load.run_id: started_by(run)}
-        cursor = self._cursor(ledger, listing) or Cursor(of.pipeline)
-        answer = _answers(of, [saved.load.run_id]).get(saved.load.run_id)
-        found = () if loads is None else loads.of_batches({saved.load.seq})
-        receipts = [r for r in found if replays or r.load.replay is None]
-        return batch_view(saved, cursor, receipts, who, answer)
-
-    @staticmethod
-    def _replay(dag_id: str, ledger: Ledger, listing: Listing, run: Mapping[str, Any], loads: Loads | None) -> RunView:
-        run_id = str(run["dag_run_id"])
-        key = listing.replay_of_run(run_id)
-
-        def said(key: str, *tasks: str) -> Any:
-            return next(iter(handed_on(dag_id, [run_id], key, tasks=tasks).values()), None)
-
-        dry = said(DRY_RUN, "plan")
-        report = _mapping(dry if dry is not None else said(REPORT, "plan"))
-        verdict = _mapping(said("return_value", "verify", "commit"))
-        saved = None if key is None else ledger.saved_replay(key.key)
-        receipts = () if saved is None or loads is None else loads.of_replay(saved.name)
-        view = ReplayView(run, ledger.pipeline, saved, tuple(receipts), report, verdict, dry_run=dry is not None)
-        return RunView("replay", replay=view)
+        return {**view.to_json(), **_heard(loads)}
 
     def history(self, of: Declared, *, hours: int, buckets: int) -> dict[str, Any]:
         """What the batches of the last hours read and took, how far behind they were, and what is to be expected.
 
         `complete`: whether all saved ranges of that time are read; the rest comes with the next request.
         """
-        ledger, until_ms, faults = Ledger(DatabaseStore(), of.pipeline), now_ms(), list[str]()
+        state, until_ms = _state(of.pipeline), now_ms()
         from_ms = until_ms - hours * 3_600_000
-        listing = ledger.listing()
-        known = self._cursor_or_fault(ledger, listing, faults)
-        cursor = known or Cursor(of.pipeline)
-        plans, complete = self._plans.of(of.pipeline, listing, from_ms=from_ms)
+        plans, complete = self._plans.of(of.pipeline, state.listing, from_ms=from_ms)
         loads = self._loads_of(of)
         landed, all_landed = self._landings.of(loads.value, {plan.seq for plan in plans}, from_ms=from_ms)
-        ask = self._lag_of(of, known)
+        ask = self._lag_of(of, state.known_cursor)
         behind = None if ask is None else self._lags.get((of.pipeline, of.connection), ask)
-        ran = points(plans, landed, cursor)
+        ran = points(plans, landed, state.cursor)
         lag = None if behind is None or behind.value is None else total_lag(behind.value).records_behind
         complete = complete and all_landed
         return {
             "from_ms": from_ms,
             "until_ms": until_ms,
             "points": [p.to_json() for p in sampled(ran, from_ms=from_ms, until_ms=until_ms, buckets=buckets)],
-            "forecast": forecast(cursor, ran, interval_s=of.interval_s, lag=lag).to_json(),
+            "forecast": forecast(state.cursor, ran, interval_s=of.interval_s, lag=lag).to_json(),
             "lag": lag,
             "complete": complete,
-            "faults": faults,
-            "error": shown(loads.error or (None if behind is None else behind.error)),
-            "soon": not complete or any(_is_newer_soon(each) for each in (loads, behind) if each is not None),
+            "faults": state.faults,
+            **_heard(loads, *([] if behind is None else [behind]), soon=not complete),
         }
-
-    def _cursor(self, ledger: Ledger, listing: Listing) -> Cursor | None:
-        return ledger.cursor() if listing.has_cursor else None
-
-    def _cursor_or_fault(self, ledger: Ledger, listing: Listing, faults: list[str]) -> Cursor | None:
-        """The cursor; None where there is none, or where it cannot be read, which becomes a fault."""
-        try:
-            return self._cursor(ledger, listing)
-        except StateCorrupt as error:
-            faults.append(str(error))
-            return None
 
     def _log(self, of: Declared, cursor: Cursor) -> Answer[Watermarks]:
         topics = sorted({tp.topic for tp in cursor.at.offsets})
@@ -344,19 +300,34 @@ class Source:
             after_ms=0 if run is None else run["ended_ms"],
         )
 
-    def _saved(self, pipeline: str, listing: Listing, chosen: set[int], faults: list[str]) -> list[SavedRange]:
-        """The saved ranges of some batches, by few questions; those that cannot be read become faults."""
-        keys = [key.key for key in listing.ranges if key.seq in chosen]
-        ledger = Ledger(Held(DatabaseStore().values(keys)), pipeline)
-        saved = []
-        for key in keys:
-            try:
-                saved.append(ledger.saved_range(key))
-            except StateCorrupt as error:
-                faults.append(str(error))
-            except KeyError:
-                continue  # it was deleted meanwhile
-        return saved
+
+def _state(pipeline: str) -> Readable:
+    return Readable(Ledger(DatabaseStore(), pipeline))
+
+
+def _batch(
+    of: Declared, state: Readable, saved: SavedRange, run: Mapping[str, Any] | None, loads: Loads | None, *, replays: bool
+) -> BatchView:
+    who = {} if run is None else {saved.load.run_id: started_by(run)}
+    cursor = state.ledger.cursor() if state.listing.has_cursor else Cursor(of.pipeline)
+    answer = _answers(of, [saved.load.run_id]).get(saved.load.run_id)
+    found = () if loads is None else loads.of_batches({saved.load.seq})
+    return batch_view(saved, cursor, [r for r in found if replays or r.load.replay is None], who, answer)
+
+
+def _replay(dag_id: str, state: Readable, run: Mapping[str, Any], loads: Loads | None) -> ReplayView:
+    run_id = str(run["dag_run_id"])
+    key = state.listing.replay_of_run(run_id)
+
+    def said(key: str, *tasks: str) -> Any:
+        return next(iter(handed_on(dag_id, [run_id], key, tasks=tasks).values()), None)
+
+    dry = said(DRY_RUN, "plan")
+    report = _mapping(dry if dry is not None else said(REPORT, "plan"))
+    verdict = _mapping(said("return_value", "verify", "commit"))
+    saved = None if key is None else state.ledger.saved_replay(key.key)
+    receipts = () if saved is None or loads is None else loads.of_replay(saved.name)
+    return ReplayView(run, state.ledger.pipeline, saved, tuple(receipts), report, verdict, dry_run=dry is not None)
 
 
 def _answers(of: Declared, run_ids: list[str]) -> dict[str, LoadAnswer]:
@@ -369,6 +340,12 @@ def _answers(of: Declared, run_ids: list[str]) -> dict[str, LoadAnswer]:
 def _mapping(value: Any) -> Mapping[str, Any] | None:
     """What a task handed on, where it is what ours do."""
     return value if isinstance(value, Mapping) else None
+
+
+def _heard(*answers: Answer[Any], soon: bool = False) -> dict[str, Any]:
+    """Why there is nothing newer, by the first of the answers that says, and whether something newer is expected."""
+    error = next((answer.error for answer in answers if answer.error is not None), None)
+    return {"error": shown(error), "soon": soon or any(map(_is_newer_soon, answers))}
 
 
 def _known_at(answer: Answer[Any]) -> int | None:

@@ -28,11 +28,10 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.shared import now_ms
-from tidegate.core.audit.views.range_map import Frame
 from tidegate.core.audit.views.waiting import crowding, dead_servers
 from tidegate.core.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
-from tidegate.ui.reading import Source, shown
+from tidegate.ui.reading import Frame, Source, shown
 from tidegate.ui.runs import receiver_slots, slots
 from tidegate.ui.server import Found, file_errors
 

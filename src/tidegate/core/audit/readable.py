@@ -2,43 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
+from typing import TypeVar
 
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.ledger import Ledger, Listing
+from tidegate.core.state.ledger import Ledger, RangeKey
 from tidegate.core.state.saved_range import SavedRange
 
-
-@dataclass(frozen=True)
-class ReadableState:
-    """Cursor and saved ranges, in the order of their keys, and one message for each part that cannot be read.
-
-    The cursor is an empty one where there is none, and where it cannot be read.
-    """
-
-    listing: Listing
-    cursor: Cursor
-    ranges: tuple[SavedRange, ...]
-    faults: tuple[str, ...]
+T = TypeVar("T")
 
 
-def read_state(ledger: Ledger) -> ReadableState:
-    """What can be read now.
+class Readable:
+    """What can be read now of a pipeline's saved state. `faults` has a message for each part that was read and is broken.
 
     Raises:
-        StateUnavailable: the store does not answer.
+        StateUnavailable: the store does not answer; also when a part is read.
     """
-    listing = ledger.listing()
-    cursor, ranges, faults = Cursor(ledger.pipeline), list[SavedRange](), list[str]()
-    if listing.has_cursor:
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.listing = ledger.listing()
+        self.faults: list[str] = []
+
+    @cached_property
+    def known_cursor(self) -> Cursor | None:
+        """The cursor; None where there is none, and where it cannot be read."""
+        return self._read(self.ledger.cursor) if self.listing.has_cursor else None
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor; an empty one where there is none, and where it cannot be read."""
+        return self.known_cursor or Cursor(self.ledger.pipeline)
+
+    @cached_property
+    def pending(self) -> SavedRange | None:
+        """A saved range of the batch after the cursor's; copies of one that was adopted are the same."""
+        if self.listing.has_cursor and self.known_cursor is None:
+            return None
+        return next(iter(self.ranges(self.listing.of_seq(self.cursor.seq + 1)[:1])), None)
+
+    @cached_property
+    def all_ranges(self) -> list[SavedRange]:
+        """The saved ranges, in the order of their keys."""
+        return self.ranges(self.listing.ranges)
+
+    def ranges(self, keys: Iterable[RangeKey], held: Ledger | None = None) -> list[SavedRange]:
+        """The saved ranges of these keys, which `held` may have read already."""
+        ledger = held or self.ledger
+        found = (self._read(partial(ledger.saved_range, key.key)) for key in keys)
+        return [saved for saved in found if saved is not None]
+
+    def _read(self, read: Callable[[], T]) -> T | None:
         try:
-            cursor = ledger.cursor()
+            return read()
         except StateCorrupt as error:
-            faults.append(str(error))
-    for key in listing.ranges:
-        try:
-            ranges.append(ledger.saved_range(key.key))
-        except StateCorrupt as error:
-            faults.append(str(error))
-    return ReadableState(listing, cursor, tuple(ranges), tuple(faults))
+            self.faults.append(str(error))
+            return None

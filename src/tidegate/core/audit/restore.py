@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tidegate.core.audit.readable import ReadableState, read_state
+from tidegate.core.audit.readable import Readable
 from tidegate.core.audit.rebuild import Rebuilt, rebuild
 from tidegate.core.audit.table import TableHistory, find_missing
 from tidegate.core.config.pipeline import Pipeline
@@ -71,15 +71,15 @@ def restore(
         SinkError: the table's history cannot be read.
     """
     ledger = Ledger(store, pipeline.name)
-    before = read_state(ledger)
+    before = Readable(ledger)
     history = sink.history(pipeline.sink.table, expired=True)
     rebuilt = rebuild(
         pipeline.name,
         history.receipts(pipeline.name),
-        generation=max([before.cursor.generation, *(plan.load.generation for plan in before.ranges)]),
+        generation=max([before.cursor.generation, *(plan.load.generation for plan in before.all_ranges)]),
         before=before.cursor,
     )
-    rebuilt = _with_empty(rebuilt, before.ranges)
+    rebuilt = _with_empty(rebuilt, before.all_ranges)
     gaps = _gaps(rebuilt, history, before)
     forgotten = _forgotten(rebuilt, history, before)
     refused = None if accept_gaps else _refusal(pipeline, gaps, forgotten)
@@ -102,21 +102,21 @@ def _with_empty(rebuilt: Rebuilt, saved: Sequence[SavedRange]) -> Rebuilt:
     return rebuilt
 
 
-def _gaps(rebuilt: Rebuilt, history: TableHistory, before: ReadableState) -> tuple[OffsetRange, ...]:
+def _gaps(rebuilt: Rebuilt, history: TableHistory, before: Readable) -> tuple[OffsetRange, ...]:
     """Offsets before the rebuilt cursor that no receipt proves the table to hold."""
 
     def committed() -> list[SavedRange]:
-        newest = {plan.load.seq: plan for plan in [*rebuilt.ranges, *before.ranges] if plan.load.seq <= rebuilt.cursor.seq}
+        newest = {plan.load.seq: plan for plan in [*rebuilt.ranges, *before.all_ranges] if plan.load.seq <= rebuilt.cursor.seq}
         return list(newest.values())
 
     missing = find_missing(rebuilt.cursor, history, committed, lineage=False)
     return () if missing is None else missing.ranges
 
 
-def _forgotten(rebuilt: Rebuilt, history: TableHistory, before: ReadableState) -> list[int]:
+def _forgotten(rebuilt: Rebuilt, history: TableHistory, before: Readable) -> list[int]:
     """Batches before the first one of the table's whole history, of which no saved range is left either."""
     first = rebuilt.ranges[0].load.seq if history.complete else 1
-    saved = {plan.load.seq for plan in before.ranges}
+    saved = {plan.load.seq for plan in before.all_ranges}
     return [seq for seq in range(1, first) if seq not in saved]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from tidegate.core.audit.readable import read_state
+from tidegate.core.audit.readable import Readable
 from tidegate.core.config.names import CATCH_UP_RUN
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.load.receipt import Load, Receipt
@@ -141,15 +141,15 @@ def read_batches(pipeline: Pipeline, *, store: StateStore, sink: SinkReader, run
         SinkUnavailable: the table's history cannot be read.
         StateCorrupt: a receipt cannot be read.
     """
-    state = read_state(Ledger(store, pipeline.name))
+    state = Readable(Ledger(store, pipeline.name))
     receipts = sink.receipts(pipeline.sink.table, pipeline.name)
     who = {run["dag_run_id"]: started_by(run) for run in runs}
     return BatchesView(
         pipeline.name,
-        tuple(entries(state.ranges, receipts, state.cursor, who)),
+        tuple(entries(state.all_ranges, receipts, state.cursor, who)),
         versions(receipts),
         failed_runs(since_success(runs)),
-        state.faults,
+        tuple(state.faults),
     )
 
 

@@ -127,7 +127,24 @@ def measure_lag(
     times = brokers.next_timestamps(behind, isolation_level=isolation_level) if behind else {}
     held = {tp: at for tp, at in begins(watermarks).items() if tp in positions}
     began = brokers.next_timestamps(held) if held else {}
-    return lags(positions, watermarks, times, retention, began, now_ms=now_ms)
+    measured = []
+    for tp, at in sorted(positions.items()):
+        written, kept = times.get(tp), retention.get(tp.topic)
+        left = None if written is None or kept is None else max(0.0, (written + kept - now_ms) / 1000)
+        measured.append(
+            PartitionLag(
+                topic_partition=tp,
+                next_offset=at,
+                latest=watermarks.latest[tp],
+                records_behind=watermarks.latest[tp] - at,
+                # a producer's clock may be ahead of this one
+                seconds_behind=None if written is None else max(0.0, (now_ms - written) / 1000),
+                retention_left_s=0.0 if at < watermarks.earliest[tp] else left,
+                held_back=watermarks.held_back.get(tp, 0),
+                open_s=age_s(began.get(tp), now_ms),
+            )
+        )
+    return measured
 
 
 def to_read(
@@ -152,42 +169,3 @@ def unread(cursor_offsets: Mapping[TopicPartition, int], watermarks: Watermarks)
     if beyond:
         raise CursorBeyondLog(f"the cursor is beyond the end of the log: {some(beyond, NAMED)}", fix="See `tidegate plan`")
     return {tp: max(at, watermarks.earliest[tp]) for tp, at in cursor_offsets.items() if at < latest[tp]}
-
-
-def lags(
-    cursor_offsets: Mapping[TopicPartition, int],
-    watermarks: Watermarks,
-    times: Mapping[TopicPartition, int],
-    retention_ms: Mapping[str, int],
-    began: Mapping[TopicPartition, int],
-    *,
-    now_ms: int,
-) -> list[PartitionLag]:
-    """The lag of each partition of a cursor that fits the log, sorted.
-
-    Args:
-        cursor_offsets: the next offset to read of each partition.
-        watermarks: what the log holds of them.
-        times: the timestamp (epoch ms) of the next unread record, of partitions that have one.
-        retention_ms: how long each topic keeps a record; without those that keep it for ever.
-        began: the timestamp (epoch ms) of the first record of the open transaction, of partitions that have one.
-        now_ms: the time, epoch ms.
-    """
-    measured = []
-    for tp, at in sorted(cursor_offsets.items()):
-        written, kept = times.get(tp), retention_ms.get(tp.topic)
-        left = None if written is None or kept is None else max(0.0, (written + kept - now_ms) / 1000)
-        measured.append(
-            PartitionLag(
-                topic_partition=tp,
-                next_offset=at,
-                latest=watermarks.latest[tp],
-                records_behind=watermarks.latest[tp] - at,
-                # a producer's clock may be ahead of this one
-                seconds_behind=None if written is None else max(0.0, (now_ms - written) / 1000),
-                retention_left_s=0.0 if at < watermarks.earliest[tp] else left,
-                held_back=watermarks.held_back.get(tp, 0),
-                open_s=age_s(began.get(tp), now_ms),
-            )
-        )
-    return measured

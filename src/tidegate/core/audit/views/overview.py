@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tidegate.core.audit.views.lag import TotalLag
-from tidegate.core.errors import StateCorrupt
 from tidegate.core.offsets.ranges import total_count
 from tidegate.core.rates import BatchTiming
 from tidegate.core.schedule.run_notes import failed_runs, since_success
 from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.ledger import Ledger, Listing
+from tidegate.core.state.saved_range import SavedRange
 
 Trouble = Literal["unreadable", "file", "stopped", "losing", "late", "paused"]
 """Saved state cannot be read; its file cannot be read; the newest run that ended has failed; retention deletes unread records
@@ -27,55 +26,47 @@ ACTIVE = ("running", "queued")
 
 
 @dataclass(frozen=True)
-class Pending:
-    """A saved range of the next batch, which the next run adopts where its own run does not load it."""
-
-    seq: int
-    run_id: str
-    offsets: int
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {"seq": self.seq, "run_id": self.run_id, "offsets": self.offsets}
-
-
-@dataclass(frozen=True)
 class Overview:
     """One pipeline.
 
     Attributes:
-        pipeline: its name.
+        cursor: how far it is, and what its last batches took; an empty one where it is not known.
         table: the table that it loads.
-        paused: whether its DAG is paused.
-        seq: batches that are committed.
-        timing: of the last batch; None where it is not known.
-        records_per_s: of the last batches that are known, over the time of their runs; None without any.
         interval_s: seconds between two runs; None where they start when there is something to read.
-        pending: the saved range of the next batch; None where there is none.
-        failure: the id of the run that failed since the last success, the newest, and why; None where none has.
-        run: of the active run: its id, its state and since when (epoch ms).
-        faults: saved state that cannot be read, one message each.
+        paused: whether its DAG is paused.
+        runs: its newest DAG runs, as Airflow's REST API lists them, the oldest first; `since_ms` is when each was queued.
+        pending: a saved range of the next batch, which the next run adopts where its own run does not load it.
         lag: how far behind it is, and when that was measured (epoch ms); None where it is not known.
-        lags: how many records were behind when each of its last batches was planned, the oldest first.
         waiting: what its active run waits for; None where it waits for nothing.
+        faults: saved state that cannot be read, one message each.
         file_error: why its file cannot be read; None where it can.
     """
 
-    pipeline: str
+    cursor: Cursor
     table: str = ""
-    paused: bool = False
-    seq: int = 0
-    timing: BatchTiming | None = None
-    records_per_s: float | None = None
     interval_s: float | None = None
-    pending: Pending | None = None
-    failure: tuple[str, str] | None = None
-    run: tuple[str, str, int] | None = None
-    faults: tuple[str, ...] = ()
+    paused: bool = False
+    runs: Sequence[Mapping[str, Any]] = ()
+    pending: SavedRange | None = None
     lag: tuple[TotalLag, int] | None = None
-    lags: tuple[int, ...] = ()
     waiting: str | None = None
+    faults: tuple[str, ...] = ()
     file_error: str | None = None
+
+    @property
+    def pipeline(self) -> str:
+        """Its name."""
+        return self.cursor.pipeline
+
+    @property
+    def failure(self) -> tuple[str, str] | None:
+        """The id of the newest run that failed since the last success, and why; None where none has."""
+        return next(reversed(failed_runs(since_success(self.runs)).items()), None)
+
+    @property
+    def run(self) -> Mapping[str, Any] | None:
+        """The active run."""
+        return next((run for run in self.runs if run["state"] in ACTIVE), None)
 
     @property
     def trouble(self) -> Trouble | None:
@@ -90,7 +81,8 @@ class Overview:
             return "losing"
         if self.paused:
             return "paused"
-        late = self.timing is not None and self.interval_s is not None and self.timing.run_ms > self.interval_s * 1000
+        timing, interval_s = self.cursor.pace.timing, self.interval_s
+        late = timing is not None and interval_s is not None and timing.run_ms > interval_s * 1000
         return "late" if late else None
 
     @property
@@ -109,24 +101,22 @@ class Overview:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        timing = self.timing
+        timing, failure, run, pending = self.cursor.pace.timing, self.failure, self.run, self.pending
         return {
             "pipeline": self.pipeline,
             "table": self.table,
             "paused": self.paused,
-            "seq": self.seq,
-            "last": None if timing is None else timing_to_json(timing),
-            "records_per_s": self.records_per_s,
+            "seq": self.cursor.seq,
+            "last": timing and timing_to_json(timing),
+            "records_per_s": _rate(self.cursor.pace.timings),
             "interval_s": self.interval_s,
-            "pending": None if self.pending is None else self.pending.to_json(),
-            "failure": None
-            if self.failure is None
-            else {"run_id": self.failure[0], "why": self.failure[1], "command": self.command},
-            "run": None if self.run is None else dict(zip(("run_id", "state", "since_ms"), self.run, strict=True)),
+            "pending": pending
+            and {"seq": pending.load.seq, "run_id": pending.load.run_id, "offsets": total_count(pending.load.ranges)},
+            "failure": failure and {"run_id": failure[0], "why": failure[1], "command": self.command},
+            "run": run and {"run_id": run["dag_run_id"], "state": run["state"], "since_ms": run["since_ms"]},
             "trouble": self.trouble,
             "faults": list(self.faults),
-            "lag": None if self.lag is None else {**self.lag[0].to_json(), "at_ms": self.lag[1]},
-            "lag_points": list(self.lags),
+            "lag": self.lag and {**self.lag[0].to_json(), "at_ms": self.lag[1]},
             "waiting": self.waiting,
             "file_error": self.file_error,
         }
@@ -142,47 +132,6 @@ def timing_to_json(timing: BatchTiming) -> dict[str, Any]:
         "delay_s": timing.scheduling_delay_ms / 1000,
         "ended_at_ms": timing.ended_at_ms,
     }
-
-
-def overview(
-    ledger: Ledger, listing: Listing, *, table: str, paused: bool, interval_s: float | None, runs: Sequence[Mapping[str, Any]]
-) -> Overview:
-    """How a pipeline does, by its saved state and its runs.
-
-    Args:
-        ledger: its saved state.
-        listing: of its keys.
-        table: the table that it loads.
-        paused: whether its DAG is paused.
-        interval_s: seconds between two runs, where that is fixed.
-        runs: its newest DAG runs, as Airflow's REST API lists them, the oldest first; `since_ms` is when each was queued.
-
-    Raises:
-        StateUnavailable: the store does not answer.
-    """
-    faults: list[str] = []
-    cursor, pending = Cursor(ledger.pipeline), None
-    try:
-        cursor = ledger.cursor() if listing.has_cursor else cursor
-        saved = [ledger.saved_range(key.key) for key in listing.of_seq(cursor.seq + 1)[:1]]
-        pending = next((Pending(each.load.seq, each.load.run_id, total_count(each.load.ranges)) for each in saved), None)
-    except StateCorrupt as error:
-        faults.append(str(error))
-    failures = failed_runs(since_success(runs))
-    active = [run for run in runs if run["state"] in ACTIVE]
-    return Overview(
-        ledger.pipeline,
-        table,
-        paused,
-        seq=cursor.seq,
-        timing=cursor.pace.timing,
-        records_per_s=_rate(cursor.pace.timings),
-        interval_s=interval_s,
-        pending=pending,
-        failure=next(reversed(failures.items()), None),
-        run=next(((str(r["dag_run_id"]), str(r["state"]), int(r["since_ms"])) for r in active), None),
-        faults=tuple(faults),
-    )
 
 
 def by_trouble(overviews: Iterable[Overview]) -> list[Overview]:

@@ -43,9 +43,9 @@ class Block:
     """Neighbouring offsets `[from_offset, until_offset)` of a partition, or times (epoch ms) where that is the map's axis.
 
     `batches` is how many batches begin in it, `seqs` the first and the last that it has offsets of; 0 and None of offsets that
-    belong to no batch. `transform` is the version that loaded them last, by a replay or by the schedule; None
-    where there is none, or more than one. `offsets` is how many there are. `rows` and `seconds` are those of the batches as a
-    whole, all partitions together; 0 where they are not known.
+    belong to no batch. `transform` is the version that loaded them last, by a replay or by the schedule; None where there is
+    none, or more than one. `offsets` is how many there are. `rows` and `seconds` are those of the batches as a whole, all
+    partitions together; 0 where they are not known.
     """
 
     from_offset: int
@@ -115,118 +115,77 @@ class PartitionRow(View):
         return None if self.log_end is None else max(0, self.log_end - (begin or 0))
 
 
-@dataclass(frozen=True)
-class RangeMap(View):
-    """Some partitions of a pipeline: `rows` of `partitions`, those that are the furthest behind first.
+def partition_rows(cursor: Cursor, watermarks: Watermarks | None) -> list[PartitionRow]:
+    """The rows of a map, still without blocks: those that are the furthest behind first.
 
-    `from_ms` and `until_ms` are when batches were planned first and committed last (epoch ms), where the axis is the time.
+    Args:
+        cursor: how far the pipeline has come.
+        watermarks: what Kafka holds; None where it is not known now.
     """
-
-    ALSO = ("axis",)
-
-    pipeline: str
-    rows: tuple[PartitionRow, ...]
-    partitions: int
-    from_ms: int | None = None
-    until_ms: int | None = None
-
-    @property
-    def axis(self) -> Literal["offset", "time"]:
-        """What the blocks lie along."""
-        return "offset" if self.from_ms is None else "time"
+    offsets = cursor.at.offsets
+    log = watermarks or Watermarks({}, {})
+    partitions = {*offsets, *log.latest}
+    rows = [PartitionRow(tp, (), offsets.get(tp), log.earliest.get(tp), log.latest.get(tp)) for tp in partitions]
+    return sorted(rows, key=lambda row: (-(row.behind or 0), row.topic_partition))
 
 
-@dataclass(frozen=True)
-class Frame:
-    """What a map has room for.
-
-    Attributes:
-        columns: the smallest offsets, or times, that are worth a block of their own are this part of a partition's row.
-        page: which of the partitions, those that are the furthest behind first.
-    """
-
-    columns: int
-    page: slice
-
-
-def range_map(
-    pipeline: str,
+def offset_map(
+    rows: Sequence[PartitionRow],
     batches: Iterable[Entry],
-    cursor: Cursor,
-    watermarks: Watermarks | None,
-    frame: Frame,
+    columns: int,
     *,
     lost: Iterable[OffsetRange] = (),
     versions: Mapping[Version, Iterable[OffsetRange]] | None = None,
     marks: Mapping[int, frozenset[Mark]] | None = None,
-) -> RangeMap:
-    """The map of a page of partitions, by offsets.
+) -> list[PartitionRow]:
+    """The rows with their blocks, by offsets.
 
     Args:
-        pipeline: its name.
-        batches: what it has run, the oldest first; replays are left out.
-        cursor: how far it has come.
-        watermarks: what Kafka holds; None where it is not known now.
-        frame: what it has room for.
+        rows: those of a page.
+        batches: what the pipeline has run, the oldest first, without replays.
+        columns: the smallest offsets that are worth a block of their own are this part of a row.
         lost: offsets that retention took before they were read, as somebody accepted.
         versions: the offsets that each version of a transform has loaded last, as `loaded_last` finds them.
         marks: of batches, by number.
     """
-    known = partitions_of(cursor, watermarks)
-    rows = [_row(tp, cursor, watermarks) for tp in known[frame.page]]
-    pieces = _pieces(batches, frozenset(row.topic_partition for row in rows), marks or {})
+    pieces = _pieces(batches, {row.topic_partition: [] for row in rows}, marks or {})
     of_lost = by_partition(lost)
     of_versions = {version: by_partition(ranges) for version, ranges in (versions or {}).items()}
     drawn = []
     for row in rows:
         tp = row.topic_partition
         by_version = {version: ranges[tp] for version, ranges in of_versions.items() if tp in ranges}
-        blocks = _row_blocks(row, pieces.get(tp, []), of_lost.get(tp, ()), by_version)
-        drawn.append(replace(row, blocks=level_of_detail(blocks, frame.columns)))
-    return RangeMap(pipeline, tuple(drawn), len(known))
+        blocks = _row_blocks(row, pieces[tp], of_lost.get(tp, ()), by_version)
+        drawn.append(replace(row, blocks=level_of_detail(blocks, columns)))
+    return drawn
 
 
 def time_map(
-    pipeline: str,
+    rows: Sequence[PartitionRow],
     batches: Iterable[Entry],
-    cursor: Cursor,
-    watermarks: Watermarks | None,
-    frame: Frame,
+    columns: int,
     *,
     now_ms: int,
     marks: Mapping[int, frozenset[Mark]] | None = None,
-) -> RangeMap:
-    """The map of a page of partitions, by time. A batch begins when it was planned, and ends when it was loaded first.
+) -> list[PartitionRow]:
+    """The rows with their blocks, by time. A batch begins when it was planned, and ends when it was loaded first.
 
     One that is not loaded yet ends now. One whose plan is not known any more begins where it ends. Arguments are those of
-    `range_map`; `now_ms` is the time, epoch ms.
+    `offset_map`; `now_ms` is the time, epoch ms.
     """
-    known = partitions_of(cursor, watermarks)
-    rows = [_row(tp, cursor, watermarks) for tp in known[frame.page]]
-    spans: dict[TopicPartition, list[Block]] = {row.topic_partition: [] for row in rows}
-    begin, end = now_ms, 0
+    pieces: dict[TopicPartition, list[Block]] = {row.topic_partition: [] for row in rows}
     for entry in batches:
-        if entry.load.replay is not None:
-            continue
         start, stop = _times(entry, now_ms)
-        begin, end = min(begin, start), max(end, stop)
         for r in entry.load.ranges:
-            if r.count and r.topic_partition in spans:
-                spans[r.topic_partition].append(_block(entry, r, start, stop, (marks or {}).get(entry.seq, frozenset())))
-    drawn = [replace(row, blocks=level_of_detail(_in_order(spans[row.topic_partition]), frame.columns)) for row in rows]
-    return RangeMap(pipeline, tuple(drawn), len(known), begin, max(begin, end))
+            if r.count and r.topic_partition in pieces:
+                pieces[r.topic_partition].append(_block(entry, r, start, stop, (marks or {}).get(entry.seq, frozenset())))
+    return [replace(row, blocks=level_of_detail(_in_order(pieces[row.topic_partition]), columns)) for row in rows]
 
 
-def partitions_of(cursor: Cursor, watermarks: Watermarks | None) -> list[TopicPartition]:
-    """The rows of a map in their order: those that are the furthest behind first."""
-    known = {*cursor.at.offsets, *(() if watermarks is None else watermarks.latest)}
-    return sorted(known, key=lambda tp: (-(_row(tp, cursor, watermarks).behind or 0), tp))
-
-
-def _row(tp: TopicPartition, cursor: Cursor, watermarks: Watermarks | None) -> PartitionRow:
-    if watermarks is None:
-        return PartitionRow(tp, (), cursor.at.offsets.get(tp))
-    return PartitionRow(tp, (), cursor.at.offsets.get(tp), watermarks.earliest.get(tp), watermarks.latest.get(tp))
+def span(batches: Iterable[Entry], now_ms: int) -> tuple[int, int]:
+    """When the first of the batches begins and the last one ends on a map by time, epoch ms."""
+    times = [_times(entry, now_ms) for entry in batches]
+    return min((start for start, _ in times), default=now_ms), max((end for _, end in times), default=now_ms)
 
 
 def _times(entry: Entry, now_ms: int) -> tuple[int, int]:
@@ -266,23 +225,20 @@ def level_of_detail(blocks: Sequence[Block], columns: int) -> tuple[Block, ...]:
 
 
 def _pieces(
-    batches: Iterable[Entry], shown: frozenset[TopicPartition], marks: Mapping[int, frozenset[Mark]]
+    batches: Iterable[Entry], pieces: dict[TopicPartition, list[Block]], marks: Mapping[int, frozenset[Mark]]
 ) -> dict[TopicPartition, list[Block]]:
-    """A block for each batch of each partition; of a topic that was created again, only those of the newest one."""
-    pieces: dict[TopicPartition, list[Block]] = {}
+    """A block for each batch of the given partitions; of a topic that was created again, only those of the newest one."""
     topic_ids: dict[str, str] = {}
     for entry in batches:
-        if entry.load.replay is not None:
-            continue
         former = other_topics(topic_ids, entry.load.topic_ids)
         if former:
-            pieces = {tp: of_partition for tp, of_partition in pieces.items() if tp.topic not in former}
+            pieces = {tp: [] if tp.topic in former else of_partition for tp, of_partition in pieces.items()}
         topic_ids.update(entry.load.topic_ids)
         of_batch = marks.get(entry.seq, frozenset())
         for r in entry.load.ranges:
-            if not r.count or r.topic_partition not in shown:
+            of_partition = pieces.get(r.topic_partition)
+            if not r.count or of_partition is None:
                 continue
-            of_partition = pieces.setdefault(r.topic_partition, [])
             while of_partition and of_partition[-1].until_offset > r.from_offset:
                 of_partition.pop()  # of the former topic, whose id is not known, or of a batch that was planned anew
             of_partition.append(_block(entry, r, r.from_offset, r.until_offset, of_batch))

@@ -61,8 +61,7 @@ function RangesOf({ dagId }: { dagId: string }) {
   const look = useMemo<Look>(() => ({ colour, transforms: transforms ?? [], most: mostRows(blocks) }), [colour, transforms, blocks]);
   // the axis that the answer has, not the one that is asked for
   const timed = map?.axis === "time";
-  const fromMs = map?.from_ms ?? 0;
-  const untilMs = map?.until_ms ?? 0;
+  const [fromMs, untilMs] = map?.span_ms ?? [0, 0];
   const times = useMemo(() => (timed ? { from: fromMs, until: Math.max(fromMs + 1, untilMs) } : undefined), [timed, fromMs, untilMs]);
   const first = map?.first_seq ?? null;
   const whole = rows.find((row) => replayable(row) !== undefined);

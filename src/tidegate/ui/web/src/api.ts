@@ -87,9 +87,8 @@ export interface RunMark {
 
 export interface RangeMap {
   axis: "offset" | "time";
-  /** The times that all rows span; where time is the axis. */
-  from_ms: number | null;
-  until_ms: number | null;
+  /** From when until when all rows are (epoch ms); null where time is not the axis. */
+  span_ms: [number, number] | null;
   runs: RunMark[];
   /** What has not answered yet, of which nothing is known. */
   waiting_for: string[];
