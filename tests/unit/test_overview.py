@@ -1,4 +1,4 @@
-"""Laws of the views of pipelines at a glance and of one batch in full."""
+"""Laws of the view of pipelines at a glance."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.records import changed, cursor_of, range_of, write_of
+from tests.records import changed, cursor_of, range_of
 from tidegate.core.audit.readable import Readable
-from tidegate.core.audit.views.batch import LoadAnswer, batch_view
 from tidegate.core.audit.views.lag import TotalLag
 from tidegate.core.audit.views.overview import Overview, by_trouble
-from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates import BatchTiming
-from tidegate.core.rates.control import RateBound
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import Decision
@@ -147,61 +144,3 @@ def test_saved_state_that_cannot_be_read_is_named(broken: str) -> None:
     assert broken in view.faults[0]
     others = [replace(view, cursor=Cursor(name), faults=(), paused=name == "b") for name in "cab"]
     assert [each.pipeline for each in by_trouble([*others, view])] == ["p", "a", "b", "c"]
-
-
-def test_a_batch_shows_its_reasons_and_its_loads() -> None:
-    """The newest load counts; replays, and loads of other batches, are none of its."""
-    rate = RateBound("fixed_point", 500, {"a": 0.5})
-    loads = [
-        Receipt(write_of("p", seq, "r3", SAVED.load.ranges, transform, "x", replay=replay), 2**60, 5, 15)
-        for seq, transform, replay in ((3, "v1", None), (3, "v2", "again"), (2, "v1", None), (3, "v3", None))
-    ]
-    view = batch_view(
-        changed(SAVED, rate=rate), cursor_of("p", 3, {A: 30}, timing=TIMING), loads, {"r3": "scheduled"}
-    ).to_json()
-    assert [load["transform"] for load in view["loads"]] == ["v1", "v3"]
-    assert (view["state"], view["transform"], view["rows"], view["who"]) == ("committed", "v3", 15, "scheduled")
-    assert view["loads"][0]["snapshot"] == "1152921504606846976"
-    assert [p["until_reason"] for p in view["partitions"]] == ["log end", None]
-    assert view["timing"] == TIMING.to_json()
-    assert view["rate"] == rate.to_json()
-    assert view["load"] is None
-    (again,) = view["replays"]
-    assert (again["dag_id"], again["seq"], again["partitions"][1]["until"]) == ("p__replay", 3, 5)
-    assert view["explained"] == [
-        "It was loaded 2 times. Each load replaced the rows of the one before.",
-        "15 of its offsets were loaded again by run r3, by v2.",
-    ]
-
-
-def test_a_batch_says_what_was_adopted_kept_lost_and_read_anew() -> None:
-    """And that a try found what an earlier one had written. A replay of a former topic of that name is none of its."""
-    saved = changed(
-        SAVED,
-        adopted_from="r2",
-        jumped={A: 15},
-        topic_ids={"t": "new"},
-        decisions=(Decision(A, "accepted loss", "log end"), Decision(TopicPartition("t", 1), "recreated", "log end")),
-    )
-    load = write_of("p", 3, "r3", SAVED.load.ranges, "v1", "x")
-    former = changed(load, replay="before", topic_ids={"t": "old"})
-    backfill = changed(load, replay="since", run_id="backfill__x", ranges=(OffsetRange("t", 0, 25, 40),))
-    loads = [Receipt(each, 1, 5, 15, kept=7) for each in (load, former, backfill)]
-    answer = LoadAnswer({"write": 1.0}, landed_before=True)
-    view = batch_view(saved, cursor_of("p", 3), loads, answer=answer).to_json()
-    assert view["explained"] == [
-        "Run r2 saved the range and did not commit it. Run r3 adopted it.",
-        "7 older rows of the same data files were written again, unchanged, by the newest load.",
-        "An earlier try of the load had written the rows. The last try found its receipt, and wrote nothing.",
-        "5 offsets before it were deleted by retention, and skipped, as somebody accepted.",
-        "Topic t had been deleted and created again. It is read from its beginning.",
-        "5 of its offsets were loaded again by run backfill__x, by v1.",
-    ]
-    assert [each["dag_id"] for each in view["replays"]] == ["p"]
-    assert view["load"]["seconds"] == {"write": 1.0}
-
-
-def test_a_batch_that_is_only_planned_has_no_loads() -> None:
-    """Nor a time: that of the cursor is another batch's."""
-    view = batch_view(SAVED, cursor_of("p", 2, {A: 20}, timing=TIMING), ()).to_json()
-    assert (view["state"], view["rows"], view["transform"], view["timing"], view["rate"]) == ("planned", None, None, None, None)

@@ -1,4 +1,4 @@
-"""Laws of the views of one run, and of the last runs side by side."""
+"""Laws of the views of one run, of its batch, and of the last runs side by side."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ from typing import Any
 
 import pytest
 
-from tests.records import cursor_of, range_of, replay_of, write_of
-from tidegate.core.audit.views.batch import batch_view
+from tests.records import changed, cursor_of, range_of, replay_of, write_of
+from tidegate.core.audit.views.batch import LoadAnswer, batch_view
 from tidegate.core.audit.views.runs import ReplayView, RunView, run_marks, without_a_batch
+from tidegate.core.load.job import COLD_S
 from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.rates import BatchTiming
+from tidegate.core.rates.control import RateBound
+from tidegate.core.state.saved_range import Decision
 
+A = TopicPartition("t", 0)
+TIMING = BatchTiming(1000, 500, run_ms=4000, load_ms=1000, scheduling_delay_ms=10, ended_at_ms=7)
+SAVED = range_of(
+    "p", 3, "r3", (OffsetRange("t", 0, 20, 30), OffsetRange("t", 1, 0, 5)), (Decision(A, "cursor", "log end"),), {}, {}, 9
+)
 CHUNKS = ((OffsetRange("t", 0, 0, 10),), (OffsetRange("t", 0, 10, 15),))
 REPLAY = replay_of("p", "again", "x", CHUNKS, "lake.a.b", "v2", {}, 1, request={"versions": "=1"})
 
@@ -101,3 +110,100 @@ def test_the_last_runs_are_told_apart() -> None:
         ("queued", "queued", None, None),
     ]
     assert marks[2].to_json()["dag_id"] == "p__replay"
+
+
+def test_a_batch_shows_its_reasons_and_its_loads() -> None:
+    """The newest load counts; replays, and loads of other batches, are none of its."""
+    rate = RateBound("fixed_point", 500, {"a": 0.5})
+    loads = [
+        Receipt(write_of("p", seq, "r3", SAVED.load.ranges, transform, "x", replay=replay), 2**60, 5, 15)
+        for seq, transform, replay in ((3, "v1", None), (3, "v2", "again"), (2, "v1", None), (3, "v3", None))
+    ]
+    view = batch_view(
+        changed(SAVED, rate=rate), cursor_of("p", 3, {A: 30}, timing=TIMING), loads, {"r3": "scheduled"}
+    ).to_json()
+    assert [load["transform"] for load in view["loads"]] == ["v1", "v3"]
+    assert (view["state"], view["transform"], view["rows"], view["who"]) == ("committed", "v3", 15, "scheduled")
+    assert view["loads"][0]["snapshot"] == "1152921504606846976"
+    assert [p["until_reason"] for p in view["partitions"]] == ["log end", None]
+    assert view["timing"] == TIMING.to_json()
+    assert view["rate"] == rate.to_json()
+    assert view["load"] is None
+    (again,) = view["replays"]
+    assert (again["dag_id"], again["seq"], again["partitions"][1]["until"]) == ("p__replay", 3, 5)
+    assert view["explained"] == [
+        "It was loaded 2 times. Each load replaced the rows of the one before.",
+        "15 of its offsets were loaded again by run r3, by v2.",
+    ]
+
+
+def test_a_batch_says_what_was_adopted_kept_lost_and_read_anew() -> None:
+    """And that a try found what an earlier one had written. A replay of a former topic of that name is none of its."""
+    saved = changed(
+        SAVED,
+        adopted_from="r2",
+        jumped={A: 15},
+        topic_ids={"t": "new"},
+        decisions=(Decision(A, "accepted loss", "log end"), Decision(TopicPartition("t", 1), "recreated", "log end")),
+    )
+    load = write_of("p", 3, "r3", SAVED.load.ranges, "v1", "x")
+    former = changed(load, replay="before", topic_ids={"t": "old"})
+    backfill = changed(load, replay="since", run_id="backfill__x", ranges=(OffsetRange("t", 0, 25, 40),))
+    loads = [Receipt(each, 1, 5, 15, kept=7) for each in (load, former, backfill)]
+    answer = LoadAnswer({"write": 1.0}, landed_before=True)
+    view = batch_view(saved, cursor_of("p", 3), loads, answer=answer).to_json()
+    assert view["explained"] == [
+        "Run r2 saved the range and did not commit it. Run r3 adopted it.",
+        "7 older rows of the same data files were written again, unchanged, by the newest load.",
+        "An earlier try of the load had written the rows. The last try found its receipt, and wrote nothing.",
+        "5 offsets before it were deleted by retention, and skipped, as somebody accepted.",
+        "Topic t had been deleted and created again. It is read from its beginning.",
+        "5 of its offsets were loaded again by run backfill__x, by v1.",
+    ]
+    assert [each["dag_id"] for each in view["replays"]] == ["p"]
+    assert view["load"]["seconds"] == {"write": 1.0}
+
+
+def test_a_batch_that_is_only_planned_has_no_loads() -> None:
+    """Nor a time: that of the cursor is another batch's."""
+    view = batch_view(SAVED, cursor_of("p", 2, {A: 20}, timing=TIMING), ()).to_json()
+    assert (view["state"], view["rows"], view["transform"], view["timing"], view["rate"]) == ("planned", None, None, None, None)
+
+
+def answer(**changes: Any) -> dict[str, Any]:
+    seen = {"records": 10, "rows": 9, "bytes": 100, "repeats": 1}
+    return {"receipt": {}, "observed": seen, "seconds": {"write": 0.5}, "landed_before": False, **changes}
+
+
+def test_seconds_and_counts_are_read() -> None:
+    """What an older version did not count is not known."""
+    found = LoadAnswer.of(answer())
+    assert found == LoadAnswer({"write": 0.5}, records=10, rows=9, repeats=1)
+    assert found.marks == frozenset()
+    assert found.to_json()["seconds"] == {"write": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("errors", "age_s", "marks"),
+    [(0, COLD_S, set()), (3, None, {"errors"}), (None, COLD_S - 1, {"cold"}), (1, 0.0, {"cold", "errors"})],
+)
+def test_broken_records_and_a_spark_that_had_just_started_are_marked(
+    errors: int | None, age_s: float | None, marks: set[str]
+) -> None:
+    """Nothing is marked that is not known."""
+    found = LoadAnswer.of(answer(observed={"errors": errors}, spark_age_s=age_s))
+    assert found is not None
+    assert found.marks == marks
+
+
+@pytest.mark.parametrize("value", [None, [], "x", {}, {"observed": None}])
+def test_what_is_no_answer_is_left_out(value: object) -> None:
+    """Somebody may have written it."""
+    assert LoadAnswer.of(value) is None
+
+
+def test_what_is_no_number_is_not_known() -> None:
+    """No batch depends on it."""
+    odd = answer(observed={"records": -1, "rows": "9", "errors": True}, seconds={"write": "long", "read": 1}, spark_age_s="x")
+    assert LoadAnswer.of(odd) == LoadAnswer({"read": 1.0})
+    assert LoadAnswer.of(answer(seconds=3)) == LoadAnswer({}, records=10, rows=9, repeats=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,23 +13,18 @@ from hypothesis import strategies as st
 from tests.records import cursor_of
 from tests.unit.loads import P0, receipt, saved
 from tests.unit.world import World
-from tidegate.core.audit.oracle import Verdict, Verification
-from tidegate.core.audit.readable import Readable
+from tidegate.cli.verify import judge_batches
 from tidegate.core.audit.reload import offsets_to_reload
 from tidegate.core.audit.table import Missing
-from tidegate.core.audit.views.entries import entries, read_batches, versions
-from tidegate.core.audit.views.files import check_files, named_transforms
+from tidegate.core.audit.views.entries import entries, versions
 from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
-from tidegate.core.audit.views.verdict import VerdictView, judge_batches
-from tidegate.core.audit.views.waiting import missing_pools
-from tidegate.core.config.pipeline import Pipeline, Replay, Sink, Source
-from tidegate.core.config.receiver import Receiver
-from tidegate.core.errors import BrokerUnavailable, ConfigError, CursorBeyondLog, PartitionsDeleted, RequestError
+from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog, PartitionsDeleted, RequestError
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.schedule.lifecycle import State
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.state.ledger import Ledger
-from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
 P1 = TopicPartition("t", 1)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
@@ -77,38 +71,6 @@ def test_versions_share_out_every_offset_that_was_ever_loaded(loads: list[tuple[
     found = versions([receipt(n, start, start + count, transform=v) for n, (start, count, v) in enumerate(loads)])
     told = [(offset, v) for v, ranges in found.items() for r in ranges for offset in range(r.from_offset, r.until_offset)]
     assert sorted(told) == sorted(truth.items())
-
-
-def test_the_history_of_a_pipeline_names_who_ran_it_what_failed_and_what_cannot_be_read() -> None:
-    """A broken part of the saved state hides nothing else; a run without a user is named by its kind."""
-    store, sink = MemoryStore(), FakeReader([receipt(1, 0, 10), receipt(2, 10, 20), receipt(3, 20, 30, run_id="catch_up__3")])
-    ledger = Ledger(store, "p")
-    ledger.save_cursor(cursor_of("p", 3, {P0: 30}, {"t": "id"}))
-    broken = ledger.save_range(saved(1, 0, 10))
-    ledger.save_range(saved(2, 10, 20))
-    ledger.save_range(saved(3, 20, 30, run_id="catch_up__3"))
-    store.values[broken] = "{"
-    runs: list[dict[str, Any]] = [
-        {"dag_run_id": "run1", "state": "failed", "run_type": "manual", "triggering_user_name": "ann", "note": None},
-        {"dag_run_id": "run2", "state": "success", "run_type": "scheduled"},
-        {"dag_run_id": "catch_up__3", "state": "success", "run_type": "operator_triggered"},
-        {"dag_run_id": "run3", "state": "failed", "run_type": "scheduled", "note": "Failed in load: out of memory."},
-    ]
-    shown = read_batches(PIPELINE, store=store, sink=sink, runs=runs).to_json()
-    assert list(shown) == ["pipeline", "batches", "transforms", "failures", "faults"]
-    assert [(b["seq"], b["state"], b["who"]) for b in shown["batches"]] == [
-        (1, "committed", "ann"),
-        (2, "committed", "scheduled"),
-        (3, "committed", "catch_up"),
-    ]
-    assert shown["transforms"] == {"v1": {"t": {"0": [[0, 30]]}}}
-    assert shown["failures"] == {"run3": "Failed in load: out of memory."}
-    assert len(shown["faults"]) == 1
-    assert broken in shown["faults"][0]
-    store.values[ledger.cursor_key] = "{"
-    state = Readable(ledger)
-    assert (state.cursor, [plan.load.seq for plan in state.all_ranges]) == (cursor_of("p"), [2, 3])
-    assert [key in fault for key, fault in zip((ledger.cursor_key, broken), state.faults, strict=True)] == [True, True]
 
 
 def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> None:
@@ -170,14 +132,6 @@ def test_records_behind_an_open_transaction_are_told_apart_from_those_that_can_b
     assert (world.brokers.asked, world.brokers.isolation_level) == (1, "read_committed")  # nothing else was asked
 
 
-def test_where_nothing_is_behind_no_record_is_asked_for() -> None:
-    """The brokers are not asked for timestamps or retention."""
-    brokers = FakeBrokers({P0: 30})
-    assert measure_lag(brokers, {P0: 30}, now_ms=0) == [PartitionLag(P0, 30, 30, 0, None, None)]
-    assert measure_lag(brokers, {}, now_ms=0) == []
-    assert LagView("p", ()).total == TotalLag(0, 0, None, None)
-
-
 @pytest.mark.parametrize(
     ("cursor", "error", "words"),
     [({P0: 31}, CursorBeyondLog, "t-0 at 31, log end 30"), ({P0: 1, P1: 0}, PartitionsDeleted, "t-1")],
@@ -188,18 +142,6 @@ def test_a_cursor_that_does_not_fit_the_log_has_no_lag(
     """The partition is named."""
     with pytest.raises(error, match=words):
         measure_lag(FakeBrokers({P0: 30}), cursor, now_ms=0)
-
-
-def test_a_verdict_shows_the_verification_and_what_else_was_done_to_the_table() -> None:
-    """Other commits and changed columns are shown, and do not change the verdict."""
-    verification = Verification(Verdict(()), (), {}, 0, 0)
-    commit = {"snapshot": 7, "operation": "delete", "at": "2013-01-01 00:00:00"}
-    view = VerdictView("p", verification, (commit,), ("a was dropped",))
-    assert view.holds
-    shown = view.to_json()
-    assert list(shown) == ["pipeline", *verification.to_json(), "other_commits", "changed_columns"]
-    assert (shown["other_commits"], shown["changed_columns"]) == ([commit], ["a was dropped"])
-    assert not VerdictView("p", replace(verification, without_origin=1)).holds
 
 
 def test_a_committed_batch_without_a_receipt_is_missing_where_it_read_something() -> None:
@@ -236,44 +178,3 @@ def test_what_is_missing_is_loaded_again_as_far_as_it_is_retained() -> None:
             reload(what, earliest, accept_loss=earliest == 15)
     with pytest.raises(RequestError, match="names none of the offsets"):
         reload(replace(missing, ranges=()), 0, accept_loss=True)
-
-
-def test_each_pipeline_file_is_valid_or_has_its_faults() -> None:
-    """Of the file, of its transform, and of the transforms that its replays may use."""
-    tried = replace(PIPELINE, replay=Replay(transforms=("m:g",)), retries=0, retry_delay_s=5)
-    files: dict[Path, Pipeline | ConfigError] = {
-        Path("f/a.yaml"): PIPELINE,
-        Path("f/b.yaml"): ConfigError("one\ntwo"),
-        Path("f/c.yaml"): tried,
-    }
-    assert named_transforms(files.values()) == ["m:f", "m:g"]
-    receivers: dict[Path, Receiver | ConfigError] = {Path("r/d.yaml"): ConfigError("three")}
-    broken = {"m:g": "transform m:g: no such function"}
-    first, second, third, fourth = check_files(files, receivers, broken, shown_as=lambda f: f.name)
-    assert first.to_json() == {"pipeline": "a", "valid": True, "faults": [], "warnings": []}
-    assert second.to_json() == {"pipeline": "b", "valid": False, "faults": ["one", "two"], "warnings": []}
-    assert third.to_json() == {
-        "pipeline": "c", "valid": False, "faults": ["c.yaml: replay.transforms: m:g: no such function"],
-        "warnings": ["c.yaml: retry_delay_s: has no effect with retries: 0; remove it, or allow a retry"],
-    }  # fmt: skip
-    assert fourth.to_json() == {"receiver": "d", "valid": False, "faults": ["three"], "warnings": []}
-
-
-@pytest.mark.parametrize("plugin", [True, False])
-def test_a_pool_that_is_missing_has_the_command_that_makes_it(*, plugin: bool) -> None:
-    """With the plugin, the next run makes it."""
-    (missing,) = missing_pools({"a": 1, "b": 2}, held={"a": 1}.get, has_plugin=lambda: plugin)
-    assert (missing.name, missing.slots, missing.made_by_plugin) == ("b", 2, plugin)
-    assert missing.command.startswith("airflow pools set b 2")
-
-
-def test_the_plugin_is_asked_for_only_where_a_pool_is_missing() -> None:
-    """An API call less."""
-    assert missing_pools({"a": 1, "b": 1}, held={"a": 1, "b": -1}.get, has_plugin=lambda: pytest.fail("asked")) == ()
-
-
-def test_a_pool_without_slots_is_as_bad_as_none_and_no_plugin_mends_it() -> None:
-    """It is there, so a run does not make it; operators set it to 0 to stop loads, and forget it."""
-    (missing,) = missing_pools({"a": 3}, held={"a": 0}.get, has_plugin=lambda: True)
-    assert (missing.is_there, missing.made_by_plugin) == (True, False)
-    assert missing.command.startswith("airflow pools set a 3")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_platform, open_remote, out
-from tidegate.core.audit.views.files import FileCheck, check_files, named_transforms
-from tidegate.core.audit.views.waiting import RECEIVERS, crowding, dead_servers, missing_pools, receiver_slots
-from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline
+from tidegate.core.audit.views.waiting import RECEIVERS, crowding, dead_servers, receiver_slots
+from tidegate.core.config.ineffective import ineffective
+from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, pool_command
 from tidegate.core.config.receiver import DEFAULT_POOL, Receiver
 from tidegate.core.config.schema import json_schema
 from tidegate.core.errors import ConfigError, PlatformError
@@ -23,13 +24,45 @@ from tidegate.pipelines import load_pipelines, load_receivers, pipelines_of, rec
 from tidegate.spark.transform_check import broken_transforms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from tidegate.airflow.remote.api import AirflowApi
     from tidegate.airflow.remote.schedule import Remote
 
 app = typer.Typer()
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One file of a `kind`: the pipeline or the receiver, or the faults of the file; and its settings without effect."""
+
+    kind: str
+    name: str
+    stated: Pipeline | Receiver | None
+    faults: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def of(kind: str, file: Path, stated: Pipeline | Receiver | ConfigError, broken: Mapping[str, str]) -> Checked:
+        """A file by what it states, or what is wrong with it, and by what is wrong with each transform."""
+        if isinstance(stated, ConfigError):
+            return Checked(kind, file.stem, None, str(stated).splitlines())
+        if isinstance(stated, Receiver):
+            return Checked(kind, file.stem, stated)
+        named = [("transform", stated.transform), *(("replay.transforms", name) for name in stated.replay.transforms)]
+        faults = [f"{setting}: {broken[name].removeprefix('transform ')}" for setting, name in named if name in broken]
+        faults, warnings = ([f"{shown_as(file)}: {each}" for each in said] for said in (faults, ineffective(stated)))
+        return Checked(kind, file.stem, stated, faults, warnings)
+
+    @property
+    def valid(self) -> bool:
+        """Whether it can be run."""
+        return self.stated is not None and not self.faults
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {self.kind: self.name, "valid": self.valid, "faults": self.faults, "warnings": self.warnings}
 
 
 @app.command()
@@ -61,8 +94,10 @@ def check(
         raise ConfigError(
             f"no pipeline in {folder}", fix="Write one as <name>.yaml, or name the project's folder with --project"
         )
-    broken = broken_transforms(named_transforms(files.values()), spark_jobs_of(project))
-    checks = check_files(files, receivers, broken, shown_as=shown_as)
+    named = {name for p in files.values() if isinstance(p, Pipeline) for name in (p.transform, *p.replay.transforms)}
+    broken = broken_transforms(sorted(named), spark_jobs_of(project))
+    checks = [Checked.of("pipeline", *each, broken) for each in files.items()]
+    checks += [Checked.of("receiver", *each, {}) for each in receivers.items()]
     if as_json:
         out.print_json(json.dumps([each.to_json() for each in checks]))
     else:
@@ -100,15 +135,17 @@ def receiver_pools(project: Path) -> dict[str, int]:
 
 def loads_can_run(api: AirflowApi, slots: dict[str, int]) -> bool:
     """Whether no load waits for ever for a pool; prints the pools that Airflow lacks, or that have no slots."""
-    missing = missing_pools(slots, held=api.pool_slots, has_plugin=lambda: api.has_plugin("tidegate"))
-    for pool in missing:
-        if pool.made_by_plugin:
-            err.print(f"pool {pool.name}: not there yet, made when the next run starts", style="dim", markup=False)
+    lacking = {name: held for name in slots if not (held := api.pool_slots(name))}
+    by_plugin = None in lacking.values() and api.has_plugin("tidegate")
+    can_run = True
+    for name, held in lacking.items():
+        if held is None and by_plugin:
+            err.print(f"pool {name}: not there yet, made when the next run starts", style="dim", markup=False)
         else:
-            what = "has no slots" if pool.is_there else "missing"
-            text = f"pool {pool.name}: {what}, and its loads wait for ever. Run `{pool.command}`"
+            can_run, what = False, "missing" if held is None else "has no slots"
+            text = f"pool {name}: {what}, and its loads wait for ever. Run `{pool_command(name, slots[name])}`"
             err.print(text, style="red", markup=False)
-    return all(pool.made_by_plugin for pool in missing)
+    return can_run
 
 
 def tables_take(remote: Remote, pipelines: Iterable[Pipeline]) -> bool:
@@ -166,7 +203,7 @@ def tell_airflow(api: AirflowApi, pipeline: Pipeline, project: Path) -> None:
         err.print(f"the pool was not checked: {error}", style="yellow", markup=False)
 
 
-def _print_check(check: FileCheck) -> None:
+def _print_check(check: Checked) -> None:
     if not check.valid:
         out.print(f"[red]broken[/] {check.name}")
         out.print("\n".join(check.faults), markup=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -12,11 +12,13 @@ from rich.table import Table
 from tidegate.cli.repair import rebuild_command, reload_command
 from tidegate.cli.shared import HERE, AsJson, Name, Project, err, open_remote, out, print_table, show_page, the_pipeline
 from tidegate.cli.verify import verify_command
-from tidegate.core.audit.views.entries import BatchesView, Entry, read_batches
+from tidegate.core.audit.readable import Readable
+from tidegate.core.audit.views.entries import Entry, entries, started_by, versions
 from tidegate.core.config.times import utc
-from tidegate.core.offsets.ranges import total_count
+from tidegate.core.offsets.ranges import ranges_to_json, selection_to_json, total_count
 from tidegate.core.pages import ranges_page
-from tidegate.core.state.ledger import is_of_run
+from tidegate.core.schedule.run_notes import failed_runs, since_success
+from tidegate.core.state.ledger import Ledger, is_of_run
 
 app = typer.Typer()
 ledger = typer.Typer(no_args_is_help=True, help="Show what a pipeline has run; verify, reload and rebuild it.")
@@ -42,14 +44,30 @@ def show(
     """
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        view = read_batches(this, store=remote.store, sink=remote.sink, runs=remote.runs(this.name))
+        state, runs = Readable(Ledger(remote.store, this.name)), remote.runs(this.name)
+        receipts = remote.sink.receipts(this.sink.table, this.name)
         page = remote.page(ranges_page(this.name))
+        ran = entries(state.all_ranges, receipts, state.cursor, {run["dag_run_id"]: started_by(run) for run in runs})
+    transforms, failures = versions(receipts), failed_runs(since_success(runs))
     if as_json:
-        out.print_json(json.dumps(view.to_json()))
+        said = {
+            "pipeline": this.name,
+            "batches": [{**entry.to_json(), "ranges": ranges_to_json(entry.load.ranges)} for entry in ran],
+            "transforms": {version: selection_to_json(ranges) for version, ranges in transforms.items()},
+            "failures": failures,
+            "faults": state.faults,
+        }
+        out.print_json(json.dumps(said))
     else:
-        _print_batches(view, last)
+        _print_entries(ran[-last:], len(ran))
+        for version, ranges in transforms.items():
+            out.print(f"transform {version}: {total_count(ranges):,} offsets", markup=False)
+        for run_id, why in failures.items():
+            out.print(f"run {run_id}: {why}", markup=False, style="red")
+        for fault in state.faults:
+            err.print(fault, markup=False, style="red")
     show_page(page)
-    if view.faults:
+    if state.faults:
         raise typer.Exit(1)
 
 
@@ -58,21 +76,11 @@ ledger.command("reload")(reload_command)
 ledger.command("rebuild")(rebuild_command)
 
 
-def _print_batches(view: BatchesView, last: int) -> None:
-    if view.entries:
-        _print_entries(view.entries[-last:], len(view.entries))
-    else:
-        out.print("nothing has run yet")
-    for version, ranges in view.transforms.items():
-        out.print(f"transform {version}: {total_count(ranges):,} offsets", markup=False)
-    for run_id, why in view.failures.items():
-        out.print(f"run {run_id}: {why}", markup=False, style="red")
-    for fault in view.faults:
-        err.print(fault, markup=False, style="red")
-
-
-def _print_entries(last: tuple[Entry, ...], total: int) -> None:
+def _print_entries(last: Sequence[Entry], total: int) -> None:
     """Narrow columns, and one for all that is long: a range, a run id and the reasons fit into lines of their own."""
+    if not last:
+        out.print("nothing has run yet")
+        return
     table = Table(box=None, pad_edge=False)
     for column in ("batch", "state", "rows", "s"):
         table.add_column(column, justify="left" if column == "state" else "right", no_wrap=True)

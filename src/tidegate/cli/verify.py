@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.table import Table
@@ -18,10 +18,11 @@ from tidegate.core.audit.oracle import (
     dedupings,
     former_ranges,
     verify,
+    verify_batches,
     with_look_back,
 )
-from tidegate.core.audit.views.verdict import VerdictView, judge_batches
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.load.receipt import Receipt
 from tidegate.core.load.repeats import LoggedRepeats
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
@@ -41,13 +42,13 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
     with open_remote(project) as remote:
         cursor = remote.cursor(this)
         verification = (_verify_batches if this.identity == "batch" else _verify_records)(this, cursor, remote)
-    others, columns = strangers(this.sink.table), changed_columns(this.sink.table)
-    view = VerdictView(this.name, verification, tuple(others), tuple(columns))
+    others, columns = list(strangers(this.sink.table)), list(changed_columns(this.sink.table))
     if as_json:
-        out.print_json(json.dumps(view.to_json()))
+        said = {"pipeline": this.name, **verification.to_json(), "other_commits": others, "changed_columns": columns}
+        out.print_json(json.dumps(said))
     else:
-        _print_view(view)
-    if not view.holds:
+        _print_verification(this, verification, others, columns)
+    if not verification.holds:
         raise typer.Exit(1)
 
 
@@ -56,6 +57,33 @@ def _verify_batches(this: Pipeline, cursor: Cursor, remote: Remote) -> BatchVeri
 
     receipts = remote.sink.receipts(this.sink.table, this.name)
     return judge_batches(Ledger(remote.store, this.name), cursor, receipts, read_batches(this.sink.table))
+
+
+def judge_batches(
+    ledger: Ledger, cursor: Cursor, receipts: Sequence[Receipt], rows: Mapping[int | None, int]
+) -> BatchVerification:
+    """Compare the rows of each committed batch with its newest commit.
+
+    Args:
+        ledger: the saved ranges; read only of batches without a receipt, to know whether they read anything.
+        cursor: what is committed.
+        receipts: all of the pipeline, oldest commit first, replays too.
+        rows: how many rows the table has of each batch; None is no batch.
+
+    Raises:
+        StateUnavailable: the store does not answer.
+        StateCorrupt: a saved range cannot be read.
+    """
+    listing = ledger.listing()
+    with_receipt = {receipt.load.batch for receipt in receipts}
+    without_receipt = {r.seq: r.key for r in listing.ranges if r.seq <= cursor.seq and r.seq not in with_receipt}
+    starts = cursor.at.starts
+    loaded = [
+        seq
+        for seq, key in without_receipt.items()
+        if any(r.until_offset > starts.get(r.topic_partition, 0) for r in ledger.saved_range(key).load.nonempty)
+    ]
+    return verify_batches(cursor.seq, rows, receipts, loaded, pending=bool(listing.of_seq(cursor.seq + 1)))
 
 
 def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verification:
@@ -101,20 +129,22 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
         )
 
 
-def _print_view(view: VerdictView) -> None:
-    if isinstance(view.verification, BatchVerification):
-        _print_batches(view.verification)
+def _print_verification(
+    this: Pipeline, verification: Verification | BatchVerification, others: list[dict[str, Any]], columns: list[str]
+) -> None:
+    if isinstance(verification, BatchVerification):
+        _print_batches(verification)
     else:
-        _print_records(view.verification)
-    for other in view.other_commits:
+        _print_records(verification)
+    for other in others:
         out.print(f"commit {other['snapshot']} ({other['operation']}, {other['at']}) is not Tidegate's", style="yellow")
-    for change in view.changed_columns:
+    for change in columns:
         out.print(f"since the last load, column {change}", style="yellow", markup=False)
-    if view.holds:
+    if verification.holds:
         out.print("[green]the table holds what was committed, exactly once[/]")
     else:
         out.print(
-            f"[red]the table does not hold what was committed[/]; run `tidegate ledger reload {view.pipeline}`, "
+            f"[red]the table does not hold what was committed[/]; run `tidegate ledger reload {this.name}`, "
             "or clear the load tasks of the batches that are named"
         )
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from tidegate.core.audit.readable import Readable
 from tidegate.core.config.names import CATCH_UP_RUN
-from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.load.receipt import Load, Receipt
 from tidegate.core.offsets.algebra import merged
-from tidegate.core.offsets.ranges import OffsetRange, ranges_to_json, selection_to_json
-from tidegate.core.ports import SinkReader, StateStore
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.replay.chunks import live
 from tidegate.core.schedule.lifecycle import State, state_of
-from tidegate.core.schedule.run_notes import failed_runs, since_success
 from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import SavedRange, Why
 
 
@@ -96,61 +91,6 @@ class Entry:
             "who": self.who,
             "planned_at_ms": self.planned_at_ms,
         }
-
-
-@dataclass(frozen=True)
-class BatchesView:
-    """What a pipeline has run.
-
-    Attributes:
-        pipeline: its name.
-        entries: the batches in order, and after them the chunks of replays in the order of their commits.
-        transforms: the offsets that each version of a transform has loaded last.
-        failures: by run id, why the runs failed that followed the last success.
-        faults: saved state that cannot be read, one message each.
-    """
-
-    pipeline: str
-    entries: tuple[Entry, ...]
-    transforms: Mapping[str, tuple[OffsetRange, ...]] = field(default_factory=dict)
-    failures: Mapping[str, str] = field(default_factory=dict)
-    faults: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "pipeline": self.pipeline,
-            "batches": [{**entry.to_json(), "ranges": ranges_to_json(entry.load.ranges)} for entry in self.entries],
-            "transforms": {version: selection_to_json(ranges) for version, ranges in self.transforms.items()},
-            "failures": dict(self.failures),
-            "faults": list(self.faults),
-        }
-
-
-def read_batches(pipeline: Pipeline, *, store: StateStore, sink: SinkReader, runs: Sequence[Mapping[str, Any]]) -> BatchesView:
-    """What the pipeline has run, as far as its saved state can be read.
-
-    Args:
-        pipeline: whose.
-        store: its saved state.
-        sink: its table.
-        runs: the DAG runs that Airflow knows, as its REST API lists them, the oldest first.
-
-    Raises:
-        StateUnavailable: the store does not answer.
-        SinkUnavailable: the table's history cannot be read.
-        StateCorrupt: a receipt cannot be read.
-    """
-    state = Readable(Ledger(store, pipeline.name))
-    receipts = sink.receipts(pipeline.sink.table, pipeline.name)
-    who = {run["dag_run_id"]: started_by(run) for run in runs}
-    return BatchesView(
-        pipeline.name,
-        tuple(entries(state.all_ranges, receipts, state.cursor, who)),
-        versions(receipts),
-        failed_runs(since_success(runs)),
-        tuple(state.faults),
-    )
 
 
 def entries(

@@ -79,39 +79,6 @@ def waits_for(tasks: Iterable[Task], slots: Callable[[str], Slots], *, now_ms: i
     return None
 
 
-@dataclass(frozen=True)
-class MissingPool:
-    """A pool that Airflow lacks, or that has no slots (`is_there`): loads wait for it for ever, unless the plugin makes it.
-
-    `slots` are those that it needs; `made_by_plugin` is whether Tidegate's plugin makes it when a run starts.
-    """
-
-    name: str
-    slots: int
-    made_by_plugin: bool
-    is_there: bool = False
-
-    @property
-    def command(self) -> str:
-        """The command that makes it."""
-        return pool_command(self.name, self.slots)
-
-
-def missing_pools(
-    slots: Mapping[str, int], *, held: Callable[[str], int | None], has_plugin: Callable[[], bool]
-) -> tuple[MissingPool, ...]:
-    """The pools that Airflow lacks, or that have no slots.
-
-    Args:
-        slots: the slots of each pool that pipelines name.
-        held: the slots that a pool has in Airflow; None: there is no such pool.
-        has_plugin: whether Airflow has loaded the plugin; called only where a pool is missing.
-    """
-    lacking = {name: had for name in slots if not (had := held(name))}
-    by_plugin = None in lacking.values() and has_plugin()
-    return tuple(MissingPool(name, slots[name], had is None and by_plugin, had == 0) for name, had in lacking.items())
-
-
 def receiver_slots(receivers: Iterable[Receiver]) -> dict[str, int]:
     """The slots of each pool that receivers take, by the pool."""
     taken = Counter[str]()
