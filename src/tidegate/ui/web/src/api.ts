@@ -105,6 +105,26 @@ export interface RangeMap {
   error_at_ms: number | null;
 }
 
+/** Offsets `[from, until)`. */
+export interface Range {
+  topic: string;
+  partition: number;
+  from: number;
+  until: number;
+}
+
+/** A commit of the table, of a batch or of a chunk of a replay. */
+export interface Load {
+  run_id: string;
+  replay: string | null;
+  seq: number;
+  rows: number;
+  kept: number;
+  snapshot: string;
+  committed_at_ms: number;
+  transform: string;
+}
+
 export interface Batch {
   seq: number;
   state: string;
@@ -116,15 +136,8 @@ export interface Batch {
   adopted_from: string | null;
   limits: Record<string, unknown>;
   rate: { policy: string; records: number; terms: Record<string, number> } | null;
-  partitions: {
-    topic: string;
-    partition: number;
-    from: number;
-    until: number;
-    from_reason: string | null;
-    until_reason: string | null;
-  }[];
-  loads: { run_id: string; replay: string | null; rows: number; kept: number; snapshot: string; committed_at_ms: number; transform: string }[];
+  partitions: (Range & { from_reason: string | null; until_reason: string | null })[];
+  loads: Load[];
   timing: { records: number; bound: number | null; run_ms: number; load_ms: number; scheduling_delay_ms: number } | null;
   load: {
     seconds: Record<string, number>;
@@ -133,14 +146,8 @@ export interface Batch {
     errors: number | null;
     spark_age_s: number | null;
   } | null;
-  replays: {
-    run_id: string;
-    dag_id: string;
-    rows: number;
-    committed_at_ms: number;
-    transform: string;
-    partitions: { topic: string; partition: number; from: number; until: number }[];
-  }[];
+  /** Later loads of its offsets that no schedule made. */
+  replays: (Load & { dag_id: string; partitions: Range[] })[];
   explained: string[];
 }
 
