@@ -33,7 +33,13 @@ PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:
     """From saved ranges, receipts and the cursor; a batch whose Variable was pruned is known from its receipt."""
     found = entries(
-        [saved(2, 10, 20), saved(3, 20, 30, adopted_from="run0"), saved(3, 20, 30, run_id="run0"), saved(4, 30, 40)],
+        [
+            saved(2, 10, 20),
+            saved(3, 20, 30, adopted_from="run0"),
+            saved(3, 20, 30, run_id="run0"),
+            saved(4, 30, 40),
+            saved(4, 30, 40, run_id="again", adopted_from="run4"),
+        ],
         [receipt(1, 0, 10), receipt(2, 10, 20), receipt(3, 20, 30), receipt(2, 10, 20, transform="v2")],
         cursor_of("p", 2),
     )
@@ -41,10 +47,10 @@ def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:
         (1, State.COMMITTED, "run1", 10, 1),
         (2, State.COMMITTED, "run2", 10, 2),
         (3, State.LOADED, "run3", 10, 1),
-        (4, State.PLANNED, "run4", None, 0),
+        (4, State.PLANNED, "again", None, 0),
     ]
     assert [e.seconds for e in found] == [None, 1.5, 2.5, None]
-    assert [e.why.adopted_from for e in found] == [None, None, "run0", None]
+    assert [e.why.adopted_from for e in found] == [None, None, "run0", "run4"]
     assert [e.to_json()["transform"] for e in found] == ["v1", "v2", "v1", None]
     assert found[1].reasons == ["cursor to log end"]
     assert found[1].to_json()["state"] == "committed"
