@@ -104,8 +104,8 @@ def receipt(seq: int, run_id: str, transform: str = "v1") -> Receipt:
     )
 
 
-Response = Any
-"""Of the client that Starlette takes, httpx or httpx2."""
+Ask = Callable[..., Any]
+"""Asks for a path; the answer is of the client that Starlette takes, httpx or httpx2."""
 
 
 class World:
@@ -228,10 +228,10 @@ def mounted(app: TestClient) -> Any:
 
 
 @pytest.fixture
-def ask(database: None, world: World, app: TestClient, mounted: Any) -> Callable[..., Response]:
+def ask(database: None, world: World, app: TestClient, mounted: Any) -> Ask:
     """Ask for a path as a user of some name and role."""
 
-    def asked(path: str, user: str = "admin", role: str | None = "ADMIN") -> Response:
+    def asked(path: str, user: str = "admin", role: str | None = "ADMIN") -> Any:
         headers = {}
         if role is not None:
             token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=user, role=role))
@@ -245,7 +245,7 @@ Overviews = Callable[..., dict[str, dict[str, Any]]]
 
 
 @pytest.fixture
-def overviews(ask: Callable[..., Response]) -> Overviews:
+def overviews(ask: Ask) -> Overviews:
     """What the list has for a user, by pipeline."""
     return lambda *user: {each["pipeline"]: each for each in ask("api/pipelines", *user).json()["pipelines"]}
 
@@ -282,7 +282,7 @@ LISTED = {"other": ["visits"], "tasks": []}
 DOCS = Path(__file__).parents[2] / "docs" / "pages.md"
 
 
-def test_every_route_asks_the_auth_manager(ask: Callable[..., Response], bundle: None) -> None:
+def test_every_route_asks_the_auth_manager(ask: Ask, bundle: None) -> None:
     """By the DAG of the path; a list has what the user may see. The docs have the table that is made here.
 
     `TIDEGATE_WRITE_DOCS=1` writes it there.
@@ -310,9 +310,7 @@ def test_every_route_asks_the_auth_manager(ask: Callable[..., Response], bundle:
     assert table in DOCS.read_text(encoding="utf-8")
 
 
-def test_receivers_that_hold_the_slots_of_pipelines_are_named_above_the_list(
-    ask: Callable[..., Response], overviews: Overviews
-) -> None:
+def test_receivers_that_hold_the_slots_of_pipelines_are_named_above_the_list(ask: Ask, overviews: Overviews) -> None:
     """And a run says of each of its tasks that it waits for a slot."""
     with create_session() as session:
         session.add(Pool(pool="default_pool", slots=4, include_deferred=False))
@@ -328,9 +326,7 @@ def test_receivers_that_hold_the_slots_of_pipelines_are_named_above_the_list(
     assert overviews()["orders"]["waiting"] == "plan waits for a slot of the pool default_pool (4 of 4 taken)"
 
 
-def test_a_cursor_that_a_secrets_backend_shadows_is_named(
-    ask: Callable[..., Response], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cursor_that_a_secrets_backend_shadows_is_named(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the page shows is the database's, which tasks do not read then."""
     monkeypatch.setenv("AIRFLOW_VAR_TIDEGATE.ORDERS.CURSOR", "mine")
     orders, visits = ask("api/pipelines").json()["pipelines"]
@@ -342,7 +338,7 @@ def test_a_cursor_that_a_secrets_backend_shadows_is_named(
 @pytest.mark.parametrize(
     "path", ["", "/", "docs", "redoc", "openapi.json", "api", "api/dags/~/map", "/api/pipelines", "api/dags/"]
 )
-def test_no_path_tells_anything_to_who_is_not_known(ask: Callable[..., Response], path: str) -> None:
+def test_no_path_tells_anything_to_who_is_not_known(ask: Ask, path: str) -> None:
     """Nor one that a proxy or a client would write in another way."""
     assert {ask(each, role=None).status_code for each in (path, path.replace("/", "%2F"), f"x/%2e%2e/{path}")} == {401}
     # all DAGs at once are no DAG
@@ -350,7 +346,7 @@ def test_no_path_tells_anything_to_who_is_not_known(ask: Callable[..., Response]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"])
-def test_other_methods_are_refused_whoever_asks(app: TestClient, ask: Callable[..., Response], method: str) -> None:
+def test_other_methods_are_refused_whoever_asks(app: TestClient, ask: Ask, method: str) -> None:
     """In the same way for paths that there are and paths that there are not."""
     token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="admin", role="ADMIN"))
     for headers in ({}, {"Authorization": f"Bearer {token}"}):
@@ -358,7 +354,7 @@ def test_other_methods_are_refused_whoever_asks(app: TestClient, ask: Callable[.
             assert app.request(method, f"/tidegate/{path}", headers=headers).status_code == 405
 
 
-def test_only_dags_of_pipelines_have_maps(ask: Callable[..., Response]) -> None:
+def test_only_dags_of_pipelines_have_maps(ask: Ask) -> None:
     """Neither a replay's own DAG nor one that somebody tagged like ours."""
     for dag_id in ("orders__replay", "somebodys", "x'; drop table dag; --", "%3Cscript%3E"):
         answer = ask(f"api/dags/{dag_id}/map")
@@ -366,7 +362,7 @@ def test_only_dags_of_pipelines_have_maps(ask: Callable[..., Response]) -> None:
         assert answer.json()["fix"] == "Open the page of a pipeline's own DAG"
 
 
-def test_the_map_shows_batches_and_the_log(ask: Callable[..., Response], world: World) -> None:
+def test_the_map_shows_batches_and_the_log(ask: Ask, world: World) -> None:
     """Committed by two versions, planned, and pending; older batches come by pages."""
     view = ask("api/dags/orders/map").json()
     (row,) = view["rows"]
@@ -383,7 +379,7 @@ def test_the_map_shows_batches_and_the_log(ask: Callable[..., Response], world: 
     assert ask("api/dags/orders/map?columns=0").status_code == 422
 
 
-def test_the_map_shows_the_version_of_a_replay(ask: Callable[..., Response], world: World) -> None:
+def test_the_map_shows_the_version_of_a_replay(ask: Ask, world: World) -> None:
     """Nothing is left of the one that it has replaced, so nobody is asked to replay that."""
     again = receipt(1, "again", "v2")
     world.receipts = [receipt(1, "r1"), receipt(2, ODD, "v2"), changed(again, load=replace(again.load, replay="x"))]
@@ -392,7 +388,7 @@ def test_the_map_shows_the_version_of_a_replay(ask: Callable[..., Response], wor
     assert view["transforms"] == ["v2"]
 
 
-def test_what_is_away_is_named_and_the_rest_is_shown(ask: Callable[..., Response], overviews: Overviews, world: World) -> None:
+def test_what_is_away_is_named_and_the_rest_is_shown(ask: Ask, overviews: Overviews, world: World) -> None:
     """The broker and the catalog, without the login of an address."""
     world.log = BrokerUnavailable("no broker answers at http://ann:secret@here/", fix="Start it")
     world.receipts = SinkUnavailable("no catalog answers", fix="Start that")
@@ -406,7 +402,7 @@ def test_what_is_away_is_named_and_the_rest_is_shown(ask: Callable[..., Response
     assert (one["batch"]["state"], one["batch"]["loads"], one["error"]["message"]) == ("committed", [], "no catalog answers")
 
 
-def test_brokers_are_asked_once_for_all_who_look(ask: Callable[..., Response], world: World) -> None:
+def test_brokers_are_asked_once_for_all_who_look(ask: Ask, world: World) -> None:
     """Within a few seconds."""
     for _ in range(3):
         assert ask("api/dags/orders/lag").json()["lag"]["total"]["records_behind"] == 25
@@ -414,7 +410,7 @@ def test_brokers_are_asked_once_for_all_who_look(ask: Callable[..., Response], w
 
 
 def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
-    ask: Callable[..., Response], overviews: Overviews, mounted: Any, world: World, monkeypatch: pytest.MonkeyPatch
+    ask: Ask, overviews: Overviews, mounted: Any, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many look: each sees what is known. What came meanwhile is shown to the next who looks."""
     mounted.state.source = reading.Source(wait_s=0.01)
@@ -449,7 +445,7 @@ def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
     assert view["transforms"] == ["v1", "v2"]
 
 
-def test_a_run_with_an_odd_id_has_its_batch(ask: Callable[..., Response]) -> None:
+def test_a_run_with_an_odd_id_has_its_batch(ask: Ask) -> None:
     """Its reasons, its loads, and numbers that JavaScript can hold; a run without a batch has none."""
     add_run("orders", ODD, "success")
     found = ask("api/dags/orders/runs/odd%2Brun~1%3A2.3").json()["batch"]
@@ -463,7 +459,7 @@ def test_a_run_with_an_odd_id_has_its_batch(ask: Callable[..., Response]) -> Non
     assert ask("api/dags/orders/batches/99").json()["batch"] is None
 
 
-def test_a_run_that_found_nothing_is_told_from_one_that_failed(ask: Callable[..., Response]) -> None:
+def test_a_run_that_found_nothing_is_told_from_one_that_failed(ask: Ask) -> None:
     """And from one that has not planned yet; each says why it has no batch."""
     add_run("orders", "empty", "success", "Nothing to read: no new records.")
     add_task("orders", "empty", "plan", "skipped")
@@ -481,7 +477,7 @@ def test_a_run_that_found_nothing_is_told_from_one_that_failed(ask: Callable[...
     assert kinds["early"] == "failed"
 
 
-def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Callable[..., Response], world: World) -> None:
+def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Ask, world: World) -> None:
     """A dry run what it would replace. Who may see runs of the replays' DAG alone sees them, and nothing else."""
     chunk = (OffsetRange("t", 0, 0, 10),)
     ledger = Ledger(DatabaseStore(), "orders")
@@ -517,7 +513,7 @@ def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Callable
     assert ask("api/dags/orders__replay/runs/again", "other").status_code == 403
 
 
-def test_what_loads_handed_on_is_shown_with_their_batch(ask: Callable[..., Response]) -> None:
+def test_what_loads_handed_on_is_shown_with_their_batch(ask: Ask) -> None:
     """Seconds by phase; broken records and a cold Spark are marked in the map."""
     add_run("orders", "r1", "success")
     seen = {"records": 10, "rows": 10, "errors": 2}
@@ -527,7 +523,7 @@ def test_what_loads_handed_on_is_shown_with_their_batch(ask: Callable[..., Respo
     assert [block["marks"] for block in blocks] == [["cold", "errors"], [], [], []]
 
 
-def test_the_map_has_an_axis_of_time(ask: Callable[..., Response], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_map_has_an_axis_of_time(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the plan of each batch to its load."""
     monkeypatch.setattr(reading, "now_ms", lambda: 3100)
     view = ask("api/dags/orders/map?axis=time").json()
@@ -537,7 +533,7 @@ def test_the_map_has_an_axis_of_time(ask: Callable[..., Response], monkeypatch: 
     assert ask("api/dags/orders/map?axis=depth").status_code == 422
 
 
-def test_the_history_has_the_batches_of_its_hours(ask: Callable[..., Response], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_history_has_the_batches_of_its_hours(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the lag of each, the lag now, and what is to be expected."""
     monkeypatch.setattr(reading, "now_ms", lambda: 10_000)
     view = ask("api/dags/orders/history?hours=1&buckets=10").json()
@@ -616,7 +612,7 @@ def test_a_pipeline_whose_file_cannot_be_read_stays_in_the_list(overviews: Overv
             session.execute(delete(ParseImportError))
 
 
-def test_what_is_odd_in_one_place_hides_nothing_else(ask: Callable[..., Response], overviews: Overviews) -> None:
+def test_what_is_odd_in_one_place_hides_nothing_else(ask: Ask, overviews: Overviews) -> None:
     """A receipt that cannot be read, XComs of somebody, a backfill, and a run of a replay's name."""
     broken = receipt(1, "r1")
     properties = {**broken.write.to_properties(), "tidegate.ranges": "{"}
@@ -637,7 +633,7 @@ def test_what_is_odd_in_one_place_hides_nothing_else(ask: Callable[..., Response
     assert ask("api/dags/orders/runs/again").json()["kind"] != "replay"
 
 
-def test_the_list_asks_as_often_however_many_runs_there_are(ask: Callable[..., Response]) -> None:
+def test_the_list_asks_as_often_however_many_runs_there_are(ask: Ask) -> None:
     """At most ten questions to the database for a pipeline, and five for all of them."""
     asked: list[str] = []
 
@@ -661,7 +657,7 @@ def test_the_list_asks_as_often_however_many_runs_there_are(ask: Callable[..., R
         event.remove(settings.engine, "before_cursor_execute", count)
 
 
-def test_json_is_made_outside_the_event_loop(ask: Callable[..., Response], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_made_outside_the_event_loop(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """On which Airflow's own routes wait."""
     on_loop = []
 
@@ -680,7 +676,7 @@ def test_json_is_made_outside_the_event_loop(ask: Callable[..., Response], monke
     assert on_loop == [False] * len(paths)
 
 
-def test_a_dag_that_is_gone_is_forgotten(ask: Callable[..., Response], mounted: Any) -> None:
+def test_a_dag_that_is_gone_is_forgotten(ask: Ask, mounted: Any) -> None:
     """Servers run for months, and DAGs come and go."""
     dags = mounted.state.source.dags
     assert {*PIPELINES} <= {*dags.pipelines()}
@@ -698,7 +694,7 @@ def test_a_dag_that_is_gone_is_forgotten(ask: Callable[..., Response], mounted: 
     assert "visits" in dags.pipelines()
 
 
-def test_a_dag_that_has_changed_is_read_again(ask: Callable[..., Response]) -> None:
+def test_a_dag_that_has_changed_is_read_again(ask: Ask) -> None:
     """And only then: each page asks for it every few seconds."""
     dags, decoded = server.Dags(), []
     real = server._plan_doc
@@ -718,7 +714,7 @@ def test_a_dag_that_has_changed_is_read_again(ask: Callable[..., Response]) -> N
         assert len(decoded) == read + 1
 
 
-def test_the_overview_says_what_stopped_a_pipeline(ask: Callable[..., Response]) -> None:
+def test_the_overview_says_what_stopped_a_pipeline(ask: Ask) -> None:
     """First, with the words of the run's note; and the range that the next run adopts."""
     add_run("orders", "r3", "failed", "Failed in load: Spark is away. Start it.")
     orders, visits = ask("api/pipelines").json()["pipelines"]
@@ -729,7 +725,7 @@ def test_the_overview_says_what_stopped_a_pipeline(ask: Callable[..., Response])
     assert (visits["pipeline"], visits["seq"], visits["trouble"]) == ("visits", 0, None)
 
 
-def test_saved_state_that_is_corrupt_is_named(ask: Callable[..., Response]) -> None:
+def test_saved_state_that_is_corrupt_is_named(ask: Ask) -> None:
     """The rest of the map is shown."""
     ledger = Ledger(DatabaseStore(), "orders")
     key = ledger.save_range(saved(4, "r4"))
