@@ -41,6 +41,11 @@ class Answer(Generic[T]):
     error: TidegateError | None = None
     waiting: bool = False
 
+    @property
+    def soon(self) -> bool:
+        """Whether a newer one is asked for, which is expected to come."""
+        return self.waiting and self.error is None
+
 
 @dataclass(frozen=True, slots=True)
 class _Asking(Generic[T]):

@@ -110,7 +110,7 @@ class Source:
                 **view.to_json(),
                 "lag_points": self._lag_points(view.pipeline, states[view.pipeline].listing) if view.pipeline in of else [],
                 "lag_error": shown(lags[view.pipeline].error) if view.pipeline in lags else None,
-                "lag_soon": view.pipeline in lags and _is_newer_soon(lags[view.pipeline]),
+                "lag_soon": view.pipeline in lags and lags[view.pipeline].soon,
             }
             for view in by_trouble(views)
         ]
@@ -192,6 +192,7 @@ class Source:
             state.faults.append(str(error))
         ran = entries(saved, (r for r in loaded if r.load.replay is None), cursor)
         by_version, marks = loaded_last(loaded, cursor.at.topic_ids), self._marks(of, saved)
+        away: Answer[Any] = log if log.error else loads
         times: tuple[int, int] | None = None
         if axis == "time":
             times = span(ran, until_ms := now_ms())
@@ -210,8 +211,8 @@ class Source:
             "transforms": sorted({version for version, _ in by_version}),
             "runs": self._last_runs(of, listing, [of.pipeline, *([of.replay_dag] if replays else [])]),
             "faults": state.faults,
-            "error_at_ms": _known_at(log if log.error else loads),
-            "waiting_for": [name for name, answer in (("log", log), ("table", loads)) if _is_first(answer)],
+            "error_at_ms": away.at_ms if away.value is not None else None,
+            "waiting_for": [name for name, each in (("log", log), ("table", loads)) if each.soon and each.value is None],
             **_heard(log, loads),
         }
 
@@ -345,19 +346,4 @@ def _mapping(value: Any) -> Mapping[str, Any] | None:
 def _heard(*answers: Answer[Any], soon: bool = False) -> dict[str, Any]:
     """Why there is nothing newer, by the first of the answers that says, and whether something newer is expected."""
     error = next((answer.error for answer in answers if answer.error is not None), None)
-    return {"error": shown(error), "soon": soon or any(map(_is_newer_soon, answers))}
-
-
-def _known_at(answer: Answer[Any]) -> int | None:
-    """When what is known was answered (epoch ms); None where nothing is."""
-    return None if answer.value is None else answer.at_ms
-
-
-def _is_newer_soon(answer: Answer[Any]) -> bool:
-    """Whether a newer answer is asked for, which is expected to come."""
-    return answer.waiting and answer.error is None
-
-
-def _is_first(answer: Answer[Any]) -> bool:
-    """Whether the newer answer is the first one."""
-    return answer.value is None and _is_newer_soon(answer)
+    return {"error": shown(error), "soon": soon or any(answer.soon for answer in answers)}
