@@ -30,7 +30,6 @@ LONG_S = 60.0
 
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ends, "LONGEST_PAUSE_S", 0.5)
     monkeypatch.setattr(ends, "METADATA_S", 0.5)
 
 
@@ -204,7 +203,7 @@ def black_hole() -> Iterator[str]:
 
 def test_a_broker_that_swallows_packets_never_blocks_the_event_loop(black_hole: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither while topics are listed, nor while the client is made and closed; each poll fails by its timeout."""
-    monkeypatch.setattr(ends.Poller.__init__, "__kwdefaults__", {"request_s": 2.0, "open_client": None})
+    monkeypatch.setattr(ends, "REQUEST_S", 2.0)
     settings = {"bootstrap.servers": black_hole, "client.id": "test"}
 
     async def poll() -> None:
@@ -222,7 +221,7 @@ def test_a_broker_that_swallows_packets_never_blocks_the_event_loop(black_hole: 
 
 def test_a_broker_that_was_away_is_found_again_by_the_same_client(own: PrivateBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its users hear of each failed poll, and of the ends as soon as it is back."""
-    monkeypatch.setattr(ends.Poller.__init__, "__kwdefaults__", {"request_s": 1.0, "open_client": None})
+    monkeypatch.setattr(ends, "REQUEST_S", 1.0)
     settings = {"bootstrap.servers": own.address(), "client.id": "test"}
     make_topic(settings, "away")
 
@@ -230,12 +229,12 @@ def test_a_broker_that_was_away_is_found_again_by_the_same_client(own: PrivateBr
         async with watching("c", known(settings), Source(("away",)), POLL_S) as user:
             await until(user, lambda r: r == Reading(at("away", 0)))
             (poller,) = ends._OPEN.values()
-            client = poller._admin
+            client = poller._client._admin
             await asyncio.to_thread(own.server.stop)
             await until(user, wrong(BrokerUnavailable))
             await asyncio.to_thread(own.server.start)
             await until(user, lambda r: r == Reading(at("away", 0)))
-            assert poller._admin is client
+            assert poller._client._admin is client
 
     run(follow)
 

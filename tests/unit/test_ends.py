@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import AsyncExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from tidegate.core.config.pipeline import Source
 from tidegate.core.errors import BrokerUnavailable, ConfigError
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka import ends
-from tidegate.kafka.ends import Poller, Reading, Settings, watching
+from tidegate.kafka.ends import Reading, Settings, Subscription, watching
 
 POLL_S = 0.02
 LONG_S = 20.0
@@ -33,6 +34,7 @@ class Client:
         self.end = int(settings["end"])
         self.closed = False
         self.asked: Counter[str] = Counter()
+        self.threads = 0
         self.client = self
         self.made.append(self)
 
@@ -42,6 +44,7 @@ class Client:
 
     def list_offsets(self, partitions: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
         self.asked["list_offsets"] += 1
+        self.threads = sum(thread.name.startswith("tidegate-kafka-ends") for thread in threading.enumerate())
         if self.hangs:
             return {tp: Future() for tp in partitions}
         return {tp: answer(SimpleNamespace(offset=self.end)) for tp in partitions}
@@ -62,11 +65,10 @@ def answer(value: object) -> Future[Any]:
 
 @pytest.fixture(autouse=True)
 def clients(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
-    """All that were made; pauses after failures are short."""
+    """All that were made."""
     made: list[Client] = []
     monkeypatch.setattr(Client, "made", made, raising=False)
     monkeypatch.setattr(ends, "Admin", Client)
-    monkeypatch.setattr(ends, "LONGEST_PAUSE_S", POLL_S)
     return made
 
 
@@ -98,62 +100,96 @@ def run(what: Callable[[], Awaitable[None]]) -> None:
     assert all(client.closed for client in Client.made)
 
 
+async def answered(user: Subscription) -> Reading:
+    """The first reading without an error; one that came late may be shared once more."""
+    while (reading := await user.next()).error is not None:
+        pass
+    return reading
+
+
 class Abort(BaseException):
     """Not an Exception."""
 
 
-@pytest.mark.parametrize("end", [asyncio.CancelledError("the channel to Airflow"), Abort("a bug of a client")], ids=repr)
-def test_users_of_a_poller_that_has_ended_are_told_and_the_next_one_finds_another(end: BaseException) -> None:
-    """Otherwise they would wait for ever, and nobody would see it."""
+@pytest.mark.parametrize("end", [asyncio.CancelledError(), Abort()], ids=repr)
+def test_nobody_waits_for_a_user_that_has_ended(end: BaseException) -> None:
+    """However it ended: it would be for ever, and nobody would see it."""
 
     async def follow() -> None:
-        async with watching("c", answers(end), Source(("t",)), POLL_S) as one:
-            async with watching("c", answers(5), Source(("t",)), POLL_S) as other:
-                for user in (one, other, other):
-                    with pytest.raises(BrokerUnavailable, match="has ended"):
-                        await user.next()
-                async with watching("c", answers(7), Source(("t",)), POLL_S) as next_one:
-                    assert await next_one.next() == Reading({T: 7})
-            async with watching("c", answers(8), Source(("t",)), POLL_S) as last:
-                assert await last.next() == Reading({T: 8})
+        async with (
+            watching("c", answers(end), Source(("t",)), LONG_S) as one,
+            watching("c", answers(5), Source(("t",)), POLL_S) as other,
+        ):
+            ending, waiting = (asyncio.ensure_future(user.poller.reading(user)) for user in (one, other))
+            with pytest.raises(type(end)):
+                await ending
+            assert await waiting == Reading({T: 5})
 
     run(follow)
 
 
-@pytest.mark.parametrize("limit", ["ROUND_S", "SLACK_S"])
-def test_a_client_that_hangs_is_left(limit: str, monkeypatch: pytest.MonkeyPatch, clients: list[Client]) -> None:
-    """Whether its answer is missing, or the whole poll takes too long: the next user has another one."""
-    monkeypatch.setattr(Poller.__init__, "__kwdefaults__", {"request_s": 0.0, "open_client": None})
-    monkeypatch.setattr(ends, limit, 0.1)
-    monkeypatch.setattr(ends, "STEP_S", POLL_S)
+def test_an_answer_is_shared_while_it_is_younger_than_half_of_a_users_interval(clients: list[Client]) -> None:
+    """Between users of any intervals; a new user needs another one, since nobody has asked for its topics."""
+
+    async def follow() -> None:
+        def user(poll_s: float) -> Any:
+            return watching("c", answers(5), Source(("t",)), poll_s)
+
+        async with user(POLL_S) as short, user(LONG_S) as long:
+            for asked in (1, 2):
+                for each in (short, long, long):
+                    assert await each.poller.reading(each) == Reading({T: 5})
+                assert clients[0].asked == {"describe_topics": 1, "list_offsets": asked}
+                await asyncio.sleep(POLL_S)
+            async with user(LONG_S) as new:
+                await new.poller.reading(new)
+                assert clients[0].asked == {"describe_topics": 2, "list_offsets": 3}
+
+    run(follow)
+
+
+@pytest.mark.parametrize(("round_s", "slack_s"), [(0.5, 2), (9, 0.1)], ids=["poll", "answer"])
+def test_a_client_that_hangs_is_left(
+    round_s: float, slack_s: float, monkeypatch: pytest.MonkeyPatch, clients: list[Client]
+) -> None:
+    """Whether its answer is missing, or the whole poll takes too long: its users hear of it, and have another one."""
+    for name, value in {"ROUND_S": round_s, "SLACK_S": slack_s, "REQUEST_S": 0.0, "STEP_S": POLL_S}.items():
+        monkeypatch.setattr(ends, name, value)
     monkeypatch.setattr(Client, "hangs", True)
 
     async def follow() -> None:
         async with watching("c", answers(5), Source(("t",)), POLL_S) as user:
-            with pytest.raises(BrokerUnavailable, match="has ended: TimeoutError"):
-                await user.next()
-        monkeypatch.setattr(Client, "hangs", False)
-        async with watching("c", answers(5), Source(("t",)), POLL_S) as user:
-            assert await user.next() == Reading({T: 5})
+            reading = await user.next()
+            assert isinstance(reading.error, BrokerUnavailable)
+            assert "hangs" in str(reading.error)
+            monkeypatch.setattr(Client, "hangs", False)
+            assert await answered(user) == Reading({T: 5})
 
     run(follow)
     assert len(clients) == 2
 
 
-def test_a_poller_that_is_closed_ends_although_somebody_has_just_joined() -> None:
-    """And left again, in the same turn of the event loop."""
+def test_200_users_of_a_broker_that_hangs_share_one_thread_and_one_request(
+    monkeypatch: pytest.MonkeyPatch, clients: list[Client]
+) -> None:
+    """And leave the event loop free."""
+    for name, value in {"SLACK_S": 0.5, "REQUEST_S": 0.0, "STEP_S": POLL_S}.items():
+        monkeypatch.setattr(ends, name, value)
+    monkeypatch.setattr(Client, "hangs", True)
 
     async def follow() -> None:
-        poller = Poller(answers(5))
-        users = [poller.join(Source(("t",)), LONG_S)]
-        await asyncio.sleep(POLL_S)
-        users.append(poller.join(Source(("t",)), LONG_S))
-        await asyncio.sleep(0)
-        assert [poller.leave(user) for user in users] == [False, True]
-        await poller.close()
-        assert poller.has_ended
+        async with AsyncExitStack() as stack:
+            users = [await stack.enter_async_context(watching("c", answers(5), Source((f"t{n}",)), 2.0)) for n in range(200)]
+            reading = asyncio.gather(*(user.next() for user in users))
+            turns = 0
+            while not reading.done():
+                await asyncio.wait({reading}, timeout=POLL_S)
+                turns += 1
+            assert turns > 10
+            assert all(isinstance(each.error, BrokerUnavailable) for each in reading.result())
 
     run(follow)
+    assert [(client.asked["list_offsets"], client.threads) for client in clients] == [(1, 1)]
 
 
 def test_a_connection_that_names_another_cluster_is_followed_though_the_former_one_answers(
@@ -173,6 +209,17 @@ def test_a_connection_that_names_another_cluster_is_followed_though_the_former_o
     former, present = clients
     assert former.asked["list_offsets"] >= 3
     assert present.asked["describe_topics"] >= 1
+
+
+def test_a_connection_that_was_corrected_is_taken_at_the_next_poll() -> None:
+    """What no wait mends, somebody may have mended."""
+
+    async def follow() -> None:
+        async with watching("c", answers(ConfigError("Airflow has no connection c"), 5), Source(("t",)), POLL_S) as user:
+            assert isinstance((await user.next()).error, ConfigError)
+            assert await answered(user) == Reading({T: 5})
+
+    run(follow)
 
 
 def test_users_are_told_one_after_the_other() -> None:

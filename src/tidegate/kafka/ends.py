@@ -1,31 +1,30 @@
-"""The ends of logs, asked for again and again without a consumer: one poller for all users of a connection in a process.
+"""The ends of logs, asked for again and again without a consumer: all users of a connection in a process share one client.
 
     async with watching("kafka_default", settings, source, poll_s=5) as subscription:
         while True:
             reading = await subscription.next()
 
-A poll is one `list_offsets` for all partitions that its users want (one for each isolation level, where they want several),
-and every `METADATA_S` one description of their topics, by which new partitions and topics are found, and one look at the
-connection's settings. Users with the same interval are asked for together, since polls are due at multiples of the interval.
-The first user opens the client, the last one closes it.
+One `list_offsets` asks for all partitions that the users want (one for each isolation level, where they want several), and
+its answer is shared: each user takes one that is younger than half of its interval. Polls are due at multiples of the
+interval, so users of one interval share each answer. Every `METADATA_S`, after a failure, and for a new user the topics are
+described too, by which new partitions and topics are found, and the connection's settings are looked at. The first user opens
+the client, the last one closes it.
 
-Nothing here blocks the event loop. Whatever may wait (making and closing a client, listing topics) or compute (requests of
-thousands of partitions) is done in one thread of the poller's own; answers are futures, which the loop awaits. A broker that
-does not answer costs a timeout, then pauses that double, with jitter. A poller that ends of itself, or whose client hangs,
-tells its users, and the next one that joins makes another.
+Nothing here blocks the event loop. Whatever may wait or compute (making and closing a client, requests of thousands of
+partitions) is done in one thread of the connection's own, however many its users are. A broker that does not answer costs them
+a timeout together, and a client that hangs is left with its thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-import threading
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import confluent_kafka as ck
 
@@ -42,17 +41,11 @@ SLACK_S = 5.0
 """librdkafka keeps a request's timeout itself; only a client that hangs needs this."""
 ROUND_S = 120.0
 """The longest that a poll may take; all its timeouts together are shorter."""
-PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
-T = TypeVar("T")
-Pattern = tuple[str, tuple[str, ...]]
-"""A source's pattern, and what it excludes."""
-Answers = dict[Any, tuple[ck.KafkaError | None, Any]]
-"""For each key of a request an error or a value."""
 Wanted = list[TopicPartition] | KafkaError
 """The partitions to ask for, or why there are none."""
 Settings = Callable[[], Awaitable[Mapping[str, str]]]
-"""How a poller learns librdkafka's configuration (`tidegate.kafka.settings.planning_client`); it is asked again and again."""
+"""How to learn librdkafka's configuration (`tidegate.kafka.settings.planning_client`); it is asked again and again."""
 
 
 @dataclass(frozen=True)
@@ -69,300 +62,190 @@ class Subscription:
 
     source: Source
     poll_s: float
-    due_s: float
-    _latest: Reading = field(default_factory=lambda: Reading({}))
-    _is_new: asyncio.Event = field(default_factory=asyncio.Event)
-    _end: TidegateError | None = None
+    settings: Settings
+    poller: Poller
 
     async def next(self) -> Reading:
-        """The next reading; the latest, where several have come since the last one.
-
-        Raises:
-            BrokerUnavailable: the poller has ended. Leave it, and watch anew.
-        """
-        await self._is_new.wait()
-        if self._end is not None:
-            raise self._end
-        self._is_new.clear()
-        return self._latest
-
-    def put(self, reading: Reading) -> None:
-        """A new reading."""
-        self._latest = reading
-        self._is_new.set()
-
-    def end(self, why: TidegateError) -> None:
-        """There are no more readings."""
-        self._end = why
-        self._is_new.set()
+        """The ends at the next multiple of the interval, or as they were less than half of it before."""
+        await asyncio.sleep(self.poll_s - time.monotonic() % self.poll_s)
+        return await self.poller.reading(self)
 
 
+@dataclass(eq=False)
 class Poller:
-    """Polls for its users until it is closed; see this module.
+    """What the users of a connection share: its client, and the last answer."""
 
-    Args:
-        settings: how to learn the client's configuration.
-        request_s: seconds after which an answer counts as missing.
-        open_client: makes a client of a configuration.
-    """
+    users: list[Subscription] = field(default_factory=list)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _readings: dict[Subscription, Reading] = field(default_factory=dict)
+    _read_s: float = -math.inf
+    _described_s: float = -math.inf
+    _configured: Mapping[str, str] | None = None
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        request_s: float = REQUEST_S,
-        open_client: Callable[[Mapping[str, str]], Admin] | None = None,
-    ) -> None:
-        self._settings = settings
-        self._request_s = request_s
-        self._open = open_client or (lambda conf: Admin(conf, timeout_s=request_s))
-        self._thread = ThreadPoolExecutor(1, "tidegate-kafka-ends")
+    def __post_init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        self._client, self._thread = Client(), ThreadPoolExecutor(1, "tidegate-kafka-ends")
+
+    def close(self) -> None:
+        """End the client and its thread, after what the thread is doing; waits for neither."""
+        self._thread.submit(self._client.close)
+        self._thread.shutdown(wait=False)
+
+    async def reading(self, user: Subscription) -> Reading:
+        """The last answer where it is young enough for the user, else a new one.
+
+        Users take it one after the other, and so they compute what follows from thousands of partitions.
+        """
+        async with self._lock:
+            if user not in self._readings or time.monotonic() - self._read_s >= user.poll_s / 2:
+                self._readings = await self._asked(user.settings)
+                self._read_s = time.monotonic()
+            return self._readings[user]
+
+    async def _asked(self, settings: Settings) -> dict[Subscription, Reading]:
+        """A reading for each user that there is now."""
+        users = list(self.users)
+        try:
+            async with asyncio.timeout(ROUND_S):
+                configured = await self._look_up(settings) if self._is_stale(users) else None
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._thread, self._client.readings, users, configured)
+        except TidegateError as error:
+            why = error
+        except TimeoutError:
+            self.close()
+            self._start()
+            why = BrokerUnavailable("the client of the log's ends hangs", fix="Another one is made")
+        except Exception as error:  # noqa: BLE001 - whatever a client raises, its users go on
+            told = f"the ends of the log were not answered: {type(error).__name__}: {error}"
+            why = BrokerUnavailable(told, fix="See the broker's log")
+        return dict.fromkeys(users, Reading({}, why))
+
+    def _is_stale(self, users: Sequence[Subscription]) -> bool:
+        """Whether to look again at what changes rarely: after a failure topics, leaders and the cluster may be others."""
+        errors = [reading.error for reading in self._readings.values() if reading.error is not None]
+        return (
+            time.monotonic() - self._described_s >= METADATA_S
+            or not self._readings.keys() >= set(users)
+            or len(errors) == len(self._readings)
+            or any(error.retryable for error in errors)
+        )
+
+    async def _look_up(self, settings: Settings) -> Mapping[str, str]:
+        """The connection's settings; the former ones where they cannot be read: the cluster that they name may go on."""
+        try:
+            self._configured = dict(await settings())
+        except TidegateError:
+            if self._configured is None:
+                raise
+        self._described_s = time.monotonic()
+        return self._configured
+
+
+class Client:
+    """A client, and what it knows of the topics. All of this may wait, and is called in one thread."""
+
+    def __init__(self) -> None:
         self._admin: Admin | None = None
         self._configured: Mapping[str, str] = {}
-        self._users: list[Subscription] = []
-        self._joined = asyncio.Event()
-        self._failures = 0
-        self._partitions: dict[str, tuple[int, ...] | KafkaError] = {}
-        self._names: tuple[str, ...] | None = None
-        self._matching: dict[Pattern, tuple[str, ...]] = {}
-        self._described_s = -METADATA_S
-        self._task = asyncio.create_task(self._poll(), name="tidegate-kafka-ends")
-        self._task.add_done_callback(self._ended)
+        self._wanted: dict[Subscription, Wanted] = {}
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether it polls no more."""
-        return self._task.done()
-
-    def join(self, source: Source, poll_s: float) -> Subscription:
-        """A new user, whose first reading comes with the next poll."""
-        user = Subscription(source, poll_s, _next_due(poll_s))
-        self._users.append(user)
-        self._joined.set()
-        return user
-
-    def leave(self, user: Subscription) -> bool:
-        """A user less; whether it was the last one."""
-        self._users.remove(user)
-        return not self._users
-
-    async def close(self) -> None:
-        """End the polls and the client. Waits for neither a broker nor the client's threads."""
-        self._task.cancel()
-        try:
-            await asyncio.wait({self._task})
-        finally:
-            self._thread.submit(self._close)  # after what the thread is doing, which may be to make the client
-            self._thread.shutdown(wait=False)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Tell the users that are left, which would wait for ever."""
-        why = "it was cancelled" if task.cancelled() else repr(task.exception())
-        for user in self._users:
-            user.end(BrokerUnavailable(f"the poller of the log's ends has ended: {why}", fix="It is started again"))
-
-    # ---- the loop
-
-    async def _poll(self) -> None:
-        while True:
-            self._joined.clear()
-            now_s = time.monotonic()
-            due = [user for user in self._users if user.due_s <= now_s]
-            if not due:
-                wait_s = min((user.due_s for user in self._users), default=now_s + LONGEST_PAUSE_S) - now_s
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):  # not `wait_for`, which may lose that the poller was cancelled
-                        await self._joined.wait()
-                continue
-            async with asyncio.timeout(ROUND_S):
-                readings = await self._readings(due)
-            failed = all(reading.error is not None for reading in readings.values())
-            self._failures = self._failures + 1 if failed else 0
-            for user, reading in readings.items():
-                user.put(reading)
-                user.due_s = _next_due(user.poll_s)
-                await asyncio.sleep(0)  # what users compute of thousands of partitions, they compute one after the other
-            if failed:
-                longest_s = min(LONGEST_PAUSE_S, PAUSE_S * 2 ** min(self._failures, 10))
-                await asyncio.sleep(random.uniform(longest_s / 2, longest_s))  # noqa: S311 - jitter
-
-    async def _readings(self, users: list[Subscription]) -> dict[Subscription, Reading]:
-        """A reading for each user. Raises TimeoutError: the client hangs, and only another poller will have another client."""
-        try:
-            admin = await self._client()
-            await self._learn_topics(admin, users)
-            wanted = {user: self._wanted(user.source) for user in users}
-            readings = await self._ends(admin, wanted)
-        except TidegateError as error:
-            readings = dict.fromkeys(users, Reading({}, error))
-        except TimeoutError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a client raises, the poller goes on
-            why = f"the ends of the log were not answered: {type(error).__name__}: {error}"
-            readings = dict.fromkeys(users, Reading({}, BrokerUnavailable(why, fix="See the broker's log")))
-        if any(reading.error is not None and reading.error.retryable for reading in readings.values()):
-            self._described_s = -METADATA_S  # topics and leaders may be others by now
-        return readings
-
-    async def _client(self) -> Admin:
-        """The client; made anew where the connection's settings are others now.
-
-        They are looked at after failures, and with the topics: the cluster that they named before may go on to answer.
-        """
-        if self._admin is not None and not self._failures and not self._is_stale():
-            return self._admin
-        try:
-            configured = dict(await self._settings())
-        except TidegateError:
-            if self._admin is None:
-                raise
-            return self._admin
-        if self._admin is not None and configured == self._configured:
-            return self._admin
-        self._described_s = -METADATA_S
-        return await self._in_thread(lambda: self._reopened(configured))
-
-    def _is_stale(self) -> bool:
-        """Whether to ask again for what changes rarely."""
-        return time.monotonic() - self._described_s >= METADATA_S
-
-    def _reopened(self, configured: Mapping[str, str]) -> Admin:
-        self._close()
-        self._admin, self._configured = self._open(configured), configured
-        return self._admin
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End the client."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
 
-    # ---- topics
+    def readings(self, users: Sequence[Subscription], configured: Mapping[str, str] | None) -> dict[Subscription, Reading]:
+        """A reading for each user.
 
-    async def _learn_topics(self, admin: Admin, users: list[Subscription]) -> None:
-        """Ask for the partitions of topics that are not known, and now and then for those of all."""
-        stale = self._is_stale()
-        sources = [user.source for user in ({*self._users, *users} if stale else users)]
-        if patterns := {(source.pattern, source.exclude) for source in sources if source.pattern is not None}:
-            await self._match(admin, patterns, again=stale)
-        topics = {topic for source in sources for topic in self._topics(source)}
-        unknown = topics if stale else topics - self._partitions.keys()
-        described: dict[str, tuple[int, ...] | KafkaError] = {}
-        if unknown:
-            names = ck.TopicCollection(sorted(unknown))
-            asked = await self._asked(admin, lambda: admin.client.describe_topics(names, request_timeout=self._request_s))
-            errors = await self._meanings(admin, {topic: error for topic, (error, _) in asked.items() if error is not None})
-            described = {topic: tuple(p.id for p in about.partitions) for topic, (e, about) in asked.items() if e is None}
-            described |= errors
-        self._partitions = described if stale else self._partitions | described
-        if stale:
-            self._described_s = time.monotonic()
+        Args:
+            users: all of them.
+            configured: librdkafka's configuration, where the topics are to be described again; None: as they were.
 
-    async def _match(self, admin: Admin, patterns: set[Pattern], *, again: bool) -> None:
-        """Learn which topics the patterns match; in the thread, since an expression may take its time."""
-        if again or self._names is None:
-            self._names, self._matching = tuple(await self._in_thread(admin.topics)), {}
-        names, new = self._names, patterns - self._matching.keys()
-        if new:
-            self._matching |= await self._in_thread(lambda: {of: tuple(topic_filter(*of)(names)) for of in new})
-
-    def _topics(self, source: Source) -> tuple[str, ...]:
-        if source.pattern is not None:
-            return self._matching[source.pattern, source.exclude]
-        return tuple(source.topics if source.topics is not None else source.assign or ())
-
-    def _wanted(self, source: Source) -> Wanted:
-        """The partitions that the source names; or what is wrong with one of its topics."""
-        partitions: list[TopicPartition] = []
-        for topic in self._topics(source):
-            known = self._partitions[topic]
-            if isinstance(known, TopicNotFound) and (source.pattern is not None or source.on_deleted == "retire"):
-                continue  # where the cursor has it, its offsets are not in the log any more
-            if isinstance(known, KafkaError):
-                return known
-            numbers = known if source.assign is None else [p for p in source.assign[topic] if p in known]
-            partitions += [TopicPartition(topic, number) for number in numbers]
-        return partitions
-
-    # ---- ends
-
-    async def _ends(self, admin: Admin, wanted: Mapping[Subscription, Wanted]) -> dict[Subscription, Reading]:
-        """The ends of all partitions, by one request for each isolation level, as each user wants them."""
-        readings = {user: Reading({}, want) for user, want in wanted.items() if isinstance(want, KafkaError)}
-        partitions = {user: want for user, want in wanted.items() if not isinstance(want, KafkaError)}
-        for level in {user.source.isolation_level for user in partitions}:
-            users = {user: want for user, want in partitions.items() if user.source.isolation_level == level}
-            ends, errors = await self._ends_of({tp for want in users.values() for tp in want}, admin, level)
-            for user, want in users.items():
-                await asyncio.sleep(0)
-                error = next((errors[tp.topic] for tp in want if tp.topic in errors), None) if errors else None
-                readings[user] = Reading({}, error) if error else Reading({tp: ends[tp] for tp in want})
+        Raises:
+            KafkaError: no user has its ends; a subclass says why.
+            TimeoutError: the client hangs, and only another one will answer.
+        """
+        if self._admin is None or configured not in (None, self._configured):
+            self.close()
+            self._configured = configured or self._configured
+            self._admin = Admin(self._configured, timeout_s=REQUEST_S)
+        if configured is not None:
+            self._wanted = self._described(self._admin, users)
+        readings: dict[Subscription, Reading] = {}
+        for level in {user.source.isolation_level for user in users}:
+            wanted = {user: self._wanted[user] for user in users if user.source.isolation_level == level}
+            readings |= self._ends(self._admin, wanted, ck.IsolationLevel[level.upper()])
         return readings
 
-    async def _ends_of(
-        self, partitions: set[TopicPartition], admin: Admin, level: str
-    ) -> tuple[dict[TopicPartition, int], dict[str, KafkaError]]:
-        """The end of each partition, and the error of each topic that has one."""
-        if not partitions:
-            return {}, {}
+    def _described(self, admin: Admin, users: Sequence[Subscription]) -> dict[Subscription, Wanted]:
+        """The partitions that each user's source names; or what is wrong with one of its topics."""
+        names = admin.topics() if any(user.source.pattern is not None for user in users) else []
+        topics = {user: _topics(user.source, names) for user in users}
+        known: dict[str, list[int] | KafkaError] = {}
+        if asked := sorted({topic for each in topics.values() for topic in each}):
+            answers = admin.client.describe_topics(ck.TopicCollection(asked), request_timeout=REQUEST_S)
+            for topic, (error, about) in _answers(admin, answers).items():
+                known[topic] = [p.id for p in about.partitions] if error is None else _meaning(admin, error, topic)
+        return {user: _wanted(user.source, topics[user], known) for user in users}
 
-        def ask() -> Mapping[Any, Future[Any]]:
-            asked = {ck.TopicPartition(tp.topic, tp.partition): LATEST for tp in partitions}
-            isolation = ck.IsolationLevel[level.upper()]
-            return admin.client.list_offsets(asked, isolation_level=isolation, request_timeout=self._request_s)
-
+    def _ends(
+        self, admin: Admin, wanted: Mapping[Subscription, Wanted], level: ck.IsolationLevel
+    ) -> dict[Subscription, Reading]:
+        """The ends of all partitions by one request, as each user wants them."""
+        partitions = {tp for want in wanted.values() if not isinstance(want, KafkaError) for tp in want}
         ends: dict[TopicPartition, int] = {}
-        errors: dict[str, ck.KafkaError] = {}
-        for tp, (error, answer) in (await self._asked(admin, ask)).items():
-            if error is None:
-                ends[TopicPartition(tp.topic, tp.partition)] = int(answer.offset)
-            else:
-                errors.setdefault(tp.topic, error)
-        if not errors:
-            await self._in_thread(admin.forget_reports)
-        return ends, await self._meanings(admin, errors)
-
-    # ---- the thread and the futures
-
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
-
-    async def _asked(self, admin: Admin, ask: Callable[[], Mapping[Any, Future[Any]]]) -> Answers:
-        """The answers of a request that is made in the thread. Raises TimeoutError: the client hangs."""
-        answers = asyncio.wrap_future(await self._in_thread(lambda: _together(ask())))
-        until_s = time.monotonic() + self._request_s + SLACK_S
-        while not answers.done():
-            await asyncio.wait({answers}, timeout=STEP_S)
-            if not answers.done():
-                if time.monotonic() > until_s:
-                    raise TimeoutError
-                # a login by OIDC asks for its token here, and waits for it
-                await self._in_thread(lambda: admin.client.poll(0))
-        return answers.result()
-
-    async def _meanings(self, admin: Admin, errors: Mapping[str, ck.KafkaError]) -> dict[str, KafkaError]:
-        """What is wrong with each topic."""
-        if not errors:
-            return {}
-        return await self._in_thread(lambda: {topic: _meaning(admin, error, topic) for topic, error in errors.items()})
+        errors: dict[str, KafkaError] = {}
+        if partitions:
+            asked = {ck.TopicPartition(tp.topic, tp.partition): LATEST for tp in partitions}
+            answers = admin.client.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_S)
+            for tp, (error, answer) in _answers(admin, answers).items():
+                if error is None:
+                    ends[TopicPartition(tp.topic, tp.partition)] = int(answer.offset)
+                elif tp.topic not in errors:
+                    errors[tp.topic] = _meaning(admin, error, tp.topic)
+            if not errors:
+                admin.forget_reports()
+        return {user: _reading(want, ends, errors) for user, want in wanted.items()}
 
 
-def _together(futures: Mapping[Any, Future[Any]]) -> Future[Answers]:
-    """One future for all, of which there is one or more: the event loop is woken once, and not for each partition."""
-    whole: Future[Answers] = Future()
-    whole.set_running_or_notify_cancel()  # nobody cancels it: librdkafka's thread sets it, whoever still waits
-    left, lock = len(futures), threading.Lock()
+def _topics(source: Source, names: Sequence[str]) -> list[str]:
+    if source.pattern is not None:
+        return topic_filter(source.pattern, source.exclude)(names)
+    return list(source.topics if source.topics is not None else source.assign or ())
 
-    def done(_: Future[Any]) -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            last = not left
-        if last:
-            whole.set_result({key: _answer(future) for key, future in futures.items()})
 
-    for future in futures.values():
-        future.add_done_callback(done)
-    return whole
+def _wanted(source: Source, topics: Sequence[str], known: Mapping[str, list[int] | KafkaError]) -> Wanted:
+    partitions: list[TopicPartition] = []
+    for topic in topics:
+        numbers = known[topic]
+        if isinstance(numbers, TopicNotFound) and (source.pattern is not None or source.on_deleted == "retire"):
+            continue  # where the cursor has it, its offsets are not in the log any more
+        if isinstance(numbers, KafkaError):
+            return numbers
+        read = numbers if source.assign is None else [p for p in source.assign[topic] if p in numbers]
+        partitions += [TopicPartition(topic, number) for number in read]
+    return partitions
+
+
+def _reading(want: Wanted, ends: Mapping[TopicPartition, int], errors: Mapping[str, KafkaError]) -> Reading:
+    if isinstance(want, KafkaError):
+        return Reading({}, want)
+    error = next((errors[tp.topic] for tp in want if tp.topic in errors), None) if errors else None
+    return Reading({tp: ends[tp] for tp in want}) if error is None else Reading({}, error)
+
+
+def _answers(admin: Admin, asked: Mapping[Any, Future[Any]]) -> dict[Any, tuple[ck.KafkaError | None, Any]]:
+    """For each key of a request an error or a value. Raises TimeoutError: the client hangs."""
+    until_s = time.monotonic() + REQUEST_S + SLACK_S
+    while wait(asked.values(), STEP_S).not_done:
+        if time.monotonic() > until_s:
+            raise TimeoutError
+        admin.client.poll(0)  # a login by OIDC asks for its token here
+    return {key: _answer(future) for key, future in asked.items()}
 
 
 def _answer(future: Future[Any]) -> tuple[ck.KafkaError | None, Any]:
@@ -382,12 +265,7 @@ def _meaning(admin: Admin, error: ck.KafkaError, topic: str) -> KafkaError:
     return meant
 
 
-def _next_due(poll_s: float) -> float:
-    """The next multiple of the interval, so that users of one interval are asked for together."""
-    return (time.monotonic() // poll_s + 1) * poll_s
-
-
-_OPEN: dict[tuple[asyncio.AbstractEventLoop, str], Poller] = {}
+_OPEN: dict[str, Poller] = {}
 
 
 @asynccontextmanager
@@ -396,19 +274,19 @@ async def watching(connection: str, settings: Settings, source: Source, poll_s: 
 
     Args:
         connection: the id of the connection; its users share one client.
-        settings: how to learn the configuration, where this user is the first.
+        settings: how to learn the configuration.
         source: what to watch.
         poll_s: seconds between two readings.
     """
-    key = asyncio.get_running_loop(), connection
-    if key not in _OPEN or _OPEN[key].has_ended:
-        _OPEN[key] = Poller(settings)
-    poller = _OPEN[key]
-    user = poller.join(source, poll_s)
+    if connection not in _OPEN:
+        _OPEN[connection] = Poller()
+    poller = _OPEN[connection]
+    user = Subscription(source, poll_s, settings, poller)
+    poller.users.append(user)
     try:
         yield user
     finally:
-        if poller.leave(user):
-            if _OPEN.get(key) is poller:
-                del _OPEN[key]
-            await poller.close()
+        poller.users.remove(user)
+        if not poller.users:
+            del _OPEN[connection]
+            poller.close()
