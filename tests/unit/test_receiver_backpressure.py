@@ -212,9 +212,9 @@ def test_a_pipeline_is_behind_by_what_the_log_holds_and_it_has_not_loaded() -> N
 def test_a_pipeline_is_not_behind_in_partitions_that_it_never_reads() -> None:
     """Otherwise they would fill a receiver's backlog for ever."""
     log = Watermarks({A: 10, B: 0, NEW: 2}, {A: 100, B: 50, NEW: 7}, {"t": "id"})
-    assert records_behind(None, log, (0, 2)) == 90 + 5
-    assert records_behind(cursor_of("p", offsets={A: 100}, topic_ids={"t": "id"}), log, (0,)) == 0
-    assert records_behind(None, log, ()) == 0
+    assert records_behind(None, log.assigned({"t": (0, 2)})) == 90 + 5
+    assert records_behind(cursor_of("p", offsets={A: 100}, topic_ids={"t": "id"}), log.assigned({"t": (0,)})) == 0
+    assert records_behind(None, log.assigned({})) == 0
 
 
 @pytest.mark.parametrize(

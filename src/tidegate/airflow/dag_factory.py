@@ -260,7 +260,7 @@ def _defaults(pipeline: Pipeline) -> dict[str, Any]:
 
 def _params(pipeline: Pipeline) -> dict[str, Param]:
     usual = pipeline.limits.max_records
-    topics = pipeline.source.topics or tuple(pipeline.source.assign or ("orders",))
+    topics = pipeline.source.named or ("orders",)
     example = {topics[0]: {"0": 1000}}
     return {
         "max_records": Param(

@@ -41,7 +41,7 @@ def replay_slots(pipeline: Pipeline, sharing: int) -> int:
 
 def replay_params(pipeline: Pipeline, slots: int) -> dict[str, Param]:
     """The form's fields, in their order; `slots` is the most loads at the same time of all the pipeline's replays."""
-    topics = pipeline.source.topics or tuple(pipeline.source.assign or ("orders",))
+    topics = pipeline.source.named or ("orders",)
     size = pipeline.limits.max_records or DEFAULT_CHUNK
     return {
         "offsets": Param(

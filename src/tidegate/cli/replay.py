@@ -204,8 +204,7 @@ def _bounds(pipeline: Pipeline, first: list[str], last: list[str], since: str | 
         return {"from_time": _time(since), "until_time": _time(times[0] if times else (last[0] if last else None))}
     if not first and not last:
         return {}
-    topics = pipeline.source.topics or tuple(pipeline.source.assign or ())
-    starts, ends = ([_spec(text, topics) for text in texts] for texts in (first, last))
+    starts, ends = ([_spec(text, pipeline.source.named) for text in texts] for texts in (first, last))
     by_partition: dict[tuple[str | None, int | None], list[list[int | None]]] = {}
     for where, offset in starts:
         by_partition.setdefault(where, []).append([offset, None])

@@ -28,7 +28,6 @@ from typing import Any
 
 import confluent_kafka as ck
 
-from tidegate.core.config.patterns import topic_filter
 from tidegate.core.config.pipeline import Source
 from tidegate.core.errors import BrokerUnavailable, KafkaError, TidegateError, TopicNotFound
 from tidegate.core.offsets.ranges import TopicPartition
@@ -184,7 +183,7 @@ class Client:
     def _described(self, admin: Admin, users: Sequence[Subscription]) -> dict[Subscription, Wanted]:
         """The partitions that each user's source names; or what is wrong with one of its topics."""
         names = admin.topics() if any(user.source.pattern is not None for user in users) else []
-        topics = {user: _topics(user.source, names) for user in users}
+        topics = {user: user.source.named or [topic for topic in names if user.source.names(topic)] for user in users}
         known: dict[str, list[int] | KafkaError] = {}
         if asked := sorted({topic for each in topics.values() for topic in each}):
             answers = admin.client.describe_topics(ck.TopicCollection(asked), request_timeout=REQUEST_S)
@@ -212,12 +211,6 @@ class Client:
         return {user: _reading(want, ends, errors) for user, want in wanted.items()}
 
 
-def _topics(source: Source, names: Sequence[str]) -> list[str]:
-    if source.pattern is not None:
-        return topic_filter(source.pattern, source.exclude)(names)
-    return list(source.topics if source.topics is not None else source.assign or ())
-
-
 def _wanted(source: Source, topics: Sequence[str], known: Mapping[str, list[int] | KafkaError]) -> Wanted:
     partitions: list[TopicPartition] = []
     for topic in topics:
@@ -226,8 +219,7 @@ def _wanted(source: Source, topics: Sequence[str], known: Mapping[str, list[int]
             continue  # where the cursor has it, its offsets are not in the log any more
         if isinstance(numbers, KafkaError):
             return numbers
-        read = numbers if source.assign is None else [p for p in source.assign[topic] if p in numbers]
-        partitions += [TopicPartition(topic, number) for number in read]
+        partitions += filter(source.reads, (TopicPartition(topic, number) for number in numbers))
     return partitions
 
 

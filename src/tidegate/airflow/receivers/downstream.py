@@ -57,9 +57,8 @@ class PipelineBehind:
             self._cursor, self._buffers = self._saved(), self.buffers()
             self._asked_s = now_s
         pipeline, cursor = self.pipeline, self._cursor
-        assigned = None if pipeline.source.assign is None else pipeline.source.assign.get(self.topic, ())
         return Heard(
-            lag=records_behind(cursor, self.brokers.watermarks([self.topic]), assigned),
+            lag=records_behind(cursor, self.brokers.watermarks([self.topic]).assigned(pipeline.source.assign)),
             rate=loadable_rate(pipeline.rate_control, pipeline.limits.max_records, cursor, pipeline.interval_s),
             instances=self.instances(time.time()),
             buffers=self._buffers,

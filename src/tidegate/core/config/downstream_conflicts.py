@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tidegate.core.config.lag_schedule import LagSchedule
-from tidegate.core.config.patterns import topic_filter
-from tidegate.core.config.pipeline import Pipeline, Source
+from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
 from tidegate.core.receivers.watermark import LOW
 
@@ -36,7 +35,7 @@ def _fault(receiver: Receiver, name: str, pipelines: Mapping[str, Pipeline | Non
     pipeline = pipelines[name]
     if pipeline is None:
         return None
-    if not reads_topic(pipeline.source, receiver.topic):
+    if not pipeline.source.names(receiver.topic):
         return f"pipeline {name} reads {pipeline.source}, and not topic {receiver.topic}; name the pipeline that loads it"
     if receiver.backpressure.policy == "rate" and pipeline.rate_control is None and pipeline.limits.max_records is None:
         return (
@@ -48,9 +47,9 @@ def _fault(receiver: Receiver, name: str, pipelines: Mapping[str, Pipeline | Non
 
 def _waits_for_ever(receiver: Receiver, pipeline: Pipeline) -> str | None:
     """Where the receiver stops at a backlog at which no run starts, and nothing else brings the pipeline records."""
-    stated, topics = receiver.backpressure, pipeline.source.topics or pipeline.source.assign or ()
+    stated = receiver.backpressure
     setting, least = _least_backlog(pipeline)
-    if stated.max_backlog is None or least is None or len(topics) != 1:
+    if stated.max_backlog is None or least is None or len(pipeline.source.named) != 1:
         return None
     if stated.policy == "watermark":
         # a batch need not take all that waits, so the backlog may come to rest just above the low mark
@@ -73,10 +72,3 @@ def _least_backlog(pipeline: Pipeline) -> tuple[str, int | None]:
     if isinstance(pipeline.schedule, LagSchedule):
         return "schedule.lag", pipeline.schedule.lag if pipeline.schedule.max_delay is None else None
     return "limits.min_records", pipeline.limits.min_records if pipeline.limits.max_delay_s is None else None
-
-
-def reads_topic(source: Source, topic: str) -> bool:
-    """Whether a pipeline's source has the topic."""
-    if source.pattern is not None:
-        return bool(topic_filter(source.pattern, source.exclude)([topic]))
-    return topic in (source.topics or source.assign or ())

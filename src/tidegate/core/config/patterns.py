@@ -13,6 +13,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from tidegate.core.errors import ConfigError
@@ -43,6 +44,12 @@ def topic_filter(pattern: str, exclude: Sequence[str] = ()) -> Callable[[Iterabl
         return sorted(name for name in names if not any(regex.fullmatch(name) for regex in excluded))
 
     return pick
+
+
+@lru_cache(4096)
+def matches(topic: str, pattern: str, exclude: tuple[str, ...] = ()) -> bool:
+    """Whether `topic_filter` picks the topic; kept, since a match may take its time and is asked for of each partition."""
+    return bool(topic_filter(pattern, exclude)([topic]))
 
 
 def _regex(text: str, field: str) -> re.Pattern[str]:

@@ -18,10 +18,12 @@ from tidegate.core.config.declared import FileName, OptionalSection, Settings, T
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.names import MAINTAIN_DAG, REPLAY_DAG
+from tidegate.core.config.patterns import matches
 from tidegate.core.config.schedules import shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, SinkKind
 from tidegate.core.errors import ConfigError
 from tidegate.core.offsets.isolation import IsolationLevel
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.splitting import check_limits
 from tidegate.core.rates.aiming import AimingPolicy
 from tidegate.core.rates.choice import POLICIES, make_rate_policy, settings_of
@@ -73,6 +75,19 @@ class Source(Settings):
         if len(given) != 1:
             holds = f"{len(given)} ({', '.join(given)})" if given else "0"
             yield given[1] if given else "topics", f"expected exactly one of topics, pattern and assign, got {holds}"
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The topics that the file names; none where it has a pattern."""
+        return tuple(self.topics or self.assign or ())
+
+    def names(self, topic: str) -> bool:
+        """Whether the topic is one of those that are read."""
+        return topic in self.named if self.pattern is None else matches(topic, self.pattern, self.exclude)
+
+    def reads(self, tp: TopicPartition) -> bool:
+        """Whether the partition is one of those that are read."""
+        return self.names(tp.topic) and (self.assign is None or tp.partition in self.assign[tp.topic])
 
     def __str__(self) -> str:
         """What is read, in short."""

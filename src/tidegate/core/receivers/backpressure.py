@@ -19,7 +19,7 @@ records at a safe rate.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -253,21 +253,19 @@ class Throttle:
         self._ended += records
 
 
-def records_behind(cursor: Cursor | None, watermarks: Watermarks, assigned: Collection[int] | None = None) -> int:
+def records_behind(cursor: Cursor | None, watermarks: Watermarks) -> int:
     """The retained records that a pipeline has not loaded.
 
     All of them count in partitions that it has not begun to read, and of a topic that was created anew since.
 
     Args:
         cursor: the pipeline's; None: it has not loaded anything.
-        watermarks: of the topic.
-        assigned: the partitions of the topic that it reads; None: all.
+        watermarks: of the partitions of the topic that it reads.
     """
     offsets, anew = ({}, {}) if cursor is None else (cursor.at.offsets, other_topics(cursor.at.topic_ids, watermarks.topic_ids))
     return sum(
         max(0, end - max(watermarks.earliest[tp], 0 if tp.topic in anew else offsets.get(tp, 0)))
         for tp, end in watermarks.latest.items()
-        if assigned is None or tp.partition in assigned
     )
 
 

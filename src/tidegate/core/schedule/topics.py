@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.core.config.downstream_conflicts import reads_topic
 from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.config.times import StartOffsets
 from tidegate.core.errors import TopicNotFound, WatermarksUnstable
@@ -50,11 +49,7 @@ def read_log(source: Source, cursor: Cursor, brokers: Brokers) -> LogReading:
 
 def left_out(source: Source, cursor: Cursor) -> frozenset[TopicPartition]:
     """The partitions of the cursor that the pipeline's file does not name any more."""
-    named = {topic for topic in {tp.topic for tp in cursor.at.offsets} if reads_topic(source, topic)}
-    assign = source.assign
-    return frozenset(
-        tp for tp in cursor.at.offsets if tp.topic not in named or (assign is not None and tp.partition not in assign[tp.topic])
-    )
+    return frozenset(tp for tp in cursor.at.offsets if not source.reads(tp))
 
 
 def read_unread(
@@ -114,13 +109,12 @@ def _topics(source: Source, cursor: Cursor, brokers: Brokers) -> list[str]:
         if not matching and not cursor.seq:
             raise TopicNotFound(f"no topic matches {source.pattern}", fix="Create one, or correct `source.pattern`")
         return matching
-    named = list(source.topics if source.topics is not None else source.assign or ())
     if source.on_deleted == "stop" or not cursor.seq:
-        return named
+        return list(source.named)
     # a topic that is gone is left out, to be retired; one that was never read is a mistake in the file
     known = {*cursor.at.topic_ids, *(tp.topic for tp in cursor.at.offsets)}
-    existing = _existing(named, brokers)
-    return [topic for topic in named if topic in existing or topic not in known]
+    existing = _existing(source.named, brokers)
+    return [topic for topic in source.named if topic in existing or topic not in known]
 
 
 def _check_assigned(source: Source, cursor: Cursor, answer: Watermarks) -> None:
