@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
     from tidegate.core.offsets.splitting import split_ranges
     from tidegate.core.rates import BatchTiming, PidRateEstimator, max_messages_per_partition, share_limit
-    from tidegate.core.rates.choice import make_rate_policy
+    from tidegate.core.rates.policies import make_rate_policy
     from tidegate.core.rates.policy import RatePolicy
     from tidegate.core.receivers import (
         CreditPool,
@@ -59,7 +59,7 @@ _MODULES = {
     "WatermarkThrottle": "tidegate.core.receivers",
     "Worker": "tidegate.core.receivers",
     "RatePolicy": "tidegate.core.rates.policy",
-    "make_rate_policy": "tidegate.core.rates.choice",
+    "make_rate_policy": "tidegate.core.rates.policies",
     "max_messages_per_partition": "tidegate.core.rates",
     "reschedule_receiver": "tidegate.core.receivers",
     "schedule_receivers": "tidegate.core.receivers",

@@ -28,8 +28,8 @@ from confluent_kafka import Producer
 from tests.bench.cli import run
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
-from tidegate.core.rates.choice import make_rate_policy
 from tidegate.core.rates.fit import fit_cost
+from tidegate.core.rates.policies import make_rate_policy
 from tidegate.core.simulation.plant import Plant
 from tidegate.core.simulation.steps import Steps
 from tidegate.core.state.ledger import Ledger

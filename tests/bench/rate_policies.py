@@ -17,7 +17,7 @@ from typing import Any
 
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import least_interval
-from tidegate.core.rates.target import TargetPolicy
+from tidegate.core.rates.policies import TargetPolicy
 from tidegate.core.simulation import scenarios
 from tidegate.core.simulation.comparison import policy_at
 from tidegate.core.simulation.measures import BAND, overlong

@@ -16,7 +16,7 @@ from tidegate.cli import app, charts, plots, shared, simulate
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
 from tidegate.core.errors import PlatformError, RequestError, TidegateError
 from tidegate.core.rates import BatchTiming
-from tidegate.core.rates.choice import POLICIES
+from tidegate.core.rates.policies import POLICIES
 from tidegate.core.state.cursor import Cursor
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
@@ -122,11 +122,11 @@ def test_a_load_is_read_from_a_file(remote: FakeRemote, tmp_path: Path) -> None:
     assert "records that wait, █ = " in shown.stdout
     given = run("simulate", "p", "--load", str(file), "--a", "3", "--interval", "30", "--json", "--policy", "static")
     data = json.loads(given.stdout)
-    assert (data["a"], data["b"], data["fit"]["given"]) == (3, pytest.approx(11e-6), ["a"])
+    assert (data["a"], data["b"], data["fit"]["batches"]) == (3, pytest.approx(11e-6), 1)
     assert data["seconds"] == 30 * 150
 
 
-def test_a_fit_tells_how_well_the_model_explains_the_last_batches(remote: FakeRemote) -> None:
+def test_a_fit_is_the_cost_of_the_last_batches(remote: FakeRemote) -> None:
     """Nothing is simulated; numbers that are given are not part of it."""
     shown = run("simulate", "p", "--fit", "--a", "1", "--b", "1")
     assert shown.exit_code == 0, shown.exception

@@ -11,8 +11,7 @@ import pytest
 from tests.bench.rate_policies import part, settled_after
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import least_interval
-from tidegate.core.rates.choice import make_rate_policy
-from tidegate.core.rates.target import TargetPolicy
+from tidegate.core.rates.policies import TargetPolicy, make_rate_policy
 from tidegate.core.simulation import measures
 from tidegate.core.simulation.plant import Plant, PlantBatch
 from tidegate.core.simulation.steps import Steps

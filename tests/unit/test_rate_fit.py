@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from dataclasses import replace
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from tidegate.core.errors import RequestError
 from tidegate.core.rates import BatchTiming
-from tidegate.core.rates.fit import arrival_rate, fit_cost
+from tidegate.core.rates.fit import Fit, arrival_rate, fit_cost
 
 A, B = 5.0, 1e-5
 
@@ -30,14 +29,11 @@ def batches(count: int = 60, *, noise: float = 0.0, seed: int = 0, least: float 
 
 
 def test_a_cost_that_the_model_describes_is_found() -> None:
-    """To the rounding of milliseconds; it explains everything."""
+    """To the rounding of milliseconds."""
     found = fit_cost(batches())
     assert [found.a, found.b] == pytest.approx([A, B], rel=1e-3)
     assert found.separate
-    assert found.r_squared == pytest.approx(1)
-    assert found.worst_error < 1e-3
-    assert found.unexplained == ()
-    assert (found.batches, found.left_out) == (60, 0)
+    assert found.batches == 60
 
 
 @given(st.floats(0, 100), st.floats(1e-7, 1e-2), st.lists(st.integers(1000, 10**7), min_size=5, max_size=30))
@@ -49,36 +45,23 @@ def test_any_exact_cost_is_explained(a: float, b: float, sizes: list[int]) -> No
     assert found.a >= 0
     assert found.b > 0
     if found.separate:
-        assert found.worst_error < 0.01
+        assert all(found.a + found.b * t.records == pytest.approx(t.run_ms / 1000, rel=0.01) for t in timings)
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.1])
 def test_noise_moves_the_fit_by_little(noise: float) -> None:
-    """Over 60 batches: the overhead within three of its standard errors, the records' cost within 10 %."""
+    """Over 60 batches: the overhead within the noise, the records' cost within 10 %."""
     for seed in range(20):
         found = fit_cost(batches(noise=noise, seed=seed))
         assert found.separate
-        assert found.overhead_error_s is not None
-        assert abs(found.a - A) <= 3.5 * found.overhead_error_s
+        assert found.a == pytest.approx(A, rel=noise)
         assert found.b == pytest.approx(B, rel=0.1)
-        assert found.r_squared is not None
-        assert found.r_squared > 0.85
-        assert 0.3 * noise < found.median_error < 1.2 * noise
 
 
 def test_only_the_last_hundred_batches_count() -> None:
     """An older cost is forgotten."""
     old = [batch(n, 100 + n / 1000, k) for k, n in enumerate(range(1000, 2000), 1)]
     assert fit_cost([*old, *batches(100)]) == fit_cost(batches(100))
-
-
-def test_a_batch_that_the_model_does_not_explain_is_named_by_its_end() -> None:
-    """Its time differs by more than 35 %."""
-    odd = batch(1_000_000, 60, 99)
-    found = fit_cost([*batches(), odd])
-    assert found.unexplained == (odd.ended_at_ms,)
-    assert found.worst_error > 0.7
-    assert "explains 60 of them within 35%" in " ".join(found.sentences())
 
 
 @pytest.mark.parametrize(
@@ -111,17 +94,13 @@ def test_an_overhead_is_never_negative() -> None:
 
 
 def test_a_number_that_is_given_is_kept_and_the_other_one_estimated() -> None:
-    """Also from batches of one size; with both, the batches only judge them."""
+    """Also from batches of one size."""
     same = [batch(1_000_000, 15, k) for k in range(5)]
     assert fit_cost(same, a=3).b == pytest.approx(12e-6)
     assert fit_cost(same, b=1e-5).a == pytest.approx(5)
     assert fit_cost(same, b=1e-3).a == 0
     assert fit_cost(same, a=100).b == pytest.approx(0.01 * 15e-6)
-    both = fit_cost(same, a=5, b=2e-5)
-    assert [both.a, both.b, both.worst_error] == pytest.approx([5, 2e-5, 2 / 3])
-    assert both.given == ("a", "b")
-    assert both.sentences()[-1] == "a and b were given"
-    assert fit_cost(same, a=3).sentences()[-1] == "a was given"
+    assert fit_cost(same, a=5, b=2e-5) == Fit(5, 2e-5, 5, separate=True)
 
 
 @pytest.mark.parametrize(
@@ -142,18 +121,10 @@ def test_batches_that_measured_nothing_are_left_out() -> None:
     """No records, no time, absurd numbers; nothing but those is refused."""
     nothing = [batch(0, 5), batch(100, 0), batch(2**63, 5), replace(batch(100, 5), run_ms=10**12)]
     found = fit_cost([*nothing, *batches(20)])
-    assert (found.batches, found.left_out) == (20, 4)
-    assert found.sentences()[-1] == "batches without records or time, left out: 4"
+    assert found == fit_cost(batches(20))
     for timings in ([], nothing):
         with pytest.raises(RequestError, match="no batch with records whose time was measured"):
             fit_cost(timings)
-
-
-def test_a_fit_is_strict_json() -> None:
-    """Equal times have no variance to explain."""
-    same = fit_cost([batch(100, 5, k) for k in range(3)])
-    assert same.r_squared is None
-    assert json.loads(json.dumps(same.to_json(), allow_nan=False))["batches"] == 3
 
 
 def test_the_arrival_rate_is_what_arrived_between_two_batches_that_took_all() -> None:

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigError
 from tidegate.core.rates import BatchTiming, PidRateEstimator
-from tidegate.core.rates.choice import make_rate_policy
 from tidegate.core.rates.cost import Cost
+from tidegate.core.rates.policies import TargetPolicy, make_rate_policy
 from tidegate.core.rates.policy import RatePolicy
-from tidegate.core.rates.target import TargetPolicy
 
 LEARNING = ("pid", "fixed_point", "target")
 ALL = ("static", *LEARNING)

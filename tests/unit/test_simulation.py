@@ -11,7 +11,7 @@ import pytest
 from tests.bench.rate_policies import growing, part, settled_after
 from tidegate.core.errors import ConfigError, RequestError
 from tidegate.core.rates import BatchTiming
-from tidegate.core.rates.choice import make_rate_policy
+from tidegate.core.rates.policies import make_rate_policy
 from tidegate.core.simulation import scenarios
 from tidegate.core.simulation.comparison import Headroom, compare, parse_policy, policy_at
 from tidegate.core.simulation.loads import read_load

@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.core.config.pipeline import Limits
 from tidegate.core.errors import ConfigError, RequestError
-from tidegate.core.rates.choice import make_rate_policy
+from tidegate.core.rates.policies import make_rate_policy
 from tidegate.core.schedule.plan import RangePolicy
 from tidegate.core.simulation import plant as plants
 from tidegate.core.simulation.plant import Plant, Skipped

@@ -15,7 +15,7 @@ from tidegate.cli.plots import open_plot
 from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, show_progress, the_pipeline
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import PlatformError, RequestError, StateError
-from tidegate.core.rates.choice import POLICIES
+from tidegate.core.rates.policies import POLICIES
 from tidegate.core.schedule.plan import RangePolicy
 from tidegate.core.simulation.comparison import Simulated, compare, parse_policy, policy_at
 from tidegate.core.simulation.experiment import Event, Experiment, Model, experiment, limits_of, model_of
@@ -73,7 +73,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
         ),
     ] = False,
     no_limits: Annotated[bool, typer.Option("--no-limits", help="leave out the pipeline's own `limits`")] = False,
-    fit: Annotated[bool, typer.Option("--fit", help="only tell how well the model explains the last 100 batches")] = False,
+    fit: Annotated[bool, typer.Option("--fit", help="only print what a run costs by the last 100 batches")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a pipeline in virtual time: lag, batch sizes, run times and skipped time under each rate policy.

@@ -25,9 +25,8 @@ from tidegate.core.errors import ConfigError
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.splitting import check_limits
-from tidegate.core.rates.aiming import AimingPolicy
-from tidegate.core.rates.choice import POLICIES, make_rate_policy, settings_of
 from tidegate.core.rates.control import RateControl
+from tidegate.core.rates.policies import POLICIES, AimingPolicy, make_rate_policy, settings_of
 from tidegate.core.receivers.records import IDEMPOTENCY_KEY
 
 STATED_BOUNDS = {"max_records", "initial_records", "initial_rate", "min_rate"}

@@ -1,11 +1,10 @@
 """How many records a batch may hold: pure arithmetic, no clock, no I/O.
 
-Here are the limits, which every cursor and plan needs. The policies are in modules of their own (`choice.make_rate_policy`).
+Here are the limits, which every cursor and plan needs. The policies are in modules of their own (`policies.make_rate_policy`).
 """
 
-from tidegate.core.rates.direct import max_messages_per_partition
+from tidegate.core.rates.limits import max_messages_per_partition, share_limit
 from tidegate.core.rates.pid import PidRateEstimator, PidState
-from tidegate.core.rates.shares import share_limit
 from tidegate.core.rates.timing import BatchTiming
 
 __all__ = ["BatchTiming", "PidRateEstimator", "PidState", "max_messages_per_partition", "share_limit"]

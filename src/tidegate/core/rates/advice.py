@@ -15,7 +15,7 @@ from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS, check_interval, 
 from tidegate.core.rates.fit import check_cost, shown
 
 OVERHEAD_SHARE = 0.1
-"""Of a run's time that a batch for catching up leaves to the overhead."""
+"""Of a run's time that a batch for catching up leaves to the overhead: a tenth."""
 
 
 def least_interval(a: float, b: float, *, arrival_rate: float, utilization: float) -> float | None:
@@ -39,15 +39,12 @@ def full_batch(a: float, b: float, *, interval_s: float, utilization: float) -> 
     return min(max(0, math.floor((utilization * interval_s - a) / b + 1e-9)), MOST_RECORDS)
 
 
-def catch_up_batch(a: float, b: float, *, overhead_share: float = OVERHEAD_SHARE) -> int:
-    """The least records of a batch whose overhead is at most that share of its time: n >= a * (1 - share) / (b * share)."""
-    check_number("overhead_share", overhead_share, most=1)
-    return min(max(1, math.ceil(a * (1 - overhead_share) / (b * overhead_share) - 1e-9)), MOST_RECORDS)
+def catch_up_batch(a: float, b: float) -> int:
+    """The least records of a batch whose overhead is at most a tenth of its time: n >= a * (1 - share) / (b * share)."""
+    return min(max(1, math.ceil(a * (1 - OVERHEAD_SHARE) / (b * OVERHEAD_SHARE) - 1e-9)), MOST_RECORDS)
 
 
-def drain_time(
-    a: float, b: float, *, backlog: int, batch: int, arrival_rate: float, interval_s: float, catch_up: bool = False
-) -> float | None:
+def drain_time(a: float, b: float, *, backlog: int, batch: int, arrival_rate: float, interval_s: float) -> float | None:
     """Seconds until a backlog is loaded, with what arrives meanwhile; None: it does not shrink.
 
     Args:
@@ -57,10 +54,9 @@ def drain_time(
         batch: records of each run.
         arrival_rate: records/s.
         interval_s: seconds between runs; a run that takes longer delays the next one.
-        catch_up: the next run starts when the last one has ended.
     """
     run_s = a + b * batch
-    between_s = run_s if catch_up else max(interval_s, run_s)
+    between_s = max(interval_s, run_s)
     shrinks = batch - arrival_rate * between_s
     if backlog == 0:
         return 0.0

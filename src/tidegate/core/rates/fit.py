@@ -1,7 +1,6 @@
-"""How well t = a + b * n explains what a pipeline's last batches took: least squares of the relative error.
+"""The cost t = a + b * n that a pipeline's last batches show: least squares of the relative error.
 
-`Cost` follows the cost from batch to batch. A fit looks back at many batches at once: for advice, for a simulation, and to
-judge the model itself.
+`Cost` follows the cost from batch to batch. A fit looks back at many batches at once, for advice and for a simulation.
 """
 
 from __future__ import annotations
@@ -14,16 +13,13 @@ from typing import Any
 
 from tidegate.core.errors import RequestError
 from tidegate.core.rates.checks import MOST_RECORDS, MOST_SECONDS, is_number
-from tidegate.core.rates.learning import FULL_PERCENT
+from tidegate.core.rates.policy import FULL_PERCENT
 from tidegate.core.rates.timing import BatchTiming
 
 MOST_BATCHES = 100
 """The last batches that a fit looks at."""
 RECENT_BATCHES = 20
 """The last batches that decisions look at: older ones show what was true once."""
-
-UNEXPLAINED = 0.35
-"""Relative error from which on the model does not explain a batch."""
 
 LEAST_SPREAD = 1.15
 """The largest of the sizes over the smallest, below which they cannot tell the overhead from the cost of a record."""
@@ -37,62 +33,34 @@ MOST_DOUBT = 0.15
 
 @dataclass(frozen=True)
 class Fit:
-    """The cost t = a + b * n of a pipeline's batches, and how well it explains them.
+    """The cost t = a + b * n of a pipeline's batches.
 
     Args:
         a: seconds of a run that do not depend on its records.
         b: seconds of each record, above 0.
-        batches: how many batches were looked at.
-        left_out: batches without records, or without a measured time.
-        r_squared: share of the variance of the times that the model explains; None where all times are equal.
-        median_error, worst_error: |t - (a + b * n)| / t.
-        unexplained: when batches ended (epoch ms) whose error is above `UNEXPLAINED`.
-        separate: whether the sizes differ enough to tell `a` from `b`. Otherwise `a` is what the runs spent outside their Spark
-            jobs, which is the least that it can be.
-        given: which of `a` and `b` was not estimated, but given.
-        overhead_error_s: standard error of `a`; None where it was not estimated from the sizes.
+        batches: how many batches it rests on.
+        separate: whether `a` and `b` are told apart, since the sizes differ enough or one of the two was given. Otherwise `a`
+            is what the runs spent outside their Spark jobs, which is the least that it can be.
     """
 
     a: float
     b: float
     batches: int
-    left_out: int
-    r_squared: float | None
-    median_error: float
-    worst_error: float
-    unexplained: tuple[int, ...]
     separate: bool
-    given: tuple[str, ...] = ()
-    overhead_error_s: float | None = None
 
     def sentences(self) -> tuple[str, ...]:
-        """For people: the model, how well it explains the batches, and what it rests on."""
-        told = [
-            (
-                f"a run takes {shown(self.a)} s and {shown(1e6 * self.b)} s for each million records, "
-                f"by the last {self.batches} batches"
-            )
-        ]
-        share = "" if self.r_squared is None else f" and {max(0.0, self.r_squared):.0%} of the variance of the times"
-        told.append(
-            f"the model explains {self.batches - len(self.unexplained)} of them within {UNEXPLAINED:.0%}{share}; "
-            f"its error is {self.median_error:.1%} in the median, {self.worst_error:.1%} at worst"
+        """For people: the cost, and what it rests on."""
+        cost = f"a run takes {shown(self.a)} s and {shown(1e6 * self.b)} s for each million records"
+        told = f"{cost}, by the last {self.batches} batches"
+        doubt = (
+            "the batches do not tell the overhead of a run from the cost of a record, since their sizes are alike or their "
+            "times do not grow with them: a is what the runs spent outside their Spark jobs, and may be more"
         )
-        if self.given:
-            told.append(f"{' and '.join(self.given)} was given" if len(self.given) == 1 else "a and b were given")
-        elif not self.separate:
-            told.append(
-                "the batches do not tell the overhead of a run from the cost of a record, since their sizes are alike or their "
-                "times do not grow with them: "
-                "a is what the runs spent outside their Spark jobs, and may be more"
-            )
-        if self.left_out:
-            told.append(f"batches without records or time, left out: {self.left_out}")
-        return tuple(told)
+        return (told,) if self.separate else (told, doubt)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {**asdict(self), "unexplained": list(self.unexplained), "given": list(self.given)}
+        return asdict(self)
 
 
 def fit_cost(timings: Sequence[BatchTiming], *, a: float | None = None, b: float | None = None) -> Fit:
@@ -101,7 +69,7 @@ def fit_cost(timings: Sequence[BatchTiming], *, a: float | None = None, b: float
     Minimizes the sum of ((a + b * n - t) / t)^2 with a >= 0 and b > 0: a noise of 10 % weighs the same in short and long runs.
 
     Args:
-        timings: batches, oldest first; the last `MOST_BATCHES` count.
+        timings: batches, oldest first; the last `MOST_BATCHES` count. Those without records or a measured time are left out.
         a: seconds of a run that do not depend on its records, where that is known already.
         b: seconds of each record, where that is known already.
 
@@ -109,39 +77,20 @@ def fit_cost(timings: Sequence[BatchTiming], *, a: float | None = None, b: float
         RequestError: no batch was measured, or a given number is out of its bounds.
     """
     check_cost(a=a, b=b)
-    last = timings[-MOST_BATCHES:]
-    points = [_Point(t.records, t.run_ms / 1000, t.load_ms / 1000, t.ended_at_ms) for t in last if _measured(t)]
+    points = [_Point(t.records, t.run_ms / 1000, t.load_ms / 1000) for t in timings[-MOST_BATCHES:] if _measured(t)]
     if not points:
         raise RequestError(
             "there is no batch with records whose time was measured",
             fix="Let the pipeline run some batches, or give the cost of a batch (a and b)",
         )
-    given = tuple(name for name, value in (("a", a), ("b", b)) if value is not None)
-    line = None if given else _line(points)
-    doubt = None
-    if line is not None:
-        overhead, record, doubt = line
-    elif a is not None:
-        overhead, record = a, _record_s(points, a) if b is None else b
-    elif b is not None:
-        overhead, record = _overhead_s(points, b), b
-    else:
-        overhead = min(max(0.0, p.run_s - p.load_s) for p in points)
-        record = _record_s(points, overhead)
-    errors = [abs(p.run_s - overhead - record * p.records) / p.run_s for p in points]
-    return Fit(
-        a=overhead,
-        b=record,
-        batches=len(points),
-        left_out=len(last) - len(points),
-        r_squared=_r_squared(points, overhead, record),
-        median_error=median(errors),
-        worst_error=max(errors),
-        unexplained=tuple(p.ended_at_ms for p, error in zip(points, errors, strict=True) if error > UNEXPLAINED),
-        separate=line is not None,
-        given=given,
-        overhead_error_s=doubt,
-    )
+    if a is not None:
+        return Fit(a, _record_s(points, a) if b is None else b, len(points), separate=True)
+    if b is not None:
+        return Fit(_overhead_s(points, b), b, len(points), separate=True)
+    if (line := _line(points)) is not None:
+        return Fit(*line, len(points), separate=True)
+    least = min(max(0.0, p.run_s - p.load_s) for p in points)
+    return Fit(least, _record_s(points, least), len(points), separate=False)
 
 
 def shown(number: float) -> str:
@@ -179,12 +128,11 @@ def arrival_rate(timings: Sequence[BatchTiming]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """One measured batch: records, seconds of its run and of its Spark job, and when it ended (epoch ms)."""
+    """One measured batch: records, and seconds of its run and of its Spark job."""
 
     records: int
     run_s: float
     load_s: float
-    ended_at_ms: int
 
 
 def _measured(timing: BatchTiming) -> bool:
@@ -192,8 +140,8 @@ def _measured(timing: BatchTiming) -> bool:
     return measured and timing.load_ms <= 1000 * MOST_SECONDS
 
 
-def _line(points: Sequence[_Point]) -> tuple[float, float, float] | None:
-    """Overhead, cost of a record, and standard error of the overhead; None where the sizes do not tell them apart.
+def _line(points: Sequence[_Point]) -> tuple[float, float] | None:
+    """Overhead and cost of a record; None where the sizes do not tell them apart.
 
     With u = 1/t and v = n/t it is the regression of 1 on u and v through the origin.
     """
@@ -215,7 +163,7 @@ def _line(points: Sequence[_Point]) -> tuple[float, float, float] | None:
         return None
     if overhead < 0:
         overhead, record = 0.0, sum(vs) / vv
-    return overhead, record / scale, doubt
+    return overhead, record / scale
 
 
 def _record_s(points: Sequence[_Point], overhead: float) -> float:
@@ -230,10 +178,3 @@ def _overhead_s(points: Sequence[_Point], record: float) -> float:
     """The overhead for a known cost of a record, from 0."""
     weights = sum(1 / p.run_s**2 for p in points)
     return max(0.0, sum((1 - record * p.records / p.run_s) / p.run_s for p in points) / weights)
-
-
-def _r_squared(points: Sequence[_Point], overhead: float, record: float) -> float | None:
-    mean = fmean(p.run_s for p in points)
-    total = sum((p.run_s - mean) ** 2 for p in points)
-    rest = sum((p.run_s - overhead - record * p.records) ** 2 for p in points)
-    return 1 - rest / total if total > 1e-12 * len(points) * mean**2 else None

@@ -1,39 +1,175 @@
-"""The port of rate policies: how many records the next batch may hold, learned from what earlier batches took."""
+"""Rate policies: how many records the next batch may hold, learned from what earlier batches took.
+
+A batch smaller than its bound shows how little arrived, not what the pipeline can do. If it counted, a quiet night would lower
+the bound to a fraction of the capacity, and the next burst would meet it. So such a batch changes nothing, unless its run
+took longer than the interval.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
+from tidegate.core.counts import is_whole
+from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS
 from tidegate.core.rates.timing import BatchTiming
 
+FULL_PERCENT = 95
+"""A batch with this share of its bound is full: the bound is shared out among partitions by rounding down."""
 
-class RatePolicy(Protocol):
+LATEST_MS = 2**42
+"""The year 2109, in epoch ms: a later time is a fault of a clock, and is not remembered."""
+
+DAY_MS = 86_400_000
+
+TIMES = ("ended_at_ms", "ahead_ms")
+"""The times in a state."""
+
+
+class RatePolicy(ABC):
     """Decides the most records of the next batch.
 
     A policy object keeps nothing between calls. Its state is strict JSON, which the caller saves with the cursor. A state that
     the policy cannot read counts as `start()`, whatever it holds: no saved value makes a batch endless, empty or unbounded.
     """
 
+    @abstractmethod
     def start(self) -> dict[str, Any]:
         """The state before the first batch."""
-        ...
 
     def reads(self, state: Mapping[str, Any]) -> bool:
         """Whether the state is one that this policy has made, so that it does not count as `start()`."""
-        ...
+        return state == self.start()
 
-    def terms(self, state: Mapping[str, Any]) -> dict[str, float]:
+    def terms(self, state: Mapping[str, Any]) -> dict[str, float]:  # noqa: ARG002 - for policies that learn more than a bound
         """What the bound is computed from, by name and unit, for people; empty where nothing is learned."""
-        ...
+        return {}
 
+    @abstractmethod
     def bound(self, state: Mapping[str, Any]) -> int | None:
         """The most records of the next batch, at least 1; None: no bound."""
-        ...
 
+    @abstractmethod
     def observe(self, state: Mapping[str, Any], timing: BatchTiming) -> dict[str, Any]:
         """The state after a committed batch; `state` itself stays as it is.
 
         Only batches of the schedule are observed: no replays, backfills, cleared, skipped or failed runs.
         """
-        ...
+
+
+class LearningPolicy(RatePolicy):
+    """A policy whose bound follows the batches that reached it.
+
+    The state has `policy`, `bound`, `ended_at_ms` of the last batch that counted, `ahead_ms` (see `_order`), and what the
+    policy adds. It is flat, so that a copy of it shares nothing with it.
+    """
+
+    name: ClassVar[str]
+    interval_s: float
+
+    def start(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {
+            "policy": self.name,
+            "bound": self._first_bound(),
+            "ended_at_ms": None,
+            "ahead_ms": None,
+            **self._nothing_learned(),
+        }
+
+    def reads(self, state: Mapping[str, Any]) -> bool:
+        """As the base class says."""
+        start = self.start()
+        try:
+            return (
+                state["policy"] == self.name
+                and is_whole(state["bound"], 1, self._most())
+                and all(state[time] is None or is_whole(state[time], 0, LATEST_MS) for time in TIMES)
+                and all(key in state for key in start)
+                and self._plausible(state)
+            )
+        except (LookupError, TypeError):
+            return False
+
+    def bound(self, state: Mapping[str, Any]) -> int | None:
+        """As the base class says; never None."""
+        return int(self._believed(state)["bound"])
+
+    def observe(self, state: Mapping[str, Any], timing: BatchTiming) -> dict[str, Any]:
+        """As the base class says. Equal for a batch that does not count, or that ended no later than the last one."""
+        known = self._believed(state)
+        order = self._order(known, timing.ended_at_ms)
+        if order is None or not counts(timing, self.interval_s):
+            return known
+        learned = self._learn(known, timing)
+        return {**known, **order, **learned} if learned else known
+
+    @abstractmethod
+    def _first_bound(self) -> int:
+        """The bound before anything is learned."""
+
+    def _nothing_learned(self) -> dict[str, Any]:
+        """The policy's own part of the state before the first batch."""
+        return {}
+
+    def _plausible(self, state: Mapping[str, Any]) -> bool:  # noqa: ARG002 - for policies that have a part of their own
+        """Whether the policy's own part of a saved state can be believed; a missing key raises KeyError."""
+        return True
+
+    @abstractmethod
+    def _learn(self, known: dict[str, Any], timing: BatchTiming) -> dict[str, Any]:
+        """What changes in the state by a batch that counts; empty: nothing."""
+
+    def _most(self) -> int:
+        return max(self._first_bound(), whole_records(MOST_RATE * self.interval_s))
+
+    def _whole_bound(self, exact: float, records: int) -> int:
+        """A bound in whole records, after a batch of `records`.
+
+        Rounding never hides a change of 5 %: otherwise a bound of 1 that should be 1.4 stays at 1 for ever.
+        """
+        bound = whole_records(exact)
+        if exact >= 1.05 * records:
+            bound = max(bound, records + 1)
+        elif exact <= 0.95 * records:
+            bound = min(bound, records - 1)
+        return min(max(bound, 1), self._most())
+
+    def _believed(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The state as a dict of its own, or the start where it is not one that this policy made."""
+        start = self.start()
+        return {key: state[key] for key in start} if self.reads(state) else start
+
+    def _order(self, known: Mapping[str, Any], ended_at_ms: int) -> dict[str, Any] | None:
+        """The times to remember after a batch that ended then; None where it is no later than one that counted already.
+
+        A clock that runs far ahead for a while must not silence all batches after it. So a time that is more than a day, or ten
+        intervals, beyond the last one is remembered apart, as `ahead_ms`: batches count that are later than either.
+        """
+        last, ahead = known["ended_at_ms"], known["ahead_ms"]
+        leap = max(DAY_MS, math.ceil(10_000 * self.interval_s))
+        if ended_at_ms > LATEST_MS:
+            return {}
+        if last is not None and ended_at_ms <= last:
+            return None
+        if last is None or ended_at_ms - last <= leap:
+            return {"ended_at_ms": ended_at_ms, "ahead_ms": None}
+        if ahead is not None and ahead - leap <= ended_at_ms <= ahead:
+            return None
+        return {"ahead_ms": ended_at_ms}
+
+
+def counts(timing: BatchTiming, interval_s: float) -> bool:
+    """The gate: whether a batch shows what the pipeline can do. It was full, or its run took longer than the interval."""
+    measured = all(0 < value <= MOST_RECORDS for value in (timing.records, timing.run_ms)) and (
+        timing.scheduling_delay_ms <= MOST_RECORDS
+    )
+    full = timing.bound is not None and 100 * timing.records >= FULL_PERCENT * timing.bound
+    return measured and (full or timing.run_ms > 1000 * interval_s)
+
+
+def whole_records(exact: float) -> int:
+    """The nearest whole number of records, at least 1 and no more than an offset can count."""
+    return max(1, round(exact)) if exact < MOST_RECORDS else MOST_RECORDS

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from tidegate.core.counts import check_count
-from tidegate.core.errors import RequestError
-from tidegate.core.rates.fit import check_cost, shown
+from tidegate.core.rates.fit import shown
 from tidegate.core.state.fields import fields_from_json, fields_to_json
 
 PIECES_PER_CORE = 5
@@ -21,28 +20,6 @@ PIECES_PER_CORE = 5
 
 LEAST_PIECE_S = 0.2
 """Seconds of work for a piece that is worth its start (Spark's tuning guide: tasks as short as 200 ms)."""
-
-
-@dataclass(frozen=True)
-class ExecutorLimits:
-    """Between which numbers of executors spark-submit may be asked, and the cores of each.
-
-    Raises:
-        RequestError: a number is below 1, or the least above the most.
-    """
-
-    least: int
-    most: int
-    cores: int = 1
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            check_count(name, value, least=1)
-        if self.least > self.most:
-            raise RequestError(
-                f"executors: the least, {self.least}, is above the most, {self.most}",
-                fix="Give a least that is at most the most",
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +70,9 @@ class Resources:
         return read
 
 
-def executors_for(records: int, core_s: float, *, records_s: float, last: int | None, limits: ExecutorLimits) -> Resources:
+def executors_for(
+    records: int, core_s: float, *, records_s: float, last: int | None, least: int, most: int, cores: int
+) -> Resources:
     """Executors that load the planned records in the time that a run has for them: up at once, down by one a run.
 
     Args:
@@ -102,41 +81,31 @@ def executors_for(records: int, core_s: float, *, records_s: float, last: int | 
         records_s: what the target time leaves for records, utilization * interval - a. Where the overhead leaves nothing, the
             number stays as it is, since executors do not shorten it.
         last: of the run before; None: there was none.
-        limits: the least and the most executors, and the cores of each.
-
-    Raises:
-        RequestError: `records`, `last` or `core_s` is out of its bounds.
+        least: executors.
+        most: executors.
+        cores: of each.
     """
-    check_count("records", records)
-    check_cost(b=core_s)
-    if last is not None:
-        check_count("last", last, least=1)
-    kept = min(max(last or limits.least, limits.least), limits.most)
+    kept = min(max(last or least, least), most)
     if records_s <= 0:
-        return Resources(kept, limits.cores, None, "the overhead takes the whole target time, which executors do not shorten")
-    wanted = max(1, math.ceil(records * core_s / records_s / limits.cores - 1e-9))
+        return Resources(kept, cores, None, "the overhead takes the whole target time, which executors do not shorten")
+    wanted = max(1, math.ceil(records * core_s / records_s / cores - 1e-9))
     work = f"{records:,} records of {shown(1e6 * core_s)} core seconds a million in {records_s:.3g} s need {wanted}"
-    count, why = min(max(wanted, limits.least), limits.most), ""
+    count, why = min(max(wanted, least), most), ""
     if count != wanted:
         why = f", the {'least' if count > wanted else 'most'} is {count}"
     if last is not None and count < kept:
         count, why = kept - 1, f", {kept} shrink by one a run"
-    return Resources(count, limits.cores, None, work + why)
+    return Resources(count, cores, None, work + why)
 
 
-def pieces_for(records: int, core_s: float, *, cores: int) -> int:
-    """Into how many pieces the load is cut for a running Spark (Connect), whose cores are given: five a core, fewer if small.
+def pieces_for(records: int, core_s: float, *, cores: int) -> Resources:
+    """Pieces of a load for a running Spark (Connect), whose cores are given: five a core, fewer if small.
 
     Args:
         records: of the planned batch.
         core_s: seconds of one core for each record.
         cores: of the Spark that runs the load.
-
-    Raises:
-        RequestError: an argument is out of its bounds.
     """
-    check_count("records", records)
-    check_count("cores", cores, least=1)
-    check_cost(b=core_s)
     worth = math.floor(records * core_s / LEAST_PIECE_S + 1e-9)
-    return min(max(1, worth), PIECES_PER_CORE * cores)
+    reason = f"{records:,} records of {shown(1e6 * core_s)} core seconds a million"
+    return Resources(None, cores, min(max(1, worth), PIECES_PER_CORE * cores), reason)

@@ -9,12 +9,12 @@ Pure: the standard library only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError
-from tidegate.core.rates.fit import RECENT_BATCHES, fit_cost, shown
-from tidegate.core.rates.resources import ExecutorLimits, Resources, executors_for, pieces_for
+from tidegate.core.rates.fit import RECENT_BATCHES, fit_cost
+from tidegate.core.rates.resources import Resources, executors_for, pieces_for
 from tidegate.core.state.cursor import Cursor
 
 GRAIN = 1000
@@ -34,18 +34,15 @@ def size_load(pipeline: Pipeline, cursor: Cursor, records: int) -> Resources | N
     spark = pipeline.spark
     if records == 0 or (spark.max_executors is None and spark.cores is None):
         return None
-    cores, cost = spark.cores or 1, _cost(cursor)
-    if spark.max_executors is not None:
-        limits = ExecutorLimits(spark.min_executors or 1, spark.max_executors, cores)
-        if cost is None:
-            return Resources(limits.least, cores, None, NOTHING_MEASURED)
-        records_s = pipeline.utilization * pipeline.interval_s - cost.overhead_s
-        last = cursor.pace.cores[-1] // cores or None
-        return executors_for(records, cost.core_s, records_s=records_s, last=last, limits=limits)
+    cores, cost, least = spark.cores or 1, _cost(cursor), spark.min_executors or 1
     if cost is None:
-        return Resources(None, cores, None, NOTHING_MEASURED)
-    reason = f"{records:,} records of {shown(1e6 * cost.core_s)} core seconds a million"
-    return Resources(None, cores, pieces_for(records, cost.core_s, cores=cores), reason)
+        return Resources(None if spark.max_executors is None else least, cores, None, NOTHING_MEASURED)
+    overhead_s, core_s = cost
+    if spark.max_executors is None:
+        return pieces_for(records, core_s, cores=cores)
+    records_s = pipeline.utilization * pipeline.interval_s - overhead_s
+    last = cursor.pace.cores[-1] // cores or None
+    return executors_for(records, core_s, records_s=records_s, last=last, least=least, most=spark.max_executors, cores=cores)
 
 
 def times_least(pipeline: Pipeline, resources: Resources | None) -> float:
@@ -55,16 +52,8 @@ def times_least(pipeline: Pipeline, resources: Resources | None) -> float:
     return resources.executors / (pipeline.spark.min_executors or 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cost:
-    """Seconds of a run that do not depend on its records, and of one core for each record."""
-
-    overhead_s: float
-    core_s: float
-
-
-def _cost(cursor: Cursor) -> _Cost | None:
-    """The cost of a batch by the last ones and their cores; None where no batch shows it."""
+def _cost(cursor: Cursor) -> tuple[float, float] | None:
+    """Seconds of a run that do not depend on its records, and of one core for each; None where no batch shows them."""
     if len(cursor.pace.cores) != len(cursor.pace.timings):  # a list of them could not be read
         return None
     known = [(t, cores) for t, cores in zip(cursor.pace.timings, cursor.pace.cores, strict=True) if cores]
@@ -72,4 +61,4 @@ def _cost(cursor: Cursor) -> _Cost | None:
         fit = fit_cost([replace(t, records=t.records * GRAIN // cores) for t, cores in known[-RECENT_BATCHES:]])
     except RequestError:  # no batch was measured
         return None
-    return _Cost(fit.a, fit.b * GRAIN)
+    return fit.a, fit.b * GRAIN

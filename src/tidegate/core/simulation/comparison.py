@@ -10,8 +10,8 @@ from typing import Any
 from tidegate.core.errors import RequestError
 from tidegate.core.rates.advice import full_batch
 from tidegate.core.rates.checks import check_number
-from tidegate.core.rates.choice import POLICIES, make_rate_policy
-from tidegate.core.rates.pid_policy import PidPolicy
+from tidegate.core.rates.pid import PidPolicy
+from tidegate.core.rates.policies import POLICIES, make_rate_policy
 from tidegate.core.rates.policy import RatePolicy
 from tidegate.core.simulation.measures import Summary, summarize
 from tidegate.core.simulation.plant import Plant, Trace
