@@ -18,9 +18,8 @@ from typing import Any
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import least_interval
 from tidegate.core.rates.policies import TargetPolicy
-from tidegate.core.simulation import scenarios
-from tidegate.core.simulation.comparison import policy_at
-from tidegate.core.simulation.measures import BAND, overlong
+from tidegate.core.simulation import experiment
+from tidegate.core.simulation.comparison import BAND, overlong, policy_at
 from tidegate.core.simulation.plant import Plant, PlantBatch
 from tidegate.core.simulation.steps import Steps
 
@@ -53,7 +52,8 @@ def saturated(overhead: float, **changes: Any) -> Plant:
 
 def simulate(name: str, plant: Plant, intervals: int, *, seed: int = 0, **settings: Any) -> list[PlantBatch]:
     """The batches under a policy that aims at 90 % of the interval."""
-    return plant.run(policy_at({"policy": name, **settings}, plant, RHO), intervals * T, seed=seed).batches
+    policy, share = policy_at({"policy": name, **settings}, plant, RHO)
+    return plant.run(policy, intervals * T, share=share, seed=seed).batches
 
 
 def part(batches: Sequence[PlantBatch], since: int, until: int) -> list[PlantBatch]:
@@ -96,7 +96,7 @@ def warm(plant: Plant, overhead: float, name: str) -> dict[str, Any]:
 
 def step(name: str, overhead: float, _seeds: int) -> Sequence[str]:
     """Down and back."""
-    plant = scenarios.step(saturated(overhead), since_s=DOWN * T, until_s=BACK * T)
+    plant = experiment.step(saturated(overhead), since_s=DOWN * T, until_s=BACK * T)
     batches = simulate(name, plant, END)
     down, back = part(batches, DOWN, BACK), part(batches, BACK, END)
     low = min(least(down, best(overhead, 3 * B)), least(back, best(overhead)))
@@ -145,7 +145,7 @@ def quiet(name: str, overhead: float, _seeds: int) -> Sequence[str]:
 
 def outage(name: str, overhead: float, _seeds: int) -> Sequence[str]:
     plant = Plant(T, overhead * T, B, 0.5 * best(overhead) / T, backlog=int(40 * best(overhead)))
-    plant = scenarios.outage(plant, since_s=30.5 * T, until_s=90.5 * T)
+    plant = experiment.outage(plant, since_s=30.5 * T, until_s=90.5 * T)
     batches = simulate(name, plant, 300)
     after = part(batches, 90, 300)
     full = [batch for batch in after if batch.records < batch.lag]
@@ -154,7 +154,7 @@ def outage(name: str, overhead: float, _seeds: int) -> Sequence[str]:
 
 
 def noise(name: str, overhead: float, seeds: int) -> Sequence[str]:
-    plant = scenarios.step(saturated(overhead, noise=0.1), since_s=20 * T, until_s=40 * T)
+    plant = experiment.step(saturated(overhead, noise=0.1), since_s=20 * T, until_s=40 * T)
     long, low, down_after, back_after = [], [], [], []
     for seed in range(seeds):
         batches = simulate(name, plant, 60, seed=seed)

@@ -12,7 +12,7 @@ from tests.bench.rate_policies import part, settled_after
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import least_interval
 from tidegate.core.rates.policies import TargetPolicy, make_rate_policy
-from tidegate.core.simulation import measures
+from tidegate.core.simulation import comparison
 from tidegate.core.simulation.plant import Plant, PlantBatch
 from tidegate.core.simulation.steps import Steps
 
@@ -43,7 +43,7 @@ def step(down: int = 30, back: int = 60) -> Steps:
 
 
 def overlong(batches: Sequence[PlantBatch]) -> int:
-    return measures.overlong(batches, T)
+    return comparison.overlong(batches, T)
 
 
 def sizes(batches: Sequence[PlantBatch], best: float) -> list[float]:

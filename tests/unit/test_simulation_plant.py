@@ -44,6 +44,14 @@ def test_a_bound_leaves_the_rest_for_later_runs() -> None:
     assert [(b.records, b.lag) for b in batches] == [(10, 25), (10, 15), (5, 5)]
 
 
+def test_a_batch_gets_a_share_of_the_policys_bound() -> None:
+    """One record at least; a whole bound is not rounded."""
+    plant = Plant(10, 1.0, 0.1, 0.0, backlog=2**53 + 1)
+    assert [plant.run(TEN, 11, share=share).batches[0].bound for share in (1, 0.75, 0.01)] == [10, 8, 1]
+    most = make_rate_policy({"policy": "static", "max_records": 2**63 - 1}, interval_s=10)
+    assert plant.run(most, 11).batches[0].records == 2**53 + 1
+
+
 def test_a_late_run_starts_when_the_one_before_has_ended() -> None:
     """Of the runs that became due meanwhile only the latest is started."""
     batches = Plant(10, 25.0, 0.0, 1.0).run(TEN, 60).batches

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 
 from tidegate.cli.shared import out, print_table
-from tidegate.core.simulation.comparison import Simulated
-from tidegate.core.simulation.measures import Summary
+from tidegate.core.simulation.comparison import Simulated, Summary
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 MOST_COLUMNS = 100

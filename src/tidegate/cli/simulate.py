@@ -19,8 +19,7 @@ from tidegate.core.rates.policies import POLICIES
 from tidegate.core.schedule.plan import RangePolicy
 from tidegate.core.simulation.comparison import Simulated, compare, parse_policy, policy_at
 from tidegate.core.simulation.experiment import Event, Experiment, Model, experiment, limits_of, model_of
-from tidegate.core.simulation.loads import read_load
-from tidegate.core.simulation.steps import Steps
+from tidegate.core.simulation.steps import Steps, read_load
 from tidegate.core.state.cursor import Cursor
 
 app = typer.Typer()

@@ -13,7 +13,6 @@ from tidegate.core.rates.checks import MOST_RATE, check_interval, check_number
 from tidegate.core.rates.fit import Fit, arrival_rate, check_cost, fit_cost
 from tidegate.core.rates.timing import BatchTiming
 from tidegate.core.schedule.plan import RangePolicy
-from tidegate.core.simulation import scenarios
 from tidegate.core.simulation.plant import Plant
 from tidegate.core.simulation.steps import Steps
 
@@ -103,6 +102,26 @@ def limits_of(limits: Limits, record_bytes: float | None) -> RangePolicy:
     return RangePolicy(limits if record_bytes else replace(limits, max_bytes=None), record_bytes=record_bytes)
 
 
+def step(plant: Plant, *, since_s: float, until_s: float, factor: float = 3.0) -> Plant:
+    """Each record costs `factor` times as much from one second to another."""
+    return replace(plant, record_s=Steps.of(plant.record_s).during(since_s, until_s, factor))
+
+
+def quiet(plant: Plant, *, since_s: float, until_s: float, quiet_rate: float, burst: int) -> Plant:
+    """Little arrives from one second to another, then `burst` records within one interval, then what arrived before."""
+    arrivals = Steps.of(plant.arrivals)
+    begins = [(second, rate) for second, rate in arrivals.values if second < since_s]
+    ends = until_s + plant.interval_s
+    later = [(second, rate) for second, rate in arrivals.values if second > ends]
+    rates = [(since_s, quiet_rate), (until_s, burst / plant.interval_s), (ends, arrivals.at(ends))]
+    return replace(plant, arrivals=Steps([*begins, *rates, *later]))
+
+
+def outage(plant: Plant, *, since_s: float, until_s: float) -> Plant:
+    """Nothing can be committed from one second to another."""
+    return replace(plant, outages=(*plant.outages, (since_s, until_s)))
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A plant, the time that is simulated, and when something happens to it.
@@ -174,16 +193,16 @@ def experiment(
     times = factor or USUAL_FACTOR.get(event, 1.0)
     if event == "step":
         told = f"each record costs {times:g} times as much"
-        plant = scenarios.step(plant, since_s=since_s, until_s=until_s, factor=times)
+        plant = step(plant, since_s=since_s, until_s=until_s, factor=times)
     elif event == "quiet":
         full = full_batch(model.a, model.b, interval_s=interval_s, utilization=model.utilization)
         told = f"a hundredth of the load arrives, and then {times:g} full batches within one interval"
         quiet_rate = QUIET_SHARE * Steps.of(plant.arrivals).at(since_s)
-        plant = scenarios.quiet(plant, since_s=since_s, until_s=until_s, quiet_rate=quiet_rate, burst=round(times * full))
+        plant = quiet(plant, since_s=since_s, until_s=until_s, quiet_rate=quiet_rate, burst=round(times * full))
     else:
         told = "nothing can be committed"
         # after the run of that interval has started, so that it meets the outage
         since_s += min(0.5 * model.a, 0.5 * interval_s)
         until_s = since_s + length_s
-        plant = scenarios.outage(plant, since_s=since_s, until_s=until_s)
+        plant = outage(plant, since_s=since_s, until_s=until_s)
     return Experiment(plant, seconds, told, since_s, until_s)

@@ -122,8 +122,14 @@ class Plant:
         for steps in (self.overhead_s, self.record_s, self.arrivals):
             Steps.of(steps)
 
-    def run(self, policy: RatePolicy, seconds: float, *, seed: int = 0) -> Trace:
-        """The runs that are due within `seconds`, with noise of that seed; second 0 is the first of the epoch.
+    def run(self, policy: RatePolicy, seconds: float, *, share: float = 1.0, seed: int = 0) -> Trace:
+        """The runs that are due within `seconds`; second 0 is the first of the epoch.
+
+        Args:
+            policy: the rate policy.
+            seconds: of virtual time.
+            share: of the policy's bound that a batch gets.
+            seed: of the noise.
 
         Raises:
             RequestError: more than `MOST_RUNS` runs are due.
@@ -134,7 +140,7 @@ class Plant:
                 f"{seconds:g} s have more than {MOST_RUNS:,} runs at an interval of {self.interval_s:g} s",
                 fix="Simulate a shorter time",
             )
-        return Runs(self, policy, seed).run(seconds)
+        return Runs(self, policy, share, seed).run(seconds)
 
 
 class Runs:
@@ -143,12 +149,14 @@ class Runs:
     Args:
         plant: the pipeline.
         policy: its rate policy.
+        share: of its bound that a batch gets.
         seed: of the noise.
     """
 
-    def __init__(self, plant: Plant, policy: RatePolicy, seed: int) -> None:
+    def __init__(self, plant: Plant, policy: RatePolicy, share: float, seed: int) -> None:
         self.plant = plant
         self.policy = policy
+        self.share = share
         self.overhead, self.record, self.arrivals = (
             Steps.of(value) for value in (plant.overhead_s, plant.record_s, plant.arrivals)
         )
@@ -192,6 +200,8 @@ class Runs:
             self.trace.skipped.append(Skipped(due_s, "outage", lag))
             return None
         bound = self.policy.bound(self.cursor.pace.rate_state)
+        if bound is not None and self.share < 1:
+            bound = max(1, round(bound * self.share))
         plan = self._plan(started_s, bound)
         if plan.skip is not None:
             self.trace.skipped.append(Skipped(due_s, "nothing to read", lag))
