@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigError, RequestError
-from tidegate.core.rates.advice import advise, catch_up_batch, drain_time, full_batch, least_interval
+from tidegate.core.rates.advice import Advice, full_batch, least_interval
 from tidegate.core.rates.policies import make_rate_policy
 from tidegate.core.rates.resources import Resources, executors_for, pieces_for
 from tidegate.core.simulation.plant import Plant
@@ -61,7 +61,7 @@ def test_a_full_batch_takes_its_share_of_the_interval() -> None:
 @given(overheads, records_cost)
 def test_a_batch_for_catching_up_leaves_the_overhead_a_tenth(a: float, b: float) -> None:
     """And is the least that does."""
-    n = catch_up_batch(a, b)
+    n = Advice(a, b, interval_s=T, arrival_rate=0).catch_up_batch
     assert a <= 0.1 * (a + b * n) * (1 + 1e-6)
     assert n == 1 or a >= 0.1 * (a + b * (n - 1)) * (1 - 1e-6)
 
@@ -75,18 +75,22 @@ def test_a_backlog_is_drained_when_the_plant_has_drained_it(rate: float) -> None
     first = trace.batches[0]
     assert first.lag == backlog
     drained = next(b for b in trace.batches if b.records == b.lag)
-    forecast = drain_time(A, B, backlog=backlog, batch=batch, arrival_rate=rate, interval_s=T)
-    assert forecast == pytest.approx(drained.ended_s - first.started_s, rel=0.02)
+    assert Advice(A, B, interval_s=T, arrival_rate=rate, backlog=backlog).drain_s(batch) == pytest.approx(
+        drained.ended_s - first.started_s, rel=0.02
+    )
 
 
 def test_a_backlog_that_does_not_shrink_has_no_end() -> None:
     """Nothing waits: nothing to drain. Runs that take longer than the interval follow each other at once."""
-    at: dict[str, Any] = {"arrival_rate": 81_700.0, "interval_s": T}
-    assert drain_time(A, B, backlog=1, batch=4_900_000, **at) is None
-    assert drain_time(A, B, backlog=0, batch=4_900_000, **at) == 0
-    assert drain_time(A, B, backlog=10, batch=0, **at) is None
-    assert drain_time(A, B, backlog=1, batch=4_800_000, arrival_rate=80_000, interval_s=T) is None
-    assert drain_time(A, B, backlog=24_000_000, batch=12_000_000, arrival_rate=0, interval_s=T) == pytest.approx(250)
+
+    def drained_s(backlog: int, batch: int, rate: float = 81_700) -> float | None:
+        return Advice(A, B, interval_s=T, arrival_rate=rate, backlog=backlog).drain_s(batch)
+
+    assert drained_s(1, 4_900_000) is None
+    assert drained_s(0, 4_900_000) == 0
+    assert drained_s(10, 0) is None
+    assert drained_s(1, 4_800_000, rate=80_000) is None
+    assert drained_s(24_000_000, 12_000_000, rate=0) == pytest.approx(250)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +121,7 @@ def test_a_backlog_that_does_not_shrink_has_no_end() -> None:
 )
 def test_advice_tells_whether_the_interval_holds(a: float, rate: float, backlog: int, told: list[str], *, holds: bool) -> None:
     """With what to do where it does not."""
-    advice = advise(a, B, interval_s=T, arrival_rate=rate, backlog=backlog)
+    advice = Advice(a, B, interval_s=T, arrival_rate=rate, backlog=backlog)
     said = " ".join(advice.sentences())
     assert [words for words in told if words not in said] == []
     assert advice.holds == holds
@@ -140,7 +144,7 @@ def test_advice_refuses_nonsense_by_name(wrong: dict[str, Any]) -> None:
     """With the fix."""
     settings: dict[str, Any] = {"a": A, "b": B, "interval_s": T, "arrival_rate": 100.0, **wrong}
     with pytest.raises((RequestError, ConfigError), match=f"^{next(iter(wrong))}: expected") as refused:
-        advise(**settings)
+        Advice(**settings)
     assert refused.value.fix
 
 

@@ -39,59 +39,69 @@ def full_batch(a: float, b: float, *, interval_s: float, utilization: float) -> 
     return min(max(0, math.floor((utilization * interval_s - a) / b + 1e-9)), MOST_RECORDS)
 
 
-def catch_up_batch(a: float, b: float) -> int:
-    """The least records of a batch whose overhead is at most a tenth of its time: n >= a * (1 - share) / (b * share)."""
-    return min(max(1, math.ceil(a * (1 - OVERHEAD_SHARE) / (b * OVERHEAD_SHARE) - 1e-9)), MOST_RECORDS)
-
-
-def drain_time(a: float, b: float, *, backlog: int, batch: int, arrival_rate: float, interval_s: float) -> float | None:
-    """Seconds until a backlog is loaded, with what arrives meanwhile; None: it does not shrink.
+@dataclass(frozen=True)
+class Advice:
+    """What an operator should know about the interval of a pipeline whose batches cost a + b * n seconds.
 
     Args:
         a: seconds of a run that do not depend on its records.
         b: seconds of each record.
-        backlog: records that wait.
-        batch: records of each run.
-        arrival_rate: records/s.
-        interval_s: seconds between runs; a run that takes longer delays the next one.
-    """
-    run_s = a + b * batch
-    between_s = max(interval_s, run_s)
-    shrinks = batch - arrival_rate * between_s
-    if backlog == 0:
-        return 0.0
-    if shrinks <= 0:
-        return None
-    before = max(0, math.ceil((backlog - batch) / shrinks))  # runs that leave something behind
-    return before * between_s + min(run_s, a + b * (backlog - before * shrinks))
-
-
-@dataclass(frozen=True)
-class Advice:
-    """What an operator should know about a pipeline's interval.
-
-    Args:
         interval_s: seconds between runs.
-        utilization: share of it that a run may take.
-        a, b: seconds of a run that do not depend on its records, and of each record.
         arrival_rate: records/s.
+        utilization: share of the interval that a run may take.
         backlog: records that wait.
-        least_interval_s: at which the pipeline keeps up; None: at none.
-        full_batch: records of a run that takes utilization * interval; 0: not even an empty one is that short.
-        catch_up_batch: least records of a batch whose overhead is a tenth of its time.
-        drain_s: seconds until the backlog is loaded, with runs of `full_batch` each interval; None: it grows.
+
+    Raises:
+        RequestError: a, b or the backlog is out of its bounds.
+        ConfigError: another argument is.
     """
 
-    interval_s: float
-    utilization: float
     a: float
     b: float
+    interval_s: float
     arrival_rate: float
-    backlog: int
-    least_interval_s: float | None
-    full_batch: int
-    catch_up_batch: int
-    drain_s: float | None
+    utilization: float = 0.9
+    backlog: int = 0
+
+    def __post_init__(self) -> None:
+        check_cost(a=self.a, b=self.b)
+        check_interval(self.interval_s)
+        check_number("arrival_rate", self.arrival_rate, most=MOST_RATE, strict=False)
+        check_number("utilization", self.utilization, most=1)
+        check_count("backlog", self.backlog)
+
+    @property
+    def least_interval_s(self) -> float | None:
+        """At which the pipeline keeps up; None: at none."""
+        return least_interval(self.a, self.b, arrival_rate=self.arrival_rate, utilization=self.utilization)
+
+    @property
+    def full_batch(self) -> int:
+        """Records of a run that takes utilization * interval; 0: not even an empty one is that short."""
+        return full_batch(self.a, self.b, interval_s=self.interval_s, utilization=self.utilization)
+
+    @property
+    def catch_up_batch(self) -> int:
+        """Least records of a batch whose overhead is at most a tenth of its time: n >= a * (1 - share) / (b * share)."""
+        least = math.ceil(self.a * (1 - OVERHEAD_SHARE) / (self.b * OVERHEAD_SHARE) - 1e-9)
+        return min(max(1, least), MOST_RECORDS)
+
+    def drain_s(self, batch: int | None = None) -> float | None:
+        """Seconds until the backlog is loaded, with what arrives meanwhile; None: it does not shrink.
+
+        Args:
+            batch: records of each run, by default of a full one. A run that takes longer than the interval delays the next one.
+        """
+        batch = self.full_batch if batch is None else batch
+        run_s = self.a + self.b * batch
+        between_s = max(self.interval_s, run_s)
+        shrinks = batch - self.arrival_rate * between_s
+        if self.backlog == 0:
+            return 0.0
+        if shrinks <= 0:
+            return None
+        before = max(0, math.ceil((self.backlog - batch) / shrinks))  # runs that leave something behind
+        return before * between_s + min(run_s, self.a + self.b * (self.backlog - before * shrinks))
 
     @property
     def holds(self) -> bool:
@@ -105,7 +115,8 @@ class Advice:
             told.append(f"a run of {self.utilization * self.interval_s:g} s has {self.full_batch:,} records")
         told.append(f"from {self.catch_up_batch:,} records on, overhead is at most {OVERHEAD_SHARE:.0%} of a run")
         if self.backlog:
-            drained = "does not shrink" if self.drain_s is None else f"is loaded in {_time(self.drain_s)}"
+            drain_s = self.drain_s()
+            drained = "does not shrink" if drain_s is None else f"is loaded in {_time(drain_s)}"
             told.append(f"the backlog of {self.backlog:,} records {drained}")
         return tuple(told)
 
@@ -133,43 +144,15 @@ class Advice:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready, with the sentences."""
-        return {**asdict(self), "holds": self.holds, "sentences": list(self.sentences())}
-
-
-def advise(a: float, b: float, *, interval_s: float, arrival_rate: float, utilization: float = 0.9, backlog: int = 0) -> Advice:
-    """The advice for a pipeline whose batches cost a + b * n seconds.
-
-    Args:
-        a: seconds of a run that do not depend on its records.
-        b: seconds of each record.
-        interval_s: seconds between runs.
-        arrival_rate: records/s.
-        utilization: share of the interval that a run may take.
-        backlog: records that wait.
-
-    Raises:
-        RequestError: a, b or the backlog is out of its bounds.
-        ConfigError: another argument is.
-    """
-    check_cost(a=a, b=b)
-    check_interval(interval_s)
-    check_number("arrival_rate", arrival_rate, most=MOST_RATE, strict=False)
-    check_number("utilization", utilization, most=1)
-    check_count("backlog", backlog)
-    full = full_batch(a, b, interval_s=interval_s, utilization=utilization)
-    drain_s = drain_time(a, b, backlog=backlog, batch=full, arrival_rate=arrival_rate, interval_s=interval_s)
-    return Advice(
-        interval_s=interval_s,
-        utilization=utilization,
-        a=a,
-        b=b,
-        arrival_rate=arrival_rate,
-        backlog=backlog,
-        least_interval_s=least_interval(a, b, arrival_rate=arrival_rate, utilization=utilization),
-        full_batch=full,
-        catch_up_batch=catch_up_batch(a, b),
-        drain_s=drain_s,
-    )
+        return {
+            **asdict(self),
+            "least_interval_s": self.least_interval_s,
+            "full_batch": self.full_batch,
+            "catch_up_batch": self.catch_up_batch,
+            "drain_s": self.drain_s(),
+            "holds": self.holds,
+            "sentences": list(self.sentences()),
+        }
 
 
 def _up(seconds: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from tidegate.core.errors import ConfigError, RequestError, StateCorrupt
+from tidegate.core.errors import ConfigError, RequestError
 from tidegate.core.rates.checks import INITIAL_RATE, MOST_RATE, check_interval, check_number, is_number
 from tidegate.core.rates.policy import LATEST_MS, LearningPolicy, whole_records
 from tidegate.core.rates.timing import BatchTiming
@@ -24,22 +24,6 @@ class PidState:
     latest_time_ms: int = -1
     latest_rate: float = -1.0
     latest_error: float = -1.0
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(value: dict[str, Any]) -> PidState:
-        """The inverse of `to_json`.
-
-        Raises:
-            StateCorrupt: the value is not what `to_json` makes.
-        """
-        try:
-            return PidState(**value)
-        except TypeError as error:
-            raise StateCorrupt(f"the state of a rate estimator cannot be read ({error})", fix="Rebuild the cursor") from error
 
 
 class PidRateEstimator:

@@ -9,7 +9,7 @@ from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.counts import is_whole
 from tidegate.core.errors import RequestError
 from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.rates.advice import Advice, advise
+from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.checks import MOST_RATE
 from tidegate.core.rates.fit import RECENT_BATCHES, fit_cost
 from tidegate.core.state.cursor import Cursor
@@ -36,7 +36,7 @@ def outlook(pipeline: Pipeline, cursor: Cursor, watermarks: Watermarks, *, now_m
         fit = fit_cost(timings)
     except RequestError:  # none of them had records
         return None
-    return advise(
+    return Advice(
         fit.a,
         fit.b,
         interval_s=interval_s,

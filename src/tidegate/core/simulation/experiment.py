@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from tidegate.core.config.pipeline import Limits
 from tidegate.core.errors import RequestError
-from tidegate.core.rates.advice import Advice, advise, full_batch
+from tidegate.core.rates.advice import Advice, full_batch
 from tidegate.core.rates.checks import MOST_RATE, check_interval, check_number
 from tidegate.core.rates.fit import Fit, arrival_rate, check_cost, fit_cost
 from tidegate.core.rates.timing import BatchTiming
@@ -54,7 +54,7 @@ class Model:
     @property
     def advice(self) -> Advice:
         """What follows from the cost at this load."""
-        return advise(self.a, self.b, interval_s=self.interval_s, arrival_rate=self.arrival_rate, utilization=self.utilization)
+        return Advice(self.a, self.b, interval_s=self.interval_s, arrival_rate=self.arrival_rate, utilization=self.utilization)
 
 
 def model_of(

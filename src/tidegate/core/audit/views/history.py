@@ -10,7 +10,7 @@ from typing import Any
 from tidegate.core.audit.views.view import View
 from tidegate.core.errors import ConfigError, RequestError
 from tidegate.core.offsets.ranges import total_count
-from tidegate.core.rates.advice import advise, drain_time
+from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.control import RateControl
 from tidegate.core.rates.fit import RECENT_BATCHES, fit_cost
 from tidegate.core.state.cursor import Cursor
@@ -157,12 +157,11 @@ def forecast(cursor: Cursor, batches: Sequence[Point], *, interval_s: float | No
         return known
     if interval_s is None or arrival is None:
         return known
-    advice = advise(fit.a, fit.b, interval_s=interval_s, arrival_rate=arrival, backlog=lag or 0)
+    advice = Advice(fit.a, fit.b, interval_s=interval_s, arrival_rate=arrival, backlog=lag or 0)
     if lag is None:
         return replace(known, verdict=advice.verdict)
     most = max(1, advice.full_batch if bound is None else bound)
-    drain = drain_time(fit.a, fit.b, backlog=lag, batch=most, arrival_rate=arrival, interval_s=interval_s)
-    return replace(known, verdict=advice.verdict, drain_s=drain)
+    return replace(known, verdict=advice.verdict, drain_s=advice.drain_s(most))
 
 
 def _next_bound(cursor: Cursor) -> int | None:
