@@ -36,17 +36,13 @@ def test_a_load_is_read_from_a_csv() -> None:
     ("lines", "message"),
     [
         ([], "line 1: the column second is missing"),
-        (["0,1000"], "line 1: the column second is missing"),
         (["second,rate", "0,1"], "line 1: the column records_per_s is missing"),
         (["second,records_per_s"], "line 1: there is no row"),
         (["second,records_per_s", "5,1"], "line 2: the first second is 5, not 0"),
         (["second,records_per_s", "0,1", "9,1", "9,2"], "line 4: second 9 is not after second 9"),
         (["second,records_per_s", "0,1", "-9,2"], "line 3: second: expected a number from 0 to 31,622,400, got '-9'"),
-        (["second,records_per_s", "0,-1"], "line 2: records_per_s: expected a number from 0"),
         (["second,records_per_s", "0,nan"], "line 2: records_per_s: expected a number from 0"),
-        (["second,records_per_s", "0,inf"], "line 2: records_per_s: expected a number from 0"),
         (["second,records_per_s", "0"], "line 2: records_per_s: expected a number from 0 to 1,000,000,000, got ''"),
-        (["second,records_per_s", "0,x"], "got 'x'"),
         (["second,records_per_s", '0,"' + "1" * 200_000 + '"'], "line 2: field larger than field limit"),
     ],
 )
@@ -133,11 +129,9 @@ def test_a_policy_is_written_with_its_settings(text: str, settings: dict[str, An
     ("text", "message"),
     [
         ("vegas", "policy: expected one of static, pid, fixed_point, target, unlimited, got 'vegas'"),
-        ("", "policy: expected one of"),
         ("pid,min_rate", "expected a setting as name=number, got 'min_rate'"),
         ("pid,=3", "expected a setting as name=number, got '=3'"),
         ("pid,min_rate=nan", "got 'min_rate=nan'"),
-        ("pid,min_rate=inf", "got 'min_rate=inf'"),
         ("pid,min_rate=x", "got 'min_rate=x'"),
     ],
 )

@@ -52,7 +52,7 @@ def test_without_a_known_load_half_of_a_full_one_arrives() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"a": -1}, {"b": 0}, {"rate": float("nan")}, {"utilization": 0}, {"interval_s": 0}, {"timings": []}]
+    "wrong", [{"a": -1}, {"a": 1, "b": 0}, {"rate": float("nan")}, {"utilization": 0}, {"interval_s": 0}, {"timings": []}]
 )
 def test_a_model_of_nonsense_is_refused(wrong: dict[str, Any]) -> None:
     """By name."""
@@ -111,6 +111,7 @@ def test_limits_of_a_pipeline_are_those_of_a_plan() -> None:
     ("asked", "message"),
     [
         ({"factor": 2}, "factor: there is no event"),
+        ({"event": "outage", "factor": 3}, "factor: there is no event"),
         ({"event": "step", "factor": 1001}, "factor: expected"),
         ({"lasting_s": 2}, "lasting: there is no event"),
         ({"event": "step", "lasting_s": 0}, "lasting: expected"),

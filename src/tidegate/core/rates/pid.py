@@ -161,12 +161,9 @@ class PidPolicy(LearningPolicy):
         return _estimate(PidState())
 
     def _plausible(self, state: Mapping[str, Any]) -> bool:
-        rate, error, least = state["latest_rate"], state["latest_error"], self._least()
-        if not (is_number(rate) and is_number(error) and abs(error) <= MOST_RATE):
-            return False
-        if state["first_run"] is True:
-            return bool(state["bound"] == self._first_bound())
-        return state["first_run"] is False and 0 < rate <= MOST_RATE and state["bound"] >= min(least, self._first_bound())
+        rate, error, least = state["latest_rate"], state["latest_error"], min(self._least(), self._first_bound())
+        learned = state["first_run"] is False and is_number(rate) and is_number(error)
+        return learned and 0 < rate <= MOST_RATE and abs(error) <= MOST_RATE and state["bound"] >= least
 
     def _learn(self, known: dict[str, Any], timing: BatchTiming) -> dict[str, Any]:
         ended_at_ms = min(timing.ended_at_ms, LATEST_MS + 1)

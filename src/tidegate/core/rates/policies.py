@@ -134,10 +134,7 @@ class TargetPolicy(AimingPolicy):
         return dict.fromkeys(_COST.values())
 
     def _plausible(self, state: Mapping[str, Any]) -> bool:
-        values = {name: state[key] for name, key in _COST.items()}
-        if all(value is None for value in values.values()):
-            return bool(state["bound"] == self._first_bound())
-        return Cost(**values).plausible
+        return Cost(**{name: state[key] for name, key in _COST.items()}).plausible
 
     def _learn(self, known: dict[str, Any], timing: BatchTiming) -> dict[str, Any]:
         records, run_s = timing.records, timing.run_ms / 1000

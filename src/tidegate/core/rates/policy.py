@@ -80,16 +80,14 @@ class LearningPolicy(RatePolicy):
         }
 
     def reads(self, state: Mapping[str, Any]) -> bool:
-        """As the base class says."""
-        start = self.start()
+        """As the base class says. Before anything is learned, the bound is the first one."""
+        nothing = self._nothing_learned()
         try:
-            return (
-                state["policy"] == self.name
-                and is_whole(state["bound"], 1, self._most())
-                and all(state[time] is None or is_whole(state[time], 0, LATEST_MS) for time in TIMES)
-                and all(key in state for key in start)
-                and self._plausible(state)
-            )
+            known = state["policy"] == self.name and is_whole(state["bound"], 1, self._most())
+            in_time = all(state[time] is None or is_whole(state[time], 0, LATEST_MS) for time in TIMES)
+            if nothing and all(state[key] == value for key, value in nothing.items()):
+                return bool(known and in_time and state["bound"] == self._first_bound())
+            return known and in_time and self._plausible(state)
         except (LookupError, TypeError):
             return False
 
@@ -115,7 +113,7 @@ class LearningPolicy(RatePolicy):
         return {}
 
     def _plausible(self, state: Mapping[str, Any]) -> bool:  # noqa: ARG002 - for policies that have a part of their own
-        """Whether the policy's own part of a saved state can be believed; a missing key raises KeyError."""
+        """Whether what was learned can be believed, by the policy's own part of a saved state."""
         return True
 
     @abstractmethod
