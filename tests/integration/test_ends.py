@@ -30,6 +30,7 @@ LONG_S = 60.0
 
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ends, "LONGEST_PAUSE_S", 0.5)
     monkeypatch.setattr(ends, "METADATA_S", 0.5)
 
 

@@ -65,10 +65,11 @@ def answer(value: object) -> Future[Any]:
 
 @pytest.fixture(autouse=True)
 def clients(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
-    """All that were made."""
+    """All that were made; pauses after failures are short."""
     made: list[Client] = []
     monkeypatch.setattr(Client, "made", made, raising=False)
     monkeypatch.setattr(ends, "Admin", Client)
+    monkeypatch.setattr(ends, "LONGEST_PAUSE_S", POLL_S)
     return made
 
 
@@ -220,6 +221,26 @@ def test_a_connection_that_was_corrected_is_taken_at_the_next_poll() -> None:
             assert await answered(user) == Reading({T: 5})
 
     run(follow)
+
+
+def test_a_failure_is_shared_for_pauses_that_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the longest: a broker that is away is asked less and less."""
+    monkeypatch.setattr(ends, "LONGEST_PAUSE_S", 30.0)
+    now_s = [0.0]
+    monkeypatch.setattr(ends, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    asked: list[float] = []
+
+    async def settings() -> Mapping[str, str]:
+        asked.append(now_s[0])
+        raise ConfigError("Airflow has no connection c")
+
+    async def follow() -> None:
+        async with watching("c", settings, Source(("t",)), 1.0) as user:
+            for now_s[0] in range(100):
+                await user.poller.reading(user)
+
+    run(follow)
+    assert asked == [0, 1, 3, 7, 15, 31, 61, 91]
 
 
 def test_users_are_told_one_after_the_other() -> None:

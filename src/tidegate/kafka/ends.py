@@ -12,7 +12,7 @@ the client, the last one closes it.
 
 Nothing here blocks the event loop. Whatever may wait or compute (making and closing a client, requests of thousands of
 partitions) is done in one thread of the connection's own, however many its users are. A broker that does not answer costs them
-a timeout together, and a client that hangs is left with its thread.
+a timeout together, then pauses that double, and a client that hangs is left with its thread.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ SLACK_S = 5.0
 """librdkafka keeps a request's timeout itself; only a client that hangs needs this."""
 ROUND_S = 120.0
 """The longest that a poll may take; all its timeouts together are shorter."""
+PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+"""For how long a failure of all users is an answer: at first, doubling, at most."""
 
 Wanted = list[TopicPartition] | KafkaError
 """The partitions to ask for, or why there are none."""
@@ -78,6 +80,7 @@ class Poller:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _readings: dict[Subscription, Reading] = field(default_factory=dict)
     _read_s: float = -math.inf
+    _pause_s: float = 0.0
     _described_s: float = -math.inf
     _configured: Mapping[str, str] | None = None
 
@@ -98,9 +101,11 @@ class Poller:
         Users take it one after the other, and so they compute what follows from thousands of partitions.
         """
         async with self._lock:
-            if user not in self._readings or time.monotonic() - self._read_s >= user.poll_s / 2:
+            if user not in self._readings or time.monotonic() - self._read_s >= max(user.poll_s / 2, self._pause_s):
                 self._readings = await self._asked(user.settings)
                 self._read_s = time.monotonic()
+                failed = all(reading.error is not None for reading in self._readings.values())
+                self._pause_s = min(LONGEST_PAUSE_S, max(PAUSE_S, 2 * self._pause_s)) if failed else 0.0
             return self._readings[user]
 
     async def _asked(self, settings: Settings) -> dict[Subscription, Reading]:
@@ -124,12 +129,11 @@ class Poller:
 
     def _is_stale(self, users: Sequence[Subscription]) -> bool:
         """Whether to look again at what changes rarely: after a failure topics, leaders and the cluster may be others."""
-        errors = [reading.error for reading in self._readings.values() if reading.error is not None]
         return (
             time.monotonic() - self._described_s >= METADATA_S
             or not self._readings.keys() >= set(users)
-            or len(errors) == len(self._readings)
-            or any(error.retryable for error in errors)
+            or self._pause_s > 0
+            or any(reading.error is not None and reading.error.retryable for reading in self._readings.values())
         )
 
     async def _look_up(self, settings: Settings) -> Mapping[str, str]:
