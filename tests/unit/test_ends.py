@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tidegate.core.config.pipeline import Source
-from tidegate.core.errors import BrokerUnavailable, ConfigError
+from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaError
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka import ends
 from tidegate.kafka.ends import Reading, Settings, Subscription, watching
@@ -32,6 +32,8 @@ class Client:
 
     def __init__(self, settings: Mapping[str, str], **_: Any) -> None:
         self.end = int(settings["end"])
+        if self.end < 0:
+            raise KafkaError("the connection's settings are refused")
         self.closed = False
         self.asked: Counter[str] = Counter()
         self.threads = 0
@@ -213,10 +215,10 @@ def test_a_connection_that_names_another_cluster_is_followed_though_the_former_o
 
 
 def test_a_connection_that_was_corrected_is_taken_at_the_next_poll() -> None:
-    """What no wait mends, somebody may have mended."""
+    """What no wait mends, somebody may have mended: one that is missing, or whose settings no client takes."""
 
     async def follow() -> None:
-        async with watching("c", answers(ConfigError("Airflow has no connection c"), 5), Source(("t",)), POLL_S) as user:
+        async with watching("c", answers(ConfigError("Airflow has no connection c"), -1, 5), Source(("t",)), POLL_S) as user:
             assert isinstance((await user.next()).error, ConfigError)
             assert await answered(user) == Reading({T: 5})
 
