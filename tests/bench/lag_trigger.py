@@ -100,7 +100,7 @@ async def longest_block(seconds: float) -> float:
             return {"bootstrap.servers": address, "client.id": "bench"}
 
         async def poll() -> None:
-            async with watching("bench", settings, Source(pattern=".*"), 1.0) as user:
+            with watching("bench", settings, Source(pattern=".*"), 1.0) as user:
                 while True:
                     await user.next()
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import confluent_kafka as ck
@@ -87,10 +87,8 @@ def test_ends_follow_the_log_and_its_new_partitions(kafka: dict[str, str]) -> No
     sources = [Source(("ends_a",)), Source(pattern="ends_.*", exclude=("ends_x",)), Source(assign={"ends_a": (1, 2)})]
 
     async def follow() -> None:
-        async with AsyncExitStack() as stack:
-            named, matched, assigned = [
-                await stack.enter_async_context(watching("c", known(kafka), source, POLL_S)) for source in sources
-            ]
+        with ExitStack() as stack:
+            named, matched, assigned = [stack.enter_context(watching("c", known(kafka), source, POLL_S)) for source in sources]
             await until(named, lambda r: r == Reading(at("ends_a", 0, 0)))
             write(kafka, "ends_a", 1, 3)
             await until(named, lambda r: r == Reading(at("ends_a", 0, 3)))
@@ -117,11 +115,8 @@ def test_a_hundred_users_of_a_connection_make_one_request_a_poll_and_share_one_c
     polls = 5
 
     async def poll() -> None:
-        async with AsyncExitStack() as stack:
-            users = [
-                await stack.enter_async_context(watching("c", known(kafka), Source((f"shared_{n % 20}",)), 1.0))
-                for n in range(100)
-            ]
+        with ExitStack() as stack:
+            users = [stack.enter_context(watching("c", known(kafka), Source((f"shared_{n % 20}",)), 1.0)) for n in range(100)]
             for _ in range(polls):
                 readings = await asyncio.gather(*(user.next() for user in users))
                 assert all(reading.error is None and len(reading.ends) == 1 for reading in readings)
@@ -144,10 +139,8 @@ def test_each_user_sees_what_its_isolation_level_lets_it_read(kafka: dict[str, s
         producer.begin_transaction()
         producer.produce("levels", b"x")
         assert producer.flush(30) == 0
-        async with AsyncExitStack() as stack:
-            committed, all_ = [
-                await stack.enter_async_context(watching("c", known(kafka), source, POLL_S)) for source in sources
-            ]
+        with ExitStack() as stack:
+            committed, all_ = [stack.enter_context(watching("c", known(kafka), source, POLL_S)) for source in sources]
             assert (await committed.next()).ends == at("levels", 5)
             assert (await all_.next()).ends == at("levels", 6)
         producer.abort_transaction(30)
@@ -160,9 +153,9 @@ def test_a_missing_topic_is_named_and_leaves_the_other_users(kafka: dict[str, st
     make_topic(kafka, "there")
 
     async def look() -> None:
-        async with AsyncExitStack() as stack:
+        with ExitStack() as stack:
             missing, there, retiring = [
-                await stack.enter_async_context(watching("c", known(kafka), source, POLL_S))
+                stack.enter_context(watching("c", known(kafka), source, POLL_S))
                 for source in (
                     Source(("there", "nowhere")),
                     Source(("there",)),
@@ -208,13 +201,14 @@ def test_a_broker_that_swallows_packets_never_blocks_the_event_loop(black_hole: 
     settings = {"bootstrap.servers": black_hole, "client.id": "test"}
 
     async def poll() -> None:
-        async with longest_block() as longest, AsyncExitStack() as stack:
-            users = [
-                await stack.enter_async_context(watching("c", known(settings), source, POLL_S))
-                for source in (Source(("a",)), Source(pattern="a.*"))
-            ]
-            for user in users * 2:
-                assert isinstance((await user.next()).error, BrokerUnavailable)
+        async with longest_block() as longest:
+            with ExitStack() as stack:
+                users = [
+                    stack.enter_context(watching("c", known(settings), source, POLL_S))
+                    for source in (Source(("a",)), Source(pattern="a.*"))
+                ]
+                for user in users * 2:
+                    assert isinstance((await user.next()).error, BrokerUnavailable)
         assert longest[0] < 1.0  # what blocks, blocks for two seconds; tests/bench/lag_trigger.py measures
 
     run(poll)
@@ -227,7 +221,7 @@ def test_a_broker_that_was_away_is_found_again_by_the_same_client(own: PrivateBr
     make_topic(settings, "away")
 
     async def follow() -> None:
-        async with watching("c", known(settings), Source(("away",)), POLL_S) as user:
+        with watching("c", known(settings), Source(("away",)), POLL_S) as user:
             await until(user, lambda r: r == Reading(at("away", 0)))
             (poller,) = ends._OPEN.values()
             client = poller._client._admin
@@ -253,7 +247,7 @@ def test_settings_that_were_corrected_are_taken_after_the_next_failure(kafka: di
         return answer
 
     async def follow() -> None:
-        async with watching("c", settings, Source(("corrected",)), POLL_S) as user:
+        with watching("c", settings, Source(("corrected",)), POLL_S) as user:
             assert isinstance((await user.next()).error, ConfigError)
             assert "no.such.setting" in str((await user.next()).error)
             await until(user, lambda r: r == Reading(at("corrected", 0)))
@@ -266,13 +260,13 @@ def test_the_client_ends_with_its_last_user(kafka: dict[str, str]) -> None:
     make_topic(kafka, "left")
 
     async def follow() -> None:
-        async with watching("c", known(kafka), Source(("left",)), POLL_S) as first:
-            async with watching("c", known(kafka), Source(("left",)), POLL_S) as second:
+        with watching("c", known(kafka), Source(("left",)), POLL_S) as first:
+            with watching("c", known(kafka), Source(("left",)), POLL_S) as second:
                 await second.next()
             await first.next()
 
         async def use() -> None:
-            async with watching("c", known(kafka), Source(("left",)), POLL_S) as user:
+            with watching("c", known(kafka), Source(("left",)), POLL_S) as user:
                 await user.next()
 
         for pause_s in (0.0, POLL_S, 1.2 * POLL_S):
@@ -299,7 +293,7 @@ def test_credentials_that_do_not_allow_to_describe_a_topic_are_named(own: Privat
     async def look() -> None:
         told_of = {PASSWORD: "does not allow them Describe on topic hidden", "wrong": "refuses the connection's credentials"}
         for password, told in told_of.items():
-            async with watching(password, known(login(password)), Source(("hidden",)), POLL_S) as user:
+            with watching(password, known(login(password)), Source(("hidden",)), POLL_S) as user:
                 error = (await until(user, wrong(KafkaAuthFailed))).error
                 assert told in str(error)
                 assert "wrong" not in str(error)

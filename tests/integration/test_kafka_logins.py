@@ -76,7 +76,7 @@ class Guarded:
             return planning_client(self.extras[login], connection="c", client_id="test").settings
 
         async def watch() -> dict[TopicPartition, int]:
-            async with watching("c", settings, Source((TOPIC,)), poll_s=0.2) as user:
+            with watching("c", settings, Source((TOPIC,)), poll_s=0.2) as user:
                 while not (reading := await user.next()).ends:
                     pass
                 return dict(reading.ends)

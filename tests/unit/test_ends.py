@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -119,7 +119,7 @@ def test_nobody_waits_for_a_user_that_has_ended(end: BaseException) -> None:
     """However it ended: it would be for ever, and nobody would see it."""
 
     async def follow() -> None:
-        async with (
+        with (
             watching("c", answers(end), Source(("t",)), LONG_S) as one,
             watching("c", answers(5), Source(("t",)), POLL_S) as other,
         ):
@@ -138,13 +138,13 @@ def test_an_answer_is_shared_while_it_is_younger_than_half_of_a_users_interval(c
         def user(poll_s: float) -> Any:
             return watching("c", answers(5), Source(("t",)), poll_s)
 
-        async with user(POLL_S) as short, user(LONG_S) as long:
+        with user(POLL_S) as short, user(LONG_S) as long:
             for asked in (1, 2):
                 for each in (short, long, long):
                     assert await each.poller.reading(each) == Reading({T: 5})
                 assert clients[0].asked == {"describe_topics": 1, "list_offsets": asked}
                 await asyncio.sleep(POLL_S)
-            async with user(LONG_S) as new:
+            with user(LONG_S) as new:
                 await new.poller.reading(new)
                 assert clients[0].asked == {"describe_topics": 2, "list_offsets": 3}
 
@@ -161,7 +161,7 @@ def test_a_client_that_hangs_is_left(
     monkeypatch.setattr(Client, "hangs", True)
 
     async def follow() -> None:
-        async with watching("c", answers(5), Source(("t",)), POLL_S) as user:
+        with watching("c", answers(5), Source(("t",)), POLL_S) as user:
             reading = await user.next()
             assert isinstance(reading.error, BrokerUnavailable)
             assert "hangs" in str(reading.error)
@@ -181,8 +181,8 @@ def test_200_users_of_a_broker_that_hangs_share_one_thread_and_one_request(
     monkeypatch.setattr(Client, "hangs", True)
 
     async def follow() -> None:
-        async with AsyncExitStack() as stack:
-            users = [await stack.enter_async_context(watching("c", answers(5), Source((f"t{n}",)), 2.0)) for n in range(200)]
+        with ExitStack() as stack:
+            users = [stack.enter_context(watching("c", answers(5), Source((f"t{n}",)), 2.0)) for n in range(200)]
             reading = asyncio.gather(*(user.next() for user in users))
             turns = 0
             while not reading.done():
@@ -203,7 +203,7 @@ def test_a_connection_that_names_another_cluster_is_followed_though_the_former_o
 
     async def follow() -> None:
         settings = answers(5, 5, ConfigError("Airflow has no connection c"), 7)
-        async with watching("c", settings, Source(("t",)), POLL_S) as user:
+        with watching("c", settings, Source(("t",)), POLL_S) as user:
             assert await user.next() == Reading({T: 5})
             while (reading := await user.next()) != Reading({T: 7}):
                 assert reading == Reading({T: 5})
@@ -218,7 +218,7 @@ def test_a_connection_that_was_corrected_is_taken_at_the_next_poll() -> None:
     """What no wait mends, somebody may have mended: one that is missing, or whose settings no client takes."""
 
     async def follow() -> None:
-        async with watching("c", answers(ConfigError("Airflow has no connection c"), -1, 5), Source(("t",)), POLL_S) as user:
+        with watching("c", answers(ConfigError("Airflow has no connection c"), -1, 5), Source(("t",)), POLL_S) as user:
             assert isinstance((await user.next()).error, ConfigError)
             assert await answered(user) == Reading({T: 5})
 
@@ -237,7 +237,7 @@ def test_a_failure_is_shared_for_pauses_that_double(monkeypatch: pytest.MonkeyPa
         raise ConfigError("Airflow has no connection c")
 
     async def follow() -> None:
-        async with watching("c", settings, Source(("t",)), 1.0) as user:
+        with watching("c", settings, Source(("t",)), 1.0) as user:
             for now_s[0] in range(100):
                 await user.poller.reading(user)
 
@@ -258,7 +258,7 @@ def test_users_are_told_one_after_the_other() -> None:
         counting = asyncio.create_task(count())
 
         async def use() -> int:
-            async with watching("c", answers(5), Source(("t",)), POLL_S) as user:
+            with watching("c", answers(5), Source(("t",)), POLL_S) as user:
                 await user.next()
                 return turns[-1]
 

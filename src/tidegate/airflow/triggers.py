@@ -17,7 +17,7 @@ import math
 import random
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,7 @@ class LagTrigger(BaseEventTrigger):
         self.source = dict(source)
         self.schedule = dict(schedule)
         self._watch = Watch(LagSchedule(**self.schedule))
-        self._held = AsyncExitStack()
+        self._held = ExitStack()
         self._damage: StateCorrupt | None = None
         self._trouble: tuple[frozenset[str], float] | None = None
 
@@ -101,13 +101,13 @@ class LagTrigger(BaseEventTrigger):
 
     async def cleanup(self) -> None:
         """Leave the poller, which ends with its last user."""
-        await self._held.aclose()
+        self._held.close()
 
     async def _subscribe(self) -> Subscription:
         ends = await asyncio.to_thread(_loaded)
         source = _source_from_json(self.source)
         poller = ends.watching(source.connection, lambda: _kafka_settings(source.connection), source, self._watch.rule.poll)
-        subscription: Subscription = await self._held.enter_async_context(poller)
+        subscription: Subscription = self._held.enter_context(poller)
         return subscription
 
     async def _looked_at(self, reading: Reading) -> TriggerEvent | None:

@@ -1,6 +1,6 @@
 """The ends of logs, asked for again and again without a consumer: all users of a connection in a process share one client.
 
-    async with watching("kafka_default", settings, source, poll_s=5) as subscription:
+    with watching("kafka_default", settings, source, poll_s=5) as subscription:
         while True:
             reading = await subscription.next()
 
@@ -20,9 +20,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import asynccontextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -264,8 +264,8 @@ def _meaning(admin: Admin, error: ck.KafkaError, topic: str) -> KafkaError:
 _OPEN: dict[str, Poller] = {}
 
 
-@asynccontextmanager
-async def watching(connection: str, settings: Settings, source: Source, poll_s: float) -> AsyncIterator[Subscription]:
+@contextmanager
+def watching(connection: str, settings: Settings, source: Source, poll_s: float) -> Iterator[Subscription]:
     """A subscription to what a source names, at the poller of its connection in this process.
 
     Args:
