@@ -410,6 +410,22 @@ def test_a_time_that_is_shown_reads_as_itself(at_ms: int) -> None:
     assert utc(10**18) == "1000000000000000000 (epoch ms)"
 
 
+@pytest.mark.parametrize(
+    ("source", "read"),
+    [
+        (Source(("a", "ab")), ["a-0", "a-1", "ab-0", "ab-1"]),
+        (Source(pattern="a.*", exclude=(".b",)), ["a-0", "a-1"]),
+        (Source(pattern="a"), ["a-0", "a-1"]),
+        (Source(assign={"a": (1,), "c": (0,)}), ["a-1"]),
+    ],
+    ids=str,
+)
+def test_a_source_reads_the_partitions_that_it_names(source: Source, read: list[str]) -> None:
+    """Of whole names; by a pattern none that is excluded, by an assignment none but those."""
+    held = [TopicPartition(topic, number) for topic in ("a", "ab", "b") for number in (0, 1)]
+    assert [str(tp) for tp in held if source.reads(tp)] == read
+
+
 def test_sources_tell_what_they_read() -> None:
     """Topics, a pattern, partitions."""
     assert str(parse(MINIMAL).source) == "orders"
