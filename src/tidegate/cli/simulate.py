@@ -98,7 +98,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
         rate=rate,
     )
     if fit:
-        _print_fit(model, as_json=as_json)
+        if as_json:
+            out.print_json(json.dumps({**(model.fit.to_json() if model.fit else {}), "sentences": model.sentences()}))
+        else:
+            out.print("\n".join(model.sentences()), markup=False)
         return
     asked = experiment(
         model,
@@ -181,19 +184,9 @@ def _to_json(pipeline: Pipeline, model: Model, asked: Experiment, done: list[Sim
     }
 
 
-def _print_fit(model: Model, *, as_json: bool) -> None:
-    if model.fit is None:  # pragma: no cover - a fit was asked for, so the model has one
-        return
-    if as_json:
-        out.print_json(json.dumps({**model.fit.to_json(), "sentences": list(model.fit.sentences())}))
-    else:
-        out.print("\n".join(model.fit.sentences()), markup=False)
-
-
 def _print(pipeline: Pipeline, model: Model, asked: Experiment, done: list[Simulated], *, load: Path | None) -> None:
-    cost = [f"a run takes {model.a:.3g} s and {1e6 * model.b:.3g} s for each million records, as given"]
     arrives = f"{model.arrival_rate:,.6g} records/s ({model.arrival_source})" if load is None else f"as {load}"
-    told = [*(model.fit.sentences() if model.fit else cost), *(model.advice.sentences() if load is None else ())]
+    told = [*model.sentences(), *(model.advice.sentences() if load is None else ())]
     limits = ", ".join(f"{name} {value:,}" for name, value in limits_in_force(asked).items())
     out.print("\n".join(told), markup=False)
     out.print(f"{pipeline.name}, {_what(asked)}; arrivals: {arrives}", markup=False)

@@ -50,8 +50,7 @@ class Fit:
 
     def sentences(self) -> tuple[str, ...]:
         """For people: the cost, and what it rests on."""
-        cost = f"a run takes {shown(self.a)} s and {shown(1e6 * self.b)} s for each million records"
-        told = f"{cost}, by the last {self.batches} batches"
+        told = f"{cost_told(self.a, self.b)}, by the last {self.batches} batches"
         doubt = (
             "the batches do not tell the overhead of a run from the cost of a record, since their sizes are alike or their "
             "times do not grow with them: a is what the runs spent outside their Spark jobs, and may be more"
@@ -91,6 +90,11 @@ def fit_cost(timings: Sequence[BatchTiming], *, a: float | None = None, b: float
         return Fit(*line, len(points), separate=True)
     least = min(max(0.0, p.run_s - p.load_s) for p in points)
     return Fit(least, _record_s(points, least), len(points), separate=False)
+
+
+def cost_told(a: float, b: float) -> str:
+    """The cost t = a + b * n in words."""
+    return f"a run takes {shown(a)} s and {shown(1e6 * b)} s for each million records"
 
 
 def shown(number: float) -> str:

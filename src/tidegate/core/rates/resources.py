@@ -89,7 +89,7 @@ def executors_for(
     if records_s <= 0:
         return Resources(kept, cores, None, "the overhead takes the whole target time, which executors do not shorten")
     wanted = max(1, math.ceil(records * core_s / records_s / cores - 1e-9))
-    work = f"{records:,} records of {shown(1e6 * core_s)} core seconds a million in {records_s:.3g} s need {wanted}"
+    work = f"{_work(records, core_s)} in {records_s:.3g} s need {wanted}"
     count, why = min(max(wanted, least), most), ""
     if count != wanted:
         why = f", the {'least' if count > wanted else 'most'} is {count}"
@@ -107,5 +107,8 @@ def pieces_for(records: int, core_s: float, *, cores: int) -> Resources:
         cores: of the Spark that runs the load.
     """
     worth = math.floor(records * core_s / LEAST_PIECE_S + 1e-9)
-    reason = f"{records:,} records of {shown(1e6 * core_s)} core seconds a million"
-    return Resources(None, cores, min(max(1, worth), PIECES_PER_CORE * cores), reason)
+    return Resources(None, cores, min(max(1, worth), PIECES_PER_CORE * cores), _work(records, core_s))
+
+
+def _work(records: int, core_s: float) -> str:
+    return f"{records:,} records of {shown(1e6 * core_s)} core seconds a million"

@@ -10,13 +10,14 @@ from tidegate.core.config.pipeline import Limits
 from tidegate.core.errors import RequestError
 from tidegate.core.rates.advice import Advice, full_batch
 from tidegate.core.rates.checks import MOST_RATE, check_interval, check_number
-from tidegate.core.rates.fit import Fit, arrival_rate, check_cost, fit_cost
+from tidegate.core.rates.fit import Fit, arrival_rate, check_cost, cost_told, fit_cost
 from tidegate.core.rates.timing import BatchTiming
 from tidegate.core.schedule.plan import RangePolicy
 from tidegate.core.simulation.plant import Plant
 from tidegate.core.simulation.steps import Steps
 
 Event = Literal["step", "quiet", "outage"]
+ArrivalSource = Literal["given", "history", "half of a full load"]
 
 USUAL_INTERVALS = 50
 """Before an event, and after it; a step lasts as long."""
@@ -48,8 +49,12 @@ class Model:
     a: float
     b: float
     arrival_rate: float
-    arrival_source: Literal["given", "history", "half of a full load"]
+    arrival_source: ArrivalSource
     fit: Fit | None = None
+
+    def sentences(self) -> tuple[str, ...]:
+        """For people: the cost, and what it rests on."""
+        return self.fit.sentences() if self.fit else (f"{cost_told(self.a, self.b)}, as given",)
 
     @property
     def advice(self) -> Advice:
@@ -88,13 +93,10 @@ def model_of(
     if a is None or b is None:
         fit = fit_cost(timings, a=a, b=b)
         a, b = fit.a, fit.b
-    seen = arrival_rate(timings)
     half = 0.5 * (full_batch(a, b, interval_s=interval_s, utilization=utilization) / interval_s or utilization / b)
-    if rate is not None:
-        return Model(interval_s, utilization, a, b, rate, "given", fit)
-    if seen is not None:
-        return Model(interval_s, utilization, a, b, min(seen, MOST_RATE), "history", fit)
-    return Model(interval_s, utilization, a, b, min(half, MOST_RATE), "half of a full load", fit)
+    known: dict[ArrivalSource, float | None] = {"given": rate, "history": arrival_rate(timings), "half of a full load": half}
+    source, arrives = next((source, arrives) for source, arrives in known.items() if arrives is not None)
+    return Model(interval_s, utilization, a, b, min(arrives, MOST_RATE), source, fit)
 
 
 def limits_of(limits: Limits, record_bytes: float | None) -> RangePolicy:
