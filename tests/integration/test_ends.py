@@ -249,7 +249,7 @@ def test_settings_that_were_corrected_are_taken_after_the_next_failure(kafka: di
     async def follow() -> None:
         with watching("c", settings, Source(("corrected",)), POLL_S) as user:
             assert isinstance((await user.next()).error, ConfigError)
-            assert "no.such.setting" in str((await user.next()).error)
+            await until(user, lambda r: "no.such.setting" in str(r.error))
             await until(user, lambda r: r == Reading(at("corrected", 0)))
 
     run(follow)
