@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from tests.integration.private_broker import PASSWORD, USER, PrivateBroker
 from tests.topics import make_topic, transact, write
 from tidegate.core.config.pipeline import Source
-from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, TidegateError, TopicNotFound
+from tidegate.core.errors import BrokerUnavailable, KafkaAuthFailed, TidegateError, TopicNotFound
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka import ends
 from tidegate.kafka.ends import Reading, Subscription, watching
@@ -230,27 +230,6 @@ def test_a_broker_that_was_away_is_found_again_by_the_same_client(own: PrivateBr
             await asyncio.to_thread(own.server.start)
             await until(user, lambda r: r == Reading(at("away", 0)))
             assert poller._client._admin is client
-
-    run(follow)
-
-
-def test_settings_that_were_corrected_are_taken_after_the_next_failure(kafka: dict[str, str]) -> None:
-    """A connection that is missing, names nobody, or has a setting that librdkafka does not know."""
-    make_topic(kafka, "corrected")
-    refused = {**kafka, "bootstrap.servers": f"{sockets.LOOPBACK}:{sockets.choose_port([])}"}
-    answers: Iterator[Any] = iter([ConfigError("Airflow has no connection c"), {**kafka, "no.such.setting": "1"}, refused])
-
-    async def settings() -> Mapping[str, str]:
-        answer: Mapping[str, str] | ConfigError = next(answers, kafka)
-        if isinstance(answer, ConfigError):
-            raise answer
-        return answer
-
-    async def follow() -> None:
-        with watching("c", settings, Source(("corrected",)), POLL_S) as user:
-            assert isinstance((await user.next()).error, ConfigError)
-            await until(user, lambda r: "no.such.setting" in str(r.error))
-            await until(user, lambda r: r == Reading(at("corrected", 0)))
 
     run(follow)
 
