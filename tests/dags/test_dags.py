@@ -437,7 +437,7 @@ def test_an_until_that_names_no_partition_sets_no_bound(until: Any, bound: Any) 
 
 def test_chunks_wait_for_their_turn_and_the_first_never_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most as many work as were asked for, whichever have ended; without a number nobody waits."""
-    load = LoadOperator(task_id="load", chunk=0, pipeline=PIPELINE, spark_jobs=Path())
+    load = LoadOperator(task_id="load", chunks=[0], pipeline=PIPELINE, spark_jobs=Path())
 
     class Waits(Exception):
         """Instead of a second of sleep."""

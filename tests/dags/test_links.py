@@ -69,12 +69,12 @@ def test_the_task_of_a_stranger_has_no_link(links: Callable[..., Any]) -> None:
     """Airflow matches mapped tasks by the name of their class alone."""
 
     class LoadOperator(BaseOperator):
-        def __init__(self, *, chunk: int, **more: Any) -> None:
+        def __init__(self, *, chunks: list[int], **more: Any) -> None:
             super().__init__(**more)
-            self.chunk = chunk
+            self.chunks = chunks
 
     with DAG("strange", schedule=None) as dag:
-        LoadOperator.partial(task_id="load").expand(chunk=[1, 2])
+        LoadOperator.partial(task_id="load").expand(chunks=[[0, 1], [2]])
     add_dag(dag)
     add_run("strange", "r", "running")
     add_task("strange", "r", "load", "running", map_index=0)

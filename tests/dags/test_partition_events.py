@@ -138,8 +138,8 @@ def batch(run_id: str, pipeline: Pipeline = PIPELINE, **params: Any) -> Run:
 def replayed(run_id: str, **params: Any) -> Run:
     """A run of the pipeline's replay."""
     run = Run(run_id, params)
-    for chunk in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
-        run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
+    for chunks in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
+        run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks))
     run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
     return run
 
@@ -263,10 +263,9 @@ def test_a_replay_in_chunks_unites_their_hours(world: World) -> None:
     world.at(6.5).write(*(NOON + hour * HOUR_MS for hour in (0, 1, 3, 5)))
     batch("r1")
     run = Run("r2", {"batches": "1", "chunk_size": 2})
-    chunks = run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
-    for chunk in chunks:
-        world.lost = chunk == 1
-        run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
+    for chunks in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE, slots=2)):
+        world.lost = chunks == [1]
+        run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks))
     run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
     assert run.hours == ["12", "13", "15", "16", "17"]
 
@@ -277,8 +276,8 @@ def test_a_replay_announces_what_the_one_that_it_goes_on_with_has_changed(world:
     batch("r1")
     asked = {"batches": "1", "chunk_size": 2}
     first = Run("r2", asked)
-    chunk, _ = first.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
-    first.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
+    chunks, _ = first.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE, slots=2))
+    first.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks))
     assert replayed("r3", **asked).hours == ["12", "13", "15", "17"]
 
 

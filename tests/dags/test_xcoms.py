@@ -103,8 +103,8 @@ def batch(run: Run, *, commit: bool = True, pipeline: Pipeline = PIPELINE) -> Ru
 
 def replayed(run: Run) -> Run:
     """A run of the pipeline's replay."""
-    for chunk in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
-        run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=chunk))
+    for chunks in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
+        run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks))
     run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
     return run
 
@@ -189,7 +189,7 @@ def test_a_replay_loads_and_verifies_what_it_planned_itself(sink: FakeReader) ->
     first, run = replayed(Run("r2", {"batches": "1"})), Run("r3", {"batches": "1"})
     run.xcoms["plan", "replay"] = first.xcoms["plan", "replay"]
     for task in (
-        LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunk=0),
+        LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=[0]),
         FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True),
     ):
         with pytest.raises(RequestError, match="XCom of this run's plan task"):
@@ -253,11 +253,11 @@ def test_a_chunk_is_not_loaded_by_the_number_of_a_batch_of_a_schedule_that_was_r
     pipeline = replace(PIPELINE, identity="batch")
     batch(Run("r1"), pipeline=pipeline)
     run = Run("r2", {"batches": "1"})
-    [chunk] = run.execute(PlanReplayOperator(task_id="plan", pipeline=pipeline))
+    [chunks] = run.execute(PlanReplayOperator(task_id="plan", pipeline=pipeline))
     ledger = Ledger(store, "p")
     ledger.save_cursor(replace(ledger.cursor(), generation=1))
     with pytest.raises(RequestError, match="planned before the schedule of p was rebuilt"):
-        run.execute(LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=Path(), chunk=chunk))
+        run.execute(LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=Path(), chunks=chunks))
 
 
 def test_a_replay_of_thousands_of_partitions_hands_on_little() -> None:
@@ -289,7 +289,7 @@ def test_a_replay_emits_an_event_of_the_pipelines_table_and_a_trial_none() -> No
 def test_a_load_leaves_for_the_note_how_many_rows_are_of_broken_records(
     monkeypatch: pytest.MonkeyPatch, errors: int | None
 ) -> None:
-    """Nothing where there are none; its answer has the number, whatever it is."""
+    """Nothing where there are none; its answer has the number, whatever it is. Chunks in one task leave their sum."""
     real = FakeRunner.run
 
     def run(self: FakeRunner, job: LoadJob) -> LoadResult:
@@ -303,3 +303,8 @@ def test_a_load_leaves_for_the_note_how_many_rows_are_of_broken_records(
     assert json.loads(xcoms.get(("load", notes.XCOM_KEY), "null")) == (
         "rows of broken records: 3, each with the reason in its column _error" if errors else None
     )
+    if errors:
+        again = Run("r2", {"batches": "1", "chunk_size": 60 * PARTITIONS})
+        again.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
+        assert len(again.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=[0, 1]))) == 2
+        assert json.loads(again.xcoms["load", notes.XCOM_KEY]).startswith("rows of broken records: 6,")

@@ -15,7 +15,16 @@ from tidegate.core.errors import RequestError, StateCorrupt
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.algebra import common, merged, without
 from tidegate.core.offsets.ranges import OffsetRange, total_count
-from tidegate.core.replay.chunks import SavedReplay, cut_chunks, live, smallest_size, whole_batches
+from tidegate.core.replay.chunks import (
+    TURN_CHUNKS,
+    TURN_OFFSETS,
+    SavedReplay,
+    cut_chunks,
+    live,
+    smallest_size,
+    turns,
+    whole_batches,
+)
 
 
 def r(start: int, until: int, partition: int = 0) -> OffsetRange:
@@ -85,6 +94,24 @@ def test_chunks_end_where_batches_end() -> None:
 def test_a_gap_ends_a_chunk() -> None:
     """A load takes one range of a partition."""
     assert cut_chunks((r(0, 5), r(10, 15)), [], 100) == ((r(0, 5),), (r(10, 15),))
+
+
+@given(st.lists(st.integers(1, 30_000), min_size=1, max_size=30), st.data())
+def test_tasks_load_each_chunk_once_in_order_and_share_only_what_is_small(sizes: list[int], data: st.DataObject) -> None:
+    """No task loads more than it may while others of those that can run at once have nothing to do."""
+    numbers = sorted(data.draw(st.sets(st.sampled_from(range(len(sizes))), min_size=1)))
+    tasks = data.draw(st.integers(1, 8))
+    chunks = [(r(0, size),) for size in sizes]
+    found = turns(chunks, numbers, tasks)
+    assert [number for turn in found for number in turn] == numbers
+    assert len(found) >= min(tasks, len(numbers))
+    for turn in found:
+        assert len(turn) == 1 or (len(turn) <= TURN_CHUNKS and sum(sizes[number] for number in turn) <= TURN_OFFSETS)
+
+
+def test_small_chunks_share_a_task() -> None:
+    """It starts once for two of them."""
+    assert turns([(r(0, 10),)] * 5, range(5), 2) == [[0, 1], [2, 3], [4]]
 
 
 @given(selections, st.integers(1, 12))

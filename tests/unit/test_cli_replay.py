@@ -84,13 +84,17 @@ class FakeApi:
             progress({"state": state})
         return {"state": self.state}
 
-    def xcom(self, _dag_id: str, _run_id: str, task_id: str, _key: str = "") -> Any:
+    def xcom(self, _dag_id: str, _run_id: str, task_id: str) -> Any:
         if task_id == "verify":
-            return {"chunks": 2, "offsets": 10, "rows": 10} if self.state == "success" else None
-        return {"todo": 2} if len(self.seen) > 2 else None
+            return {"chunks": 3, "offsets": 10, "rows": 10} if self.state == "success" else None
+        return [[0, 1], [2]] if len(self.seen) > 2 else None
 
     def count_mapped(self, *_: Any) -> int:
-        return 2 if self.state == "success" else 1
+        return 1
+
+    def task_instances(self, *_: Any) -> list[dict[str, Any]]:
+        states = ["success" if self.state == "success" else "failed", "success"]
+        return [{"task_id": "load", "map_index": place, "state": state} for place, state in enumerate(states)]
 
     def why_failed(self, *_: Any) -> str:
         return "load (chunk 1): SparkJobFailed: out of memory"
@@ -170,7 +174,7 @@ def test_a_run_is_followed_step_by_step(run: Any) -> None:
         "page: http://airflow/dags/p__replay/runs/manual__1/plugin/range",
     ]
     assert [line.strip() for line in result.stderr.splitlines() if line.strip()] == steps
-    assert "replayed: 2 chunks, 10 offsets, 10 rows" in result.stdout
+    assert "replayed: 3 chunks, 10 offsets, 10 rows" in result.stdout
 
 
 def test_a_failed_run_is_told_by_its_cause_and_what_is_left(run: Any) -> None:
@@ -178,7 +182,7 @@ def test_a_failed_run_is_told_by_its_cause_and_what_is_left(run: Any) -> None:
     result, _ = run("--batch", "1", state="failed")
     assert result.exit_code == 1
     assert "the replay manual__1 ended as failed: load (chunk 1): SparkJobFailed: out of memory" in result.stderr
-    assert "1 of 2 chunks are loaded; the same command again loads what is missing" in result.stderr
+    assert "1 of 3 chunks are loaded; the same command again loads what is missing" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
         default_args=_defaults(pipeline),
     )
     with dag:
-        plan = PlanReplayOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline))
+        plan = PlanReplayOperator(task_id="plan", pipeline=pipeline, slots=slots, **pools.declared(pipeline))
         load = LoadOperator.partial(
             task_id="load",
             pipeline=pipeline,
@@ -195,8 +195,8 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
             pool=pipeline.pool,
             max_active_tis_per_dag=slots,  # of all its runs together
             weight_rule="absolute",
-            map_index_template="chunk {{ task.chunk }}",
-        ).expand(chunk=plan.output)
+            map_index_template="chunk {{ task.chunks | join(', ') }}",
+        ).expand(chunks=plan.output)
         # not after a load that failed: that one says why, and a second error would only say what is missing for it
         load >> FinishOperator(task_id="verify", pipeline=pipeline, replays=True)
     return dag
@@ -319,7 +319,7 @@ and its cursor neither moves nor is passed.
 | task | what it does | when it is cleared |
 |---|---|---|
 | plan | checks what is asked, and saves all chunks as one Variable | finds them again, and what of them is missing |
-| load | one bounded Spark job for each chunk | replaces that chunk's rows again |
+| load | one bounded Spark job for each chunk; small chunks share a task | replaces the rows of its chunks again |
 | verify | finds every chunk's receipt in the table | does so again |
 
 A run that fails is continued by clearing its failed tasks, or by a new run with the same parameters: chunks that landed are not

@@ -6,9 +6,11 @@ is imported. The interface is the provider's (`airflow.providers.openlineage.ext
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.offsets.algebra import merged
 from tidegate.core.offsets.ranges import range_to_json, total_count
 
 if TYPE_CHECKING:
@@ -21,36 +23,38 @@ SCHEMA = "urn:tidegate:run-facet:1"
 """What the facet is, as a name: docs/lineage.md describes it."""
 
 
-def lineage_of(job: LoadJob, result: LoadResult | None) -> OperatorLineage[Any, Any]:
-    """What a load read and wrote; without a result, what it tried to.
+def lineage_of(jobs: Sequence[LoadJob], results: Sequence[LoadResult]) -> OperatorLineage[Any, Any]:
+    """What a task's loads read and wrote; without results, what they tried to.
 
     Args:
-        job: the load.
-        result: its answer; None where it failed.
+        jobs: the loads, of one table; at least one.
+        results: their answers; the last load has none where it failed.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - only with the provider
     from openlineage.client.event_v2 import Dataset, OutputDataset  # noqa: PLC0415
     from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset  # noqa: PLC0415
 
     # the first of them stands for the cluster, as OpenLineage's naming has it
+    job = jobs[0]
     server = job.reading.kafka_options.get(BOOTSTRAP, "").split(",")[0].strip()
     catalog, _, table = job.table.partition(".")
     output = OutputDataset(f"iceberg://{catalog}", table)
-    if result is not None:
-        version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(result.receipt.snapshot))
-        written = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=result.receipt.rows)
+    if results:
+        version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(results[-1].receipt.snapshot))
+        rows = sum(result.receipt.rows for result in results)
+        written = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=rows)
         output = OutputDataset(
             f"iceberg://{catalog}", table, facets={"version": version}, outputFacets={"outputStatistics": written}
         )
-    topics = sorted({r.topic for r in job.load.nonempty})
+    topics = sorted({r.topic for each in jobs for r in each.load.nonempty})
     return OperatorLineage(
         inputs=[Dataset(f"kafka://{server}", topic) for topic in topics],
         outputs=[output],
-        run_facets={"tidegate": _facet(job, result)},
+        run_facets={"tidegate": _facet(jobs, results)},
     )
 
 
-def _facet(job: LoadJob, result: LoadResult | None) -> Any:
+def _facet(jobs: Sequence[LoadJob], results: Sequence[LoadResult]) -> Any:
     import attrs  # noqa: PLC0415 - OpenLineage's own
     from openlineage.client.facet_v2 import RunFacet  # noqa: PLC0415
 
@@ -67,14 +71,14 @@ def _facet(job: LoadJob, result: LoadResult | None) -> Any:
         def _get_schema() -> str:
             return SCHEMA
 
-    ranges = job.load.nonempty
+    job, ranges = jobs[0], merged(r for each in jobs for r in each.load.nonempty)
     named = ranges if len(ranges) <= MOST_RANGES else ()
     return TidegateRunFacet(
         pipeline=job.load.pipeline,
         seq=job.load.seq,
         replay=job.load.replay,
         # as it was imported, with its version, where it came to that
-        transform=job.transform if result is None else result.receipt.write.transform,
+        transform=results[0].receipt.write.transform if results else job.transform,
         offsets=total_count(ranges),
         ranges=[range_to_json(r) for r in named],
     )

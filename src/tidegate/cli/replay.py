@@ -168,26 +168,26 @@ def _print_report(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *,
 def follow(api: AirflowApi, dag_id: str, run_id: str) -> Ended:
     """Wait for the run's end; a bar shows the chunks that are done."""
     err.print(f"{dag_id}: run {run_id}", markup=False)
-    chunks = landed = 0
+    turns: list[list[int]] = []  # the chunks of each load task
     with show_progress() as progress:
 
         def look(run: dict[str, Any]) -> None:
-            nonlocal chunks, landed
-            if not chunks:
-                planned = api.xcom(dag_id, run_id, "plan", "replay")
-                chunks = planned["todo"] if planned else 0
-            if chunks:
-                landed = api.count_mapped(dag_id, run_id, "load", "success")
-                progress("loading chunks", landed, chunks)
+            nonlocal turns
+            turns = turns or api.xcom(dag_id, run_id, "plan") or []
+            if turns:
+                done = turns[: api.count_mapped(dag_id, run_id, "load", "success")]  # in their order, but for retries
+                progress("loading chunks", sum(map(len, done)), sum(map(len, turns)))
             else:
                 progress("waiting for the run to start" if run["state"] == "queued" else "planning", 0, None)
 
         state = api.wait_run(dag_id, run_id, timeout_s=LONGEST_S, poll_s=POLL_S, progress=look)["state"]
+    tasks = api.task_instances(dag_id, run_id)
+    loaded = {task["map_index"] for task in tasks if (task["task_id"], task["state"]) == ("load", "success")}
     return Ended(
         run_id,
         state,
-        chunks,
-        landed,
+        chunks=sum(map(len, turns)),
+        landed=sum(len(chunks) for place, chunks in enumerate(turns) if place in loaded),
         verdict=api.xcom(dag_id, run_id, "verify"),
         why=None if state == "success" else api.why_failed(dag_id, run_id),
     )

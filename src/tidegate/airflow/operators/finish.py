@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -157,9 +157,7 @@ class FinishOperator(Patient):
         """What a replay that is verified announces; nothing where the file does not ask for it."""
         if self.pipeline.announce is None:
             return Announcement()
-        answers = context["ti"].xcom_pull(task_ids="load")
-        # of a mapped task there is one for each chunk that this run has loaded
-        loads = [answer for answer in (answers if isinstance(answers, list) else [answers]) if answer]
+        loads = list(_answers(context["ti"].xcom_pull(task_ids="load")))
         observed = {load["receipt"]["seq"]: Observed.from_json(load["observed"]) for load in loads}
         cursor = Ledger(VariableStore(), self.pipeline.name).cursor()
         announcing = Announcing(self.pipeline, self.pipeline.announce, self.patience(context), self.log)
@@ -193,6 +191,14 @@ class FinishOperator(Patient):
             commit_offsets(kafka_settings(self.pipeline, "commit", planning_client, self.log), group, cursor.at.offsets)
         except TidegateError as error:
             self.log.warning("consumer group %s does not show this commit: %s", group, error)
+
+
+def _answers(handed_on: Any) -> Iterator[Mapping[str, Any]]:
+    """The answer of a load, or those of each task that a load was mapped to."""
+    if isinstance(handed_on, Mapping):
+        yield handed_on
+    for each in handed_on if isinstance(handed_on, list) else ():
+        yield from _answers(each)
 
 
 def idle_ms(*tasks: Mapping[str, Any]) -> int:

@@ -37,46 +37,51 @@ POLL_S = 1.0
 
 
 class LoadOperator(SparkTask):
-    """Replaces, in the sink, the rows of this run's range, or those of one chunk of its replay.
+    """Replaces, in the sink, the rows of this run's range, or those of some chunks of its replay, one after the other.
 
     A job that is run again, since Spark was away, looks for its receipt first.
 
     Args:
-        chunk: its number, in the DAG of replays.
+        chunks: their numbers, in the DAG of replays.
     """
 
-    def __init__(self, *, chunk: int | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, chunks: Sequence[int] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.chunk = chunk
+        self.chunks = chunks
+        self._jobs: list[LoadJob] = []
+        self._results: list[LoadResult] = []
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+    def execute(self, context: Context) -> dict[str, Any] | list[dict[str, Any]]:  # type: ignore[override]
         """Load what is saved, and hand on the receipt found in the sink. What has landed is written again only on purpose.
 
         Raises:
             TidegateError: as `run_job`.
         """
-        plan = plan_of(context, replays=self.chunk is not None)
-        if self.chunk is not None:
+        plan = plan_of(context, replays=self.chunks is not None)
+        again = {"redo": bool(plan["redo"]) or self.cleared(context), "formerly": tuple(plan["formerly"])}
+        if self.chunks is not None:
             self._wait_for_turn(context, plan["parallel"])
-        job = self._job(plan, context, redo=bool(plan["redo"]) or self.cleared(context))
+            return [self.run_job(self._chunk(plan, number, context, again), context) for number in self.chunks]
+        if "replay" in plan:  # a backfill's run loads one range
+            return self.run_job(self._chunk(plan, 0, context, again), context)
+        job = self._batch(plan, context, again)
         if job is None:
             self.log.info("batch %d holds no offsets: it only fixes where new partitions start", plan["seq"])
             return {}
-        answer = self.run_job(job, context)
-        return answer if "replay" in plan else {**answer, **self.handed_on(context)}
+        return {**self.run_job(job, context), **self.handed_on(context)}
 
-    def _job(self, plan: Mapping[str, Any], context: Context, *, redo: bool) -> LoadJob | None:
-        """The job of a plan; None where there is nothing to load."""
+    def _chunk(self, plan: Mapping[str, Any], number: int, context: Context, again: Mapping[str, Any]) -> LoadJob:
         ledger, pipeline = self._ledger, self.pipeline
-        again: dict[str, Any] = {"redo": redo, "formerly": tuple(plan["formerly"])}
-        if "replay" in plan:
-            replay = ledger.saved_replay(plan["key"])
-            check_permitted(pipeline, replay.table, replay.transform)
-            if replay.batches:
-                check_numbers(replay, ledger.cursor().generation)
-            load = replay.chunk(self.chunk or 0)
-            return self.order(context, load, transform=replay.transform, table=replay.table, **again)
-        saved = ledger.saved_range(plan["key"])
+        replay = ledger.saved_replay(plan["key"])
+        check_permitted(pipeline, replay.table, replay.transform)
+        if replay.batches:
+            check_numbers(replay, ledger.cursor().generation)
+        return self.order(context, replay.chunk(number), transform=replay.transform, table=replay.table, **again)
+
+    def _batch(self, plan: Mapping[str, Any], context: Context, again: Mapping[str, Any]) -> LoadJob | None:
+        """The job of a batch; None where there is nothing to load."""
+        pipeline = self.pipeline
+        saved = self._ledger.saved_range(plan["key"])
         nonempty = saved.load.nonempty
         if not nonempty:
             return None
@@ -94,7 +99,7 @@ class LoadOperator(SparkTask):
         )
 
     def _wait_for_turn(self, context: Context, parallel: int | None) -> None:
-        """Wait until fewer than `parallel` chunks before this one are being loaded; the first of them never waits.
+        """Wait until fewer than `parallel` tasks before this one load; the first of them never waits.
 
         Airflow has no such limit for one run. It is kept here in the process: giving the slot back and coming again
         (a reschedule) is a race in its scheduler, which may take the first ending for that of the second coming.
@@ -109,17 +114,14 @@ class LoadOperator(SparkTask):
                 return
             time.sleep(POLL_S)
 
-    _ordered: LoadJob | None = None
-    _result: LoadResult | None = None
-
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """What the load read and wrote, for Airflow's OpenLineage provider; None where it did not come to a load."""
         del task_instance
-        if self._ordered is None:
+        if not self._jobs:
             return None
         from tidegate.airflow.lineage import lineage_of  # noqa: PLC0415 - only with the provider
 
-        return lineage_of(self._ordered, self._result)
+        return lineage_of(self._jobs, self._results)
 
     get_openlineage_facets_on_failure = get_openlineage_facets_on_complete
 
@@ -194,14 +196,15 @@ class LoadOperator(SparkTask):
         Raises:
             TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.core.errors`.
         """
-        self._ordered = job
+        self._jobs.append(job)
         patience = self.patience(context)
         brokers = brokers_of(self.pipeline, "load", self.log) if job.load.topic_ids else None
         result = self.through_spark(lambda runner: runner.run(checked(job, brokers)), context, patience)
-        self._result = result
+        self._results.append(result)
         self._log_result(result)
         if result.observed.errors:
-            context["ti"].xcom_push(key=notes.XCOM_KEY, value=_broken(result.observed.errors))
+            errors = sum(each.observed.errors or 0 for each in self._results)
+            context["ti"].xcom_push(key=notes.XCOM_KEY, value=_broken(errors))
         return brief(result)
 
     def _log_result(self, result: LoadResult) -> None:

@@ -12,6 +12,7 @@ from tidegate.airflow.operators.shared import REPLAY, SHOWN, as_note, now_ms, po
 from tidegate.airflow.retries import Patient
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.offsets.ranges import total_count
+from tidegate.core.replay.chunks import turns
 from tidegate.core.replay.report import ReplayReport
 from tidegate.core.replay.request import ReplayRequest
 from tidegate.core.replay.run import PlannedReplay, plan_replay
@@ -21,16 +22,21 @@ DRY_RUN, REPORT = "dry_run", "report"
 
 
 class PlanReplayOperator(Patient):
-    """Saves all chunks of this run's replay, before the first load. A dry run reports what it would do, and changes nothing."""
+    """Saves all chunks of this run's replay, before the first load. A dry run reports what it would do, and changes nothing.
+
+    Args:
+        slots: the most loads at the same time of all the pipeline's replays.
+    """
 
     ui_color = "#dbe9f6"
 
-    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+    def __init__(self, *, pipeline: Pipeline, slots: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
+        self.slots = slots
 
-    def execute(self, context: Context) -> list[int]:
-        """Plan, or find again this run's replay; the numbers of the chunks to load.
+    def execute(self, context: Context) -> list[list[int]]:
+        """Plan, or find again this run's replay; the numbers of the chunks to load, by the task that loads them.
 
         Raises:
             AirflowSkipException: it is a dry run.
@@ -53,7 +59,7 @@ class PlanReplayOperator(Patient):
         if dry:
             raise AirflowSkipException("dry run: nothing was changed")
         context["ti"].xcom_push(key=REPLAY, value=replay_answer(planned))
-        return list(planned.todo)
+        return turns(planned.saved.chunks, planned.todo, min(planned.saved.parallel or self.slots, self.slots))
 
 
 def _in_short(report: ReplayReport) -> dict[str, Any]:
@@ -92,7 +98,6 @@ def replay_answer(planned: PlannedReplay) -> dict[str, Any]:
         "origin": planned.origin,
         "redo": planned.redo,
         "chunks": len(saved.chunks),
-        "todo": len(planned.todo),
         "parallel": saved.parallel,
         "records": total_count(saved.selection),
         "formerly": list(planned.formerly),

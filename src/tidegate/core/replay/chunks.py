@@ -26,6 +26,8 @@ from tidegate.core.state.fields import MAPPING, RANGES, SELECTION, TUPLE, Record
 Chunk = tuple[OffsetRange, ...]
 MOST_CHUNKS = 1000
 """Airflow maps a task over 1,024 values at most."""
+TURN_CHUNKS, TURN_OFFSETS = 2, 50_000
+"""The most chunks that one task loads, and the most offsets of several: its slot is one that the schedule waits for."""
 
 
 def live(
@@ -104,6 +106,26 @@ def smallest_size(selection: Sequence[OffsetRange], batches: Sequence[Sequence[O
         else:
             low = middle + 1
     return high
+
+
+def turns(chunks: Sequence[Chunk], numbers: Sequence[int], tasks: int) -> list[list[int]]:
+    """The chunks by the task that loads them, one after the other. A task takes seconds to start, and a small chunk less.
+
+    Args:
+        chunks: of the replay.
+        numbers: of those that are to be loaded.
+        tasks: how many can run at once; chunks share a task only where there are more of them.
+    """
+    most = min(TURN_CHUNKS, max(1, len(numbers) // tasks))
+    found: list[list[int]] = []
+    size = 0
+    for number in numbers:
+        size += total_count(chunks[number])
+        if not found or len(found[-1]) == most or size > TURN_OFFSETS:
+            found.append([])
+            size = total_count(chunks[number])
+        found[-1].append(number)
+    return found
 
 
 def _layers(selection: Sequence[OffsetRange], batches: Iterable[Sequence[OffsetRange]]) -> list[Chunk]:
