@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tidegate.core.rates.policies import make_rate_policy
     from tidegate.core.rates.policy import RatePolicy
     from tidegate.core.receivers import (
-        CreditPool,
         RateLimiter,
         Tracked,
         WatermarkThrottle,
@@ -29,7 +28,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchTiming",
-    "CreditPool",
     "OffsetRange",
     "PidRateEstimator",
     "RateLimiter",
@@ -49,7 +47,6 @@ __all__ = [
 
 _MODULES = {
     "BatchTiming": "tidegate.core.rates",
-    "CreditPool": "tidegate.core.receivers",
     "OffsetRange": "tidegate.core.offsets.ranges",
     "PidRateEstimator": "tidegate.core.rates",
     "RateLimiter": "tidegate.core.receivers",

@@ -11,7 +11,6 @@ import pytest
 import tidegate
 from tidegate import (
     BatchTiming,
-    CreditPool,
     OffsetRange,
     PidRateEstimator,
     RateLimiter,
@@ -80,20 +79,17 @@ def test_public_classes_of_receivers_have_the_signatures_that_others_call() -> N
         parameters = inspect.signature(called).parameters.values()  # type: ignore[arg-type]
         return ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in parameters)
 
-    constructors = {kind: signature(kind) for kind in (Worker, Tracked, RateLimiter, WatermarkThrottle, CreditPool)}
+    constructors = {kind: signature(kind) for kind in (Worker, Tracked, RateLimiter, WatermarkThrottle)}
     assert constructors == {
         Worker: "name, host",
         Tracked: "state, workers=()",
         RateLimiter: "max_rate=None, initial_rate=None",
         WatermarkThrottle: "high=0.9, low=0.4, expiry_s=30.0",
-        CreditPool: "exclusive, floating",
     }
-    throttle, pool, limiter = WatermarkThrottle(), CreditPool(1, 1), RateLimiter()
+    throttle, limiter = WatermarkThrottle(), RateLimiter()
     assert signature(throttle.report).endswith("instance, used, capacity, now_s")
     assert inspect.signature(throttle.report).parameters["now_s"].kind is inspect.Parameter.KEYWORD_ONLY
     assert [signature(m) for m in (throttle.throttled, limiter.update, limiter.acquire)] == ["now_s", "rate", "records, now_s"]
-    assert [signature(m) for m in (pool.open, pool.announce, pool.spend)] == ["channel", "channel, backlog", "channel, n=1"]
-    assert [signature(m) for m in (pool.give_back, pool.close)] == ["channel, n=1", "channel"]
 
 
 def test_a_public_rate_policy_is_made_and_called_by_its_port() -> None:
