@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 import confluent_kafka as ck
 
-from tidegate.core.ports import Downstream, Sender
+from tidegate.core.errors import BrokerUnavailable
+from tidegate.core.ports import Sender
+from tidegate.core.receivers.backpressure import Heard
 from tidegate.ingest.receiver import Receiver
 from tidegate.ingest.supervisor import Lease, LeaseReport, Limits, Status, serve
 
@@ -51,6 +53,23 @@ def a_lease(topic: str = "t", *, lasts_s: float = 600.0, drain_s: float = 30.0, 
     return Lease(name, 0, "h1", topic, time.time() + lasts_s, drain_s)
 
 
+@dataclass
+class MemoryDownstream:
+    """A pipeline that has `loaded` so many of the records that are `landed`. While it is `away`, nothing is known of it."""
+
+    landed: Callable[[], int]
+    loaded: int = 0
+    away: bool = False
+    asked: int = 0
+
+    def __call__(self) -> Heard:
+        """How it does."""
+        self.asked += 1
+        if self.away:
+            raise BrokerUnavailable("away")
+        return Heard(self.landed() - self.loaded)
+
+
 @asynccontextmanager
 async def served(
     source: Receiver,
@@ -59,7 +78,7 @@ async def served(
     kafka: Mapping[str, str] | None = None,
     lease: Lease | None = None,
     limits: Limits | None = None,
-    downstream: Downstream | None = None,
+    downstream: Callable[[], Heard] | None = None,
 ) -> AsyncIterator[Running]:
     """The source, as a lease serves it; it has been started, unless it cannot. The lease is ended, whatever happens."""
     running = Running(source)

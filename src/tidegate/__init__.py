@@ -15,14 +15,8 @@ if TYPE_CHECKING:
     from tidegate.core.rates import BatchTiming, PidRateEstimator, max_messages_per_partition, share_limit
     from tidegate.core.rates.policies import make_rate_policy
     from tidegate.core.rates.policy import RatePolicy
-    from tidegate.core.receivers import (
-        RateLimiter,
-        Tracked,
-        WatermarkThrottle,
-        Worker,
-        reschedule_receiver,
-        schedule_receivers,
-    )
+    from tidegate.core.receivers.limits import RateLimiter, WatermarkThrottle
+    from tidegate.core.receivers.placement import Tracked, Worker, reschedule_receiver, schedule_receivers
 
 __version__ = "0.1.0"
 
@@ -49,17 +43,17 @@ _MODULES = {
     "BatchTiming": "tidegate.core.rates",
     "OffsetRange": "tidegate.core.offsets.ranges",
     "PidRateEstimator": "tidegate.core.rates",
-    "RateLimiter": "tidegate.core.receivers",
+    "RateLimiter": "tidegate.core.receivers.limits",
     "TidegateError": "tidegate.core.errors",
     "TopicPartition": "tidegate.core.offsets.ranges",
-    "Tracked": "tidegate.core.receivers",
-    "WatermarkThrottle": "tidegate.core.receivers",
-    "Worker": "tidegate.core.receivers",
+    "Tracked": "tidegate.core.receivers.placement",
+    "WatermarkThrottle": "tidegate.core.receivers.limits",
+    "Worker": "tidegate.core.receivers.placement",
     "RatePolicy": "tidegate.core.rates.policy",
     "make_rate_policy": "tidegate.core.rates.policies",
     "max_messages_per_partition": "tidegate.core.rates",
-    "reschedule_receiver": "tidegate.core.receivers",
-    "schedule_receivers": "tidegate.core.receivers",
+    "reschedule_receiver": "tidegate.core.receivers.placement",
+    "schedule_receivers": "tidegate.core.receivers.placement",
     "share_limit": "tidegate.core.rates",
     "split_ranges": "tidegate.core.offsets.splitting",
 }

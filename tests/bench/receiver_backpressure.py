@@ -26,9 +26,8 @@ from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.receivers import read_receiver
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.cli.charts import count, duration
-from tidegate.core.config.receiver import Receiver
+from tidegate.core.config.receiver import Policy, Receiver
 from tidegate.core.errors import TidegateError
-from tidegate.core.receivers.backpressure import Policy
 from tidegate.core.simulation.steps import Steps
 from tidegate.core.state.ledger import Ledger
 from tidegate.kafka.brokers import AdminBrokers

@@ -173,9 +173,8 @@ from tidegate.airflow.receivers.dag import receiver_dag
 from tidegate.core.config.receiver import Listen, Receiver, Workers
 from tidegate.core.receivers.placement import Worker
 
-class Edges:
-    def live(self):
-        return [(Worker("celery@edge1", "edge1"), ["edge1"])]
+def live():
+    return [(Worker("celery@edge1", "edge1"), ["edge1"])]
 
 async def serving(order, *, stop, tell, watch):
     tell(f"instance {order.instance} serves")
@@ -183,7 +182,7 @@ async def serving(order, *, stop, tell, watch):
 
 queues = ("default", "edge1")
 posts = Receiver("posts", "http", "orders", listen=Listen(8080), instances=2, workers=Workers(queues=queues))
-dag = receiver_dag(posts, known=Edges, serving=serving)
+dag = receiver_dag(posts, live=live, serving=serving)
 if __name__ == "__main__":
     import_all_models()
     settings.configure_orm()

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -27,7 +27,7 @@ from airflow.sdk.exceptions import (
 )
 
 from tests.records import cursor_of
-from tidegate.airflow.receivers import operators, workers
+from tidegate.airflow.receivers import operators
 from tidegate.airflow.receivers.downstream import PipelineBehind
 from tidegate.airflow.receivers.operators import (
     OnQueueOperator,
@@ -36,28 +36,26 @@ from tidegate.airflow.receivers.operators import (
     RetryUntilTheLeaseEnds,
     WaitForWorkers,
 )
-from tidegate.airflow.receivers.serving import Order, Watch, described, serve, source_of
-from tidegate.airflow.receivers.workers import ANSWER_S, CeleryWorkers, LocalWorkers, UnknownWorkers
+from tidegate.airflow.receivers.serving import Order, Watch, serve, source_of
+from tidegate.airflow.receivers.workers import ANSWER_S, celery_workers, live_workers
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.config.receiver import Backpressure as Stated
-from tidegate.core.config.receiver import Connect, File, Http, Listen, Rate, Receiver, Tls, Workers
-from tidegate.core.errors import BrokerUnavailable, ConfigError, StateUnavailable, TidegateError
+from tidegate.core.config.receiver import Block, Connect, File, Http, Listen, Rate, Receiver, Tls, Workers
+from tidegate.core.errors import BrokerUnavailable, ConfigError, TidegateError
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.receivers.assignment import NOWHERE, Assigned
-from tidegate.core.receivers.backpressure import Backpressure, Heard
-from tidegate.core.receivers.placement import Worker
+from tidegate.core.receivers.backpressure import Heard
+from tidegate.core.receivers.lifecycle import State
+from tidegate.core.receivers.placement import NOWHERE, Assigned, Worker
 from tidegate.core.state.ledger import Ledger
-from tidegate.testing.contracts.downstream import DownstreamContract
+from tidegate.ingest import supervisor
+from tidegate.ingest.intake import LeaseReport
+from tidegate.ingest.listening import Tls as TlsFiles
+from tidegate.ingest.sources import FileSource, HttpSource, SocketSource, TcpServerSource
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
 POSTS = Receiver("posts", "http", "orders", listen=Listen(8080), workers=Workers(expected=2, wait=60), lease=600)
 SECRET = "hunter-2"  # noqa: S105 - what must not be seen
 A, B = Worker("celery@a", "a"), Worker("celery@b", "b")
-
-
-def known(*live: tuple[Worker, list[str]]) -> Callable[[], Any]:
-    """These workers are up."""
-    return lambda: SimpleNamespace(live=lambda: list(live))
 
 
 class Ti(SimpleNamespace):
@@ -87,7 +85,7 @@ class Ti(SimpleNamespace):
 def test_a_run_waits_for_its_workers_and_not_for_ever(up: int, waited_s: float, *, goes_on: bool) -> None:
     """After the waiting time it goes on with those that are up. Workers of other queues do not count."""
     live = [(Worker(f"w{n}", "h"), ["default"]) for n in range(up)]
-    task = WaitForWorkers(task_id="wait", receiver=POSTS, known=known(*live, (B, ["other"])))
+    task = WaitForWorkers(task_id="wait", receiver=POSTS, live=lambda: [*live, (B, ["other"])])
     began = datetime.now(UTC) - timedelta(seconds=waited_s)
     context: Any = {"dag_run": SimpleNamespace(start_date=began), "ti": Ti()}
     assert task.poke(context) is goes_on
@@ -95,7 +93,7 @@ def test_a_run_waits_for_its_workers_and_not_for_ever(up: int, waited_s: float, 
 
 def test_a_run_that_waits_holds_no_slot_and_never_fails_for_it() -> None:
     """It is rescheduled, for as long as a receiver may wait."""
-    task = WaitForWorkers(task_id="wait", receiver=POSTS, known=known())
+    task = WaitForWorkers(task_id="wait", receiver=POSTS, live=list)
     assert task.reschedule
     assert task.timeout > 3600
     context: Any = {"dag_run": SimpleNamespace(start_date=None)}
@@ -106,10 +104,8 @@ def test_a_run_that_waits_holds_no_slot_and_never_fails_for_it() -> None:
 
 
 def place(ti: Ti, receiver: Receiver, *live: tuple[Worker, list[str]]) -> list[dict[str, Any]]:
-    mapped = {queue: f"receive_{queue}" for queue in receiver.workers.queues}
-    task = PlaceOperator(task_id="place", receiver=receiver, mapped=mapped, known=known(*live))
     context: Any = {"ti": ti}
-    return task.execute(context)
+    return PlaceOperator(task_id="place", receiver=receiver, live=lambda: live).execute(context)
 
 
 def test_instances_are_placed_on_live_workers_until_the_lease_and_the_overlap_are_over() -> None:
@@ -359,16 +355,6 @@ def test_a_log_that_nobody_reads_any_more_ends_no_instance(monkeypatch: pytest.M
     assert execute(receive(serving))["records"] == 7
 
 
-def test_what_fails_in_an_instance_fails_its_task() -> None:
-    """With its own error."""
-
-    async def fails(_: asyncio.Event) -> None:
-        raise BrokerUnavailable("no broker answers")
-
-    with pytest.raises(BrokerUnavailable):
-        execute(receive(Serving(fails)))
-
-
 @pytest.mark.parametrize("serves", [True, False])
 def test_an_instance_that_cannot_run_shows_why_where_instances_are_looked_at(*, serves: bool) -> None:
     """It is tried again for the whole lease, so its task never ends failed: `tidegate receivers` prints what it leaves."""
@@ -401,96 +387,61 @@ def order(receiver: Receiver, **changes: Any) -> Order:
     return Order(receiver, 1, "edge1", 99.0, {"bootstrap.servers": "k"}, **changes)
 
 
-def test_each_kind_is_its_source_with_the_arguments_of_the_file() -> None:
+OWN = replace(POSTS, listen=Listen(8080, max_connections=7), http=Http("/orders", 5, "Id"), key="Key", tls=Tls("/c", "/k"))
+LISTENING = {"host": "127.0.0.1", "port": 8080, "tls": None, "idle_s": 60}
+
+
+@pytest.mark.parametrize(
+    ("receiver", "kind", "arguments"),
+    [
+        (POSTS, HttpSource, {**LISTENING, "path": "/", "token": "t", "max_connections": 1000, "key_header": "Tidegate-Key"}),
+        (OWN, HttpSource, {"path": "/orders", "max_body_bytes": 5, "idempotency_header": "Id", "key_header": "Key"}),
+        (OWN, HttpSource, {"tls": TlsFiles(Path("/c"), Path("/k")), "max_connections": 7}),
+        (replace(POSTS, http=Http(idempotency_field="id")), HttpSource, {"idempotency_field": "id"}),
+        (replace(POSTS, kind="tcp_server"), TcpServerSource, {**LISTENING, "max_connections": 200}),
+        (
+            Receiver("r", "socket", "t", connect=Connect("feed", 9), tls=Tls()),
+            SocketSource,
+            {"host": "feed", "port": 9, "tls": TlsFiles()},
+        ),
+        (Receiver("r", "file", "t", file=File("/a")), FileSource, {"path": Path("/a"), "state_path": Path("/.a.tidegate-r")}),
+        (Receiver("r", "types:SimpleNamespace", "t", arguments={"x": 1}), SimpleNamespace, {"x": 1}),
+        (Receiver("r", "types:SimpleNamespace", "t"), SimpleNamespace, {}),
+    ],
+)
+def test_each_kind_is_its_source_with_the_arguments_of_the_file(
+    receiver: Receiver, kind: type, arguments: dict[str, Any]
+) -> None:
     """A class of one's own gets what the file says, as it says it."""
-    sources = "tidegate.ingest.sources"
-    common = {"host": "127.0.0.1", "port": 8080, "tls": None, "idle_s": 60}
-    assert described(order(POSTS, token="t")) == (  # noqa: S106 - no secret
-        f"{sources}.http",
-        "HttpSource",
-        {
-            **common, "path": "/", "token": "t", "max_body_bytes": 10 << 20,
-            "key_header": "Tidegate-Key", "idempotency_header": "Idempotency-Key", "idempotency_field": None,
-        },
-    )  # fmt: skip
-    own = replace(POSTS, listen=Listen(8080, max_connections=7), http=Http("/orders", 5, "Id"), key="Key", tls=Tls("/c", "/k"))
-    arguments = described(order(own))[2]
-    assert (arguments["path"], arguments["max_body_bytes"], arguments["idempotency_header"]) == ("/orders", 5, "Id")
-    assert (arguments["key_header"], arguments["tls"], arguments["max_connections"]) == ("Key", Tls("/c", "/k"), 7)
-    assert described(order(replace(POSTS, kind="tcp_server"))) == (f"{sources}.tcp_server", "TcpServerSource", common)
-    lines = Receiver("lines", "socket", "orders", connect=Connect("feed", 9), tls=Tls())
-    assert described(order(lines)) == (f"{sources}.socket", "SocketSource", {"host": "feed", "port": 9, "tls": Tls()})
-    log = Receiver("log", "file", "orders", file=File("/a"))
-    assert described(order(log)) == (f"{sources}.file", "FileSource", {"path": "/a", "state_path": "/.a.tidegate-log"})
-    assert described(order(Receiver("own", "m.n:C", "orders", arguments={"x": 1}))) == ("m.n", "C", {"x": 1})
-    assert described(order(Receiver("own", "m.n:C", "orders"))) == ("m.n", "C", {})
-
-
-def test_files_of_tls_are_handed_on_as_paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the class that the sources take."""
-    listening: Any = ModuleType("tidegate.ingest.listening")
-    listening.Tls = lambda **files: files
-    source: Any = ModuleType("tidegate.ingest.sources.socket")
-    source.SocketSource = lambda **arguments: arguments
-    for module in (ModuleType("tidegate.ingest"), ModuleType("tidegate.ingest.sources"), listening, source):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    lines = Receiver("lines", "socket", "orders", connect=Connect("feed", 9), tls=Tls("/c", "/k"))
-    assert source_of(order(lines))["tls"] == {"certificate": Path("/c"), "key": Path("/k"), "ca": None}
-
-
-@dataclass
-class Lease:
-    receiver: str
-    instance: int
-    host: str
-    topic: str
-    until_s: float
-    drain_s: float
-
-
-@dataclass
-class Report:
-    records: int
-
-
-@dataclass
-class Shown:
-    state: str
-    buffer: float
-    report: Report
-    rate: float
+    source = source_of(order(receiver, token="t"))  # noqa: S106 - no secret
+    assert type(source) is kind
+    assert {name: getattr(source, name) for name in arguments} == arguments
 
 
 def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which is imported only then."""
+    """And what it tells of itself is one mapping."""
     called: dict[str, Any] = {}
 
-    async def supervise(source: Any, lease: Any, limits: Any, *, watch: Watch, **more: Any) -> Report:
+    async def supervise(source: Any, lease: Any, limits: Any, *, watch: Any, **more: Any) -> LeaseReport:
         called.update(source=source, lease=lease, limits=limits, **more)
-        watch(Shown("started", 0.5, Report(4), 9.0))  # type: ignore[arg-type]
-        return Report(5)
+        watch(supervisor.Status(State.STARTED, 0.5, LeaseReport(4), 9.0))
+        return LeaseReport(5)
 
-    module: Any = ModuleType("tidegate.ingest.supervisor")
-    module.Lease, module.Limits, module.serve = Lease, dict, supervise
-    monkeypatch.setitem(sys.modules, "tidegate.ingest", ModuleType("tidegate.ingest"))
-    monkeypatch.setitem(sys.modules, "tidegate.ingest.supervisor", module)
-    own = Receiver("own", "types:SimpleNamespace", "orders", arguments={"x": 1}, drain=5)
-
-    async def run(receiver: Receiver) -> Mapping[str, Any]:
-        return await serve(order(receiver), stop=asyncio.Event(), tell=print, watch=shown.append)
-
-    shown: list[Mapping[str, Any]] = []
-    assert asyncio.run(run(own)) == {"records": 5}
-    assert shown == [{"state": "started", "buffer": 0.5, "rate": 9.0, "records": 4}]
-    assert called["source"] == SimpleNamespace(x=1)
-    assert called["lease"] == Lease("own", 1, "edge1", "orders", 99.0, 5)
-    limits = {"block_interval_s": 0.2, "block_bytes": 1 << 20, "buffer_bytes": 16 << 20, "max_record_bytes": 1 << 20}
-    assert called["limits"] == {**limits, "max_rate": None, "backpressure": Backpressure()}
-    assert called["producer"] == {"bootstrap.servers": "k"}
+    monkeypatch.setattr(supervisor, "serve", supervise)
     stated = Stated("credit", "loads", 1000, safe_rate=0, silence=60)
-    asyncio.run(run(replace(own, rate=Rate(9), backpressure=stated)))
-    credit = Backpressure("credit", 1000, safe_rate=0, silence_s=60)
-    assert called["limits"] == {**limits, "max_rate": 9, "backpressure": credit}
+    own = Receiver(
+        "own", "types:SimpleNamespace", "orders", arguments={"x": 1}, drain=5, rate=Rate(9), block=Block(0.5, 7),
+        buffer_bytes=8, max_record_bytes=6, backpressure=stated,
+    )  # fmt: skip
+    shown: list[Mapping[str, Any]] = []
+    report = asyncio.run(serve(order(own, downstream=str), stop=asyncio.Event(), tell=print, watch=shown.append))
+    assert report == asdict(LeaseReport(5))
+    (said,) = shown
+    assert (said["state"], said["buffer"], said["rate"], said["records"]) == ("started", 0.5, 9.0, 4)
+    assert called["source"] == SimpleNamespace(x=1)
+    assert called["lease"] == supervisor.Lease("own", 1, "edge1", "orders", 99.0, 5)
+    assert called["limits"] == supervisor.Limits(0.5, 7, 8, 6, 9, stated)
+    assert (called["producer"], called["downstream"]) == ({"bootstrap.servers": "k"}, str)
 
 
 @pytest.mark.parametrize("kind", ["no_such_module:C", "types:NoSuchClass", "datetime:date"])
@@ -502,7 +453,8 @@ def test_a_class_that_cannot_be_made_is_refused_by_name(kind: str) -> None:
 
 def test_a_kind_whose_client_is_not_installed_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing in the file is wrong."""
-    monkeypatch.setitem(sys.modules, "tidegate.ingest.sources.http", None)
+    monkeypatch.setitem(sys.modules, "tidegate.ingest.sources", None)
+    monkeypatch.delattr("tidegate.ingest.sources")
     with pytest.raises(ConfigError, match=r"http cannot be made: ModuleNotFoundError.*Install Tidegate on the workers"):
         source_of(order(POSTS))
 
@@ -550,7 +502,7 @@ def test_an_instance_hears_of_the_pipeline_by_its_cursor_and_by_the_log(monkeypa
         execute(task, ti, run_id="now")
         downstream = serving.orders[0].downstream
         assert downstream is not None
-        return downstream.ask()
+        return downstream()
 
     assert heard("credit", max_backlog=9) == Heard(lag=100, rate=10, instances=8)  # the last moments of the lease
     assert asked == []
@@ -563,127 +515,81 @@ def test_an_instance_hears_of_the_pipeline_by_its_cursor_and_by_the_log(monkeypa
     assert asked == [(["receive"], "status", "now"), (["receive"], "status", "before")]
 
 
-class TestPipelineBehind(DownstreamContract):
-    """Over a cursor and a log in memory."""
-
-    ORDERS = TopicPartition("orders", 0)
-
-    @pytest.fixture
-    def brokers(self) -> FakeBrokers:
-        return FakeBrokers({self.ORDERS: 0})
-
-    @pytest.fixture
-    def store(self) -> MemoryStore:
-        return MemoryStore()
-
-    @pytest.fixture
-    def downstream(self, store: MemoryStore, brokers: FakeBrokers) -> PipelineBehind:
-        return PipelineBehind(LOADS, "orders", store, brokers, instances=lambda _: 1, buffers=dict)
-
-    @pytest.fixture
-    def land(self, brokers: FakeBrokers) -> Callable[[int], None]:
-        return lambda count: brokers.latest.update({self.ORDERS: brokers.latest[self.ORDERS] + count})
-
-    @pytest.fixture
-    def load(self, store: MemoryStore) -> Callable[[int], None]:
-        return lambda count: Ledger(store, "loads").save_cursor(cursor_of("loads", offsets={self.ORDERS: count}))
-
-    @pytest.fixture
-    def unreachable(self, store: MemoryStore) -> PipelineBehind:
-        away = FakeBrokers({self.ORDERS: 0}, away=True)
-        return PipelineBehind(LOADS, "orders", store, away, instances=lambda _: 1, buffers=dict)
+def behind(store: MemoryStore, brokers: FakeBrokers, pipeline: Pipeline = LOADS) -> PipelineBehind:
+    return PipelineBehind(pipeline, "orders", store, brokers, instances=lambda _: 1, buffers=dict)
 
 
 def test_airflow_is_asked_less_often_than_the_brokers() -> None:
     """What cannot be read is an error, and never an old or an empty answer."""
     brokers, store = FakeBrokers({TopicPartition("orders", 0): 100}), MemoryStore()
-    behind = PipelineBehind(LOADS, "orders", store, brokers, instances=lambda _: 1, buffers=dict)
-    assert behind.ask().lag == 100
+    asked = behind(store, brokers)
+    assert asked().lag == 100
     brokers.latest[TopicPartition("orders", 0)] = 120
-    assert behind.ask().lag == 120
+    assert asked().lag == 120
     assert [verb for verb, _ in store.calls] == ["keys"]
-    store.failing = True
-    again = PipelineBehind(LOADS, "orders", store, brokers, instances=lambda _: 1, buffers=dict)
-    with pytest.raises(StateUnavailable):
-        again.ask()
-    with pytest.raises(StateUnavailable):
-        again.ask()
+    for fails in (behind(MemoryStore(failing=True), brokers), behind(store, FakeBrokers(brokers.latest, away=True))):
+        for _ in range(2):
+            with pytest.raises(TidegateError):
+                fails()
 
 
-@pytest.mark.parametrize(("source", "lag"), [({"assign": {"orders": (0,)}}, 0), ({"assign": {"orders": (0, 1)}}, 50), ({}, 50)])
-def test_partitions_that_the_pipeline_never_reads_are_no_backlog(source: dict[str, Any], lag: int) -> None:
+@pytest.mark.parametrize(("assigned", "lag"), [((0,), 0), ((0, 1), 50)])
+def test_partitions_that_the_pipeline_never_reads_are_no_backlog(assigned: tuple[int, ...], lag: int) -> None:
     """It has loaded all of the one that it is assigned, so its receivers go on."""
     read, other = TopicPartition("orders", 0), TopicPartition("orders", 1)
     store = MemoryStore()
     Ledger(store, "loads").save_cursor(cursor_of("loads", offsets={read: 100}))
-    pipeline = replace(LOADS, source=Source(**source or {"topics": ("orders",)}))
-    behind = PipelineBehind(pipeline, "orders", store, FakeBrokers({read: 100, other: 50}), instances=lambda _: 1, buffers=dict)
-    assert behind.ask().lag == lag
+    pipeline = replace(LOADS, source=Source(assign={"orders": assigned}))
+    assert behind(store, FakeBrokers({read: 100, other: 50}), pipeline)().lag == lag
 
 
 # The live workers
 
 
-class App:
+def app(answer: Mapping[str, list[dict[str, Any]]] | None) -> Any:
     """Celery's, whose workers answer so."""
 
-    def __init__(self, answer: Mapping[str, list[dict[str, Any]]] | None) -> None:
-        self.answer = answer
-        self.control = self
-
-    def inspect(self, timeout: float) -> Any:
+    def inspect(timeout: float) -> Any:
         assert timeout == ANSWER_S
-        return SimpleNamespace(active_queues=lambda: self.answer)
+        return SimpleNamespace(active_queues=lambda: answer)
+
+    return SimpleNamespace(control=SimpleNamespace(inspect=inspect))
 
 
 def test_celerys_workers_are_those_that_answer_with_their_queues() -> None:
     """Their hosts are in their names. None is the answer of nobody."""
     queues = {"celery@edge2": [{"name": "default"}, {"name": "edge2"}], "celery@edge1": [{"name": "edge1"}], "odd": []}
-    assert CeleryWorkers(App(queues)).live() == [
+    assert celery_workers(app(queues)) == [
         (Worker("celery@edge1", "edge1"), frozenset({"edge1"})),
         (Worker("celery@edge2", "edge2"), frozenset({"default", "edge2"})),
         (Worker("odd", "odd"), frozenset()),
     ]
-    assert CeleryWorkers(App(None)).live() == []
-
-
-def test_the_local_executor_has_one_worker_with_every_queue() -> None:
-    """This host."""
-    ((worker, queues),) = LocalWorkers().live()
-    assert worker == Worker(socket.gethostname(), socket.gethostname())
-    assert "any queue" in queues
-
-
-def test_the_workers_of_other_executors_are_one_that_has_no_name(caplog: pytest.LogCaptureFixture) -> None:
-    """It is told in the log, as placement then decides nothing."""
-    ((worker, queues),) = UnknownWorkers("KubernetesExecutor").live()
-    assert worker == Worker(NOWHERE, NOWHERE)
-    assert "any queue" in queues
-    assert "the workers of KubernetesExecutor are not known" in caplog.text
+    assert celery_workers(app(None)) == []
 
 
 @pytest.mark.parametrize(
-    ("executor", "kind"),
+    ("executor", "host"),
     [
-        ("LocalExecutor", LocalWorkers),
-        ("CeleryExecutor", CeleryWorkers),
-        ("airflow.providers.celery.executors.celery_executor.CeleryExecutor", CeleryWorkers),
-        ("fast:airflow.executors.local_executor.LocalExecutor,CeleryExecutor", LocalWorkers),
-        ("CeleryExecutor;team=LocalExecutor", CeleryWorkers),
-        ("KubernetesExecutor", UnknownWorkers),
+        ("LocalExecutor", socket.gethostname()),
+        ("CeleryExecutor", "edge1"),
+        ("airflow.providers.celery.executors.celery_executor.CeleryExecutor", "edge1"),
+        ("fast:airflow.executors.local_executor.LocalExecutor,CeleryExecutor", socket.gethostname()),
+        ("CeleryExecutor;team=LocalExecutor", "edge1"),
+        ("KubernetesExecutor", NOWHERE),
     ],
 )
-def test_the_executor_that_airflow_is_configured_with_decides(
-    monkeypatch: pytest.MonkeyPatch, executor: str, kind: type
+def test_the_executor_that_airflow_is_configured_with_has_the_workers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, executor: str, host: str
 ) -> None:
-    """The first of several."""
+    """The first of several. One that does not tell has a worker without a name, with every queue, as has LocalExecutor."""
     module: Any = ModuleType("celery_executor")
-    module.app = App({"celery@edge1": []})
+    module.app = app({"celery@edge1": [{"name": "any queue"}]})
     package: Any = ModuleType("airflow.providers.celery.executors")
     package.celery_executor = module
     monkeypatch.setitem(sys.modules, "airflow.providers.celery", ModuleType("airflow.providers.celery"))
     monkeypatch.setitem(sys.modules, "airflow.providers.celery.executors", package)
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
-    found = workers.workers()
-    assert type(found) is kind
-    assert len(found.live()) == 1
+    ((worker, queues),) = live_workers()
+    assert worker.host == host
+    assert "any queue" in queues
+    assert ("the workers of KubernetesExecutor are not known" in caplog.text) is (host == NOWHERE)

@@ -10,7 +10,6 @@ from tidegate.core.config.downstream_conflicts import downstream_faults
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.config.receiver import Backpressure, Listen, Receiver
-from tidegate.core.receivers.backpressure import Backpressure as Policy
 from tidegate.core.receivers.backpressure import Heard, Throttle
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
@@ -50,7 +49,7 @@ def test_a_receiver_that_is_not_refused_goes_on_whatever_a_run_leaves_behind(low
     stated = replace(WATERMARK, low=low)
     if faults(stated, replace(PIPELINE, limits=Limits(min_records=least))):
         return
-    throttle = Throttle(Policy("watermark", 1000, low=low), None)
+    throttle = Throttle(stated, None)
     lag, now_s, batch = 900, 0.0, planned
     throttle.hear(Heard(lag), throttle.taken, now_s)
     while throttle.room(now_s) == 0:

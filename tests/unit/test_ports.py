@@ -13,11 +13,10 @@ from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.receivers.records import Outgoing
 from tidegate.testing.contracts.brokers import BrokersContract
-from tidegate.testing.contracts.downstream import DownstreamContract
 from tidegate.testing.contracts.sender import SenderContract
 from tidegate.testing.contracts.sink_reader import SinkReaderContract
 from tidegate.testing.contracts.state_store import StateStoreContract
-from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryDownstream, MemorySender, MemoryStore
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemorySender, MemoryStore
 
 
 class TestMemoryStore(StateStoreContract):
@@ -154,30 +153,3 @@ class TestMemorySender(SenderContract):
     @pytest.fixture
     def unreachable(self) -> MemorySender:
         return MemorySender(away=True)
-
-
-class TestMemoryDownstream(DownstreamContract):
-    """The fake."""
-
-    @pytest.fixture
-    def log(self) -> list[int]:
-        return []
-
-    @pytest.fixture
-    def downstream(self, log: list[int]) -> MemoryDownstream:
-        return MemoryDownstream(lambda: len(log))
-
-    @pytest.fixture
-    def land(self, log: list[int]) -> Callable[[int], None]:
-        return lambda count: log.extend(range(count))
-
-    @pytest.fixture
-    def load(self, downstream: MemoryDownstream) -> Callable[[int], None]:
-        def load(count: int) -> None:
-            downstream.loaded += count
-
-        return load
-
-    @pytest.fixture
-    def unreachable(self) -> MemoryDownstream:
-        return MemoryDownstream(lambda: 0, away=True)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.receivers.assignment import NOWHERE, Assigned, Live, are_ready, assign, failed_instances, on_queues, sharing
-from tidegate.core.receivers.placement import Worker
+from tidegate.core.receivers.placement import NOWHERE, Assigned, Live, Worker, are_ready, assign, mapped, on_queues, sharing
 
 A, B, C = (Worker(f"celery@{host}", host) for host in "abc")
 
@@ -95,12 +94,11 @@ def test_an_assignment_is_json_and_names_instance_and_host() -> None:
     assert str(placed) == "2 on edge1"
 
 
-def test_instances_that_failed_are_found_by_their_place_in_the_mapped_task() -> None:
-    """Failed, or about to be tried again; skipped, running and unknown ones have not failed."""
-    lists = {"receive_p": [{"instance": 0}, {"instance": 3}], "receive_q": [{"instance": 1}, {"instance": 2}]}
-    states = {"receive_p_0": "success", "receive_p_1": "failed", "receive_q_0": "up_for_retry", "receive_q_1": "running"}
-    assert failed_instances(lists, states) == {1, 3}
-    assert failed_instances(lists, {}) == set()
+def test_each_instance_has_its_place_in_the_mapped_task_of_its_queue() -> None:
+    """In the order in which they were placed."""
+    placed = [Assigned(number, "h", queue, 1.0) for number, queue in enumerate("pqqp")]
+    found = [(each.instance, task, index) for each, task, index in mapped(placed, {"p": "receive_p", "q": "receive_q"})]
+    assert found == [(0, "receive_p", 0), (3, "receive_p", 1), (1, "receive_q", 0), (2, "receive_q", 1)]
 
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.receivers.backpressure import Backpressure, Heard, Throttle
+from tidegate.core.config.receiver import Backpressure
+from tidegate.core.receivers.backpressure import Heard, Throttle
 
 ROUNDS = 200
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import RequestError
-from tidegate.core.receivers import Tracked, Worker, reschedule_receiver, schedule_receivers
+from tidegate.core.receivers.placement import Tracked, Worker, reschedule_receiver, schedule_receivers
 
 A1, A2, B1, C1 = Worker("a1", "A"), Worker("a2", "A"), Worker("b1", "B"), Worker("c1", "C")
 

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from tidegate.core.receivers.backpressure import Backpressure, Heard
+from tidegate.core.config.receiver import Backpressure
+from tidegate.core.receivers.backpressure import Heard
 from tidegate.ingest import intake
 from tidegate.ingest.intake import Intake, Limits
 from tidegate.testing.fakes import MemorySender
@@ -38,7 +39,7 @@ def test_records_wait_where_the_safe_rate_is_0(looks: int, monkeypatch: pytest.M
     """At whichever look at the clock the silence is over, the call waits or stores; it does not fail."""
 
     async def test() -> None:
-        found = instance(Backpressure("rate", safe_rate=0, silence_s=SILENCE_S), monkeypatch)
+        found = instance(Backpressure("rate", safe_rate=0, silence=SILENCE_S), monkeypatch)
         monkeypatch.setattr(intake, "_now_s", Clock(looks))
         storing = asyncio.create_task(found.store([b"a", b"b"]))
         for _ in range(5):
@@ -60,7 +61,7 @@ def test_no_turn_is_reserved_that_is_far_away(looks: int, monkeypatch: pytest.Mo
         slept.append(wait_s)
 
     async def test() -> None:
-        found = instance(Backpressure("rate", safe_rate=1, silence_s=SILENCE_S), monkeypatch)
+        found = instance(Backpressure("rate", safe_rate=1, silence=SILENCE_S), monkeypatch)
         monkeypatch.setattr(Intake, "_throttle", note)
         monkeypatch.setattr(intake, "_now_s", lambda: SILENCE_S - 0.001)
         await found.store([b"x"] * 600)

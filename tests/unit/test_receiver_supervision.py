@@ -13,9 +13,9 @@ import pytest
 
 import tidegate.ingest.receiver
 from tests.receivers import a_lease, served, until
-from tidegate.core.buffers import MEMORY_BYTES
 from tidegate.core.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
 from tidegate.core.ports import Failures
+from tidegate.core.receivers.blocks import MEMORY_BYTES
 from tidegate.core.receivers.lifecycle import Restarts, State
 from tidegate.ingest import intake, receiver, supervisor
 from tidegate.ingest.receiver import Receiver
@@ -521,14 +521,3 @@ def test_errors_of_a_source_are_tidegates() -> None:
     assert receiver.as_error("x", AWAY) is AWAY
     assert str(receiver.as_error("x", OSError("y"))) == "x: y. The receiver is started again"
     assert isinstance(receiver.as_error("x", None), TidegateError)
-
-
-@pytest.mark.parametrize(
-    "limits",
-    [{"block_interval_s": 0}, {"block_bytes": 0}, {"max_record_bytes": 0}, {"max_rate": -1}, {"buffer_bytes": 2 << 20}],
-    ids=str,
-)
-def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
-    """Each by name."""
-    with pytest.raises(RequestError, match=r"expected|no room"):
-        Limits(**limits)

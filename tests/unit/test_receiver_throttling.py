@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.receivers import connect, served, until
+from tests.receivers import MemoryDownstream, connect, served, until
 from tests.unit.test_receiver_serving import post
-from tidegate.core.receivers.backpressure import Backpressure, Heard
+from tidegate.core.config.receiver import Backpressure
+from tidegate.core.receivers.backpressure import Heard
 from tidegate.ingest import supervisor
 from tidegate.ingest.receiver import Receiver
 from tidegate.ingest.sources import HttpSource, SocketSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
-from tidegate.testing.fakes import MemoryDownstream, MemorySender
+from tidegate.testing.fakes import MemorySender
 
 CREDIT = Limits(0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=0))
 
@@ -183,9 +184,9 @@ def test_a_source_is_opened_after_the_first_look_unless_that_takes_long(monkeypa
     answers = threading.Event()
 
     class Slow(MemoryDownstream):
-        def ask(self) -> Heard:
+        def __call__(self) -> Heard:
             answers.wait(30)
-            return super().ask()
+            return super().__call__()
 
     class Opened(Scripted):
         async def on_start(self) -> None:
@@ -209,11 +210,11 @@ def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPa
     answers, ended = threading.Event(), threading.Event()
 
     class Hangs(MemoryDownstream):
-        def ask(self) -> Heard:
+        def __call__(self) -> Heard:
             self.asked += 1
             answers.wait(30)
             ended.set()
-            return super().ask()
+            return super().__call__()
 
     async def test() -> None:
         sender = MemorySender()
@@ -233,14 +234,10 @@ def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPa
 def test_under_watermark_all_stop_while_one_is_full(heard: Heard, *, takes: bool) -> None:
     """Or while the backlog is."""
 
-    class Says:
-        def ask(self) -> Heard:
-            return heard
-
     async def test() -> None:
         sender, source = MemorySender(), Scripted()
         limits: Any = Limits(0.001, backpressure=Backpressure("watermark", max_backlog=10, safe_rate=0))
-        async with served(source, sender=sender, limits=limits, downstream=Says()):
+        async with served(source, sender=sender, limits=limits, downstream=lambda: heard):
             await until(lambda: source.intake.throttle.heard)
             storing = asyncio.create_task(source.store(numbers(3)))
             if takes:

@@ -14,7 +14,6 @@ from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.receivers.backpressure import Heard
 from tidegate.core.receivers.records import Outgoing
 
 
@@ -161,14 +160,3 @@ class Sender(Protocol):
 
     async def close(self) -> None:
         """End what is open. No `send` may be under way."""
-
-
-class Downstream(Protocol):
-    """What comes after an instance of a receiver, the pipeline that loads its topic, and what runs beside it."""
-
-    def ask(self) -> Heard:
-        """How they do now; it may take as long as a broker or Airflow takes to answer.
-
-        Raises:
-            TidegateError: it cannot be known now.
-        """

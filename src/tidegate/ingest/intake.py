@@ -22,12 +22,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tidegate.core.buffers import MEMORY_BYTES, least_buffer_bytes
+from tidegate.core.config.receiver import Backpressure
 from tidegate.core.counts import check_count
-from tidegate.core.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
+from tidegate.core.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, TidegateError
 from tidegate.core.ports import Failures, Sender
-from tidegate.core.receivers.backpressure import Backpressure, Heard, Taken, Throttle
-from tidegate.core.receivers.blocks import Block, BlockBuffer
+from tidegate.core.receivers.backpressure import Heard, Taken, Throttle
+from tidegate.core.receivers.blocks import MEMORY_BYTES, Block, BlockBuffer
 from tidegate.core.receivers.lifecycle import Restarts
 from tidegate.core.receivers.records import Outgoing, headers_of, idempotency_headers
 
@@ -58,9 +58,6 @@ class Limits:
         max_record_bytes: a longer record is refused by name.
         max_rate: records/s; None: no limit.
         backpressure: what else limits them, by how the pipeline does that loads the topic.
-
-    Raises:
-        RequestError: a number is not above 0, or the buffer has no room for two of the longest records.
     """
 
     block_interval_s: float = 0.2
@@ -69,17 +66,6 @@ class Limits:
     max_record_bytes: int = 1 << 20
     max_rate: float | None = None
     backpressure: Backpressure = field(default_factory=Backpressure)
-
-    def __post_init__(self) -> None:
-        check_count("max_record_bytes", self.max_record_bytes, least=1)
-        BlockBuffer[None](self.block_interval_s, self.block_bytes, self.buffer_bytes)
-        Throttle(self.backpressure, self.max_rate)
-        least = least_buffer_bytes(self.max_record_bytes)
-        if self.buffer_bytes < least:
-            raise RequestError(
-                f"buffer_bytes: {self.buffer_bytes} has no room for two records of max_record_bytes",
-                fix=f"Set it to at least {least}, or lower max_record_bytes",
-            )
 
 
 @dataclass(eq=False, slots=True)
@@ -98,15 +84,28 @@ class _Entry:
 
 
 @dataclass
-class Counts:
-    """What an instance has done so far."""
+class LeaseReport:
+    """What an instance has done.
+
+    Args:
+        records: acknowledged by the broker.
+        bytes: of the values of these.
+        blocks: how many they were sent in.
+        restarts: how often the source was opened again.
+        refused: records that were too long, or incomplete.
+        throttled_s: seconds that the source was held back by its rate or a full buffer.
+        last_error: the last error; None: there was none.
+        undelivered: records that the source was not told about and the broker has not acknowledged by the end of the drain.
+    """
 
     records: int = 0
     bytes: int = 0
     blocks: int = 0
+    restarts: int = 0
     refused: int = 0
-    undelivered: int = 0
     throttled_s: float = 0.0
+    last_error: str | None = None
+    undelivered: int = 0
 
 
 @dataclass(eq=False)
@@ -130,7 +129,7 @@ class Intake:
     sender: Sender
     report: Callable[[TidegateError], None]
     resumes: bool = False
-    counts: Counts = field(default_factory=Counts)
+    counts: LeaseReport = field(default_factory=LeaseReport)
 
     def __post_init__(self) -> None:
         limits = self.limits

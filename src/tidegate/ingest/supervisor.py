@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.core.errors import NotDelivered, TidegateError
-from tidegate.core.ports import Downstream, Sender
+from tidegate.core.ports import Sender
+from tidegate.core.receivers.backpressure import Heard
 from tidegate.core.receivers.lifecycle import Event, Restarts, State, after
-from tidegate.ingest.intake import Intake, Limits
+from tidegate.ingest.intake import Intake, LeaseReport, Limits
 from tidegate.ingest.producer import KafkaSender
 from tidegate.ingest.receiver import GOES_ON, Receiver, as_error
 
@@ -58,31 +59,6 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class LeaseReport:
-    """What an instance did.
-
-    Args:
-        records: acknowledged by the broker.
-        bytes: of the values of these.
-        blocks: how many they were sent in.
-        restarts: how often the source was opened again.
-        refused: records that were too long, or incomplete.
-        throttled_s: seconds that the source was held back by its rate or a full buffer.
-        last_error: the last error; None: there was none.
-        undelivered: records that the source was not told about and the broker has not acknowledged by the end of the drain.
-    """
-
-    records: int
-    bytes: int
-    blocks: int
-    restarts: int
-    refused: int
-    throttled_s: float
-    last_error: str | None
-    undelivered: int = 0
-
-
-@dataclass(frozen=True)
 class Status:
     """How an instance does.
 
@@ -114,7 +90,7 @@ async def serve(  # noqa: PLR0913 - each is a part that a test replaces, or a th
     stop: asyncio.Event,
     tell: Callable[[str], None],
     sender: Sender | None = None,
-    downstream: Downstream | None = None,
+    downstream: Callable[[], Heard] | None = None,
     watch: Callable[[Status], object] = lambda _: None,
 ) -> LeaseReport:
     """Run the source until the lease ends or `stop` is set, and deliver what it has stored.
@@ -127,7 +103,7 @@ async def serve(  # noqa: PLR0913 - each is a part that a test replaces, or a th
         stop: ends the lease early.
         tell: takes a sentence for the log; it contains no secret of the connection.
         sender: delivers the blocks; None: a Kafka producer.
-        downstream: what the back-pressure of `limits` goes by.
+        downstream: tells what the back-pressure of `limits` goes by; it may take long, and raise anything.
         watch: hears every `STATUS_S` seconds how the instance does.
     """
     delivers = sender or KafkaSender(producer, lease.topic, max_record_bytes=limits.max_record_bytes)
@@ -150,8 +126,6 @@ class _Supervisor:
         self._tell = tell
         self._restarts = Restarts()
         self._state = State.INITIALIZED
-        self._restarted = 0
-        self._last_error: str | None = None
         self._told: dict[str, float] = {}
         self._closing: asyncio.Future[None] | None = None
         self._looked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -159,7 +133,7 @@ class _Supervisor:
         self._intake = Intake(lease.receiver, lease.instance, lease.host, limits, sender, self._report, source.resumes)
         source.attach(self._intake, self._failed)
 
-    async def run(self, watch: Callable[[Status], object], downstream: Downstream | None) -> LeaseReport:
+    async def run(self, watch: Callable[[Status], object], downstream: Callable[[], Heard] | None) -> LeaseReport:
         """As `serve`."""
         shown = asyncio.create_task(self._show(watch))
         listening = asyncio.create_task(self._listen(downstream))
@@ -174,7 +148,7 @@ class _Supervisor:
                 task.cancel()
             await asyncio.gather(shown, listening, end, delivery, return_exceptions=True)
             await self._source.end_tasks()
-        return self._report_so_far()
+        return replace(self._intake.counts)
 
     async def _show(self, watch: Callable[[Status], object]) -> None:
         while True:
@@ -187,14 +161,14 @@ class _Supervisor:
         return Status(
             self._state,
             self._intake.fill,
-            self._report_so_far(),
+            replace(self._intake.counts),
             rate=None if rate == math.inf else rate,
             room=None if room == math.inf else max(0, int(room)),
             lag=None if heard is None else heard.lag,
             deaf=throttle.is_deaf(now_s),
         )
 
-    async def _listen(self, downstream: Downstream | None) -> None:
+    async def _listen(self, downstream: Callable[[], Heard] | None) -> None:
         """Hear again and again how the pipeline does. What it says of a look is what the instance had taken in before it."""
         if downstream is None:
             self._looked.set_result(None)
@@ -205,7 +179,7 @@ class _Supervisor:
             while True:
                 taken = self._intake.throttle.taken
                 try:
-                    self._intake.hear(await asyncio.get_running_loop().run_in_executor(looks, downstream.ask), taken)
+                    self._intake.hear(await asyncio.get_running_loop().run_in_executor(looks, downstream), taken)
                 except Exception as error:  # noqa: BLE001 - whatever a client raises, the instance goes on
                     self._report(as_error("it is not known how the pipeline does", error, fix=GOES_ON))
                 if not self._looked.done():
@@ -213,19 +187,6 @@ class _Supervisor:
                 await asyncio.sleep(LISTEN_S)
         finally:
             looks.shutdown(wait=False, cancel_futures=True)
-
-    def _report_so_far(self) -> LeaseReport:
-        counts = self._intake.counts
-        return LeaseReport(
-            records=counts.records,
-            bytes=counts.bytes,
-            blocks=counts.blocks,
-            restarts=self._restarted,
-            refused=counts.refused,
-            throttled_s=counts.throttled_s,
-            last_error=self._last_error,
-            undelivered=counts.undelivered,
-        )
 
     async def _wait_for_end(self) -> None:
         left_s = self._lease.until_s - time.time()
@@ -254,7 +215,7 @@ class _Supervisor:
             delay_s = self._restarts.delay_s(failures, random.random())  # noqa: S311 - jitter
             self._tell(f"{self._intake.name} starts again in {delay_s:.1f} s")
             await asyncio.wait({end}, timeout=delay_s)
-            self._restarted += not end.done()
+            self._intake.counts.restarts += not end.done()
 
     async def _open(self, end: asyncio.Task[None]) -> bool:
         """Open the source; False: the lease ended meanwhile. An error is put where failures are."""
@@ -313,7 +274,7 @@ class _Supervisor:
             self._failure.set_result(error)
 
     def _report(self, error: TidegateError) -> None:
-        self._last_error = str(error)
+        self._intake.counts.last_error = str(error)
         now_s = time.monotonic()
         if now_s - self._told.get(error.message, -TELL_AGAIN_S) >= TELL_AGAIN_S:
             self._told = {text: at_s for text, at_s in self._told.items() if now_s - at_s < TELL_AGAIN_S}

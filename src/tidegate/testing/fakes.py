@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +27,6 @@ from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.ports import Failures
-from tidegate.core.receivers.backpressure import Heard
 from tidegate.core.receivers.records import Outgoing
 
 
@@ -299,20 +298,3 @@ class MemorySender:
     async def close(self) -> None:
         """Noted."""
         self.closed = True
-
-
-@dataclass
-class MemoryDownstream:
-    """A pipeline that has `loaded` so many of the records that are `landed`. While it is `away`, nothing is known of it."""
-
-    landed: Callable[[], int]
-    loaded: int = 0
-    away: bool = False
-    asked: int = 0
-
-    def ask(self) -> Heard:
-        """As the port."""
-        self.asked += 1
-        if self.away:
-            raise BrokerUnavailable("away")
-        return Heard(self.landed() - self.loaded)

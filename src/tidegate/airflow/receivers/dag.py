@@ -24,9 +24,10 @@ from tidegate.airflow.receivers.operators import (
     WaitForWorkers,
 )
 from tidegate.airflow.receivers.serving import Serve, serve
-from tidegate.airflow.receivers.workers import Workers, workers
+from tidegate.airflow.receivers.workers import live_workers
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
+from tidegate.core.receivers.placement import Live
 
 MARGIN_S = 60
 """Seconds for what a task does before and after its lease."""
@@ -39,7 +40,7 @@ def receiver_dag(
     *,
     behind: Pipeline | None = None,
     source: str = "",
-    known: Callable[[], Workers] = workers,
+    live: Callable[[], Live] = live_workers,
     serving: Serve = serve,
 ) -> DAG:
     """The DAG of one receiver.
@@ -48,7 +49,7 @@ def receiver_dag(
         receiver: what its file holds.
         behind: the pipeline of its back-pressure; None: there is none, or its file is not valid.
         source: the file's YAML, for the docs page in the UI.
-        known: the workers, asked for in tasks.
+        live: the live workers, asked for in tasks.
         serving: what runs an instance.
     """
     lease_s = receiver.lease + receiver.overlap_s
@@ -74,8 +75,8 @@ def receiver_dag(
     )
     mapped = receiver.workers.tasks
     with dag:
-        place = PlaceOperator(task_id="place", receiver=receiver, mapped=mapped, known=known)
-        WaitForWorkers(task_id="wait_for_workers", receiver=receiver, known=known) >> place
+        place = PlaceOperator(task_id="place", receiver=receiver, live=live)
+        WaitForWorkers(task_id="wait_for_workers", receiver=receiver, live=live) >> place
         for queue, task_id in mapped.items():
             placed: BaseOperator = place
             if len(mapped) > 1:

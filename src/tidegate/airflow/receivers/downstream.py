@@ -1,4 +1,4 @@
-"""The `Downstream` port over what is there anyway: the pipeline's cursor, the ends of the log, and what instances tell Airflow.
+"""What an instance hears of the pipeline behind it: by its cursor, the ends of the log, and what instances tell Airflow.
 
 Nothing is published for receivers. The cursor is moved by each commit; it says how far the pipeline has come, and holds the
 state of its rate policy.
@@ -46,8 +46,8 @@ class PipelineBehind:
     _cursor: Cursor | None = field(default=None, init=False)
     _buffers: Buffers = field(default_factory=dict, init=False)
 
-    def ask(self) -> Heard:
-        """As the port. The cursor is read before the log, so that what was loaded meanwhile counts as waiting.
+    def __call__(self) -> Heard:
+        """How they do now. The cursor is read before the log, so that what was loaded meanwhile counts as waiting.
 
         Raises:
             KafkaError, StateError: they cannot be read.

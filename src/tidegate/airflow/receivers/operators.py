@@ -28,15 +28,15 @@ from tidegate.airflow.metrics import send
 from tidegate.airflow.operators.shared import client_settings
 from tidegate.airflow.receivers.downstream import Buffers, PipelineBehind
 from tidegate.airflow.receivers.serving import Order, Serve, serve
-from tidegate.airflow.receivers.workers import Workers, workers
+from tidegate.airflow.receivers.workers import live_workers
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
 from tidegate.core.config.times import CLOCKS_APART_MS
 from tidegate.core.errors import ConfigError
 from tidegate.core.metrics import RECEIVER
-from tidegate.core.ports import Downstream
-from tidegate.core.receivers.assignment import Assigned, are_ready, assign, failed_instances, on_queues, sharing
+from tidegate.core.receivers.backpressure import Heard
+from tidegate.core.receivers.placement import Assigned, Live, are_ready, assign, mapped, on_queues, sharing
 from tidegate.kafka.settings import planning_client
 
 LOOK_S = 10
@@ -49,6 +49,8 @@ ANSWER_S = 5.0
 """The longest wait for a broker's answer about the topic's backlog: an instance that ends may have to wait for it."""
 NOTHING = dict.fromkeys(("buffer", "records", "bytes", "blocks", "restarts", "refused", "throttled_s", "undelivered"), 0)
 """How an instance does that has not served."""
+FAILED = ("failed", "up_for_retry")
+"""The states of the task of an instance that failed, or is failing."""
 HOST, STATUS = "host", "status"
 """The XComs of a mapped task that tell where its instance runs, and how it does."""
 
@@ -61,15 +63,15 @@ class WaitForWorkers(BaseSensorOperator):
 
     ui_color = "#dbe9f6"
 
-    def __init__(self, *, receiver: Receiver, known: Callable[[], Workers] = workers, **kwargs: Any) -> None:
+    def __init__(self, *, receiver: Receiver, live: Callable[[], Live] = live_workers, **kwargs: Any) -> None:
         super().__init__(mode="reschedule", poke_interval=LOOK_S, **kwargs)
         self.receiver = receiver
-        self.known = known
+        self.live = live
 
     def poke(self, context: Context) -> bool:
         """Whether the run goes on."""
         wanted = self.receiver.workers
-        live = on_queues(self.known().live(), wanted.queues)
+        live = on_queues(self.live(), wanted.queues)
         up = f"{len(live)} of {wanted.expected} workers on {', '.join(wanted.queues)}"
         if are_ready(live, expected=wanted.expected, share=wanted.share):
             self.log.info("%s are up", up)
@@ -88,18 +90,15 @@ class PlaceOperator(BaseOperator):
 
     Args:
         receiver: what its file holds.
-        mapped: the mapped task of each queue, by the queue.
+        live: the live workers, asked for in the task.
     """
 
     ui_color = "#dbe9f6"
 
-    def __init__(
-        self, *, receiver: Receiver, mapped: Mapping[str, str], known: Callable[[], Workers] = workers, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, receiver: Receiver, live: Callable[[], Live] = live_workers, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.receiver = receiver
-        self.mapped = dict(mapped)
-        self.known = known
+        self.live = live
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Place every instance; one that failed in the run before this one, where there is another host, elsewhere."""
@@ -109,7 +108,7 @@ class PlaceOperator(BaseOperator):
             self.log.warning("instance %d failed on %s in the last run", instance, host)
         placed = assign(
             receiver.preferred,
-            on_queues(self.known().live(), queues),
+            on_queues(self.live(), queues),
             queues=queues,
             failed=failed,
             until_s=time.time() + receiver.lease + receiver.overlap_s,
@@ -120,16 +119,17 @@ class PlaceOperator(BaseOperator):
 
     def _failed(self, context: Context) -> dict[int, str]:
         """The host of each instance that failed in the run before this one."""
-        ti = context["ti"]
+        ti, tasks = context["ti"], self.receiver.workers.tasks
         last = ti.get_previous_dagrun()
-        placed = None if last is None else ti.xcom_pull(task_ids=self.task_id, run_id=last.run_id)
-        if last is None or not placed:
+        told = None if last is None else ti.xcom_pull(task_ids=self.task_id, run_id=last.run_id)
+        if last is None or not told:
             return {}
-        lists = {task: [item for item in placed if item["queue"] == queue] for queue, task in self.mapped.items()}
-        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(lists), run_ids=[last.run_id]).get(last.run_id, {})
-        failed = failed_instances(lists, states)
-        ran = ti.xcom_pull(task_ids=list(lists), key=HOST, run_id=last.run_id) if failed else []
-        hosts = {item["instance"]: item["host"] for item in [*placed, *filter(None, ran)]}
+        placed = [Assigned(**item) for item in told]
+        names = list(tasks.values())
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=names, run_ids=[last.run_id]).get(last.run_id, {})
+        failed = {each.instance for each, task_id, index in mapped(placed, tasks) if states.get(f"{task_id}_{index}") in FAILED}
+        ran = ti.xcom_pull(task_ids=names, key=HOST, run_id=last.run_id) if failed else []
+        hosts = {each.instance: each.host for each in placed} | {item["instance"]: item["host"] for item in filter(None, ran)}
         return {instance: hosts[instance] for instance in sorted(failed)}
 
 
@@ -278,7 +278,7 @@ class ReceiveOperator(BaseOperator):
                 self._paused = True
                 stop.set()
 
-    def _downstream(self, kafka: Mapping[str, str], context: Context) -> Downstream | None:
+    def _downstream(self, kafka: Mapping[str, str], context: Context) -> Callable[[], Heard] | None:
         from tidegate.kafka.brokers import AdminBrokers  # noqa: PLC0415 - parsing the DAG needs no Kafka client
 
         receiver = self.receiver

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from tidegate.core.config.receiver import Http, Receiver
+from tidegate.core.config.receiver import Http, Listen, Receiver
 from tidegate.core.errors import ConfigError
-from tidegate.core.ports import Downstream
-from tidegate.core.receivers.backpressure import Backpressure
+from tidegate.core.receivers.backpressure import Heard
+
+if TYPE_CHECKING:
+    from tidegate.ingest.receiver import Receiver as Source
 
 KEY_HEADER = "Tidegate-Key"
 
@@ -31,7 +33,7 @@ class Order:
         until_s: when it stops accepting (epoch s).
         producer: librdkafka's settings.
         token: the bearer token that requests must have; None: they need none.
-        downstream: what its back-pressure goes by; None: it has none.
+        downstream: tells what its back-pressure goes by; None: it has none.
     """
 
     receiver: Receiver
@@ -40,7 +42,7 @@ class Order:
     until_s: float
     producer: Mapping[str, str] = field(repr=False)
     token: str | None = field(default=None, repr=False)
-    downstream: Downstream | None = None
+    downstream: Callable[[], Heard] | None = None
 
 
 Watch = Callable[[Mapping[str, Any]], object]
@@ -69,93 +71,75 @@ class Serve(Protocol):
 
 async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None], watch: Watch) -> Mapping[str, Any]:
     """The `Serve` of `tidegate.ingest`."""
+    source = source_of(order)
+    from tidegate.ingest import supervisor  # noqa: PLC0415 - only tasks receive
 
-    def show(status: Any) -> None:
+    def show(status: supervisor.Status) -> None:
         said = asdict(status)
         watch({**said.pop("report"), **said, "state": str(status.state)})
 
-    supervisor = import_module("tidegate.ingest.supervisor")
     receiver = order.receiver
-    lease = supervisor.Lease(
-        receiver=receiver.name,
-        instance=order.instance,
-        host=order.host,
-        topic=receiver.topic,
-        until_s=order.until_s,
-        drain_s=receiver.drain,
-    )
+    lease = supervisor.Lease(receiver.name, order.instance, order.host, receiver.topic, order.until_s, receiver.drain)
     limits = supervisor.Limits(
         block_interval_s=receiver.block.interval,
         block_bytes=receiver.block.bytes,
         buffer_bytes=receiver.buffer_bytes,
         max_record_bytes=receiver.max_record_bytes,
         max_rate=receiver.rate.max,
-        backpressure=Backpressure(**receiver.backpressure.settings),
+        backpressure=receiver.backpressure,
     )
     report = await supervisor.serve(
-        source_of(order),
-        lease,
-        limits,
-        producer=order.producer,
-        stop=stop,
-        tell=tell,
-        downstream=order.downstream,
-        watch=show,
+        source, lease, limits, producer=order.producer, stop=stop, tell=tell, downstream=order.downstream, watch=show
     )
     return asdict(report)
 
 
-def source_of(order: Order) -> Any:
+def source_of(order: Order) -> Source:
     """The source that the receiver's file describes.
 
     Raises:
         ConfigError: the class cannot be imported, or does not take its arguments.
     """
-    module, name, arguments = described(order)
-    if order.receiver.tls is not None:
-        files = {which: None if file is None else Path(file) for which, file in asdict(order.receiver.tls).items()}
-        arguments["tls"] = import_module("tidegate.ingest.listening").Tls(**files)
+    receiver = order.receiver
+    module, _, name = receiver.kind.partition(":")
     try:
-        return getattr(import_module(module), name)(**arguments)
+        if name:
+            source: Source = getattr(import_module(module), name)(**(receiver.arguments or {}))
+            return source
+        return _built_in(order)
     except (ImportError, AttributeError, TypeError) as error:
-        own = ":" in order.receiver.kind
         raise ConfigError(
-            f"receiver {order.receiver.name}: {order.receiver.kind} cannot be made: {type(error).__name__}: {error}",
+            f"receiver {receiver.name}: {receiver.kind} cannot be made: {type(error).__name__}: {error}",
             fix="Name a class that the workers can import, and the arguments that it takes"
-            if own
+            if name
             else "Install Tidegate on the workers with what receivers need",
-            receiver=order.receiver.name,
+            receiver=receiver.name,
         ) from error
 
 
-def described(order: Order) -> tuple[str, str, dict[str, Any]]:
-    """Module, class and arguments of the source; `tls` as the file has it."""
-    receiver = order.receiver
-    sources = "tidegate.ingest.sources"
-    if receiver.listen is not None:
-        listen, http = receiver.listen, receiver.http or Http()
-        common = {
-            "host": listen.host,
-            "port": listen.port,
-            "tls": receiver.tls,
-            "idle_s": listen.idle,
-            **({} if listen.max_connections is None else {"max_connections": listen.max_connections}),
-        }
-        if receiver.kind == "tcp_server":
-            return f"{sources}.tcp_server", "TcpServerSource", common
-        more = {
-            "path": http.path,
-            "token": order.token,
-            "max_body_bytes": http.max_body_bytes,
-            "key_header": receiver.key or KEY_HEADER,
-            "idempotency_header": http.idempotency_header,
-            "idempotency_field": http.idempotency_field,
-        }
-        return f"{sources}.http", "HttpSource", common | more
+def _built_in(order: Order) -> Source:
+    from tidegate.ingest import sources  # noqa: PLC0415 - as above
+    from tidegate.ingest.listening import Tls  # noqa: PLC0415 - as above
+
+    receiver, tls = order.receiver, None
+    if receiver.tls is not None:
+        tls = Tls(*(None if file is None else Path(file) for file in astuple(receiver.tls)))
     if receiver.connect is not None:
-        server = {"host": receiver.connect.host, "port": receiver.connect.port, "tls": receiver.tls}
-        return f"{sources}.socket", "SocketSource", server
+        return sources.SocketSource(receiver.connect.host, receiver.connect.port, tls)
     if receiver.file is not None:
-        return f"{sources}.file", "FileSource", {"path": receiver.file.path, "state_path": receiver.state_path}
-    module, _, name = receiver.kind.partition(":")
-    return module, name, dict(receiver.arguments or {})
+        return sources.FileSource(Path(receiver.file.path), Path(receiver.state_path or ""))
+    listen, http = cast("Listen", receiver.listen), receiver.http or Http()
+    common: dict[str, Any] = {"host": listen.host, "port": listen.port, "tls": tls, "idle_s": listen.idle}
+    if listen.max_connections is not None:
+        common["max_connections"] = listen.max_connections
+    if receiver.kind == "tcp_server":
+        return sources.TcpServerSource(**common)
+    return sources.HttpSource(
+        **common,
+        path=http.path,
+        token=order.token,
+        max_body_bytes=http.max_body_bytes,
+        key_header=receiver.key or KEY_HEADER,
+        idempotency_header=http.idempotency_header,
+        idempotency_field=http.idempotency_field,
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.views.receivers import InstanceView, ReceiverView
 from tidegate.core.config.receiver import Receiver
-from tidegate.core.receivers.assignment import Assigned
+from tidegate.core.receivers.placement import Assigned, mapped
 
 MOST_ACTIVE = 2
 """Active runs of a receiver: one that ends, and the one that takes over."""
@@ -28,8 +28,7 @@ def read_receiver(api: AirflowApi, receiver: Receiver) -> ReceiverView:
 def _instances(api: AirflowApi, receiver: Receiver, run_id: str) -> Iterator[InstanceView]:
     placed = [Assigned(**item) for item in api.xcom(receiver.dag_id, run_id, "place") or ()]
     tasks = {(ti["task_id"], ti["map_index"]): ti for ti in api.task_instances(receiver.dag_id, run_id)}
-    for queue, task_id in receiver.workers.tasks.items():
-        for index, each in enumerate(each for each in placed if each.queue == queue):
-            task = tasks.get((task_id, index), {"state": None, "try_number": 0})
-            status = api.xcom(receiver.dag_id, run_id, task_id, "status", map_index=index)
-            yield InstanceView(each, run_id, task["state"], task["try_number"], status or {})
+    for each, task_id, index in mapped(placed, receiver.workers.tasks):
+        task = tasks.get((task_id, index), {"state": None, "try_number": 0})
+        status = api.xcom(receiver.dag_id, run_id, task_id, "status", map_index=index)
+        yield InstanceView(each, run_id, task["state"], task["try_number"], status or {})

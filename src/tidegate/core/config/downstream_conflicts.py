@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
-from tidegate.core.receivers.watermark import LOW
+from tidegate.core.receivers.limits import LOW
 
 
 def downstream_faults(receivers: Iterable[Receiver], pipelines: Mapping[str, Pipeline | None]) -> dict[str, list[str]]:

@@ -9,16 +9,17 @@ Pure: pydantic and the core only.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from tidegate.core.addresses import is_loopback
-from tidegate.core.buffers import least_buffer_bytes
 from tidegate.core.config import values
 from tidegate.core.config.declared import FileName, OptionalSection, Settings, Taken
 from tidegate.core.config.names import RECEIVE_DAG
-from tidegate.core.receivers.backpressure import Policy
-from tidegate.core.receivers.watermark import HIGH, LOW
+from tidegate.core.receivers.blocks import least_buffer_bytes
+from tidegate.core.receivers.limits import HIGH, LOW
+
+Policy = Literal["static", "rate", "watermark", "credit"]
 
 DEFAULT_POOL = "default_pool"
 """The pool that Airflow itself makes; tasks are in it unless they name another one."""
@@ -148,12 +149,6 @@ class Backpressure(Settings):
         high, low = self.high or HIGH, self.low or LOW
         if low >= high:
             yield "low", f"{low} is not below high {high}; lower it, or raise the other"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The policy and what is set of its settings, as `tidegate.core.receivers.backpressure.Backpressure` takes them."""
-        stated = {"silence_s" if name == "silence" else name: value for name, value in asdict(self).items()}
-        return {name: value for name, value in stated.items() if value is not None and name != "pipeline"}
 
 
 @dataclass(frozen=True)

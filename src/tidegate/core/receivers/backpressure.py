@@ -21,18 +21,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
 
-from tidegate.core.counts import check_count
-from tidegate.core.errors import RequestError
+from tidegate.core.config.receiver import Backpressure
 from tidegate.core.offsets.watermarks import Watermarks, other_topics
 from tidegate.core.rates.control import RateControl
-from tidegate.core.receivers.limiter import RateLimiter
-from tidegate.core.receivers.watermark import HIGH, LOW, WatermarkThrottle
+from tidegate.core.receivers.limits import HIGH, LOW, RateLimiter, WatermarkThrottle
 from tidegate.core.state.cursor import Cursor
 
-Policy = Literal["static", "rate", "watermark", "credit"]
-
+SAFE_RATE = 100.0
+"""Records/s of an instance that has heard nothing for `SILENCE_S`, where its file says nothing else."""
+SILENCE_S = 30.0
+"""Seconds after which what was heard does not count any more, nor a flag of another instance."""
 BACKLOG = "backlog"
 """What raises a flag in the place of an instance: the records that wait in the topic."""
 FULL = 1_000_000
@@ -66,173 +65,70 @@ class Taken:
     in_flight: int
 
 
-class _Rule(Protocol):
-    """What follows for one instance from what it hears."""
-
-    def hear(self, heard: Heard, taken: Taken, now_s: float) -> None:
-        """Take note of a look that began when the instance had `taken` so much."""
-
-    def rate(self) -> float:
-        """Records/s."""
-
-    def room(self, stored: int, now_s: float) -> float:
-        """How many records may be stored after `stored` of them."""
-
-
-class _Rate:
-    """The instance's part of what the pipeline can load."""
-
-    def __init__(self) -> None:
-        self._rate = math.inf
-
-    def hear(self, heard: Heard, taken: Taken, now_s: float) -> None:  # noqa: ARG002 - as all rules
-        self._rate = math.inf if heard.rate is None else heard.rate / heard.instances
-
-    def rate(self) -> float:
-        return self._rate
-
-    def room(self, stored: int, now_s: float) -> float:  # noqa: ARG002 - as all rules
-        return math.inf
-
-
-class _Watermark:
-    """Nothing while a flag is up."""
-
-    def __init__(self, max_backlog: int, throttle: WatermarkThrottle) -> None:
-        self._max_backlog = max_backlog
-        self._flags = throttle
-
-    def hear(self, heard: Heard, taken: Taken, now_s: float) -> None:
-        self._flags.report(BACKLOG, heard.lag + taken.in_flight, self._max_backlog, now_s=now_s)
-        for instance, (share, age_s) in heard.buffers.items():
-            self._flags.report(instance, round(share * FULL), FULL, now_s=now_s - age_s)
-
-    def rate(self) -> float:
-        return math.inf
-
-    def room(self, stored: int, now_s: float) -> float:  # noqa: ARG002 - as all rules
-        return 0 if self._flags.throttled(now_s) else math.inf
-
-
-class _Credit:
-    """As many records as there are places."""
-
-    def __init__(self, max_backlog: int) -> None:
-        self._max_backlog = max_backlog
-        self._until = 0  # so many records may have been stored since the start
-
-    def hear(self, heard: Heard, taken: Taken, now_s: float) -> None:  # noqa: ARG002 - as all rules
-        count, most = heard.instances, self._max_backlog
-        free = max(0, most - heard.lag)
-        # of few places each takes one, while there is one for all or nothing waits at all; where there are less, it takes none
-        share = free if count == 1 else max(free // (2 * count), free >= min(count, most))
-        self._until = taken.stored + max(0, share - taken.in_flight)
-
-    def rate(self) -> float:
-        return math.inf
-
-    def room(self, stored: int, now_s: float) -> float:  # noqa: ARG002 - as all rules
-        return self._until - stored
-
-
-@dataclass(frozen=True)
-class Backpressure:
-    """A policy and its settings; see this module.
-
-    Args:
-        policy: which one.
-        max_backlog: records of the topic that may wait for the pipeline; of watermark and credit.
-        high: share of `max_backlog`, or of a buffer, from which on every instance stops; of watermark.
-        low: share below which they go on.
-        safe_rate: records/s of an instance that has heard nothing for `silence_s`; 0: none.
-        silence_s: seconds after which what was heard does not count any more, nor a flag of another instance.
-
-    Raises:
-        RequestError: a number is out of its bounds.
-    """
-
-    policy: Policy = "static"
-    max_backlog: int = 1
-    high: float = HIGH
-    low: float = LOW
-    safe_rate: float = 100.0
-    silence_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        check_count("max_backlog", self.max_backlog, least=1)
-        if not 0 <= self.safe_rate < math.inf:
-            raise RequestError(f"safe_rate: expected records/s from 0, got {self.safe_rate!r}", fix="Pass a rate of at least 0")
-        self.rule()
-
-    @property
-    def listens(self) -> bool:
-        """Whether an instance has to hear how the pipeline does."""
-        return self.policy != "static"
-
-    def rule(self) -> _Rule | None:
-        """What one instance goes by; None: by its maximum alone."""
-        flags = WatermarkThrottle(self.high, self.low, self.silence_s)
-        rules: dict[Policy, _Rule | None] = {
-            "static": None,
-            "rate": _Rate(),
-            "watermark": _Watermark(self.max_backlog, flags),
-            "credit": _Credit(self.max_backlog),
-        }
-        return rules[self.policy]
-
-
 class Throttle:
     """What one instance may take in now: how many records, and how soon.
 
     Args:
-        backpressure: the policy.
+        stated: the policy and its settings, as a receiver's file states them.
         max_rate: records/s that it never exceeds; None: no maximum.
 
     Raises:
-        RequestError: `max_rate` is negative or NaN.
+        RequestError: `max_rate` is negative or NaN, or the marks or the silence of `stated` are what no file may hold.
     """
 
-    def __init__(self, backpressure: Backpressure, max_rate: float | None) -> None:
-        self._settings = backpressure
-        self._rule = backpressure.rule()
+    def __init__(self, stated: Backpressure, max_rate: float | None) -> None:
+        self._policy = stated.policy
+        self._max_backlog = stated.max_backlog or 1
+        self._safe_rate = SAFE_RATE if stated.safe_rate is None else stated.safe_rate
+        self._silence_s = SILENCE_S if stated.silence is None else stated.silence
         self._limiter = RateLimiter(max_rate)
-        self._heard: Heard | None = None
+        self._flags = WatermarkThrottle(stated.high or HIGH, stated.low or LOW, self._silence_s)
+        self._rate = math.inf  # what follows from what was heard: records/s, and
+        self._until = math.inf  # so many records may have been stored since the start
         self._heard_s = -math.inf
         self._stored = self._ended = 0
+        self.heard: Heard | None = None
+        """What was heard last; None: nothing yet."""
 
     @property
     def taken(self) -> Taken:
         """What the instance has taken in; ask before a look begins."""
         return Taken(self._stored, self._stored - self._ended)
 
-    @property
-    def heard(self) -> Heard | None:
-        """What was heard last; None: nothing yet."""
-        return self._heard
-
     def hear(self, heard: Heard, taken: Taken, now_s: float) -> None:
         """Take note of what a look has found that began when the instance had `taken` so much."""
-        if self._rule is not None:
-            self._rule.hear(heard, taken, now_s)
-        self._heard, self._heard_s = heard, now_s
+        self.heard, self._heard_s = heard, now_s
+        if self._policy == "rate":
+            self._rate = math.inf if heard.rate is None else heard.rate / heard.instances
+        elif self._policy == "watermark":
+            self._flags.report(BACKLOG, heard.lag + taken.in_flight, self._max_backlog, now_s=now_s)
+            for instance, (share, age_s) in heard.buffers.items():
+                self._flags.report(instance, round(share * FULL), FULL, now_s=now_s - age_s)
+        elif self._policy == "credit":
+            self._until = taken.stored + max(0, self._share(heard) - taken.in_flight)
+
+    def _share(self, heard: Heard) -> int:
+        """The instance's part of the places that are free."""
+        count, free = heard.instances, max(0, self._max_backlog - heard.lag)
+        if count == 1:
+            return free
+        # of few places each takes one, while there is one for all or nothing waits at all; where there are less, it takes none
+        return max(free // (2 * count), free >= min(count, self._max_backlog))
 
     def is_deaf(self, now_s: float) -> bool:
         """Whether what was heard is too old to go by."""
-        return self._rule is not None and now_s - self._heard_s >= self._settings.silence_s
+        return self._policy != "static" and now_s - self._heard_s >= self._silence_s
 
     def limit(self, now_s: float) -> float:
         """Records/s, in force now; `math.inf`: no limit."""
-        if self._rule is not None:
-            self._limiter.update(self._settings.safe_rate if self.is_deaf(now_s) else self._rule.rate())
+        self._limiter.update(self._safe_rate if self.is_deaf(now_s) else self._rate)
         return self._limiter.limit
 
     def room(self, now_s: float) -> float:
         """How many records may be stored now, whatever the rate; not above 0: none, `math.inf`: any number."""
-        if self._rule is None:
-            return math.inf
         if self.is_deaf(now_s):
-            return math.inf if self._settings.safe_rate else 0
-        return self._rule.room(self._stored, now_s)
+            return math.inf if self._safe_rate else 0
+        return 0 if self._flags.throttled(now_s) else self._until - self._stored
 
     def delay_s(self, now_s: float) -> float:
         """Seconds until the rate allows the next records, as `RateLimiter.delay_s`."""

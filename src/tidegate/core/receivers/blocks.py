@@ -10,10 +10,16 @@ import math
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tidegate.core.counts import check_count
-from tidegate.core.errors import RequestError
-
 T = TypeVar("T")
+
+MEMORY_BYTES = 512
+"""What a record takes beside its key and value while it waits: objects, headers and Kafka client's own copy of both,
+roughly."""
+
+
+def least_buffer_bytes(max_record_bytes: int) -> int:
+    """Bytes of a buffer with room for two of the longest records: one that is on its way, and the one that is read."""
+    return 2 * (max_record_bytes + MEMORY_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +41,9 @@ class BlockBuffer(Generic[T]):
         interval_s: seconds after which a block is due, from its first item on.
         block_bytes: a block of this size is due at once.
         capacity: bytes that all items may take, until their block is released.
-
-    Raises:
-        RequestError: a number is not above 0.
     """
 
     def __init__(self, interval_s: float, block_bytes: int, capacity: int) -> None:
-        if not 0 < interval_s < math.inf:
-            raise RequestError(f"interval_s: expected seconds above 0, got {interval_s!r}", fix="Pass a time above 0")
-        check_count("block_bytes", block_bytes, least=1)
-        check_count("capacity", capacity, least=1)
         self.capacity = capacity
         self._interval_s = interval_s
         self._block_bytes = block_bytes
@@ -69,7 +68,7 @@ class BlockBuffer(Generic[T]):
         return self._used + size <= self.capacity
 
     def add(self, item: T, *, records: int, size: int, now_s: float, prompt: bool = False) -> None:
-        """Put an item behind the others.
+        """Put an item behind the others, where there is room for it.
 
         Args:
             item: what to add.
@@ -77,14 +76,7 @@ class BlockBuffer(Generic[T]):
             size: bytes that it takes.
             now_s: seconds of a monotonic clock.
             prompt: somebody waits for it, so its block is due at once.
-
-        Raises:
-            RequestError: there is no room, or a number is negative or not whole; nothing is changed.
         """
-        check_count("records", records)
-        check_count("size", size)
-        if not self.has_room(size):
-            raise RequestError(f"{size} bytes do not fit beside {self._used} of {self.capacity}", fix="Wait for room")
         self._items.append(item)
         self._records += records
         self._waiting += size

@@ -1,16 +1,20 @@
-"""On which workers a receiver may run.
+"""On which worker and queue each instance of a receiver runs, in one lease.
 
-From Spark's `ReceiverSchedulingPolicy`, with these differences. Weights are exact fractions: ten tenths are as much as one
-receiver, which they are not as doubles. Only live workers are chosen by weight, where Spark may choose an executor that has
-gone. A preferred host is a candidate even if no worker is live.
+`schedule_receivers` and `reschedule_receiver` name candidates; `assign` takes one of them, and the queue that leads to it.
+Airflow sends a task to a queue, and not to a worker: an instance runs where it was placed if its worker is the only one of the
+queue.
+
+The candidates are from Spark's `ReceiverSchedulingPolicy`, with these differences. Weights are exact fractions: ten tenths are
+as much as one receiver, which they are not as doubles. Only live workers are chosen by weight, where Spark may choose an
+executor that has gone. A preferred host is a candidate even if no worker is live.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tidegate.core.errors import RequestError
 
@@ -161,3 +165,127 @@ def _least_loaded(names: Iterable[str], load: dict[str, int]) -> str:
     name = min(names, key=load.__getitem__)
     load[name] += 1
     return name
+
+
+# ---- one lease
+
+Live = Sequence[tuple[Worker, Container[str]]]
+"""The live workers, each with the queues that it takes tasks from."""
+NOWHERE = "unknown"
+"""The host of an instance that was placed while no worker was known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Where an instance is to run, and until when.
+
+    Args:
+        instance: its number, from 0.
+        host: of the worker that it was placed on; `NOWHERE` where none was known.
+        queue: the Airflow queue that leads there.
+        until_s: when it stops accepting (epoch s); what it has accepted is then delivered.
+    """
+
+    instance: int
+    host: str
+    queue: str
+    until_s: float
+
+    def __str__(self) -> str:
+        """As labels and logs name it."""
+        return f"{self.instance} on {self.host}"
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def on_queues(live: Live, queues: Sequence[str]) -> Live:
+    """The live workers that take tasks from one of the queues."""
+    return [(worker, of) for worker, of in live if any(queue in of for queue in queues)]
+
+
+def are_ready(live: Live, *, expected: int, share: float) -> bool:
+    """Whether so many workers are up that instances may be placed.
+
+    Args:
+        live: the workers on the receiver's queues.
+        expected: how many there are when all are up.
+        share: of the expected workers, above 0 and at most 1. It counts as written: 0.7 of 10 are 7.
+    """
+    return len(live) >= expected * Fraction(str(share))
+
+
+def assign(
+    preferred: Mapping[int, str | None], live: Live, *, queues: Sequence[str], failed: Mapping[int, str], until_s: float
+) -> list[Assigned]:
+    """Place every instance of a receiver, by `schedule_receivers`.
+
+    An instance that failed is then placed once more, by `reschedule_receiver`, among the workers of other hosts, where there
+    are any. So the others stay where they are.
+
+    Args:
+        preferred: the preferred host of each instance, or None.
+        live: the workers on the receiver's queues.
+        queues: the receiver's queues, the first one for instances while no worker is known.
+        failed: the host that each instance failed on in the last run, for those that did.
+        until_s: as in `Assigned`.
+
+    Raises:
+        RequestError: two workers on different hosts have the same name.
+    """
+    workers = [worker for worker, _ in live]
+    placed = {instance: _first_live(names, workers) for instance, names in schedule_receivers(preferred, workers).items()}
+
+    def move(instance: int, host: str | None, among: Sequence[Worker]) -> None:
+        placed[instance] = None
+        beside = {other: Tracked("scheduled", (name,)) for other, name in placed.items() if name is not None}
+        placed[instance] = _first_live(reschedule_receiver(instance, host, beside, among), among)
+
+    for instance in sorted(failed.keys() & preferred.keys()):
+        if others := [worker for worker in workers if worker.host != failed[instance]]:
+            move(instance, preferred[instance], others)
+    for instance, name in placed.items():
+        if name is None:  # its preferred host has no live worker
+            move(instance, None, workers)
+    where = {worker.name: (worker.host, _queue(of, live, queues)) for worker, of in live}
+    unknown = (NOWHERE, queues[0])
+    return [
+        Assigned(instance, *(unknown if name is None else where[name]), until_s=until_s) for instance, name in placed.items()
+    ]
+
+
+def _first_live(names: Sequence[str], workers: Sequence[Worker]) -> str | None:
+    live = {worker.name for worker in workers}
+    return next((name for name in names if name in live), None)
+
+
+def _queue(of: Container[str], live: Live, queues: Sequence[str]) -> str:
+    """The queue of a worker that the fewest workers share."""
+    return min((queue for queue in queues if queue in of), key=lambda queue: sum(queue in other for _, other in live))
+
+
+def mapped(placed: Sequence[Assigned], tasks: Mapping[str, str]) -> Iterator[tuple[Assigned, str, int]]:
+    """Each instance of a run, with the mapped task that runs it and its index there.
+
+    Args:
+        placed: all instances of the run.
+        tasks: the mapped task of each queue, by the queue.
+    """
+    for queue, task_id in tasks.items():
+        for index, each in enumerate(each for each in placed if each.queue == queue):
+            yield each, task_id, index
+
+
+def sharing(instances: int, now_s: float, until_s: float, lease_s: float, overlap_s: float) -> int:
+    """How many instances share what the pipeline takes: in the first and the last moments of a lease, those of two leases.
+
+    Args:
+        instances: of one lease.
+        now_s: epoch s.
+        until_s: when the lease ends, the overlap included (epoch s).
+        lease_s: seconds of a lease, without the overlap.
+        overlap_s: seconds that it goes on beside the next one.
+    """
+    alone = until_s - lease_s <= now_s < until_s - overlap_s
+    return instances if alone else 2 * instances

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from tidegate.core.errors import ConfigError, RecordRefused, SourceUnavailable
-from tidegate.core.receivers.lines import LineSplitter
+from tidegate.core.receivers.records import LineSplitter
 from tidegate.ingest.intake import Ticket
 from tidegate.ingest.receiver import Receiver
 

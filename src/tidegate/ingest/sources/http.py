@@ -30,10 +30,10 @@ from dataclasses import dataclass, field
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from tidegate.core.buffers import MEMORY_BYTES
 from tidegate.core.counts import check_count
 from tidegate.core.errors import NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
-from tidegate.core.receivers.bodies import CONTENT_TYPES, field_key, records_of
+from tidegate.core.receivers.blocks import MEMORY_BYTES
+from tidegate.core.receivers.records import CONTENT_TYPES, field_key, records_of
 from tidegate.ingest.intake import Ticket
 from tidegate.ingest.listening import Listener, Tls, check_listener, server_context
 from tidegate.ingest.receiver import Receiver

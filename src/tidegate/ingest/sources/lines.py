@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from tidegate.core.receivers.lines import LineSplitter
+from tidegate.core.receivers.records import LineSplitter
 from tidegate.ingest.receiver import Receiver
 
 CHUNK_BYTES = 65_536

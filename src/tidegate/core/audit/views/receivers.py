@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.core.config.times import utc
-from tidegate.core.receivers.assignment import Assigned
+from tidegate.core.receivers.placement import Assigned
 
 
 @dataclass(frozen=True)
