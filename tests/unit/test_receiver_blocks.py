@@ -116,7 +116,7 @@ def test_lines_end_with_a_newline_and_are_landed_as_they_are() -> None:
     assert splitter.feed(b"f\n") == [b"half"]
     assert splitter.feed(b"x\r") == []
     assert splitter.feed(b"\n") == [b"x"]
-    assert (splitter.open_bytes, splitter.refused) == (0, 0)
+    assert (splitter.open_bytes, splitter.refused()) == (0, 0)
 
 
 def test_a_line_that_is_too_long_is_counted_and_skipped_up_to_its_end() -> None:
@@ -131,7 +131,7 @@ def test_a_line_that_is_too_long_is_counted_and_skipped_up_to_its_end() -> None:
     assert splitter.feed(b"8\nab") == []
     assert splitter.feed(b"cd\r") == []
     assert splitter.feed(b"\nabcd\r\r\n") == [b"abcd"]
-    assert splitter.refused == 3
+    assert splitter.refused() == 3
 
 
 @given(st.binary(max_size=60), st.lists(st.integers(0, 20), max_size=20), st.integers(1, 12))
@@ -145,7 +145,7 @@ def test_how_a_stream_is_cut_into_chunks_changes_no_line(stream: bytes, sizes: l
     *ended, rest = stream.split(b"\n")
     expected = [line.removesuffix(b"\r") for line in ended]
     assert lines == [line for line in expected if len(line) <= longest]
-    assert splitter.refused == sum(len(line) > longest for line in expected)
+    assert splitter.refused() == sum(len(line) > longest for line in expected)
     assert (splitter.open_bytes > 0) == (rest != b"")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.receivers import until
-from tidegate.core.errors import ConfigError, RequestError, SourceUnavailable
+from tidegate.core.errors import ConfigError, SourceUnavailable
 from tidegate.ingest import listening
 from tidegate.ingest.listening import Listener, Tls, client_context, server_context
 from tidegate.ingest.producer import producer_settings
@@ -56,13 +56,6 @@ def test_the_loopback_and_what_is_secured_are_accepted() -> None:
 def test_no_representation_shows_the_token() -> None:
     """It ends up in logs."""
     assert "geheim" not in repr(HttpSource(token="geheim"))  # noqa: S106
-
-
-@pytest.mark.parametrize("settings", [{"max_connections": 0}, {"max_body_bytes": 0}], ids=str)
-def test_limits_of_sources_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
-    """By name."""
-    with pytest.raises(RequestError, match="at least 1"):
-        HttpSource(**settings)
 
 
 def test_tls_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def _figures(each: InstanceView) -> tuple[str, str, str]:
 
 
 def _backpressure(said: Mapping[str, Any]) -> Iterator[str]:
-    """What holds an instance back, as far as it says: one of an older version says nothing."""
+    """What holds an instance back, as far as it says: one that never served says nothing."""
     if (rate := said.get("rate")) is not None:
         yield f"rate: {rate:,.0f} records/s"
     if (room := said.get("room")) is not None:

@@ -75,11 +75,11 @@ class _Entry:
     values: Sequence[bytes]
     key: bytes | None
     stream: int
-    received_at_ms: int
-    idempotency_key: str | None
-    ticket: Ticket
     resend: bool
+    idempotency_key: str | None = None
     record_keys: Sequence[str | None] = ()
+    received_at_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    ticket: Ticket = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     error: TidegateError | None = None
 
 
@@ -178,7 +178,7 @@ class Intake:
                     fits = await self._wait(len(part), size)
                     if fits < len(part):
                         part, size = part[:fits], _size(part[:fits], len(key or b""))
-                    ticket = self._add(_Entry(part, key, stream, _now_ms(), None, _new_ticket(), resend=True), size)
+                    ticket = self._add(_Entry(part, key, stream, resend=True), size)
                     left -= len(part)
         except asyncio.CancelledError:
             self.counts.undelivered += 0 if self.resumes else left
@@ -218,8 +218,9 @@ class Intake:
             raise self.trouble
         if self._closing or not self._buffer.has_room(size):
             raise Overloaded("the receiver's buffer is full", fix="Send the request again a moment later")
-        entry = _Entry(values, key, stream, _now_ms(), idempotency_key, _new_ticket(), resend=False, record_keys=record_keys)
-        return self._add(entry, size)
+        return self._add(
+            _Entry(values, key, stream, resend=False, idempotency_key=idempotency_key, record_keys=record_keys), size
+        )
 
     async def admit(self, patience_s: float) -> bool:
         """Wait until any record may be offered; whether that was so in time. Ask before a request is read.
@@ -445,10 +446,6 @@ def _settle(entry: _Entry) -> None:
     entry.ticket.exception()  # asyncio complains of errors that nobody looks at, and nobody has to look at this one
 
 
-def _new_ticket() -> Ticket:
-    return asyncio.get_running_loop().create_future()
-
-
 def _size(values: Sequence[bytes], key_bytes: int) -> int:
     return sum(map(len, values)) + len(values) * (key_bytes + MEMORY_BYTES)
 
@@ -470,7 +467,3 @@ def _part(values: Sequence[bytes], since: int, key_bytes: int, most: int) -> tup
 
 def _now_s() -> float:
     return time.monotonic()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

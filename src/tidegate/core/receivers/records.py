@@ -100,13 +100,17 @@ class LineSplitter:
         self._max_bytes = max_bytes
         self._rest = bytearray()
         self._skipping = False
-        self.refused = 0
-        """Lines that were too long."""
+        self._refused = 0
 
     @property
     def open_bytes(self) -> int:
         """Bytes of the line that has not ended yet, as far as they are held; at least 1 where there are any."""
         return max(len(self._rest), int(self._skipping))
+
+    def refused(self) -> int:
+        """How many lines were too long since this was asked last."""
+        count, self._refused = self._refused, 0
+        return count
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that end in this chunk."""
@@ -120,11 +124,11 @@ class LineSplitter:
             lines = [line.removesuffix(b"\r") for line in lines]
         if len(after) > self._max_bytes:  # else no line in it is too long
             fitting = [line for line in lines if len(line) <= self._max_bytes]
-            self.refused += len(lines) - len(fitting)
+            self._refused += len(lines) - len(fitting)
             lines = fitting
         line = bytes(self._rest).removesuffix(b"\r")
         if self._skipping or len(line) > self._max_bytes:
-            self.refused += 1
+            self._refused += 1
         else:
             lines.insert(0, line)
         self._rest.clear()

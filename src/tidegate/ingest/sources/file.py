@@ -54,15 +54,15 @@ class Place:
         offset: bytes from its start.
         head: SHA-256 of its first bytes, at most 256, and none beyond the offset.
         modified_ns: when it had last been written, as far as it was read (epoch ns): files that follow it are not older.
-        tail: SHA-256 of the bytes before the offset, at most 256; None in places that older versions saved.
+        tail: SHA-256 of the bytes before the offset, at most 256.
     """
 
     device: int
     inode: int
     offset: int
     head: str
-    modified_ns: int = 0
-    tail: str | None = None
+    modified_ns: int
+    tail: str
 
     @property
     def since_ns(self) -> int:
@@ -102,7 +102,7 @@ class _File:
             marks = _marks(content, place.offset)
             if done and not place.offset and not self.is_at(place):
                 return not content.read(1)  # every file begins with nothing, but only an empty one ends there
-        return marks is not None and marks[0] == place.head and place.tail in {None, marks[1]}
+        return marks == (place.head, place.tail)
 
     def open(self) -> IO[bytes]:
         """Its content as a plain file: of a packed one in a file without a name.
@@ -280,7 +280,7 @@ class FileSource(Receiver):
             Up to where it was read, and whether that is its end; otherwise it has been truncated.
         """
         longest = self.limits.max_record_bytes
-        splitter, refused, seen_s = LineSplitter(longest), 0, time.monotonic()
+        splitter, seen_s = LineSplitter(longest), time.monotonic()
         place = _place(opened, offset)  # behind the last line that was stored
         while True:
             modified_ns = os.fstat(opened.fileno()).st_mtime_ns
@@ -293,9 +293,8 @@ class FileSource(Receiver):
                 place = replace(_place(opened, landed), modified_ns=modified_ns)
                 if lines:
                     await self._land(lines, place)
-                if splitter.refused > refused:
-                    self.refuse(splitter.refused - refused, f"{self.path} has a line of more than {longest} bytes")
-                    refused = splitter.refused
+                if refused := splitter.refused():
+                    self.refuse(refused, f"{self.path} has a line of more than {longest} bytes")
             elif not self._is_replaced(opened):
                 seen_s = time.monotonic()
                 await asyncio.sleep(self.poll_s)
@@ -310,7 +309,12 @@ class FileSource(Receiver):
 
     async def _land(self, lines: list[bytes], place: Place) -> None:
         ticket = await self.store(lines, stream=self.intake.instance)
-        ticket.add_done_callback(lambda done: self._save(done, place))
+
+        def save(done: Ticket) -> None:
+            if (error := done.exception()) is None or isinstance(error, RecordRefused):  # else the next lease reads it again
+                self._write(place)
+
+        ticket.add_done_callback(save)
 
     def _is_replaced(self, opened: IO[bytes]) -> bool:
         """Whether the path is another file now."""
@@ -322,12 +326,6 @@ class FileSource(Receiver):
         return (about.st_dev, about.st_ino) != (mine.st_dev, mine.st_ino)
 
     # ---- the place
-
-    def _save(self, done: Ticket, place: Place) -> None:
-        error = None if done.cancelled() else done.exception()
-        if error is not None and not isinstance(error, RecordRefused):
-            return  # the next lease reads it again
-        self._write(place)
 
     def _write(self, place: Place) -> None:
         written = self.state_path.with_name(f"{self.state_path.name}.new")

@@ -30,7 +30,6 @@ from dataclasses import dataclass, field
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from tidegate.core.counts import check_count
 from tidegate.core.errors import NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
 from tidegate.core.receivers.blocks import MEMORY_BYTES
 from tidegate.core.receivers.records import CONTENT_TYPES, field_key, records_of
@@ -67,7 +66,6 @@ class HttpSource(Receiver):
 
     Raises:
         ConfigError: others could send.
-        RequestError: a number is out of its bounds.
     """
 
     host: str = "127.0.0.1"
@@ -90,8 +88,6 @@ class HttpSource(Receiver):
 
     def __post_init__(self) -> None:
         check_listener(self.host, self.port, self.tls, token=self.token)
-        check_count("max_body_bytes", self.max_body_bytes, least=1)
-        check_count("max_connections", self.max_connections, least=1)
         self._authorization = None if self.token is None else _hash(f"Bearer {self.token}")
         self._numbers = itertools.count()
 

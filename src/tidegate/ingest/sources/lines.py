@@ -26,7 +26,7 @@ async def land_lines(source: Receiver, reader: asyncio.StreamReader, *, stream: 
         OSError: the connection was lost.
     """
     longest = source.limits.max_record_bytes
-    splitter, refused = LineSplitter(longest), 0
+    splitter = LineSplitter(longest)
     try:
         while True:
             async with asyncio.timeout(idle_s):
@@ -35,9 +35,8 @@ async def land_lines(source: Receiver, reader: asyncio.StreamReader, *, stream: 
                 return
             if lines := splitter.feed(chunk):
                 await source.store(lines, stream=stream)
-            if splitter.refused > refused:
-                source.refuse(splitter.refused - refused, f"{peer} sent a line of more than {longest} bytes")
-                refused = splitter.refused
+            if refused := splitter.refused():
+                source.refuse(refused, f"{peer} sent a line of more than {longest} bytes")
     finally:
         if splitter.open_bytes:
             source.refuse(1, f"{peer} ended in the middle of a line")

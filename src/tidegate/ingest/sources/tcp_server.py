@@ -13,7 +13,6 @@ import time
 import weakref
 from dataclasses import dataclass, field
 
-from tidegate.core.counts import check_count
 from tidegate.ingest.listening import Listener, Tls, check_listener, server_context
 from tidegate.ingest.receiver import Receiver
 from tidegate.ingest.sources.lines import CHUNK_BYTES, end_streams, land_lines
@@ -35,7 +34,6 @@ class TcpServerSource(Receiver):
 
     Raises:
         ConfigError: others could send.
-        RequestError: a number is out of its bounds.
     """
 
     host: str = "127.0.0.1"
@@ -50,7 +48,6 @@ class TcpServerSource(Receiver):
 
     def __post_init__(self) -> None:
         check_listener(self.host, self.port, self.tls)
-        check_count("max_connections", self.max_connections, least=1)
         self._streams = itertools.count()
 
     @property
