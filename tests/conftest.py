@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import shutil
 import tempfile
@@ -36,6 +38,20 @@ def environment_as_before() -> Iterator[None]:
     """What the tests of a module, or pyspark for them, leave in the environment is gone after the last of them."""
     with patch.dict(os.environ):
         yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine function runs in an event loop of its own, for four minutes at most."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+
+    async def run() -> None:
+        async with asyncio.timeout(240):
+            await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters})
+
+    asyncio.run(run())
+    return True
 
 
 def pytest_unconfigure() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -127,16 +127,6 @@ def landed(kafka: Mapping[str, str], topic: str) -> list[ck.Message]:
 def values(kafka: Mapping[str, str], topic: str) -> list[bytes]:
     """What is in the topic."""
     return [message.value() or b"" for message in landed(kafka, topic)]
-
-
-def run(test: Awaitable[None], most_s: float = 4 * LONG_S) -> None:
-    """A test, in an event loop of its own."""
-
-    async def inside() -> None:
-        async with asyncio.timeout(most_s):
-            await test
-
-    asyncio.run(inside())
 
 
 async def connect(port: int | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

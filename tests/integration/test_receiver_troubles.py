@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # its names ar
 from confluent_kafka.cimpl import NewTopic
 
 from tests.integration.private_broker import PASSWORD, USER, PrivateBroker, new_member, running
-from tests.receivers import Running, a_lease, connect, push, run, send, served, until, values
+from tests.receivers import Running, a_lease, connect, push, send, served, until, values
 from tests.topics import make_topic
 from tidegate.core.errors import KafkaAuthFailed
 from tidegate.core.offsets.ranges import TopicPartition
@@ -45,7 +45,9 @@ def kafka(own: PrivateBroker) -> dict[str, str]:
 # ---- what an operator does
 
 
-def test_a_permission_that_is_revoked_and_granted_again_needs_no_restart(own: PrivateBroker, kafka: dict[str, str]) -> None:
+async def test_a_permission_that_is_revoked_and_granted_again_needs_no_restart(
+    own: PrivateBroker, kafka: dict[str, str]
+) -> None:
     """What comes meanwhile waits, is landed in order, and none of it twice. The error names the permission's fix."""
     topic = make_topic(kafka, "revoked", 2)
     admin = AdminClient(dict(kafka))
@@ -65,26 +67,23 @@ def test_a_permission_that_is_revoked_and_granted_again_needs_no_restart(own: Pr
     def revoke() -> None:
         admin.delete_acls([the_same])[the_same].result(30)
 
-    async def test() -> None:
-        await asyncio.to_thread(grant)
-        async with served(source := TcpServerSource(), kafka=login, lease=a_lease(topic)) as one:
-            _, writer = await connect(source.listening_on)
-            for times in range(3):
-                writer.write(b"".join(b"%d\n" % n for n in range(times * 200, times * 200 + 100)))
-                await until(lambda: source.intake.counts.records == (times + 1) * 200 - 100)  # noqa: B023 - it ends here
-                await asyncio.to_thread(revoke)
-                one.told.clear()
-                writer.write(b"".join(b"%d\n" % n for n in range(times * 200 + 100, times * 200 + 200)))
-                told = await one.until_told(f"does not allow them Write on topic {topic}")
-                assert PASSWORD not in told
-                assert source.intake.counts.records == (times + 1) * 200 - 100
-                await asyncio.to_thread(grant)
-                await until(lambda: source.intake.counts.records == (times + 1) * 200)  # noqa: B023
-            writer.close()
-            report = await one.ended()
-        assert (report.records, report.restarts, report.undelivered) == (600, 0, 0)
-
-    run(test())
+    await asyncio.to_thread(grant)
+    async with served(source := TcpServerSource(), kafka=login, lease=a_lease(topic)) as one:
+        _, writer = await connect(source.listening_on)
+        for times in range(3):
+            writer.write(b"".join(b"%d\n" % n for n in range(times * 200, times * 200 + 100)))
+            await until(lambda: source.intake.counts.records == (times + 1) * 200 - 100)  # noqa: B023 - it ends here
+            await asyncio.to_thread(revoke)
+            one.told.clear()
+            writer.write(b"".join(b"%d\n" % n for n in range(times * 200 + 100, times * 200 + 200)))
+            told = await one.until_told(f"does not allow them Write on topic {topic}")
+            assert PASSWORD not in told
+            assert source.intake.counts.records == (times + 1) * 200 - 100
+            await asyncio.to_thread(grant)
+            await until(lambda: source.intake.counts.records == (times + 1) * 200)  # noqa: B023
+        writer.close()
+        report = await one.ended()
+    assert (report.records, report.restarts, report.undelivered) == (600, 0, 0)
     assert [int(value) for value in values(kafka, topic)] == list(range(600))
 
 
@@ -123,7 +122,7 @@ def test_a_right_that_is_missing_is_named_and_none_is_needed_for_a_group_that_is
 # ---- what a broker does
 
 
-def test_a_partition_without_a_leader_is_waited_for(own: PrivateBroker, kafka: dict[str, str], tmp_path: Path) -> None:
+async def test_a_partition_without_a_leader_is_waited_for(own: PrivateBroker, kafka: dict[str, str], tmp_path: Path) -> None:
     """Its one broker is away, the cluster is not; what comes meanwhile is landed in order when it is back, without a restart.
 
     It is away until the receiver says so. No later time-out is left that could end a record (`message.timeout.ms` is 0).
@@ -133,33 +132,32 @@ def test_a_partition_without_a_leader_is_waited_for(own: PrivateBroker, kafka: d
         admin = AdminClient(dict(kafka))
         admin.create_topics([NewTopic("led", 1, replica_assignment=[[2]])])["led"].result(30)
 
-        async def test() -> None:
-            async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease("led")) as one:
-                _, writer = await connect(source.listening_on)
-                writer.write(b"0\n")
-                await until(lambda: source.intake.counts.records == 1)
-                await asyncio.to_thread(second.server.stop)
-                number = 1
+        async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease("led")) as one:
+            _, writer = await connect(source.listening_on)
+            writer.write(b"0\n")
+            await until(lambda: source.intake.counts.records == 1)
+            await asyncio.to_thread(second.server.stop)
+            number = 1
 
-                def is_told() -> bool:
-                    nonlocal number
-                    writer.write(b"%d\n" % number)
-                    number += 1
-                    return source.intake.trouble is not None
+            def is_told() -> bool:
+                nonlocal number
+                writer.write(b"%d\n" % number)
+                number += 1
+                return source.intake.trouble is not None
 
-                await until(is_told)
-                assert source.intake.counts.records == 1
-                await asyncio.to_thread(second.server.start)
-                await until(lambda: source.intake.counts.records == number)
-                writer.close()
-                report = await one.ended()
-            assert (report.restarts, report.undelivered) == (0, 0)
-            assert [int(value) for value in values(kafka, "led")] == list(range(number))
-
-        run(test())
+            await until(is_told)
+            assert source.intake.counts.records == 1
+            await asyncio.to_thread(second.server.start)
+            await until(lambda: source.intake.counts.records == number)
+            writer.close()
+            report = await one.ended()
+        assert (report.restarts, report.undelivered) == (0, 0)
+        assert [int(value) for value in values(kafka, "led")] == list(range(number))
 
 
-def test_a_broker_that_is_held_loses_and_repeats_nothing_of_a_fast_sender(own: PrivateBroker, kafka: dict[str, str]) -> None:
+async def test_a_broker_that_is_held_loses_and_repeats_nothing_of_a_fast_sender(
+    own: PrivateBroker, kafka: dict[str, str]
+) -> None:
     """Requests that ran into their time-out meanwhile are sent again, and the broker knows them by their numbers."""
     topic = make_topic(kafka, "held", 2)
     lines = 200_000
@@ -167,59 +165,52 @@ def test_a_broker_that_is_held_loses_and_repeats_nothing_of_a_fast_sender(own: P
     assert found is not None
     process = psutil.Process(found.pid)
 
-    async def test() -> None:
-        impatient = {**kafka, "socket.timeout.ms": "2000"}
-        async with served(source := TcpServerSource(), kafka=impatient, lease=a_lease(topic), limits=Limits()) as one:
-            sending = asyncio.create_task(push(source.listening_on, lines))
-            await until(lambda: source.intake.counts.records)
-            before = psutil.Process().memory_info().rss
-            process.send_signal(signal.SIGSTOP)
-            try:
-                await until(lambda: source.intake.fill > 0.9)
-                await until(lambda: source.intake.trouble)  # which takes longer than two of the requests' time-outs
-                assert source.intake.fill <= 1
-                assert not sending.done()
-                assert psutil.Process().memory_info().rss < before + 100 * MB
-            finally:
-                process.send_signal(signal.SIGCONT)
-            await sending
-            await until(lambda: source.intake.counts.records == lines)
-            report = await one.ended()
-        assert (report.restarts, report.undelivered, report.refused) == (0, 0, 0)
-
-    run(test())
+    impatient = {**kafka, "socket.timeout.ms": "2000"}
+    async with served(source := TcpServerSource(), kafka=impatient, lease=a_lease(topic), limits=Limits()) as one:
+        sending = asyncio.create_task(push(source.listening_on, lines))
+        await until(lambda: source.intake.counts.records)
+        before = psutil.Process().memory_info().rss
+        process.send_signal(signal.SIGSTOP)
+        try:
+            await until(lambda: source.intake.fill > 0.9)
+            await until(lambda: source.intake.trouble)  # which takes longer than two of the requests' time-outs
+            assert source.intake.fill <= 1
+            assert not sending.done()
+            assert psutil.Process().memory_info().rss < before + 100 * MB
+        finally:
+            process.send_signal(signal.SIGCONT)
+        await sending
+        await until(lambda: source.intake.counts.records == lines)
+        report = await one.ended()
+    assert (report.restarts, report.undelivered, report.refused) == (0, 0, 0)
     assert [int(value) for value in values(kafka, topic)] == list(range(lines))
 
 
 # ---- what senders do
 
 
-def test_a_line_of_100_mb_is_refused_in_passing(kafka: dict[str, str]) -> None:
+async def test_a_line_of_100_mb_is_refused_in_passing(kafka: dict[str, str]) -> None:
     """It takes no more memory than a chunk; the lines behind it, and those of others, are landed."""
     topic = make_topic(kafka, "tcp-100-mb")
-
-    async def test() -> None:
-        async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease(topic)) as one:
-            _, healthy = await connect(source.listening_on)
-            healthy.write(b"before\n")
-            await until(lambda: source.intake.counts.records == 1)
-            _, writer = await connect(source.listening_on)
-            before, most = psutil.Process().memory_info().rss, 0
-            for _ in range(100):
-                writer.write(b"x" * MB)
-                await writer.drain()
-                most = max(most, psutil.Process().memory_info().rss)
-            healthy.write(b"meanwhile\n")
-            await until(lambda: source.intake.counts.records == 2)
-            writer.write(b"\nbehind\n")
-            await until(lambda: source.intake.counts.records == 3)
-            await one.until_told("a line of more than 1048576 bytes")
-            assert most < before + 20 * MB
-            for each in (healthy, writer):
-                each.close()
-            assert (await one.ended()).refused == 1
-
-    run(test())
+    async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease(topic)) as one:
+        _, healthy = await connect(source.listening_on)
+        healthy.write(b"before\n")
+        await until(lambda: source.intake.counts.records == 1)
+        _, writer = await connect(source.listening_on)
+        before, most = psutil.Process().memory_info().rss, 0
+        for _ in range(100):
+            writer.write(b"x" * MB)
+            await writer.drain()
+            most = max(most, psutil.Process().memory_info().rss)
+        healthy.write(b"meanwhile\n")
+        await until(lambda: source.intake.counts.records == 2)
+        writer.write(b"\nbehind\n")
+        await until(lambda: source.intake.counts.records == 3)
+        await one.until_told("a line of more than 1048576 bytes")
+        assert most < before + 20 * MB
+        for each in (healthy, writer):
+            each.close()
+        assert (await one.ended()).refused == 1
     assert values(kafka, topic) == [b"before", b"meanwhile", b"behind"]
 
 
@@ -251,7 +242,7 @@ HEAD = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
         "nested too deeply",
     ],
 )
-def test_what_is_no_request_is_answered_and_others_are_served(kafka: dict[str, str], sent: bytes, status: bytes) -> None:
+async def test_what_is_no_request_is_answered_and_others_are_served(kafka: dict[str, str], sent: bytes, status: bytes) -> None:
     """On a connection that was open before, and goes on."""
     topic = make_topic(kafka, f"http-bad-{time.monotonic_ns()}")
 
@@ -259,51 +250,41 @@ def test_what_is_no_request_is_answered_and_others_are_served(kafka: dict[str, s
         writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(value) + value)
         return (await reader.readuntil(b"}")).split()[1]
 
-    async def test() -> None:
-        async with served(source := HttpSource(), kafka=kafka, lease=a_lease(topic)) as one:
-            reader, writer = await connect(source.listening_on)
-            assert await post(reader, writer, b"1") == b"202"
-            bad_reader, bad = await connect(source.listening_on)
-            bad.write(sent)
-            assert (await bad_reader.readline()).split()[1] == status
-            bad.close()
-            assert await post(reader, writer, b"2") == b"202"
-            writer.close()
-            report = await one.ended()
-        assert (report.records, report.restarts) == (2, 0)
-
-    run(test())
+    async with served(source := HttpSource(), kafka=kafka, lease=a_lease(topic)) as one:
+        reader, writer = await connect(source.listening_on)
+        assert await post(reader, writer, b"1") == b"202"
+        bad_reader, bad = await connect(source.listening_on)
+        bad.write(sent)
+        assert (await bad_reader.readline()).split()[1] == status
+        bad.close()
+        assert await post(reader, writer, b"2") == b"202"
+        writer.close()
+        report = await one.ended()
+    assert (report.records, report.restarts) == (2, 0)
     assert values(kafka, topic) == [b"1", b"2"]
 
 
-def test_an_occupied_port_of_posts_is_named_and_taken_when_it_is_free(kafka: dict[str, str]) -> None:
+async def test_an_occupied_port_of_posts_is_named_and_taken_when_it_is_free(kafka: dict[str, str]) -> None:
     """By a program that does not share it."""
     topic = make_topic(kafka, "http-port")
 
-    async def test() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            source = HttpSource(port=taken.getsockname()[1])
-            async with served(source, kafka=kafka, lease=a_lease(topic)) as one:
-                await one.until_told(f"cannot listen on 127.0.0.1:{source.port}: Address already in use")
-                taken.close()
-                await until(lambda: source.listening_on)
-
-    run(test())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        source = HttpSource(port=taken.getsockname()[1])
+        async with served(source, kafka=kafka, lease=a_lease(topic)) as one:
+            await one.until_told(f"cannot listen on 127.0.0.1:{source.port}: Address already in use")
+            taken.close()
+            await until(lambda: source.listening_on)
 
 
-def test_lines_wait_for_a_topic_that_is_made_later(kafka: dict[str, str]) -> None:
+async def test_lines_wait_for_a_topic_that_is_made_later(kafka: dict[str, str]) -> None:
     """The error names it; nothing is lost and nothing started again."""
-
-    async def test() -> None:
-        async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease("tcp-late")) as one:
-            await send(source.listening_on, b"1\n2\n3\n")
-            await one.until_told("topic tcp-late does not exist")
-            await asyncio.to_thread(make_topic, kafka, "tcp-late", 3)
-            await until(lambda: source.intake.counts.records == 3)
-            report = await one.ended()
-        assert (report.restarts, report.undelivered) == (0, 0)
-
-    run(test())
+    async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease("tcp-late")) as one:
+        await send(source.listening_on, b"1\n2\n3\n")
+        await one.until_told("topic tcp-late does not exist")
+        await asyncio.to_thread(make_topic, kafka, "tcp-late", 3)
+        await until(lambda: source.intake.counts.records == 3)
+        report = await one.ended()
+    assert (report.restarts, report.undelivered) == (0, 0)
     assert values(kafka, "tcp-late") == [b"1", b"2", b"3"]
 
 
@@ -311,7 +292,7 @@ def test_lines_wait_for_a_topic_that_is_made_later(kafka: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize("step_s", [-86_400.0, 86_400.0])
-def test_a_clock_that_is_set_ends_no_lease_and_lengthens_none(
+async def test_a_clock_that_is_set_ends_no_lease_and_lengthens_none(
     kafka: dict[str, str], monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
     """By a day, either way, while the lease lasts."""
@@ -324,18 +305,15 @@ def test_a_clock_that_is_set_ends_no_lease_and_lengthens_none(
         await send(source.listening_on, b"%d\n" % number)
         await until(lambda: source.intake.counts.records == number)
 
-    async def test() -> None:
-        async with served(TcpServerSource(), kafka=kafka, lease=a_lease(topic)) as one:
-            await receives(one, 1)
-            monkeypatch.setattr(time, "time", lambda: clock() + step_s)
-            await receives(one, 2)
-            assert one.task is not None
-            assert not one.task.done()
-            monkeypatch.setattr(time, "time", clock)
-        async with served(TcpServerSource(), kafka=kafka, lease=a_lease(topic, lasts_s=2.0)) as short:
-            monkeypatch.setattr(time, "time", lambda: clock() + step_s)
-            assert short.task is not None
-            await asyncio.wait_for(asyncio.shield(short.task), 30)  # by itself
-
-    run(test())
+    async with served(TcpServerSource(), kafka=kafka, lease=a_lease(topic)) as one:
+        await receives(one, 1)
+        monkeypatch.setattr(time, "time", lambda: clock() + step_s)
+        await receives(one, 2)
+        assert one.task is not None
+        assert not one.task.done()
+        monkeypatch.setattr(time, "time", clock)
+    async with served(TcpServerSource(), kafka=kafka, lease=a_lease(topic, lasts_s=2.0)) as short:
+        monkeypatch.setattr(time, "time", lambda: clock() + step_s)
+        assert short.task is not None
+        await asyncio.wait_for(asyncio.shield(short.task), 30)  # by itself
     assert values(kafka, topic) == [b"1", b"2"]

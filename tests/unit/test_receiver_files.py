@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.receivers import Running, a_lease, run, served, until
+from tests.receivers import Running, a_lease, served, until
 from tidegate.ingest.sources import FileSource
 from tidegate.testing.fakes import MemorySender
 
@@ -72,165 +72,133 @@ def values(sender: MemorySender) -> list[bytes]:
 @pytest.mark.parametrize("delayed", [False, True], ids=["compress", "delaycompress"])
 @pytest.mark.parametrize("packer", [["gzip"], ["bzip2"], ["xz"]], ids=" ".join)
 @pytest.mark.parametrize("rotations", [1, 2, 3])
-def test_lines_that_were_packed_while_nobody_read_are_landed(
+async def test_lines_that_were_packed_while_nobody_read_are_landed(
     log: Written, packer: list[str], rotations: int, *, delayed: bool
 ) -> None:
     """Each once and in order: the file goes on in its packed copy, and the files after it follow, packed or not."""
-
-    async def test() -> None:
-        sender = MemorySender()
+    sender = MemorySender()
+    log.write()
+    await read(log, sender, LINES)
+    for _ in range(rotations):
         log.write()
-        await read(log, sender, LINES)
-        for _ in range(rotations):
-            log.write()
-            log.rotate(*packer, delayed=delayed)
-        log.write()
-        one = await read(log, sender, len(log.lines))
-        assert values(sender) == log.lines
-        assert (await one.ended()).last_error is None
-
-    run(test())
+        log.rotate(*packer, delayed=delayed)
+    log.write()
+    one = await read(log, sender, len(log.lines))
+    assert values(sender) == log.lines
+    assert (await one.ended()).last_error is None
 
 
-def test_lines_of_a_first_lease_that_nothing_acknowledged_are_landed_by_the_next(log: Written) -> None:
+async def test_lines_of_a_first_lease_that_nothing_acknowledged_are_landed_by_the_next(log: Written) -> None:
     """The file was rotated and packed before the broker had acknowledged anything; older files were there before."""
-
-    async def test() -> None:
+    log.write()
+    log.rotate("gzip")
+    old, log.lines = log.lines, []
+    log.write()
+    away = MemorySender(away=True)
+    async with served(log.source(), sender=away, lease=a_lease(drain_s=0.05)) as one:
+        await until(lambda: one.source._intake is not None and one.source.intake.fill)
+        log.rotate("gzip")
         log.write()
         log.rotate("gzip")
-        old, log.lines = log.lines, []
         log.write()
-        away = MemorySender(away=True)
-        async with served(log.source(), sender=away, lease=a_lease(drain_s=0.05)) as one:
-            await until(lambda: one.source._intake is not None and one.source.intake.fill)
-            log.rotate("gzip")
-            log.write()
-            log.rotate("gzip")
-            log.write()
-        sender = MemorySender()
-        await read(log, sender, len(log.lines))
-        assert old
-        assert values(sender) == log.lines
-
-    run(test())
+    sender = MemorySender()
+    await read(log, sender, len(log.lines))
+    assert old
+    assert values(sender) == log.lines
 
 
-def test_a_file_that_is_packed_while_it_is_followed_is_not_read_twice(log: Written) -> None:
+async def test_a_file_that_is_packed_while_it_is_followed_is_not_read_twice(log: Written) -> None:
     """Rotation packs it at once, and takes its inode away: its copy is known by its content."""
-
-    async def test() -> None:
-        sender = MemorySender()
-        async with served(log.source(), sender=sender):
-            for _ in range(3):
-                log.write()
-                await until(lambda: len(sender.log) == len(log.lines))
-                log.rotate("gzip")
-        log.write()
-        await read(log, sender, len(log.lines))
-        assert values(sender) == log.lines
-
-    run(test())
+    sender = MemorySender()
+    async with served(log.source(), sender=sender):
+        for _ in range(3):
+            log.write()
+            await until(lambda: len(sender.log) == len(log.lines))
+            log.rotate("gzip")
+    log.write()
+    await read(log, sender, len(log.lines))
+    assert values(sender) == log.lines
 
 
-def test_the_copy_that_copytruncate_leaves_is_read_to_its_end(log: Written) -> None:
+async def test_the_copy_that_copytruncate_leaves_is_read_to_its_end(log: Written) -> None:
     """So lines that waited for the broker when the file was truncated are not lost."""
-
-    async def test() -> None:
-        sender = MemorySender()
-        log.write()
-        await read(log, sender, LINES)
-        log.write()
-        copy = log.path.with_name("app.log.1")
-        copy.write_bytes(log.path.read_bytes())
-        os.truncate(log.path, 0)
-        log.write(2 * LINES)
-        os.utime(copy, (log.at_s - 5, log.at_s - 5))
-        await read(log, sender, len(log.lines))
-        assert values(sender) == log.lines
-
-    run(test())
+    sender = MemorySender()
+    log.write()
+    await read(log, sender, LINES)
+    log.write()
+    copy = log.path.with_name("app.log.1")
+    copy.write_bytes(log.path.read_bytes())
+    os.truncate(log.path, 0)
+    log.write(2 * LINES)
+    os.utime(copy, (log.at_s - 5, log.at_s - 5))
+    await read(log, sender, len(log.lines))
+    assert values(sender) == log.lines
 
 
 @pytest.mark.parametrize("spoil", [lambda path: path.rename(f"{path}.zst"), lambda path: Path(f"{path}.gz").write_bytes(b"no")])
-def test_a_packed_file_that_cannot_be_read_stops_the_receiver_and_is_named(
+async def test_a_packed_file_that_cannot_be_read_stops_the_receiver_and_is_named(
     log: Written, spoil: Callable[[Path], object]
 ) -> None:
     """Its lines are not skipped; unpacked, they are landed."""
-
-    async def test() -> None:
-        sender = MemorySender()
-        log.write()
-        await read(log, sender, LINES)
-        log.write()
-        log.rotate()
-        log.write()
-        rotated = log.path.with_name("app.log.1")
-        content = rotated.read_bytes()
-        spoil(rotated)
-        rotated.unlink(missing_ok=True)
-        for packed in log.path.parent.glob("app.log.1.*"):
-            os.utime(packed, (log.at_s - 5, log.at_s - 5))
-        async with served(log.source(), sender=sender) as one:
-            said = await one.until_told("cannot be read")
-            assert "app.log.1." in said
-            assert "Unpack it as app.log.1" in said
-            assert values(sender) == log.lines[:LINES]
-            rotated.write_bytes(content)
-            os.utime(rotated, (log.at_s - 5, log.at_s - 5))
-            await until(lambda: len(sender.log) == len(log.lines))
-        assert values(sender) == log.lines
-
-    run(test())
+    sender = MemorySender()
+    log.write()
+    await read(log, sender, LINES)
+    log.write()
+    log.rotate()
+    log.write()
+    rotated = log.path.with_name("app.log.1")
+    content = rotated.read_bytes()
+    spoil(rotated)
+    rotated.unlink(missing_ok=True)
+    for packed in log.path.parent.glob("app.log.1.*"):
+        os.utime(packed, (log.at_s - 5, log.at_s - 5))
+    async with served(log.source(), sender=sender) as one:
+        said = await one.until_told("cannot be read")
+        assert "app.log.1." in said
+        assert "Unpack it as app.log.1" in said
+        assert values(sender) == log.lines[:LINES]
+        rotated.write_bytes(content)
+        os.utime(rotated, (log.at_s - 5, log.at_s - 5))
+        await until(lambda: len(sender.log) == len(log.lines))
+    assert values(sender) == log.lines
 
 
-def test_a_file_that_was_read_to_its_end_may_be_packed_by_anything(log: Written) -> None:
+async def test_a_file_that_was_read_to_its_end_may_be_packed_by_anything(log: Written) -> None:
     """What nothing here unpacks is known by its time while it is followed."""
-
-    async def test() -> None:
-        sender = MemorySender()
-        async with served(log.source(), sender=sender) as one:
-            log.write()
-            await until(lambda: len(sender.log) == LINES)
-            log.rotate("zstd", "-q", "--rm")
-            log.write()
-            await until(lambda: len(sender.log) == len(log.lines))
-            assert (await one.ended()).last_error is None
-        assert values(sender) == log.lines
-
-    run(test())
+    sender = MemorySender()
+    async with served(log.source(), sender=sender) as one:
+        log.write()
+        await until(lambda: len(sender.log) == LINES)
+        log.rotate("zstd", "-q", "--rm")
+        log.write()
+        await until(lambda: len(sender.log) == len(log.lines))
+        assert (await one.ended()).last_error is None
+    assert values(sender) == log.lines
 
 
-def test_a_file_that_comes_and_is_rotated_after_the_first_look_is_landed(log: Written) -> None:
+async def test_a_file_that_comes_and_is_rotated_after_the_first_look_is_landed(log: Written) -> None:
     """Also where there was none when the receiver first looked."""
-
-    async def test() -> None:
-        async with served(log.source(), sender=MemorySender()):
-            await until(log.state.exists)
-        log.write()
-        log.rotate("gzip")
-        log.write()
-        sender = MemorySender()
-        await read(log, sender, len(log.lines))
-        assert values(sender) == log.lines
-
-    run(test())
+    async with served(log.source(), sender=MemorySender()):
+        await until(log.state.exists)
+    log.write()
+    log.rotate("gzip")
+    log.write()
+    sender = MemorySender()
+    await read(log, sender, len(log.lines))
+    assert values(sender) == log.lines
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_files_without_lines_between_others_hide_none(log: Written, *, packed: bool) -> None:
+async def test_files_without_lines_between_others_hide_none(log: Written, *, packed: bool) -> None:
     """An empty file is rotated, and packed or removed, while the receiver follows it."""
-
-    async def test() -> None:
-        sender = MemorySender()
-        async with served(log.source(), sender=sender) as one:
-            await until(log.state.exists)  # there is no file yet
-            for _ in range(3):
-                log.write(0)
-                log.rotate("gzip") if packed else log.path.unlink()
-                log.write()
-                await until(lambda: len(sender.log) == len(log.lines))
-                log.rotate("gzip")
-            assert (await one.ended()).last_error is None
-        assert values(sender) == log.lines
-
-    run(test())
+    sender = MemorySender()
+    async with served(log.source(), sender=sender) as one:
+        await until(log.state.exists)  # there is no file yet
+        for _ in range(3):
+            log.write(0)
+            log.rotate("gzip") if packed else log.path.unlink()
+            log.write()
+            await until(lambda: len(sender.log) == len(log.lines))
+            log.rotate("gzip")
+        assert (await one.ended()).last_error is None
+    assert values(sender) == log.lines

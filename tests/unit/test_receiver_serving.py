@@ -6,7 +6,7 @@ import asyncio
 import gc
 import gzip
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,6 @@ from tidegate.ingest import listening
 from tidegate.ingest.sources import FileSource, HttpSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
 from tidegate.testing.fakes import MemorySender
-
-
-def run(test: Awaitable[None]) -> None:
-    """In an event loop of its own."""
-
-    async def inside() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(inside())
 
 
 async def post(port: int | None, body: bytes, *headers: bytes, length: int | None = None) -> bytes:
@@ -45,146 +35,116 @@ async def post(port: int | None, body: bytes, *headers: bytes, length: int | Non
 # ---- http
 
 
-def test_a_name_of_a_request_is_landed_as_the_bytes_that_were_sent() -> None:
+async def test_a_name_of_a_request_is_landed_as_the_bytes_that_were_sent() -> None:
     """Also where they are not UTF-8; no header of a request ends the receiver."""
-
-    async def test() -> None:
-        source, sender = HttpSource(), MemorySender()
-        async with served(source, sender=sender) as running:
-            for name in (b"\xff", "ä".encode()):
-                answer = await post(source.listening_on, b"1", b"Idempotency-Key: " + name, b"Tidegate-Key: " + name)
-                assert answer.startswith(b"202")
-                assert dict(sender.log[-1].headers)["tidegate.idempotency_key"] == name + b"/0"
-                assert sender.log[-1].key == name
-            assert (await running.ended()).last_error is None
-
-    run(test())
+    source, sender = HttpSource(), MemorySender()
+    async with served(source, sender=sender) as running:
+        for name in (b"\xff", "ä".encode()):
+            answer = await post(source.listening_on, b"1", b"Idempotency-Key: " + name, b"Tidegate-Key: " + name)
+            assert answer.startswith(b"202")
+            assert dict(sender.log[-1].headers)["tidegate.idempotency_key"] == name + b"/0"
+            assert sender.log[-1].key == name
+        assert (await running.ended()).last_error is None
 
 
-def test_what_is_sent_again_over_another_connection_goes_the_same_way() -> None:
+async def test_what_is_sent_again_over_another_connection_goes_the_same_way() -> None:
     """Requests with a name have a stream of their own, the others that of their connection; an empty name is none."""
-
-    async def test() -> None:
-        source, sender = HttpSource(), MemorySender()
-        async with served(source, sender=sender):
-            for header in (b"Idempotency-Key: a", b"Idempotency-Key: a", b"Idempotency-Key: b", b"Idempotency-Key:", b"X: y"):
-                assert (await post(source.listening_on, b"[1, 2]", header)).startswith(b"202")
-        streams = [out.stream for out in sender.log]
-        keys = [dict(out.headers).get("tidegate.idempotency_key") for out in sender.log]
-        assert keys == [b"a/0", b"a/1", b"a/0", b"a/1", b"b/0", b"b/1", None, None, None, None]
-        assert len(set(streams[:4])) == 1
-        assert len(set(streams)) == 4
-
-    run(test())
+    source, sender = HttpSource(), MemorySender()
+    async with served(source, sender=sender):
+        for header in (b"Idempotency-Key: a", b"Idempotency-Key: a", b"Idempotency-Key: b", b"Idempotency-Key:", b"X: y"):
+            assert (await post(source.listening_on, b"[1, 2]", header)).startswith(b"202")
+    streams = [out.stream for out in sender.log]
+    keys = [dict(out.headers).get("tidegate.idempotency_key") for out in sender.log]
+    assert keys == [b"a/0", b"a/1", b"a/0", b"a/1", b"b/0", b"b/1", None, None, None, None]
+    assert len(set(streams[:4])) == 1
+    assert len(set(streams)) == 4
 
 
-def test_a_field_of_each_record_is_its_key_where_the_request_has_no_name() -> None:
+async def test_a_field_of_each_record_is_its_key_where_the_request_has_no_name() -> None:
     """Each record has a stream by its own key; one without the field goes with its connection."""
-
-    async def test() -> None:
-        source, sender = HttpSource(idempotency_field="id"), MemorySender()
-        async with served(source, sender=sender):
-            port = source.listening_on
-            for _ in range(2):
-                assert (await post(port, b'[{"id": 1}, {"id": "x"}, {}]')).startswith(b"202")
-            assert (await post(port, b'{"id": 1}', b"Idempotency-Key: a")).startswith(b"202")
-            assert (await post(port, b'{"id": "%s"}' % (b"x" * 5000))).startswith(b"400")
-        keys = [dict(out.headers).get("tidegate.idempotency_key") for out in sender.log]
-        assert keys == [b"1", b'"x"', None] * 2 + [b"a/0"]
-        streams = [out.stream for out in sender.log]
-        assert streams[:2] == streams[3:5]
-        assert streams[2] != streams[5]
-
-    run(test())
+    source, sender = HttpSource(idempotency_field="id"), MemorySender()
+    async with served(source, sender=sender):
+        port = source.listening_on
+        for _ in range(2):
+            assert (await post(port, b'[{"id": 1}, {"id": "x"}, {}]')).startswith(b"202")
+        assert (await post(port, b'{"id": 1}', b"Idempotency-Key: a")).startswith(b"202")
+        assert (await post(port, b'{"id": "%s"}' % (b"x" * 5000))).startswith(b"400")
+    keys = [dict(out.headers).get("tidegate.idempotency_key") for out in sender.log]
+    assert keys == [b"1", b'"x"', None] * 2 + [b"a/0"]
+    streams = [out.stream for out in sender.log]
+    assert streams[:2] == streams[3:5]
+    assert streams[2] != streams[5]
 
 
-def test_a_body_that_is_compressed_is_refused_and_not_unpacked() -> None:
+async def test_a_body_that_is_compressed_is_refused_and_not_unpacked() -> None:
     """A thousandth of its size may be sent."""
-
-    async def test() -> None:
-        source, sender = HttpSource(), MemorySender()
-        async with served(source, sender=sender):
-            answer = await post(source.listening_on, gzip.compress(b"1"), b"Content-Encoding: gzip")
-            assert answer.startswith(b"415")
-            assert b"Accept-Encoding: identity" in answer
-        assert not sender.log
-
-    run(test())
+    source, sender = HttpSource(), MemorySender()
+    async with served(source, sender=sender):
+        answer = await post(source.listening_on, gzip.compress(b"1"), b"Content-Encoding: gzip")
+        assert answer.startswith(b"415")
+        assert b"Accept-Encoding: identity" in answer
+    assert not sender.log
 
 
-def test_a_body_that_ends_too_early_lands_nothing_and_is_no_fault_of_the_receiver(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_body_that_ends_too_early_lands_nothing_and_is_no_fault_of_the_receiver(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Its sender has gone."""
-
-    async def test() -> None:
-        source, sender = HttpSource(), MemorySender()
-        async with served(source, sender=sender):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(post(source.listening_on, b"1", length=2), 0.1)
-            await asyncio.sleep(0.1)
-        assert not sender.log
-
-    run(test())
+    source, sender = HttpSource(), MemorySender()
+    async with served(source, sender=sender):
+        with suppress(TimeoutError):
+            await asyncio.wait_for(post(source.listening_on, b"1", length=2), 0.1)
+        await asyncio.sleep(0.1)
+    assert not sender.log
     assert "Error handling request" not in caplog.text
 
 
-def test_headers_that_are_many_or_long_are_refused() -> None:
+async def test_headers_that_are_many_or_long_are_refused() -> None:
     """They are held before it is known who sends."""
-
-    async def test() -> None:
-        source, sender = HttpSource(), MemorySender()
-        async with served(source, sender=sender):
-            for headers in ([b"X-%d: x" % number for number in range(64)], [b"X: " + b"x" * 5000]):
-                reader, writer = await asyncio.open_connection("127.0.0.1", source.listening_on)
-                writer.write(b"\r\n".join((b"POST / HTTP/1.1", b"Host: h", *headers, b"", b"")))
-                assert b" 400 " in await reader.readline()
-                writer.close()
-        assert not sender.log
-
-    run(test())
+    source, sender = HttpSource(), MemorySender()
+    async with served(source, sender=sender):
+        for headers in ([b"X-%d: x" % number for number in range(64)], [b"X: " + b"x" * 5000]):
+            reader, writer = await asyncio.open_connection("127.0.0.1", source.listening_on)
+            writer.write(b"\r\n".join((b"POST / HTTP/1.1", b"Host: h", *headers, b"", b"")))
+            assert b" 400 " in await reader.readline()
+            writer.close()
+    assert not sender.log
 
 
-def test_a_body_of_many_small_records_is_refused_before_they_are_made() -> None:
+async def test_a_body_of_many_small_records_is_refused_before_they_are_made() -> None:
     """By the number that the buffer has room for."""
-
-    async def test() -> None:
-        source, sender = HttpSource(), MemorySender()
-        async with served(source, sender=sender, limits=Limits(0.01, buffer_bytes=4096, max_record_bytes=100)):
-            answer = await post(source.listening_on, b"[" + b"1," * 9)
-            assert answer.startswith(b"413")
-            assert b"at most 8 records" in answer
-
-    run(test())
+    source, sender = HttpSource(), MemorySender()
+    async with served(source, sender=sender, limits=Limits(0.01, buffer_bytes=4096, max_record_bytes=100)):
+        answer = await post(source.listening_on, b"[" + b"1," * 9)
+        assert answer.startswith(b"413")
+        assert b"at most 8 records" in answer
 
 
-def test_bodies_that_wait_for_their_rate_count_as_held_until_they_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bodies_that_wait_for_their_rate_count_as_held_until_they_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """So waiting takes no memory beyond the bound."""
+    source, sender, has_turn = HttpSource(), MemorySender(), asyncio.Event()
 
-    async def test() -> None:
-        source, sender, has_turn = HttpSource(), MemorySender(), asyncio.Event()
+    async def pace(_: int) -> float:
+        await has_turn.wait()
+        return 0.0
 
-        async def pace(_: int) -> float:
-            await has_turn.wait()
-            return 0.0
-
-        limits = Limits(0.01, buffer_bytes=4096, max_record_bytes=1000)
-        body = b" " * 3000 + b"1"
-        async with served(source, sender=sender, limits=limits):
-            monkeypatch.setattr(source.intake, "pace", pace)
-            port = source.listening_on
-            waits = asyncio.create_task(post(port, body))
-            await until(lambda: source._held_bytes == len(body))
-            assert (await post(port, body)).startswith(b"503")
-            has_turn.set()
-            assert (await waits).startswith(b"202")
-            assert (await post(port, body)).startswith(b"202")
-
-    run(test())
+    limits = Limits(0.01, buffer_bytes=4096, max_record_bytes=1000)
+    body = b" " * 3000 + b"1"
+    async with served(source, sender=sender, limits=limits):
+        monkeypatch.setattr(source.intake, "pace", pace)
+        port = source.listening_on
+        waits = asyncio.create_task(post(port, body))
+        await until(lambda: source._held_bytes == len(body))
+        assert (await post(port, body)).startswith(b"503")
+        has_turn.set()
+        assert (await waits).startswith(b"202")
+        assert (await post(port, body)).startswith(b"202")
 
 
 # ---- tcp
 
 
-def test_a_connection_whose_handshake_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_whose_handshake_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does it hold up the end of the lease."""
     fail: list[Callable[[], object]] = []
 
@@ -195,15 +155,12 @@ def test_a_connection_whose_handshake_fails_leaves_nothing_behind(monkeypatch: p
 
     monkeypatch.setattr("tidegate.ingest.sources.tcp_server.Listener", Failing)
 
-    async def test() -> None:
-        source = TcpServerSource()
-        async with served(source, sender=MemorySender()):
-            protocol = fail[0]()  # as the event loop does before a handshake
-            assert len(source._accepted) == 1
-            del protocol
-            await until(lambda: gc.collect() >= 0 and not source._accepted)
-
-    run(test())
+    source = TcpServerSource()
+    async with served(source, sender=MemorySender()):
+        protocol = fail[0]()  # as the event loop does before a handshake
+        assert len(source._accepted) == 1
+        del protocol
+        await until(lambda: gc.collect() >= 0 and not source._accepted)
 
 
 # ---- file
@@ -218,7 +175,7 @@ def rotate(path: Path, name: str, text: str) -> None:
     os.utime(path, ns=(later, later))
 
 
-def test_what_follows_a_file_that_is_gone_is_read_and_nothing_before_it(tmp_path: Path) -> None:
+async def test_what_follows_a_file_that_is_gone_is_read_and_nothing_before_it(tmp_path: Path) -> None:
     """Rotated twice and deleted while nobody read, its first successor is still there."""
     path, state = tmp_path / "log", tmp_path / "state"
     path.write_text("1\n")
@@ -230,29 +187,23 @@ def test_what_follows_a_file_that_is_gone_is_read_and_nothing_before_it(tmp_path
             await running.ended()
         assert [record.value for record in sender.log] == expected
 
-    async def test() -> None:
-        await lease([b"1"])
-        rotate(path, "log.2", "2\n")
-        await lease([b"2"])
-        rotate(path, "log.1", "3\n")
-        (tmp_path / "log.1").rename(tmp_path / "log.3")
-        rotate(path, "log.0", "4\n")
-        (tmp_path / "log.3").unlink()
-        await lease([b"3", b"4"])
-
-    run(test())
+    await lease([b"1"])
+    rotate(path, "log.2", "2\n")
+    await lease([b"2"])
+    rotate(path, "log.1", "3\n")
+    (tmp_path / "log.1").rename(tmp_path / "log.3")
+    rotate(path, "log.0", "4\n")
+    (tmp_path / "log.3").unlink()
+    await lease([b"3", b"4"])
 
 
-def test_what_is_no_file_is_named_and_holds_nothing_up(tmp_path: Path) -> None:
+async def test_what_is_no_file_is_named_and_holds_nothing_up(tmp_path: Path) -> None:
     """A FIFO, which nobody writes to, and a folder."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
-    async def test() -> None:
-        for path in (fifo, tmp_path):
-            source = FileSource(path, tmp_path.parent / "state")
-            async with served(source, sender=MemorySender(), lease=a_lease()) as running:
-                await running.until_told("is no regular file")
-                assert "is no regular file. Name a file" in str((await running.ended()).last_error)
-
-    run(test())
+    for path in (fifo, tmp_path):
+        source = FileSource(path, tmp_path.parent / "state")
+        async with served(source, sender=MemorySender(), lease=a_lease()) as running:
+            await running.until_told("is no regular file")
+            assert "is no regular file. Name a file" in str((await running.ended()).last_error)

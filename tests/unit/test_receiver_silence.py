@@ -35,44 +35,36 @@ def instance(backpressure: Backpressure, monkeypatch: pytest.MonkeyPatch) -> Int
 
 
 @pytest.mark.parametrize("looks", range(10))
-def test_records_wait_where_the_safe_rate_is_0(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_wait_where_the_safe_rate_is_0(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At whichever look at the clock the silence is over, the call waits or stores; it does not fail."""
-
-    async def test() -> None:
-        found = instance(Backpressure("rate", safe_rate=0, silence=SILENCE_S), monkeypatch)
-        monkeypatch.setattr(intake, "_now_s", Clock(looks))
-        storing = asyncio.create_task(found.store([b"a", b"b"]))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        found.hear(Heard(0), found.throttle.taken)
-        async with asyncio.timeout(60):
-            await storing
-        assert found.throttle.taken.stored == 2
-
-    asyncio.run(test())
+    found = instance(Backpressure("rate", safe_rate=0, silence=SILENCE_S), monkeypatch)
+    monkeypatch.setattr(intake, "_now_s", Clock(looks))
+    storing = asyncio.create_task(found.store([b"a", b"b"]))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    found.hear(Heard(0), found.throttle.taken)
+    await storing
+    assert found.throttle.taken.stored == 2
 
 
 @pytest.mark.parametrize("looks", range(10))
-def test_no_turn_is_reserved_that_is_far_away(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_turn_is_reserved_that_is_far_away(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by a line nor by a request: nobody could end a sleep of minutes when the lease ends."""
     slept: list[float] = []
 
     async def note(_: Intake, wait_s: float) -> None:
         slept.append(wait_s)
 
-    async def test() -> None:
-        found = instance(Backpressure("rate", safe_rate=1, silence=SILENCE_S), monkeypatch)
-        monkeypatch.setattr(Intake, "_throttle", note)
-        monkeypatch.setattr(intake, "_now_s", lambda: SILENCE_S - 0.001)
-        await found.store([b"x"] * 600)
-        monkeypatch.setattr(intake, "_now_s", Clock(looks))
-        await found.pace(1)
-        monkeypatch.setattr(intake, "_now_s", Clock(looks))
-        storing = asyncio.create_task(found.store([b"a"]))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        storing.cancel()
-        await asyncio.gather(storing, return_exceptions=True)
-
-    asyncio.run(test())
+    found = instance(Backpressure("rate", safe_rate=1, silence=SILENCE_S), monkeypatch)
+    monkeypatch.setattr(Intake, "_throttle", note)
+    monkeypatch.setattr(intake, "_now_s", lambda: SILENCE_S - 0.001)
+    await found.store([b"x"] * 600)
+    monkeypatch.setattr(intake, "_now_s", Clock(looks))
+    await found.pace(1)
+    monkeypatch.setattr(intake, "_now_s", Clock(looks))
+    storing = asyncio.create_task(found.store([b"a"]))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    storing.cancel()
+    await asyncio.gather(storing, return_exceptions=True)
     assert max(slept) <= intake.LOOK_S

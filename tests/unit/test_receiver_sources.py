@@ -92,31 +92,27 @@ def test_the_next_lease_takes_all_connections_only_from_its_own_instance(monkeyp
 
 
 @pytest.mark.parametrize("context", [None, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)], ids=["plain", "tls"])
-def test_a_connection_too_many_is_closed_at_once_also_while_the_others_make_their_handshake(
+async def test_a_connection_too_many_is_closed_at_once_also_while_the_others_make_their_handshake(
     context: ssl.SSLContext | None,
 ) -> None:
     """A handshake that never ends costs as much as a connection that sends nothing. One that has ended makes room."""
-
-    async def test() -> None:
-        told: list[str] = []
-        listener = Listener("127.0.0.1", 0, "a")
-        await listener.start(asyncio.Protocol, context, 2, told.append)
-        opened = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(5)]
-        for reader, _ in opened[2:]:
-            with contextlib.suppress(ConnectionError):
-                assert await reader.read() == b""
-        assert told == ["there are 2 connections, and another one is closed"] * 3
-        opened[0][1].close()
-        assert not opened[1][0].at_eof()
-        await until(lambda: listener._socket._open[0].fileno() < 0)
-        _, again = await asyncio.open_connection("127.0.0.1", listener.port)
-        await until(lambda: listener._socket._open[1].getpeername() == again.get_extra_info("sockname"))
-        assert len(told) == 3
-        for _, writer in (*opened, (None, again)):
-            writer.close()
-        listener.close()
-
-    asyncio.run(asyncio.wait_for(test(), 30))
+    told: list[str] = []
+    listener = Listener("127.0.0.1", 0, "a")
+    await listener.start(asyncio.Protocol, context, 2, told.append)
+    opened = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(5)]
+    for reader, _ in opened[2:]:
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    assert told == ["there are 2 connections, and another one is closed"] * 3
+    opened[0][1].close()
+    assert not opened[1][0].at_eof()
+    await until(lambda: listener._socket._open[0].fileno() < 0)
+    _, again = await asyncio.open_connection("127.0.0.1", listener.port)
+    await until(lambda: listener._socket._open[1].getpeername() == again.get_extra_info("sockname"))
+    assert len(told) == 3
+    for _, writer in (*opened, (None, again)):
+        writer.close()
+    listener.close()
 
 
 def test_an_address_that_is_not_here_is_named() -> None:

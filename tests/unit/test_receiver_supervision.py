@@ -57,44 +57,26 @@ def values(sender: MemorySender) -> list[bytes]:
     return [record.value for record in sender.log]
 
 
-def run(test: Awaitable[None]) -> None:
-    """In an event loop of its own."""
-
-    async def inside() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(inside())
-
-
-def test_the_example_in_the_docs_of_receivers_runs() -> None:
+async def test_the_example_in_the_docs_of_receivers_runs() -> None:
     """As it is printed: about ten lines."""
     text = tidegate.ingest.receiver.__doc__ or ""
     example = textwrap.dedent(re.search(r"(?m)^    class .*?(?=^\S)", text, re.DOTALL)[0])  # type: ignore[index]
     names: dict[str, Any] = {"Receiver": Receiver, "asyncio": asyncio}
     exec(example, names)  # noqa: S102 - of this repository
     sender = MemorySender()
-
-    async def test() -> None:
-        async with served(names["Heartbeat"](), sender=sender):
-            await until(lambda: values(sender) == [b"alive"])
-
-    run(test())
+    async with served(names["Heartbeat"](), sender=sender):
+        await until(lambda: values(sender) == [b"alive"])
     assert len(example.strip().splitlines()) <= 11
 
 
-def test_what_is_stored_is_landed_in_order_with_its_headers() -> None:
+async def test_what_is_stored_is_landed_in_order_with_its_headers() -> None:
     """Each block has a name of its own."""
     sender = MemorySender()
-
-    async def test() -> None:
-        async with served(source := Scripted(), sender=sender) as running:
-            await (await source.store([b"1", b"2"], key=b"k"))
-            await (await source.store([b"3"], stream=7))
-            report = await running.ended()
-        assert (report.records, report.bytes, report.blocks, report.undelivered, report.last_error) == (3, 3, 2, 0, None)
-
-    run(test())
+    async with served(source := Scripted(), sender=sender) as running:
+        await (await source.store([b"1", b"2"], key=b"k"))
+        await (await source.store([b"3"], stream=7))
+        report = await running.ended()
+    assert (report.records, report.bytes, report.blocks, report.undelivered, report.last_error) == (3, 3, 2, 0, None)
     assert [(r.value, r.key, r.stream) for r in sender.log] == [(b"1", b"k", 0), (b"2", b"k", 0), (b"3", None, 7)]
     headers: list[dict[str, Any]] = [dict(record.headers) for record in sender.log]
     assert [h["tidegate.receiver"] + b"/" + h["tidegate.instance"] + b"/" + h["tidegate.host"] for h in headers] == [
@@ -105,210 +87,167 @@ def test_what_is_stored_is_landed_in_order_with_its_headers() -> None:
     assert sender.closed
 
 
-def test_whoever_watches_hears_how_an_instance_does(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_watches_hears_how_an_instance_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it has done so far, where it is in the table of states, and how full its buffer is."""
     monkeypatch.setattr(supervisor, "STATUS_S", 0.01)
     sender = MemorySender()
 
-    async def test() -> None:
-        async with served(source := Scripted(), sender=sender) as running:
-            await (await source.store([b"1", b"2"]))
-            await until(lambda: running.shown[-1].report.records == 2)
-            last = running.shown[-1]
-            assert (last.state, last.buffer, last.report.last_error) == (State.STARTED, 0, None)
-            assert running.shown[0].report.records == 0
-
-    run(test())
+    async with served(source := Scripted(), sender=sender) as running:
+        await (await source.store([b"1", b"2"]))
+        await until(lambda: running.shown[-1].report.records == 2)
+        last = running.shown[-1]
+        assert (last.state, last.buffer, last.report.last_error) == (State.STARTED, 0, None)
+        assert running.shown[0].report.records == 0
 
 
-def test_failed_records_are_sent_again_in_order_before_any_later_one() -> None:
+async def test_failed_records_are_sent_again_in_order_before_any_later_one() -> None:
     """And those that were acknowledged are not."""
     sender = MemorySender(answers=[{1: AWAY, 2: AWAY}, AWAY, {1: AWAY}])
-
-    async def test() -> None:
-        async with served(source := Scripted(), sender=sender) as running:
-            first = await source.store([b"1", b"2", b"3"])
-            await until(lambda: sender.attempts)
-            last = await source.store([b"4"])
-            await asyncio.gather(first, last)
-            report = await running.ended()
-        assert (report.records, report.last_error) == (4, "away")
-        assert [text for text in running.told if "away" in text] == ["r[0]: away"]  # told once
-
-    run(test())
+    async with served(source := Scripted(), sender=sender) as running:
+        first = await source.store([b"1", b"2", b"3"])
+        await until(lambda: sender.attempts)
+        last = await source.store([b"4"])
+        await asyncio.gather(first, last)
+        report = await running.ended()
+    assert (report.records, report.last_error) == (4, "away")
+    assert [text for text in running.told if "away" in text] == ["r[0]: away"]  # told once
     assert sender.attempts == [[b"1", b"2", b"3"], [b"2", b"3"], [b"2", b"3"], [b"3"], [b"4"]]
     assert values(sender) == [b"1", b"2", b"3", b"4"]
 
 
-def test_a_record_that_the_broker_refuses_is_told_and_the_others_are_landed() -> None:
+async def test_a_record_that_the_broker_refuses_is_told_and_the_others_are_landed() -> None:
     """It is not sent again."""
     sender = MemorySender(longest=3)
-
-    async def test() -> None:
-        async with served(source := Scripted(), sender=sender) as running:
-            tickets = await asyncio.gather(source.store([b"1", b"2222"]), source.store([b"3"]))
-            with pytest.raises(RecordRefused, match="too large"):
-                await tickets[0]
-            await tickets[1]
-            report = await running.ended()
-        assert (report.records, report.refused, report.last_error) == (2, 1, "too large")
-
-    run(test())
+    async with served(source := Scripted(), sender=sender) as running:
+        tickets = await asyncio.gather(source.store([b"1", b"2222"]), source.store([b"3"]))
+        with pytest.raises(RecordRefused, match="too large"):
+            await tickets[0]
+        await tickets[1]
+        report = await running.ended()
+    assert (report.records, report.refused, report.last_error) == (2, 1, "too large")
     assert values(sender) == [b"1", b"3"]
 
 
-def test_records_that_are_too_long_are_refused_before_they_are_stored() -> None:
+async def test_records_that_are_too_long_are_refused_before_they_are_stored() -> None:
     """All of their call, so that its order has no gap."""
-
-    async def test() -> None:
-        limits = Limits(max_record_bytes=3)
-        async with served(source := Scripted(), sender=(sender := MemorySender()), limits=limits) as running:
-            with pytest.raises(RecordRefused, match="4 bytes is longer than 3"):
-                await source.store([b"1", b"4444"])
-            report = await running.ended()
-        assert (report.refused, sender.log) == (1, [])
-
-    run(test())
+    limits = Limits(max_record_bytes=3)
+    async with served(source := Scripted(), sender=(sender := MemorySender()), limits=limits) as running:
+        with pytest.raises(RecordRefused, match="4 bytes is longer than 3"):
+            await source.store([b"1", b"4444"])
+        report = await running.ended()
+    assert (report.refused, sender.log) == (1, [])
 
 
-def test_a_full_buffer_holds_the_source_back_and_is_never_exceeded() -> None:
+async def test_a_full_buffer_holds_the_source_back_and_is_never_exceeded() -> None:
     """However much it wants to store while the broker is away."""
     limits = Limits(0.01, 1000, 10_000, max_record_bytes=100)
-
-    async def test() -> None:
-        sender = MemorySender(away=True)
-        async with served(source := Scripted(), sender=sender, limits=limits) as running:
-            stores = [asyncio.create_task(source.store([b"%d" % n] * 3)) for n in range(20)]
-            await until(lambda: source.intake.fill > 0.8)
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert sum(task.done() for task in stores) == 6  # of 3 * 513 bytes each
-            with pytest.raises(Overloaded, match="full"):
-                source.intake.offer([b"x"] * 3)
-            sender.away = False
-            await asyncio.gather(*[await task for task in stores])
-            report = await running.ended()
-        assert values(sender) == [b"%d" % n for n in range(20) for _ in range(3)]
-        assert report.throttled_s > 0
-
-    run(test())
+    sender = MemorySender(away=True)
+    async with served(source := Scripted(), sender=sender, limits=limits) as running:
+        stores = [asyncio.create_task(source.store([b"%d" % n] * 3)) for n in range(20)]
+        await until(lambda: source.intake.fill > 0.8)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert sum(task.done() for task in stores) == 6  # of 3 * 513 bytes each
+        with pytest.raises(Overloaded, match="full"):
+            source.intake.offer([b"x"] * 3)
+        sender.away = False
+        await asyncio.gather(*[await task for task in stores])
+        report = await running.ended()
+    assert values(sender) == [b"%d" % n for n in range(20) for _ in range(3)]
+    assert report.throttled_s > 0
 
 
-def test_more_records_than_the_buffer_holds_are_stored_in_parts() -> None:
+async def test_more_records_than_the_buffer_holds_are_stored_in_parts() -> None:
     """In their order; the ticket ends with the last one."""
     limits = Limits(0.01, 1000, 4 * MEMORY_BYTES, max_record_bytes=10)
-
-    async def test() -> None:
-        async with served(source := Scripted(), sender=(sender := MemorySender()), limits=limits):
-            await (await source.store([b"%d" % n for n in range(50)]))
-            assert values(sender) == [b"%d" % n for n in range(50)]
-            with pytest.raises(RecordRefused, match="Send fewer at a time"):
-                source.intake.offer([b"1"] * 5)
-
-    run(test())
+    async with served(source := Scripted(), sender=(sender := MemorySender()), limits=limits):
+        await (await source.store([b"%d" % n for n in range(50)]))
+        assert values(sender) == [b"%d" % n for n in range(50)]
+        with pytest.raises(RecordRefused, match="Send fewer at a time"):
+            source.intake.offer([b"1"] * 5)
 
 
-def test_an_offer_that_fails_is_told_and_not_sent_again() -> None:
+async def test_an_offer_that_fails_is_told_and_not_sent_again() -> None:
     """Its sender decides; one that is refused is told that."""
     sender = MemorySender(answers=[AWAY, {0: AWAY}], longest=3)
-
-    async def test() -> None:
-        async with served(source := Scripted(), sender=sender) as running:
-            with pytest.raises(NotDelivered, match="not acknowledged: away"):
-                await source.intake.offer([b"1"])
-            lost, kept = source.intake.offer([b"2"]), source.intake.offer([b"3"], idempotency_key="k")
-            with pytest.raises(NotDelivered):
-                await lost
-            await kept
-            with pytest.raises(RecordRefused):
-                await source.intake.offer([b"4444"])
-            report = await running.ended()
-        assert (report.records, report.undelivered, report.last_error) == (1, 0, "too large")
-        assert "r[0]: away" in running.told
-
-    run(test())
+    async with served(source := Scripted(), sender=sender) as running:
+        with pytest.raises(NotDelivered, match="not acknowledged: away"):
+            await source.intake.offer([b"1"])
+        lost, kept = source.intake.offer([b"2"]), source.intake.offer([b"3"], idempotency_key="k")
+        with pytest.raises(NotDelivered):
+            await lost
+        await kept
+        with pytest.raises(RecordRefused):
+            await source.intake.offer([b"4444"])
+        report = await running.ended()
+    assert (report.records, report.undelivered, report.last_error) == (1, 0, "too large")
+    assert "r[0]: away" in running.told
     assert values(sender) == [b"3"]
     assert dict(sender.log[0].headers)["tidegate.idempotency_key"] == b"k/0"
 
 
-def test_a_sender_that_has_gone_is_not_sent_for() -> None:
+async def test_a_sender_that_has_gone_is_not_sent_for() -> None:
     """What waits behind a block is dropped with its ticket."""
     sender = MemorySender(away=True)
-
-    async def test() -> None:
-        async with served(source := Scripted(), sender=sender):
-            first = source.intake.offer([b"1"])
-            await until(lambda: sender.attempts)
-            source.intake.offer([b"2"]).cancel()
-            third = source.intake.offer([b"3"])
-            sender.away = False
-            await asyncio.gather(first, third)
-
-    run(test())
+    async with served(source := Scripted(), sender=sender):
+        first = source.intake.offer([b"1"])
+        await until(lambda: sender.attempts)
+        source.intake.offer([b"2"]).cancel()
+        third = source.intake.offer([b"3"])
+        sender.away = False
+        await asyncio.gather(first, third)
     assert values(sender) == [b"1", b"3"]
 
 
-def test_offers_are_refused_at_once_while_the_broker_is_known_to_be_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offers_are_refused_at_once_while_the_broker_is_known_to_be_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """By what the client reports, by a block that does not come back, or by the last failure."""
-
-    async def test() -> None:
-        sender = MemorySender(away=True)
-        async with served(source := Scripted(), sender=sender):
-            first = source.intake.offer([b"1"])
-            await until(lambda: sender.attempts)
-            monkeypatch.setattr(intake, "STUCK_S", 0.0)
-            with pytest.raises(BrokerUnavailable, match="has acknowledged nothing for 0 s"):
-                source.intake.offer([b"2"])
-            sender.trouble = AWAY
-            with pytest.raises(BrokerUnavailable, match="away"):
-                source.intake.offer([b"2"])
-            monkeypatch.setattr(intake, "STUCK_S", 5.0)
-            sender.away = False
-            await first
-            sender.answers = [NotDelivered("denied")] * 1000
-            await source.store([b"3"])
-            await until(lambda: source.intake.trouble is not None)
-            with pytest.raises(NotDelivered, match="denied"):
-                source.intake.offer([b"4"])
-            sender.answers = []
-            await until(lambda: source.intake.trouble is None)
-            await source.intake.offer([b"5"])
-
-    run(test())
+    sender = MemorySender(away=True)
+    async with served(source := Scripted(), sender=sender):
+        first = source.intake.offer([b"1"])
+        await until(lambda: sender.attempts)
+        monkeypatch.setattr(intake, "STUCK_S", 0.0)
+        with pytest.raises(BrokerUnavailable, match="has acknowledged nothing for 0 s"):
+            source.intake.offer([b"2"])
+        sender.trouble = AWAY
+        with pytest.raises(BrokerUnavailable, match="away"):
+            source.intake.offer([b"2"])
+        monkeypatch.setattr(intake, "STUCK_S", 5.0)
+        sender.away = False
+        await first
+        sender.answers = [NotDelivered("denied")] * 1000
+        await source.store([b"3"])
+        await until(lambda: source.intake.trouble is not None)
+        with pytest.raises(NotDelivered, match="denied"):
+            source.intake.offer([b"4"])
+        sender.answers = []
+        await until(lambda: source.intake.trouble is None)
+        await source.intake.offer([b"5"])
 
 
-def test_the_rate_paces_what_is_stored_and_tells_when_to_offer_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_rate_paces_what_is_stored_and_tells_when_to_offer_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short wait is waited for, a long one is told."""
-
-    async def test() -> None:
-        async with served(source := Scripted(), sender=MemorySender(), limits=Limits(0.01, max_rate=1000)) as running:
-            assert await source.intake.pace(20) == 0
-            await source.store([b"1"] * 20)
-            assert await source.intake.pace(10_000) == 0
-            assert 9 < await source.intake.pace(1) <= 10
-            report = await running.ended()
-        assert 0 < report.throttled_s < 1
-
-    run(test())
+    async with served(source := Scripted(), sender=MemorySender(), limits=Limits(0.01, max_rate=1000)) as running:
+        assert await source.intake.pace(20) == 0
+        await source.store([b"1"] * 20)
+        assert await source.intake.pace(10_000) == 0
+        assert 9 < await source.intake.pace(1) <= 10
+        report = await running.ended()
+    assert 0 < report.throttled_s < 1
 
 
 @pytest.mark.parametrize("error", [None, OSError("y"), ValueError("y")])
-def test_a_receiver_that_goes_on_is_not_said_to_be_started_again(error: Exception | None) -> None:
+async def test_a_receiver_that_goes_on_is_not_said_to_be_started_again(error: Exception | None) -> None:
     """One sender of many was closed, or a file was truncated: the source itself is well."""
-
-    async def test() -> None:
-        source = Scripted()
-        async with served(source, sender=MemorySender()) as running:
-            await until(lambda: source.calls)
-            source.report_error("a sender was closed", error)
-            report = await running.ended()
-        assert report.restarts == 0
-        assert (report.last_error or "").endswith("The receiver goes on")
-
-    run(test())
+    source = Scripted()
+    async with served(source, sender=MemorySender()) as running:
+        await until(lambda: source.calls)
+        source.report_error("a sender was closed", error)
+        report = await running.ended()
+    assert report.restarts == 0
+    assert (report.last_error or "").endswith("The receiver goes on")
 
 
-def test_a_source_that_fails_is_closed_and_opened_again() -> None:
+async def test_a_source_that_fails_is_closed_and_opened_again() -> None:
     """In `on_start`, in a spawned task, or by its own wish; what it has stored is landed."""
     sender = MemorySender()
 
@@ -316,73 +255,59 @@ def test_a_source_that_fails_is_closed_and_opened_again() -> None:
         await asyncio.sleep(0)
         raise ValueError("odd")
 
-    async def test() -> None:
-        source = Scripted(fails=[OSError(98, "Address already in use"), ValueError("bad")])
-        async with served(source, sender=sender) as running:
-            await until(lambda: source.calls == ["start"] * 3)
-            await source.store([b"1"])
-            source.restart("wanted")
-            await until(lambda: source.calls[-2:] == ["stop", "start"])
-            source.spawn(fails())
-            await until(lambda: len(source.calls) == 7)
-            report = await running.ended()
-        assert source.calls == ["start"] * 3 + ["stop", "start"] * 2 + ["stop"]
-        assert (report.restarts, report.records) == (4, 1)
-        assert report.last_error == "the source failed: ValueError: odd. The receiver is started again"
-        states = [text.removeprefix("r[0] is ") for text in running.told if " is " in text and "again" not in text]
-        assert states == ["restarting"] * 2 + ["started", "restarting"] * 2 + ["started", "stopping", "stopped"]
-        assert "r[0]: the source cannot be opened: Address already in use. The receiver is started again" in running.told
-
-    run(test())
+    source = Scripted(fails=[OSError(98, "Address already in use"), ValueError("bad")])
+    async with served(source, sender=sender) as running:
+        await until(lambda: source.calls == ["start"] * 3)
+        await source.store([b"1"])
+        source.restart("wanted")
+        await until(lambda: source.calls[-2:] == ["stop", "start"])
+        source.spawn(fails())
+        await until(lambda: len(source.calls) == 7)
+        report = await running.ended()
+    assert source.calls == ["start"] * 3 + ["stop", "start"] * 2 + ["stop"]
+    assert (report.restarts, report.records) == (4, 1)
+    assert report.last_error == "the source failed: ValueError: odd. The receiver is started again"
+    states = [text.removeprefix("r[0] is ") for text in running.told if " is " in text and "again" not in text]
+    assert states == ["restarting"] * 2 + ["started", "restarting"] * 2 + ["started", "stopping", "stopped"]
+    assert "r[0]: the source cannot be opened: Address already in use. The receiver is started again" in running.told
 
 
-def test_a_lease_that_is_over_opens_nothing() -> None:
+async def test_a_lease_that_is_over_opens_nothing() -> None:
     """It ends at once."""
-
-    async def test() -> None:
-        source = Scripted()
-        async with served(source, sender=(sender := MemorySender()), lease=a_lease(lasts_s=-1)) as running:
-            report = await running.ended()
-        assert (source.calls, report.records, sender.closed) == ([], 0, True)
-
-    run(test())
+    source = Scripted()
+    async with served(source, sender=(sender := MemorySender()), lease=a_lease(lasts_s=-1)) as running:
+        report = await running.ended()
+    assert (source.calls, report.records, sender.closed) == ([], 0, True)
 
 
-def test_a_lease_ends_by_itself_and_drains_what_is_stored() -> None:
+async def test_a_lease_ends_by_itself_and_drains_what_is_stored() -> None:
     """Without waiting for the block's interval, and also what comes while the source closes."""
     sender = MemorySender()
 
-    async def test() -> None:
-        source = Scripted()
-        source.stopping = lambda: source.store([b"2"])
-        async with served(source, sender=sender, lease=a_lease(lasts_s=0.05), limits=Limits(block_interval_s=60)) as running:
-            await source.store([b"1"])
-            assert running.task is not None
-            report = await running.task
-        assert report.records == 2
-
-    run(test())
+    source = Scripted()
+    source.stopping = lambda: source.store([b"2"])
+    async with served(source, sender=sender, lease=a_lease(lasts_s=0.05), limits=Limits(block_interval_s=60)) as running:
+        await source.store([b"1"])
+        assert running.task is not None
+        report = await running.task
+    assert report.records == 2
     assert values(sender) == [b"1", b"2"]
 
 
-def test_what_is_not_acknowledged_within_the_drain_is_counted_and_told() -> None:
+@pytest.mark.parametrize("resumes", [False, True])
+async def test_what_is_not_acknowledged_within_the_drain_is_counted_and_told(*, resumes: bool) -> None:
     """The lease still ends; a source that reads it again has lost nothing."""
-
-    async def test(*, resumes: bool) -> None:
-        kind: Any = type("Kind", (Scripted,), {"resumes": resumes})
-        limits = Limits(0.01, 1000, 4 * MEMORY_BYTES, max_record_bytes=10)
-        source: Receiver = kind()
-        async with served(source, sender=MemorySender(away=True), lease=a_lease(drain_s=0.05), limits=limits) as running:
-            ticket = await source.store([b"1", b"2"])
-            source.spawn(store(source, [b"3"] * 3))  # one of them finds room, as a part of its own
-            await asyncio.sleep(0.02)
-            report = await running.ended()
-            assert isinstance(ticket.exception(), NotDelivered)
-        assert (report.records, report.undelivered) == (0, 0 if resumes else 5)
-        assert ("5 records were not acknowledged" in str(report.last_error)) is not resumes
-
-    run(test(resumes=False))
-    run(test(resumes=True))
+    kind: Any = type("Kind", (Scripted,), {"resumes": resumes})
+    limits = Limits(0.01, 1000, 4 * MEMORY_BYTES, max_record_bytes=10)
+    source: Receiver = kind()
+    async with served(source, sender=MemorySender(away=True), lease=a_lease(drain_s=0.05), limits=limits) as running:
+        ticket = await source.store([b"1", b"2"])
+        source.spawn(store(source, [b"3"] * 3))  # one of them finds room, as a part of its own
+        await asyncio.sleep(0.02)
+        report = await running.ended()
+        assert isinstance(ticket.exception(), NotDelivered)
+    assert (report.records, report.undelivered) == (0, 0 if resumes else 5)
+    assert ("5 records were not acknowledged" in str(report.last_error)) is not resumes
 
 
 async def store(source: Receiver, records: list[bytes]) -> None:
@@ -390,7 +315,7 @@ async def store(source: Receiver, records: list[bytes]) -> None:
     await source.store(records)
 
 
-def test_nothing_is_sent_behind_what_was_given_up() -> None:
+async def test_nothing_is_sent_behind_what_was_given_up() -> None:
     """Not even where the broker is back: a file's place would move past what was not delivered."""
 
     class Back(MemorySender):
@@ -398,75 +323,60 @@ def test_nothing_is_sent_behind_what_was_given_up() -> None:
             self.answers.append(AWAY)
             self.away = False
 
-    async def test() -> None:
-        source, sender = Scripted(), Back(away=True)
-        async with served(source, sender=sender, lease=a_lease(drain_s=0.02)) as running:
-            first = await source.store([b"1"])
-            await until(lambda: sender.attempts)
-            second = await source.store([b"2"])
-            report = await running.ended()
-        assert isinstance(first.exception(), NotDelivered)
-        assert isinstance(second.exception(), NotDelivered)
-        assert (values(sender), report.undelivered) == ([], 2)
-
-    run(test())
+    source, sender = Scripted(), Back(away=True)
+    async with served(source, sender=sender, lease=a_lease(drain_s=0.02)) as running:
+        first = await source.store([b"1"])
+        await until(lambda: sender.attempts)
+        second = await source.store([b"2"])
+        report = await running.ended()
+    assert isinstance(first.exception(), NotDelivered)
+    assert isinstance(second.exception(), NotDelivered)
+    assert (values(sender), report.undelivered) == ([], 2)
 
 
-def test_records_that_are_partly_refused_and_partly_not_delivered_are_not_delivered() -> None:
+async def test_records_that_are_partly_refused_and_partly_not_delivered_are_not_delivered() -> None:
     """Whichever comes first: what is told decides whether they are sent again."""
-
-    async def test() -> None:
-        for answer in ({0: AWAY, 1: RecordRefused("x")}, {0: RecordRefused("x"), 1: AWAY}):
-            source, sender = Scripted(), MemorySender(answers=[answer])
-            async with served(source, sender=sender):
-                with pytest.raises(NotDelivered):
-                    await source.intake.offer([b"1", b"2"])
-
-    run(test())
+    for answer in ({0: AWAY, 1: RecordRefused("x")}, {0: RecordRefused("x"), 1: AWAY}):
+        source, sender = Scripted(), MemorySender(answers=[answer])
+        async with served(source, sender=sender):
+            with pytest.raises(NotDelivered):
+                await source.intake.offer([b"1", b"2"])
 
 
-def test_a_source_that_never_finishes_closing_is_opened_again_after_the_time_of_the_drain() -> None:
+async def test_a_source_that_never_finishes_closing_is_opened_again_after_the_time_of_the_drain() -> None:
     """It is reported, and does not wait for the lease's end."""
-
-    async def test() -> None:
-        source = Scripted(stopping=asyncio.Event().wait)
-        async with served(source, sender=MemorySender(), lease=a_lease(drain_s=0.02)) as running:
-            source.restart("no more")
-            await until(lambda: source.calls.count("start") == 2)
-            report = await running.ended()
-        assert report.last_error == "the source cannot be closed: TimeoutError. The receiver is started again"
-
-    run(test())
+    source = Scripted(stopping=asyncio.Event().wait)
+    async with served(source, sender=MemorySender(), lease=a_lease(drain_s=0.02)) as running:
+        source.restart("no more")
+        await until(lambda: source.calls.count("start") == 2)
+        report = await running.ended()
+    assert report.last_error == "the source cannot be closed: TimeoutError. The receiver is started again"
 
 
-def test_a_source_that_raises_what_it_has_cancelled_is_ended_and_opened_again() -> None:
+async def test_a_source_that_raises_what_it_has_cancelled_is_ended_and_opened_again() -> None:
     """In `on_start` and in `on_stop`, as awaiting a cancelled task does; nothing of it goes on beside the next one."""
+    beats: list[asyncio.Task[None]] = []
 
-    async def test() -> None:
-        beats: list[asyncio.Task[None]] = []
+    class Cancels(Scripted):
+        async def on_start(self) -> None:
+            await super().on_start()
+            if len(self.calls) == 1:
+                raise asyncio.CancelledError
+            beats.append(self.spawn(asyncio.sleep(60)))
 
-        class Cancels(Scripted):
-            async def on_start(self) -> None:
-                await super().on_start()
-                if len(self.calls) == 1:
-                    raise asyncio.CancelledError
-                beats.append(self.spawn(asyncio.sleep(60)))
+    async def raises() -> None:
+        raise asyncio.CancelledError
 
-        async def raises() -> None:
-            raise asyncio.CancelledError
-
-        source = Cancels(stopping=raises)
-        async with served(source, sender=MemorySender()) as running:
-            await until(lambda: beats)
-            source.restart("no more")
-            await until(lambda: len(beats) == 2)
-            assert beats[0].cancelled()
-            assert (await running.ended()).restarts == 2
-
-    run(test())
+    source = Cancels(stopping=raises)
+    async with served(source, sender=MemorySender()) as running:
+        await until(lambda: beats)
+        source.restart("no more")
+        await until(lambda: len(beats) == 2)
+        assert beats[0].cancelled()
+        assert (await running.ended()).restarts == 2
 
 
-def test_a_source_that_hangs_holds_up_neither_start_nor_end() -> None:
+async def test_a_source_that_hangs_holds_up_neither_start_nor_end() -> None:
     """In `on_start` or `on_stop`; one that raises when it is closed is reported."""
 
     class Hangs(Scripted):
@@ -474,37 +384,31 @@ def test_a_source_that_hangs_holds_up_neither_start_nor_end() -> None:
             await super().on_start()
             await asyncio.Event().wait()
 
-    async def test() -> None:
-        source = Hangs()
-        running = served(source, sender=MemorySender(), lease=a_lease(lasts_s=0.05))
-        async with running as one:
-            assert (await one.ended()).last_error is None
-        for stopping in (asyncio.Event().wait, fails):
-            async with served(Scripted(stopping=stopping), sender=MemorySender(), lease=a_lease(drain_s=0.05)) as two:
-                report = await two.ended()
-        assert report.last_error == "the source cannot be closed: ValueError: no. The receiver is started again"
-
     async def fails() -> None:
         raise ValueError("no")
 
-    run(test())
+    source = Hangs()
+    running = served(source, sender=MemorySender(), lease=a_lease(lasts_s=0.05))
+    async with running as one:
+        assert (await one.ended()).last_error is None
+    for stopping in (asyncio.Event().wait, fails):
+        async with served(Scripted(stopping=stopping), sender=MemorySender(), lease=a_lease(drain_s=0.05)) as two:
+            report = await two.ended()
+    assert report.last_error == "the source cannot be closed: ValueError: no. The receiver is started again"
 
 
-def test_a_fault_of_the_delivery_ends_the_lease_with_it() -> None:
+async def test_a_fault_of_the_delivery_ends_the_lease_with_it() -> None:
     """Instead of taking in what nobody delivers."""
 
     class Broken(MemorySender):
         async def send(self, records: object) -> Failures:
             raise ZeroDivisionError
 
-    async def test() -> None:
-        async with served(source := Scripted(), sender=Broken()) as running:
-            await source.store([b"1"])
-            assert running.task is not None
-            with pytest.raises(ZeroDivisionError):
-                await running.task
-
-    run(test())
+    async with served(source := Scripted(), sender=Broken()) as running:
+        await source.store([b"1"])
+        assert running.task is not None
+        with pytest.raises(ZeroDivisionError):
+            await running.task
 
 
 def test_a_receiver_that_nobody_serves_stores_nothing() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -41,16 +40,6 @@ class Scripted(Receiver):
         """Nothing is opened."""
 
 
-def run(test: Awaitable[None]) -> None:
-    """In an event loop of its own."""
-
-    async def inside() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(inside())
-
-
 async def some_looks(pipeline: MemoryDownstream) -> None:
     """Wait until the instance has looked at it a few times more."""
     enough = pipeline.asked + 5
@@ -65,31 +54,27 @@ def numbers(count: int) -> list[bytes]:
     return [b"%d" % n for n in range(count)]
 
 
-def test_under_credit_a_source_lands_as_many_records_as_the_pipeline_has_room_for() -> None:
+async def test_under_credit_a_source_lands_as_many_records_as_the_pipeline_has_room_for() -> None:
     """One call of `store` waits in the middle; order is kept, and what is loaded makes room for as many."""
-
-    async def test() -> None:
-        sender = MemorySender()
-        pipeline, source = behind(sender), Scripted()
-        async with served(source, sender=sender, limits=CREDIT, downstream=pipeline) as running:
-            storing = asyncio.create_task(source.store(numbers(35)))
-            for loaded in (0, 10, 17, 25):
-                pipeline.loaded = loaded
-                await until(lambda: len(sender.log) == min(35, pipeline.loaded + 10))
-                await some_looks(pipeline)
-                assert len(sender.log) == min(35, loaded + 10)
-            await (await storing)
-            report = await running.ended()
-        assert texts(sender) == numbers(35)
-        assert (report.records, report.undelivered, report.last_error) == (35, 0, None)
-        assert report.throttled_s > 0
-
-    run(test())
+    sender = MemorySender()
+    pipeline, source = behind(sender), Scripted()
+    async with served(source, sender=sender, limits=CREDIT, downstream=pipeline) as running:
+        storing = asyncio.create_task(source.store(numbers(35)))
+        for loaded in (0, 10, 17, 25):
+            pipeline.loaded = loaded
+            await until(lambda: len(sender.log) == min(35, pipeline.loaded + 10))
+            await some_looks(pipeline)
+            assert len(sender.log) == min(35, loaded + 10)
+        await (await storing)
+        report = await running.ended()
+    assert texts(sender) == numbers(35)
+    assert (report.records, report.undelivered, report.last_error) == (35, 0, None)
+    assert report.throttled_s > 0
 
 
 @pytest.mark.parametrize("kind", [TcpServerSource, SocketSource])
 @pytest.mark.parametrize("limits", [CREDIT, Limits(max_rate=10)])
-def test_what_was_sent_before_a_lease_ends_is_landed_whatever_holds_it_back(kind: type, limits: Limits) -> None:
+async def test_what_was_sent_before_a_lease_ends_is_landed_whatever_holds_it_back(kind: type, limits: Limits) -> None:
     """Nobody else has it, also what is in the buffers of the system; the sender stops when it is half-closed."""
     lines = [b"%0100d" % n for n in range(5000)]
 
@@ -98,86 +83,72 @@ def test_what_was_sent_before_a_lease_ends_is_landed_whatever_holds_it_back(kind
         await reader.read()
         writer.close()
 
-    async def test() -> None:
-        sender = MemorySender()
-        server = await asyncio.start_server(sending, "127.0.0.1", 0)
-        source = kind() if kind is TcpServerSource else SocketSource(*server.sockets[0].getsockname())
-        async with served(source, sender=sender, limits=limits, downstream=behind(sender)) as running:
-            if isinstance(source, TcpServerSource):
-                sent = asyncio.create_task(sending(*await connect(source.listening_on)))
-            await until(lambda: sender.log)
-            report = await running.ended()
-        if kind is TcpServerSource:
-            await sent
-        server.close()
-        assert texts(sender) == lines
-        assert (report.undelivered, report.last_error) == (0, None)
-
-    run(test())
+    sender = MemorySender()
+    server = await asyncio.start_server(sending, "127.0.0.1", 0)
+    source = kind() if kind is TcpServerSource else SocketSource(*server.sockets[0].getsockname())
+    async with served(source, sender=sender, limits=limits, downstream=behind(sender)) as running:
+        if isinstance(source, TcpServerSource):
+            sent = asyncio.create_task(sending(*await connect(source.listening_on)))
+        await until(lambda: sender.log)
+        report = await running.ended()
+    if kind is TcpServerSource:
+        await sent
+    server.close()
+    assert texts(sender) == lines
+    assert (report.undelivered, report.last_error) == (0, None)
 
 
-def test_http_holds_a_request_until_there_is_room_and_answers_429_when_that_takes_too_long() -> None:
+async def test_http_holds_a_request_until_there_is_room_and_answers_429_when_that_takes_too_long() -> None:
     """Its body is read no sooner, and its sender is told when to come again."""
-
-    async def test() -> None:
-        sender = MemorySender()
-        pipeline, source = behind(sender), HttpSource(answer_s=0.2)
-        async with served(source, sender=sender, limits=CREDIT, downstream=pipeline):
-            many = b"[%s]" % b",".join(numbers(12))  # a request is landed as a whole
-            assert (await post(source.listening_on, many)).startswith(b"202")
-            await until(lambda: source.intake.throttle.room(time.monotonic()) <= 0)
-            refused = await post(source.listening_on, b"1")
-            assert refused.startswith(b"429")
-            assert b"Retry-After: 1" in refused
-            source.answer_s = 60
-            waiting = asyncio.create_task(post(source.listening_on, b"1"))
-            await some_looks(pipeline)
-            assert not waiting.done()
-            pipeline.loaded = 12
-            assert (await waiting).startswith(b"202")
-        assert len(sender.log) == 13
-
-    run(test())
+    sender = MemorySender()
+    pipeline, source = behind(sender), HttpSource(answer_s=0.2)
+    async with served(source, sender=sender, limits=CREDIT, downstream=pipeline):
+        many = b"[%s]" % b",".join(numbers(12))  # a request is landed as a whole
+        assert (await post(source.listening_on, many)).startswith(b"202")
+        await until(lambda: source.intake.throttle.room(time.monotonic()) <= 0)
+        refused = await post(source.listening_on, b"1")
+        assert refused.startswith(b"429")
+        assert b"Retry-After: 1" in refused
+        source.answer_s = 60
+        waiting = asyncio.create_task(post(source.listening_on, b"1"))
+        await some_looks(pipeline)
+        assert not waiting.done()
+        pipeline.loaded = 12
+        assert (await waiting).startswith(b"202")
+    assert len(sender.log) == 13
 
 
-def test_a_request_that_waits_for_room_when_the_lease_ends_is_sent_to_the_next_one() -> None:
+async def test_a_request_that_waits_for_room_when_the_lease_ends_is_sent_to_the_next_one() -> None:
     """At once, by a 429."""
-
-    async def test() -> None:
-        sender = MemorySender()
-        source = HttpSource(answer_s=60)
-        limits = Limits(backpressure=Backpressure("credit", safe_rate=0))
-        async with served(source, sender=sender, limits=limits) as running:
-            waiting = asyncio.create_task(post(source.listening_on, b"1"))
-            await until(lambda: source.intake.counts.throttled_s == 0 and source._peers)
-            await running.ended()
-            assert (await waiting).startswith(b"429")
-
-    run(test())
+    sender = MemorySender()
+    source = HttpSource(answer_s=60)
+    limits = Limits(backpressure=Backpressure("credit", safe_rate=0))
+    async with served(source, sender=sender, limits=limits) as running:
+        waiting = asyncio.create_task(post(source.listening_on, b"1"))
+        await until(lambda: source.intake.counts.throttled_s == 0 and source._peers)
+        await running.ended()
+        assert (await waiting).startswith(b"429")
 
 
-def test_an_instance_that_cannot_ask_says_so_and_goes_on_at_its_safe_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_instance_that_cannot_ask_says_so_and_goes_on_at_its_safe_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it can again."""
     monkeypatch.setattr(supervisor, "STATUS_S", 0.001)
 
-    async def test() -> None:
-        sender = MemorySender()
-        pipeline, source = behind(sender, away=True), Scripted()
-        limits = Limits(0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=1e6))
-        async with served(source, sender=sender, limits=limits, downstream=pipeline) as running:
-            await running.until_told("away")
-            await (await source.store(numbers(50)))
-            await until(lambda: running.shown[-1].deaf)
-            assert (running.shown[-1].rate, running.shown[-1].room, running.shown[-1].lag) == (1e6, None, None)
-            pipeline.loaded = 47  # first: the instance looks from another thread
-            pipeline.away = False
-            # a look that began before the records were landed may end after it
-            await until(lambda: (None, 7, 3) in [(shown.rate, shown.room, shown.lag) for shown in running.shown])
-
-    run(test())
+    sender = MemorySender()
+    pipeline, source = behind(sender, away=True), Scripted()
+    limits = Limits(0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=1e6))
+    async with served(source, sender=sender, limits=limits, downstream=pipeline) as running:
+        await running.until_told("away")
+        await (await source.store(numbers(50)))
+        await until(lambda: running.shown[-1].deaf)
+        assert (running.shown[-1].rate, running.shown[-1].room, running.shown[-1].lag) == (1e6, None, None)
+        pipeline.loaded = 47  # first: the instance looks from another thread
+        pipeline.away = False
+        # a look that began before the records were landed may end after it
+        await until(lambda: (None, 7, 3) in [(shown.rate, shown.room, shown.lag) for shown in running.shown])
 
 
-def test_a_source_is_opened_after_the_first_look_unless_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_is_opened_after_the_first_look_unless_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a lease that begins with a full backlog takes nothing first; nobody waits for brokers that are away."""
     monkeypatch.setattr(supervisor, "FIRST_LOOK_S", 0.1)
     opened: list[bool] = []
@@ -192,38 +163,32 @@ def test_a_source_is_opened_after_the_first_look_unless_that_takes_long(monkeypa
         async def on_start(self) -> None:
             opened.append(self.intake.throttle.heard is not None)
 
-    async def test() -> None:
-        sender = MemorySender()
-        for slow in (False, True):
-            answers.clear() if slow else answers.set()
-            async with served(Opened(), sender=sender, limits=CREDIT, downstream=Slow(lambda: len(sender.log))):
-                await until(lambda: len(opened) == 1 + slow)  # noqa: B023 - awaited here
-                answers.set()
-
-    run(test())
+    sender = MemorySender()
+    for slow in (False, True):
+        answers.clear() if slow else answers.set()
+        async with served(Opened(), sender=sender, limits=CREDIT, downstream=Slow(lambda: len(sender.log))):
+            await until(lambda: len(opened) == 1 + slow)  # noqa: B023 - awaited here
+            answers.set()
     assert opened == [True, False]
 
 
 def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for it, not even the event loop when it is closed."""
     monkeypatch.setattr(supervisor, "FIRST_LOOK_S", 0.1)
-    answers, ended = threading.Event(), threading.Event()
+    asked, answers, ended = threading.Event(), threading.Event(), threading.Event()
 
-    class Hangs(MemoryDownstream):
-        def __call__(self) -> Heard:
-            self.asked += 1
-            answers.wait(30)
-            ended.set()
-            return super().__call__()
+    def hangs() -> Heard:
+        asked.set()
+        answers.wait(30)
+        ended.set()
+        return Heard(0)
 
     async def test() -> None:
-        sender = MemorySender()
-        pipeline = Hangs(lambda: len(sender.log))
-        async with served(Scripted(), sender=sender, downstream=pipeline) as running:
-            await until(lambda: pipeline.asked)
+        async with served(Scripted(), sender=MemorySender(), downstream=hangs) as running:
+            await until(asked.is_set)
             await running.ended()
 
-    run(test())
+    asyncio.run(test())
     assert not ended.is_set()
     answers.set()
 
@@ -231,21 +196,17 @@ def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("heard", "takes"), [(Heard(5, 1e6, buffers={"a": (0.95, 0.0)}), False), (Heard(9), False), (Heard(5, 1e6), True)]
 )
-def test_under_watermark_all_stop_while_one_is_full(heard: Heard, *, takes: bool) -> None:
+async def test_under_watermark_all_stop_while_one_is_full(heard: Heard, *, takes: bool) -> None:
     """Or while the backlog is."""
-
-    async def test() -> None:
-        sender, source = MemorySender(), Scripted()
-        limits: Any = Limits(0.001, backpressure=Backpressure("watermark", max_backlog=10, safe_rate=0))
-        async with served(source, sender=sender, limits=limits, downstream=lambda: heard):
-            await until(lambda: source.intake.throttle.heard)
-            storing = asyncio.create_task(source.store(numbers(3)))
-            if takes:
-                await (await storing)
-            else:
-                await asyncio.wait({storing}, timeout=0.05)
-                assert not storing.done()
-                storing.cancel()
-        assert len(sender.log) == (3 if takes else 0)
-
-    run(test())
+    sender, source = MemorySender(), Scripted()
+    limits: Any = Limits(0.001, backpressure=Backpressure("watermark", max_backlog=10, safe_rate=0))
+    async with served(source, sender=sender, limits=limits, downstream=lambda: heard):
+        await until(lambda: source.intake.throttle.heard)
+        storing = asyncio.create_task(source.store(numbers(3)))
+        if takes:
+            await (await storing)
+        else:
+            await asyncio.wait({storing}, timeout=0.05)
+            assert not storing.done()
+            storing.cancel()
+    assert len(sender.log) == (3 if takes else 0)
