@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import confluent_kafka as ck
 
@@ -15,6 +16,7 @@ from tidegate.core.ports import Sender
 from tidegate.core.receivers.backpressure import Heard
 from tidegate.ingest.receiver import Receiver
 from tidegate.ingest.supervisor import Lease, LeaseReport, Limits, Status, serve
+from tidegate.testing.fakes import MemorySender
 
 LONG_S = 60.0
 
@@ -68,6 +70,30 @@ class MemoryDownstream:
         if self.away:
             raise BrokerUnavailable("away")
         return Heard(self.landed() - self.loaded)
+
+
+@dataclass(eq=False)
+class Scripted(Receiver):
+    """Does what the test does."""
+
+    fails: list[Exception] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    stopping: Callable[[], Awaitable[Any]] | None = None
+
+    async def on_start(self) -> None:
+        self.calls.append("start")
+        if self.fails:
+            raise self.fails.pop(0)
+
+    async def on_stop(self) -> None:
+        self.calls.append("stop")
+        if self.stopping is not None:
+            await self.stopping()
+
+
+def texts(sender: MemorySender) -> list[bytes]:
+    """What was acknowledged."""
+    return [record.value for record in sender.log]
 
 
 @asynccontextmanager

@@ -121,11 +121,12 @@ def test_instances_are_placed_on_live_workers_until_the_lease_and_the_overlap_ar
     assert OnQueueOperator(task_id="on_r", on="r").execute(context) == []
 
 
-def test_an_instance_that_failed_in_the_last_run_is_placed_on_another_host() -> None:
+@pytest.mark.parametrize("state", ["failed", "up_for_retry"])
+def test_an_instance_that_failed_in_the_last_run_is_placed_on_another_host(state: str) -> None:
     """By where it ran, or, if it never did, by where it was placed. Those that run stay."""
     receiver = replace(POSTS, instances=3, workers=Workers(queues=("p", "q")))
     last = [Assigned(n, host, queue, 1.0).to_json() for n, host, queue in ((0, "a", "p"), (1, "b", "q"), (2, "a", "p"))]
-    states = {"receive_p_0": "running", "receive_q_0": "success", "receive_p_1": "failed"}
+    states = {"receive_p_0": "running", "receive_q_0": "success", "receive_p_1": state}
     asked: list[Mapping[str, Any]] = []
 
     def pull(task_ids: Any, key: str = "return_value", run_id: str = "") -> Any:
@@ -387,7 +388,9 @@ def order(receiver: Receiver, **changes: Any) -> Order:
     return Order(receiver, 1, "edge1", 99.0, {"bootstrap.servers": "k"}, **changes)
 
 
-OWN = replace(POSTS, listen=Listen(8080, max_connections=7), http=Http("/orders", 5, "Id"), key="Key", tls=Tls("/c", "/k"))
+OWN = replace(
+    POSTS, listen=Listen(8080, max_connections=7, idle=5), http=Http("/orders", 5, "Id"), key="Key", tls=Tls("/c", "/k")
+)
 LISTENING = {"host": "127.0.0.1", "port": 8080, "tls": None, "idle_s": 60}
 
 
@@ -396,7 +399,7 @@ LISTENING = {"host": "127.0.0.1", "port": 8080, "tls": None, "idle_s": 60}
     [
         (POSTS, HttpSource, {**LISTENING, "path": "/", "token": "t", "max_connections": 1000, "key_header": "Tidegate-Key"}),
         (OWN, HttpSource, {"path": "/orders", "max_body_bytes": 5, "idempotency_header": "Id", "key_header": "Key"}),
-        (OWN, HttpSource, {"tls": TlsFiles(Path("/c"), Path("/k")), "max_connections": 7}),
+        (OWN, HttpSource, {"tls": TlsFiles(Path("/c"), Path("/k")), "max_connections": 7, "idle_s": 5}),
         (replace(POSTS, http=Http(idempotency_field="id")), HttpSource, {"idempotency_field": "id"}),
         (replace(POSTS, kind="tcp_server"), TcpServerSource, {**LISTENING, "max_connections": 200}),
         (
@@ -437,6 +440,7 @@ def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.Mo
     report = asyncio.run(serve(order(own, downstream=str), stop=asyncio.Event(), tell=print, watch=shown.append))
     assert report == asdict(LeaseReport(5))
     (said,) = shown
+    assert type(said["state"]) is str  # as XComs take it
     assert (said["state"], said["buffer"], said["rate"], said["records"]) == ("started", 0.5, 9.0, 4)
     assert called["source"] == SimpleNamespace(x=1)
     assert called["lease"] == supervisor.Lease("own", 1, "edge1", "orders", 99.0, 5)
@@ -573,8 +577,9 @@ def test_celerys_workers_are_those_that_answer_with_their_queues() -> None:
         ("LocalExecutor", socket.gethostname()),
         ("CeleryExecutor", "edge1"),
         ("airflow.providers.celery.executors.celery_executor.CeleryExecutor", "edge1"),
-        ("fast:airflow.executors.local_executor.LocalExecutor,CeleryExecutor", socket.gethostname()),
+        ("fast:LocalExecutor,CeleryExecutor", socket.gethostname()),
         ("CeleryExecutor;team=LocalExecutor", "edge1"),
+        ("team=CeleryExecutor", "edge1"),
         ("KubernetesExecutor", NOWHERE),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from tests.records import cursor_of
 from tidegate.core.config.receiver import Backpressure
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateControl
 from tidegate.core.receivers.backpressure import (
     Heard,
@@ -89,12 +89,12 @@ def test_under_credit_the_backlog_stays_within_its_bound_whatever_is_stored_and_
     instances: int, most: int, steps: list[tuple[str, int, int]]
 ) -> None:
     """Each instance looks as often as the others: in turn, at any place between what else happens. Rounding adds one each."""
-    log = _Log()
+    end = loaded = 0
     each = [throttle("credit", max_backlog=most, safe_rate=0) for _ in range(instances)]
     stored, flying = [0] * instances, [0] * instances
     for number, (step, which, many) in enumerate(steps):
         looks = each[number % instances]
-        looks.hear(Heard(log.lag, instances=instances), looks.taken, number)
+        looks.hear(Heard(end - loaded, instances=instances), looks.taken, number)
         at = which % instances
         if step == "store":
             fits = int(max(0, min(many, each[at].room(number))))
@@ -105,40 +105,44 @@ def test_under_credit_the_backlog_stays_within_its_bound_whatever_is_stored_and_
             lands = min(many, flying[at])
             each[at].ended(lands)
             flying[at] -= lands
-            log.end += lands
+            end += lands
         else:
-            log.loaded = min(log.end, log.loaded + many)
-        assert log.lag + sum(flying) <= most + instances
+            loaded = min(end, loaded + many)
+        assert end - loaded + sum(flying) <= most + instances
 
 
-@dataclass
-class _Log:
-    end: int = 0
-    loaded: int = field(default=0)
-
-    @property
-    def lag(self) -> int:
-        return self.end - self.loaded
-
-
-def test_an_instance_alone_fills_the_backlog_again_and_again_and_is_never_stuck() -> None:
-    """Each load frees as many places as it has records."""
-    this, log = throttle("credit", max_backlog=1000), _Log()
-    for second in range(50):
-        this.hear(Heard(log.lag), this.taken, second)
-        fits = int(this.room(second))
-        this.stored(fits)
-        this.ended(fits)
-        log.end += fits
-        log.loaded += min(log.lag, 300)
-    assert (log.lag, log.end) == (700, 700 + 50 * 300)
+def fill(count: int, max_backlog: int, *, lands: bool) -> int:
+    """Every instance looks in turn, again and again, and stores all that it may; records stored or landed at the end."""
+    throttles = [throttle("credit", max_backlog=max_backlog) for _ in range(count)]
+    landed = 0
+    for second in range(200):
+        for each in throttles:
+            each.hear(Heard(landed, instances=count), each.taken, float(second))
+            each.stored(max(0, int(each.room(float(second)))))
+        for each in throttles if lands else ():
+            landed += each.taken.in_flight
+            each.ended(each.taken.in_flight)
+    return sum(each.taken.stored for each in throttles)
 
 
-@pytest.mark.parametrize(("lag", "goes_on"), [(89, True), (90, False), (50, False), (41, False), (40, True)])
+@given(st.integers(1, 20), st.integers(20, 10**6))
+def test_together_instances_fill_the_backlog_and_never_pass_it(count: int, max_backlog: int) -> None:
+    """To less than a record for each of them. Records that are long on their way make no room: each counts its own as all's."""
+    assert max_backlog - count < fill(count, max_backlog, lands=True) <= max_backlog
+    assert fill(count, max_backlog, lands=False) <= max_backlog
+
+
+@pytest.mark.parametrize("max_backlog", [1, 3, 9])
+def test_a_backlog_of_fewer_places_than_instances_is_used(max_backlog: int) -> None:
+    """Each takes one while nothing waits; otherwise all would wait for ever."""
+    assert fill(10, max_backlog, lands=True) == 10
+
+
+@pytest.mark.parametrize(("lag", "goes_on"), [(79, True), (80, False), (50, False), (21, False), (20, True)])
 def test_watermark_stops_at_the_high_mark_of_the_backlog_and_goes_on_at_the_low_one(lag: int, *, goes_on: bool) -> None:
     """Between the marks it stays as it was, here stopped; what is in flight counts as backlog."""
-    this = throttle("watermark", max_backlog=100)
-    this.hear(Heard(0 if goes_on and lag > 40 else 95), NOTHING, 0)
+    this = throttle("watermark", max_backlog=100, high=0.8, low=0.2)
+    this.hear(Heard(0 if goes_on and lag > 20 else 85), NOTHING, 0)
     this.hear(Heard(lag - 5), Taken(5, 5), 1)
     assert this.room(1) == (math.inf if goes_on else 0)
     assert this.limit(1) == math.inf
@@ -181,20 +185,16 @@ def test_a_safe_rate_of_0_takes_in_nothing_and_the_maximum_bounds_it_too() -> No
 
 
 def test_a_pipeline_is_behind_by_what_the_log_holds_and_it_has_not_loaded() -> None:
-    """Expired records are gone, partitions it has not begun count as a whole, and so does a topic that was created anew."""
+    """Expired records are gone, partitions it has not begun count as a whole, and so does a topic that was created anew.
+
+    Partitions that it never reads do not count: they would fill a receiver's backlog for ever.
+    """
     log = Watermarks({A: 10, B: 0, NEW: 2}, {A: 100, B: 50, NEW: 7}, {"t": "id"})
     assert records_behind(None, log) == 90 + 50 + 5
     assert records_behind(cursor_of("p", offsets={A: 60, B: 50}, topic_ids={"t": "id"}), log) == 40 + 0 + 5
     assert records_behind(cursor_of("p", offsets={A: 3, B: 80}, topic_ids={"t": "id"}), log) == 90 + 0 + 5
     assert records_behind(cursor_of("p", offsets={A: 60, B: 50}, topic_ids={"t": "before"}), log) == 90 + 50 + 5
-
-
-def test_a_pipeline_is_not_behind_in_partitions_that_it_never_reads() -> None:
-    """Otherwise they would fill a receiver's backlog for ever."""
-    log = Watermarks({A: 10, B: 0, NEW: 2}, {A: 100, B: 50, NEW: 7}, {"t": "id"})
-    assert records_behind(None, log.assigned({"t": (0, 2)})) == 90 + 5
-    assert records_behind(cursor_of("p", offsets={A: 100}, topic_ids={"t": "id"}), log.assigned({"t": (0,)})) == 0
-    assert records_behind(None, log.assigned({})) == 0
+    assert [records_behind(None, log.assigned({"t": parts})) for parts in ((0, 2), ())] == [90 + 5, 0]
 
 
 @pytest.mark.parametrize(
@@ -215,9 +215,12 @@ def test_a_pipeline_loads_its_bound_each_interval_without_what_it_has_left_behin
     """Down to a tenth of it."""
     control = None if policy is None else RateControl({"policy": "static", "max_records": policy}, 60)
     assert loadable_rate(control, most, cursor_of("p", remaining=remaining), 60) == (rate and pytest.approx(rate))
+    if not remaining:  # as one that has not run
+        assert loadable_rate(control, most, None, 60) == rate
 
 
-def test_a_pipeline_that_has_not_run_loads_by_the_first_bound_of_its_policy() -> None:
-    """So an instance has a rate before the first batch."""
-    control = RateControl({"policy": "target", "initial_records": 1200}, 60)
-    assert loadable_rate(control, None, None, 60) == 20
+def test_a_pipeline_loads_by_what_its_policy_has_learned() -> None:
+    """Which its cursor holds."""
+    control = RateControl({"policy": "fixed_point", "initial_records": 600}, 60)
+    learned = control.observed({}, BatchTiming(600, 600, 30_000, 20_000, 0, 60_000))
+    assert loadable_rate(control, None, cursor_of("p", rate_state=learned), 60) == 1080 / 60

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.receivers import Running, a_lease, served, until
+from tests.receivers import Running, a_lease, served, texts, until
 from tidegate.ingest.sources import FileSource
 from tidegate.testing.fakes import MemorySender
 
@@ -65,10 +65,6 @@ async def read(log: Written, sender: MemorySender, records: int) -> Running:
     return one
 
 
-def values(sender: MemorySender) -> list[bytes]:
-    return [record.value for record in sender.log]
-
-
 @pytest.mark.parametrize("delayed", [False, True], ids=["compress", "delaycompress"])
 @pytest.mark.parametrize("packer", [["gzip"], ["bzip2"], ["xz"]], ids=" ".join)
 @pytest.mark.parametrize("rotations", [1, 2, 3])
@@ -84,7 +80,7 @@ async def test_lines_that_were_packed_while_nobody_read_are_landed(
         log.rotate(*packer, delayed=delayed)
     log.write()
     one = await read(log, sender, len(log.lines))
-    assert values(sender) == log.lines
+    assert texts(sender) == log.lines
     assert (await one.ended()).last_error is None
 
 
@@ -104,7 +100,7 @@ async def test_lines_of_a_first_lease_that_nothing_acknowledged_are_landed_by_th
     sender = MemorySender()
     await read(log, sender, len(log.lines))
     assert old
-    assert values(sender) == log.lines
+    assert texts(sender) == log.lines
 
 
 async def test_a_file_that_is_packed_while_it_is_followed_is_not_read_twice(log: Written) -> None:
@@ -117,7 +113,7 @@ async def test_a_file_that_is_packed_while_it_is_followed_is_not_read_twice(log:
             log.rotate("gzip")
     log.write()
     await read(log, sender, len(log.lines))
-    assert values(sender) == log.lines
+    assert texts(sender) == log.lines
 
 
 async def test_the_copy_that_copytruncate_leaves_is_read_to_its_end(log: Written) -> None:
@@ -132,7 +128,7 @@ async def test_the_copy_that_copytruncate_leaves_is_read_to_its_end(log: Written
     log.write(2 * LINES)
     os.utime(copy, (log.at_s - 5, log.at_s - 5))
     await read(log, sender, len(log.lines))
-    assert values(sender) == log.lines
+    assert texts(sender) == log.lines
 
 
 @pytest.mark.parametrize("spoil", [lambda path: path.rename(f"{path}.zst"), lambda path: Path(f"{path}.gz").write_bytes(b"no")])
@@ -156,11 +152,11 @@ async def test_a_packed_file_that_cannot_be_read_stops_the_receiver_and_is_named
         said = await one.until_told("cannot be read")
         assert "app.log.1." in said
         assert "Unpack it as app.log.1" in said
-        assert values(sender) == log.lines[:LINES]
+        assert texts(sender) == log.lines[:LINES]
         rotated.write_bytes(content)
         os.utime(rotated, (log.at_s - 5, log.at_s - 5))
         await until(lambda: len(sender.log) == len(log.lines))
-    assert values(sender) == log.lines
+    assert texts(sender) == log.lines
 
 
 async def test_a_file_that_was_read_to_its_end_may_be_packed_by_anything(log: Written) -> None:
@@ -173,7 +169,7 @@ async def test_a_file_that_was_read_to_its_end_may_be_packed_by_anything(log: Wr
         log.write()
         await until(lambda: len(sender.log) == len(log.lines))
         assert (await one.ended()).last_error is None
-    assert values(sender) == log.lines
+    assert texts(sender) == log.lines
 
 
 async def test_a_file_that_comes_and_is_rotated_after_the_first_look_is_landed(log: Written) -> None:
@@ -185,7 +181,7 @@ async def test_a_file_that_comes_and_is_rotated_after_the_first_look_is_landed(l
     log.write()
     sender = MemorySender()
     await read(log, sender, len(log.lines))
-    assert values(sender) == log.lines
+    assert texts(sender) == log.lines
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -201,4 +197,4 @@ async def test_files_without_lines_between_others_hide_none(log: Written, *, pac
             await until(lambda: len(sender.log) == len(log.lines))
             log.rotate("gzip")
         assert (await one.ended()).last_error is None
-    assert values(sender) == log.lines
+    assert texts(sender) == log.lines

@@ -1,8 +1,7 @@
-"""Laws of the placement of receivers."""
+"""Laws of where the instances of a receiver run: on which workers, by which queues, and away from hosts that failed."""
 
 from __future__ import annotations
 
-from collections import Counter
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import RequestError
-from tidegate.core.receivers.placement import Tracked, Worker, reschedule_receiver, schedule_receivers
+from tidegate.core.receivers.placement import (
+    NOWHERE,
+    Assigned,
+    Live,
+    Tracked,
+    Worker,
+    are_ready,
+    assign,
+    mapped,
+    on_queues,
+    reschedule_receiver,
+    schedule_receivers,
+    sharing,
+)
 
 A1, A2, B1, C1 = Worker("a1", "A"), Worker("a2", "A"), Worker("b1", "B"), Worker("c1", "C")
 
@@ -38,20 +50,11 @@ tracked_receivers = st.dictionaries(
 @pytest.mark.parametrize(
     ("preferred", "workers", "candidates"),
     [
-        ({}, [], {}),
-        ({}, [A1], {}),
-        ({0: None, 1: "A"}, [], {0: (), 1: ("A",)}),
-        ({0: None, 1: "B", 2: "C"}, [A1], {0: ("a1",), 1: ("B",), 2: ("C",)}),
-        ({0: None, 1: None, 2: None}, [A1], {0: ("a1",), 1: ("a1",), 2: ("a1",)}),
-        ({0: "A", 1: "A"}, [A1, A2], {0: ("a1",), 1: ("a2",)}),  # the least loaded of the preferred host
-        ({0: "A", 1: "A", 2: "A"}, [A1, A2], {0: ("a1",), 1: ("a2",), 2: ("a1",)}),
+        ({0: "A", 1: "A", 2: "A"}, [A1, A2], {0: ("a1",), 1: ("a2",), 2: ("a1",)}),  # the least loaded of the preferred host
         ({0: None, 1: "A"}, [A1, B1], {0: ("b1",), 1: ("a1",)}),  # preferences first, whatever the order
-        ({0: "A", 1: None, 2: None}, [A1, B1], {0: ("a1",), 1: ("b1",), 2: ("a1",)}),
-        ({0: None}, [A1, A2, B1], {0: ("a1", "a2", "b1")}),  # idle workers join
-        ({5: None, 3: None}, [A1, A2, B1], {5: ("a1", "b1"), 3: ("a2",)}),  # ties go to the first of the mapping
+        ({5: None, 3: None}, [A1, A2, B1], {5: ("a1", "b1"), 3: ("a2",)}),  # idle workers join; ties go to the first
         ({0: "Z"}, [A1], {0: ("Z", "a1")}),  # a host whose worker may still come is no load of any worker
         ({0: "a1"}, [A1], {0: ("a1",)}),  # a host that has the name of a worker elsewhere
-        ({0: None}, [A1, A1], {0: ("a1",)}),  # the same worker twice
     ],
 )
 def test_receivers_are_scheduled_as_in_the_examples(
@@ -61,25 +64,6 @@ def test_receivers_are_scheduled_as_in_the_examples(
     scheduled = schedule_receivers(preferred, workers)
     assert scheduled == candidates
     assert list(scheduled) == list(preferred)
-
-
-@pytest.mark.parametrize(
-    ("receivers", "hosts", "candidates", "receivers_of_each"),
-    [
-        ([None] * 6, {"A": 3}, 1, 2),  # more receivers than workers
-        ([None] * 3, {"A": 6}, 2, 1),  # more workers than receivers
-        ([None] * 3 + ["A"] * 3, {"A": 3, "B": 3}, 1, 1),  # as many on the preferred host as prefer it
-    ],
-)
-def test_receivers_and_workers_are_matched_evenly(
-    receivers: list[str | None], hosts: dict[str, int], candidates: int, receivers_of_each: int
-) -> None:
-    """The cases of Spark's `ReceiverSchedulingPolicySuite`."""
-    workers = [Worker(f"{host}{n}", host) for host, count in hosts.items() for n in range(count)]
-    scheduled = schedule_receivers(dict(enumerate(receivers)), workers)
-    assert {len(names) for names in scheduled.values()} == {candidates}
-    assert Counter(name for names in scheduled.values() for name in names) == {w.name: receivers_of_each for w in workers}
-    assert all(host is None or scheduled[r][0].startswith(host) for r, host in enumerate(receivers))
 
 
 @given(preferences, live)
@@ -109,6 +93,8 @@ def test_each_idle_worker_joins_one_of_the_receivers_with_the_fewest_candidates(
 ) -> None:
     """So the numbers of candidates differ by at most one, and the first receivers have more. No worker is left out."""
     scheduled = schedule_receivers(preferred, workers)
+    assert scheduled == schedule_receivers(preferred, workers * 2)  # the same worker given twice is one
+    assert list(scheduled) == list(preferred)
     first = {names[0] for names in scheduled.values() if names}
     joined = [name for names in scheduled.values() for name in names[1:]]
     if not preferred or not workers:
@@ -119,54 +105,9 @@ def test_each_idle_worker_joins_one_of_the_receivers_with_the_fewest_candidates(
     assert [len(names) - 1 for names in scheduled.values()] == [each + 1] * more + [each] * (len(preferred) - more)
 
 
-@given(preferences, live)
-def test_scheduling_is_deterministic_and_names_each_candidate_once(
-    preferred: dict[int, str | None], workers: list[Worker]
-) -> None:
-    """One entry for each receiver, in the order of the mapping; the same worker given twice is one."""
-    scheduled = schedule_receivers(preferred, workers)
-    assert scheduled == schedule_receivers(preferred, workers) == schedule_receivers(preferred, workers * 2)
-    assert list(scheduled) == list(preferred)
-    for receiver, names in scheduled.items():
-        assert len(set(names)) == len(names)
-        assert set(names) <= {w.name for w in workers} | {preferred[receiver]}
-
-
 @pytest.mark.parametrize(
     ("preferred", "tracked", "workers", "candidates"),
     [
-        (None, {}, [], ()),
-        ("A", {}, [], ("A",)),
-        (None, {}, [A1, B1], ("a1", "b1")),  # all are idle
-        (None, {1: Tracked("active", ("a1",))}, [A1, B1], ("b1",)),
-        (
-            "A",
-            {1: Tracked("active", ("a1",))},
-            [A1, A2, B1],
-            ("a1", "a2", "b1"),
-        ),  # each worker of the preferred host, busy or not
-        ("Z", {1: Tracked("active", ("a1",))}, [A1, B1], ("Z", "b1")),
-        (None, {1: Tracked("inactive", ("a1",))}, [A1], ("a1",)),  # what is inactive has no weight
-        (None, {1: Tracked("inactive", ("a1",)), 2: Tracked("active", ("b1",))}, [A1, B1], ("a1",)),
-        # no worker is idle: the least weight
-        (None, {1: Tracked("active", ("a1",)), 2: Tracked("scheduled", ("b1", "c1"))}, [A1, B1, C1], ("b1", "c1")),
-        ("A", {1: Tracked("active", ("a1",)), 2: Tracked("scheduled", ("b1", "c1"))}, [A1, B1, C1], ("a1", "b1", "c1")),
-        # the dead count in the share, and are not chosen
-        (None, {1: Tracked("scheduled", ("a1", "dead", "gone")), 2: Tracked("scheduled", ("b1", "gone"))}, [A1, B1], ("a1",)),
-        (None, {1: Tracked("scheduled", ("dead",)), 2: Tracked("active", ("gone",))}, [A1], ("a1",)),
-        (None, {1: Tracked("scheduled", ())}, [A1], ("a1",)),
-        # a half, a third and a sixth are exactly one
-        (
-            None,
-            {
-                1: Tracked("active", ("a1",)),
-                2: Tracked("scheduled", ("b1", "x")),
-                3: Tracked("scheduled", ("b1", "x", "y")),
-                4: Tracked("scheduled", ("b1", "u", "v", "x", "y", "z")),
-            },
-            [A1, B1],
-            ("a1", "b1"),
-        ),
         # ten tenths are exactly one
         (
             None,
@@ -178,10 +119,7 @@ def test_scheduling_is_deterministic_and_names_each_candidate_once(
         # Spark's example: weights of 1.5, 0.5 and 1, and two that are idle; then without those
         (None, SPARKS, FIVE, ("w4", "w5")),
         (None, SPARKS, FIVE[:3], ("w2",)),
-        # the receiver's own entry counts
-        (None, {0: Tracked("active", ("a1",))}, [A1, B1], ("b1",)),
         ("a1", {1: Tracked("active", ("b1",))}, [A1, B1], ("a1",)),  # a host that has the name of a worker elsewhere
-        (None, {}, [A1, A1], ("a1",)),
     ],
 )
 def test_a_receiver_is_rescheduled_as_in_the_examples(
@@ -195,7 +133,7 @@ def test_a_receiver_is_rescheduled_as_in_the_examples(
 def test_a_receiver_gets_its_preferred_host_and_the_workers_of_least_weight(
     preferred: str | None, tracked: dict[int, Tracked], workers: list[Worker]
 ) -> None:
-    """An idle worker is one of weight 0. The preferred host comes first."""
+    """An idle worker is one of weight 0, and the preferred host comes first. Every entry counts alike, whoever asks."""
     weights = {
         worker.name: sum(
             (
@@ -214,15 +152,6 @@ def test_a_receiver_gets_its_preferred_host_and_the_workers_of_least_weight(
     assert set(candidates) == first | least
     assert set(candidates[: len(first)]) == first
     assert len(set(candidates)) == len(candidates)
-
-
-@given(st.sampled_from([None, *HOSTS, GONE]), tracked_receivers, live, st.integers(0, 20))
-def test_rescheduling_is_deterministic_and_counts_every_entry_alike(
-    preferred: str | None, tracked: dict[int, Tracked], workers: list[Worker], receiver: int
-) -> None:
-    """Which receiver asks changes nothing, nor does the order of the entries, nor a worker that is given twice."""
-    candidates = reschedule_receiver(receiver, preferred, tracked, workers)
-    assert candidates == reschedule_receiver(receiver, preferred, tracked, workers)
     assert candidates == reschedule_receiver(99, preferred, dict(reversed(tracked.items())), workers * 2)
 
 
@@ -264,3 +193,105 @@ def test_placement_refuses_what_names_nothing_or_two_things() -> None:
         schedule_receivers({0: None}, twice)
     with pytest.raises(RequestError, match="two hosts, 'A' and 'B'"):
         reschedule_receiver(0, None, {}, twice)
+
+
+# ---- one lease
+
+A, B, C = (Worker(f"celery@{host}", host) for host in "abc")
+
+
+@pytest.mark.parametrize(
+    ("preferred", "workers", "failed", "placed"),
+    [
+        ([None, None, None], "a", {}, "aaa"),  # as with LocalExecutor
+        (["c", None, None], "abc", {}, "cab"),  # the preferred host, then the worker with the fewest instances
+        (["z", None], "ab", {}, "ba"),  # a preferred host without a live worker is not waited for
+        (["z", "z"], "a", {}, "aa"),
+        ([None, None], "ab", {0: "a"}, "bb"),  # what failed moves, and the others stay
+        (["a", None], "ab", {0: "a"}, "bb"),
+        ([None, None], "abc", {0: "a"}, "cb"),
+        (["c", None], "abc", {0: "a"}, "ca"),
+        ([None], "a", {0: "a"}, "a"),  # where there is no other host
+        ([None], "ab", {5: "a"}, "a"),
+    ],
+)
+def test_instances_are_placed_as_in_the_examples(
+    preferred: list[str | None], workers: str, failed: dict[int, str], placed: str
+) -> None:
+    """The host of each."""
+    live = [(Worker(host, host), ["q"]) for host in workers]
+    found = assign(dict(enumerate(preferred)), live, queues=["q"], failed=failed, until_s=7.0)
+    assert [(each.instance, each.host, each.until_s) for each in found] == [(n, host, 7.0) for n, host in enumerate(placed)]
+
+
+def test_the_queue_of_a_worker_is_the_one_that_the_fewest_share() -> None:
+    """A queue of its own leads to it alone; among equals the first of the file is taken."""
+    live: Live = [(A, ["all", "own_a"]), (B, ["all"])]
+    placed = assign({0: None, 1: None}, live, queues=("all", "own_a"), failed={}, until_s=1)
+    assert [(each.host, each.queue) for each in placed] == [("a", "own_a"), ("b", "all")]
+    assert assign({0: None}, [(A, ["p", "q"])], queues=("q", "p"), failed={}, until_s=1)[0].queue == "q"
+
+
+def test_only_workers_of_the_receivers_queues_count() -> None:
+    """Others never get its tasks."""
+    live: Live = [(A, ["x"]), (B, ["q", "x"]), (C, [])]
+    assert on_queues(live, ("q",)) == [(B, ["q", "x"])]
+    assert on_queues(live, ("q", "x")) == [(A, ["x"]), (B, ["q", "x"])]
+
+
+@pytest.mark.parametrize(
+    ("up", "expected", "share", "ready"),
+    [(0, 1, 0.8, False), (3, 4, 0.8, False), (4, 5, 0.8, True), (55, 100, 0.55, True), (1, 1000, 0.001, True)],
+)
+def test_the_share_of_workers_counts_as_it_is_written(up: int, expected: int, share: float, *, ready: bool) -> None:
+    """0.55 of 100 are 55, which they are not as doubles."""
+    assert are_ready([(A, ["q"])] * up, expected=expected, share=share) is ready
+
+
+def test_each_instance_has_its_place_in_the_mapped_task_of_its_queue() -> None:
+    """In the order in which they were placed. It is JSON-ready, and names itself by instance and host."""
+    placed = [Assigned(number, "h", queue, 1.0) for number, queue in enumerate("pqqp")]
+    found = [(str(each), task, index) for each, task, index in mapped(placed, {"p": "t_p", "q": "t_q"})]
+    assert [Assigned(**each.to_json()) for each in placed] == placed
+    assert found == [("0 on h", "t_p", 0), ("3 on h", "t_p", 1), ("1 on h", "t_q", 0), ("2 on h", "t_q", 1)]
+
+
+QUEUES = ("p", "q")
+HOST = st.sampled_from("abcd")
+
+
+@given(
+    st.lists(st.none() | st.sampled_from([*"abcd", "away"]), max_size=8),
+    st.dictionaries(HOST, st.sets(st.sampled_from([*QUEUES, "x"]))),
+    st.dictionaries(st.integers(0, 9), HOST, max_size=4),
+)
+def test_every_instance_runs_where_it_can(
+    preferred: list[str | None], queues: dict[str, set[str]], failed: dict[int, str]
+) -> None:
+    """Once, on a live worker and by a queue of it; not where it failed, if there is another host; and always alike."""
+    live = on_queues([(Worker(host, host), of) for host, of in queues.items()], QUEUES)
+    up = {worker.host: of for worker, of in live}
+
+    def placed(failures: dict[int, str]) -> list[Assigned]:
+        return assign(dict(enumerate(preferred)), live, queues=QUEUES, failed=failures, until_s=1)
+
+    found = placed(failed)
+    assert found == placed(failed)
+    assert [each.instance for each in found] == list(range(len(preferred)))
+    for each, before in zip(found, placed({}), strict=True):
+        if not up:
+            assert (each.host, each.queue) == (NOWHERE, "p")
+            continue
+        assert each.queue in up[each.host]
+        if up.keys() != {failed.get(each.instance)}:
+            assert each.host != failed.get(each.instance)
+        if each.instance not in failed and preferred[each.instance] in (*up, None):
+            assert each == before
+
+
+@pytest.mark.parametrize(
+    ("now_s", "overlap_s", "count"), [(29, 30, 6), (30, 30, 3), (599, 30, 3), (600, 30, 6), (0, 0, 3), (599, 0, 3)]
+)
+def test_instances_of_two_leases_share_while_the_leases_overlap(now_s: float, overlap_s: float, count: int) -> None:
+    """In the first moments of a lease, and in its last ones; one without overlap is alone."""
+    assert sharing(3, now_s, 600 + overlap_s, 600, overlap_s) == count

@@ -7,14 +7,16 @@ import contextlib
 import ssl
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import confluent_kafka as ck
 import pytest
 
 from tests.receivers import until
 from tidegate.core.errors import ConfigError, SourceUnavailable
 from tidegate.ingest import listening
 from tidegate.ingest.listening import Listener, Tls, client_context, server_context
-from tidegate.ingest.producer import producer_settings
+from tidegate.ingest.producer import KafkaSender, producer_settings
 from tidegate.ingest.sources import FileSource, HttpSource, SocketSource, TcpServerSource
 
 TLS, CLIENTS = Tls(Path("c"), Path("k")), Tls(Path("c"), Path("k"), Path("ca"))
@@ -142,3 +144,12 @@ def test_no_connection_can_let_the_producer_lose_or_overtake_records() -> None:
     assert (settings["compression.type"], settings["partitioner"]) == ("zstd", "murmur2_random")
     assert settings["message.max.bytes"] == "2000000"
     assert producer_settings({}, 5_000_000)["message.max.bytes"] == "5065536"
+
+
+def test_a_client_that_cannot_be_closed_is_let_go_all_the_same() -> None:
+    """A fatal error is raised again by `close`; the records have their answers, so the sender goes on with a new client."""
+    sender = KafkaSender({"bootstrap.servers": "127.0.0.1:1"}, "orders", max_record_bytes=1000)
+    fatal = ck.KafkaException(ck.KafkaError(ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED))
+    sender._client = mock.Mock(close=mock.Mock(side_effect=fatal))
+    sender._end_client()
+    assert sender._client is None

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.receivers import MemoryDownstream, connect, served, until
+from tests.receivers import MemoryDownstream, Scripted, connect, served, texts, until
 from tests.unit.test_receiver_serving import post
 from tidegate.core.config.receiver import Backpressure
 from tidegate.core.receivers.backpressure import Heard
+from tidegate.core.receivers.lifecycle import State
 from tidegate.ingest import supervisor
-from tidegate.ingest.receiver import Receiver
 from tidegate.ingest.sources import HttpSource, SocketSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
 from tidegate.testing.fakes import MemorySender
@@ -33,21 +33,10 @@ def behind(sender: MemorySender, **more: Any) -> MemoryDownstream:
     return MemoryDownstream(lambda: len(sender.log), **more)
 
 
-class Scripted(Receiver):
-    """Does what the test does."""
-
-    async def on_start(self) -> None:
-        """Nothing is opened."""
-
-
 async def some_looks(pipeline: MemoryDownstream) -> None:
     """Wait until the instance has looked at it a few times more."""
     enough = pipeline.asked + 5
     await until(lambda: pipeline.asked > enough)
-
-
-def texts(sender: MemorySender) -> list[bytes]:
-    return [record.value for record in sender.log]
 
 
 def numbers(count: int) -> list[bytes]:
@@ -138,10 +127,11 @@ async def test_an_instance_that_cannot_ask_says_so_and_goes_on_at_its_safe_rate(
     pipeline, source = behind(sender, away=True), Scripted()
     limits = Limits(0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=1e6))
     async with served(source, sender=sender, limits=limits, downstream=pipeline) as running:
-        await running.until_told("away")
+        assert await running.until_told("away") == "r[0]: away"
         await (await source.store(numbers(50)))
-        await until(lambda: running.shown[-1].deaf)
-        assert (running.shown[-1].rate, running.shown[-1].room, running.shown[-1].lag) == (1e6, None, None)
+        await until(lambda: running.shown[-1].report.records == 50)
+        last = running.shown[-1]
+        assert (last.state, last.buffer, last.rate, last.room, last.lag, last.deaf) == (State.STARTED, 0, 1e6, None, None, True)
         pipeline.loaded = 47  # first: the instance looks from another thread
         pipeline.away = False
         # a look that began before the records were landed may end after it

@@ -33,7 +33,7 @@ def live_workers() -> Live:
     """The workers of the executor that Airflow is configured with; of several, the first, which runs tasks that name none."""
     # the setting is a list, of names, modules with a class, and aliases of them
     first, *_ = re.split("[,;]", conf.get("core", "executor"))
-    executor = first.strip().rpartition("=")[2].rpartition(":")[2].rpartition(".")[2]
+    executor = re.split("[=:.]", first.strip())[-1]
     if executor == "CeleryExecutor":
         from airflow.providers.celery.executors import celery_executor  # noqa: PLC0415 - a provider that not every Airflow has
 

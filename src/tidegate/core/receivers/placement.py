@@ -211,7 +211,7 @@ def are_ready(live: Live, *, expected: int, share: float) -> bool:
     Args:
         live: the workers on the receiver's queues.
         expected: how many there are when all are up.
-        share: of the expected workers, above 0 and at most 1. It counts as written: 0.7 of 10 are 7.
+        share: of the expected workers, above 0 and at most 1. It counts as written: 0.55 of 100 are 55.
     """
     return len(live) >= expected * Fraction(str(share))
 
@@ -238,7 +238,6 @@ def assign(
     placed = {instance: _first_live(names, workers) for instance, names in schedule_receivers(preferred, workers).items()}
 
     def move(instance: int, host: str | None, among: Sequence[Worker]) -> None:
-        placed[instance] = None
         beside = {other: Tracked("scheduled", (name,)) for other, name in placed.items() if name is not None}
         placed[instance] = _first_live(reschedule_receiver(instance, host, beside, among), among)
 
