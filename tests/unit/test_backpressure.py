@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records import changed, cursor_of
-from tests.unit.world import P0, World, receipt_of
+from tests.unit.world import P0, World
 from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source, Spark
 from tidegate.core.errors import ConfigError, StateCorrupt
@@ -20,7 +20,7 @@ from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound, RateControl
 from tidegate.core.schedule.outlook import outlook
-from tidegate.core.schedule.run import Planned, Request
+from tidegate.core.schedule.run import Planned
 from tidegate.core.state.cursor import MOST_TIMINGS, Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import SavedRange
@@ -45,7 +45,7 @@ def run(world: World, run_id: str, run_s: float) -> Planned:
     planned = world.planned(run_id)
     saved = planned.saved
     assert saved.why.rate is not None
-    world.commit(planned, took(total_count(saved.load.nonempty), run_s, world.now_ms, saved.allowed))
+    world.commit(planned, timing=took(total_count(saved.load.nonempty), run_s, world.now_ms, saved.allowed))
     return planned
 
 
@@ -73,7 +73,7 @@ def test_a_month_in_which_the_dag_was_paused_lowers_no_bound() -> None:
         for seq in (1, 2):
             planned = world.planned(f"run{seq}")
             timing = took(total_count(planned.saved.load.nonempty), 2.0, world.now_ms + 10_000 * seq, planned.saved.allowed)
-            world.commit(planned, replace(timing, scheduling_delay_ms=delay_ms if seq == 2 else 0))
+            world.commit(planned, timing=replace(timing, scheduling_delay_ms=delay_ms if seq == 2 else 0))
         bounds.append(world.cursor.pace.rate_state["state"]["bound"])
     assert bounds[0] == bounds[1] > 1000
 
@@ -136,18 +136,18 @@ def test_max_records_of_the_pipeline_is_a_limit_beside_the_policy() -> None:
 def test_whoever_triggers_a_run_with_max_records_gets_them() -> None:
     """The number takes the place of every other bound; the policy is not misled."""
     world = limited()
-    planned = world.plan("run1", Request(max_records=500))
+    planned = world.plan("run1", max_records=500)
     assert isinstance(planned, Planned)
     assert total_count(planned.saved.load.ranges) == 500
     assert planned.saved.remaining == 500
     assert planned.saved.why.rate == RateBound("target", 10, {}, applied=False)
     assert str(planned.saved.why.rate).endswith("not applied, since the run was triggered for a range of its own")
-    to = limited().plan("run1", Request(until={P0: 500}))
+    to = limited().plan("run1", until={P0: 500})
     assert isinstance(to, Planned)
     assert total_count(to.saved.load.ranges) == 500
-    few = world.plan("run1b", Request(max_records=1))
+    few = world.plan("run1b", max_records=1)
     assert isinstance(few, Planned)
-    world.commit(few, took(500, 5.0, 1, bound=10))
+    world.commit(few, timing=took(500, 5.0, 1, bound=10))
     assert world.cursor.pace.rate_state["state"]["bound"] > 100
 
 
@@ -291,7 +291,7 @@ def kept_up(records: int, *, batches: int = 8, interval_s: float | None = 10) ->
         world.brokers.latest[P0] += 10 + n
         world.now_ms += 9_999
         planned = world.planned(f"run{n}")
-        world.commit(planned, took(10 + n, 2 + 0.1 * n, world.now_ms))
+        world.commit(planned, timing=took(10 + n, 2 + 0.1 * n, world.now_ms))
     world.brokers.latest[P0] += records
     world.now_ms += 9_999
     return world
@@ -360,18 +360,16 @@ def test_times_that_do_not_depend_on_the_records_stop_no_batch(spark: Spark) -> 
         world.brokers.latest[P0] += 1000 * (n + 1)
         world.now_ms += 9_999
         planned = world.planned(f"run{n}")
-        world.commit(planned, took(total_count(planned.saved.load.ranges), 5.0, world.now_ms))
+        world.commit(planned, timing=took(total_count(planned.saved.load.ranges), 5.0, world.now_ms))
     assert world.cursor.seq == 12
 
 
 def test_a_rebuilt_cursor_knows_what_earlier_batches_took() -> None:
     """No offset depends on it, and nobody has to learn it again."""
     world = limited()
-    planned = run(world, "run1", run_s=3.0)
+    run(world, "run1", run_s=3.0)
     before = changed(world.cursor, record_bytes=7.0)
-    receipt = receipt_of(planned.saved)
-    assert receipt is not None
-    after = rebuild("p", [receipt], before=before).cursor
+    after = rebuild("p", world.sink.found, before=before).cursor
     assert (after.pace.rate_state, after.pace.timings, after.pace.cores, after.pace.record_bytes) == (
         before.pace.rate_state,
         before.pace.timings,

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.records import write_of
 from tests.unit.loads import P0, receipt, saved
+from tests.unit.world import World
 from tidegate.core.audit.rebuild import rebuild
-from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.errors import StateError
-from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.schedule.run import Planned
 from tidegate.core.state.cursor import Position
 from tidegate.core.state.ledger import Ledger
-from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
 
 def test_a_table_without_receipts_cannot_rebuild_anything() -> None:
@@ -54,35 +50,24 @@ def test_what_receipts_leave_open_is_told() -> None:
 
 
 P1 = TopicPartition("t", 1)
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
 
 
 @given(st.lists(st.tuples(st.integers(0, 25), st.booleans()), min_size=1, max_size=8))
 def test_a_schedule_rebuilt_after_its_variables_were_lost_goes_on_where_it_was(steps: list[tuple[int, bool]]) -> None:
     """With all of its history that held records; a range that never reached the table is planned again."""
-    store, sink, brokers = MemoryStore(), FakeReader(), FakeBrokers({P0: 7, P1: 3}, {P1: 3})
-    ports: dict[str, Any] = {"store": store, "brokers": brokers, "sink": sink}
+    world = World(brokers=FakeBrokers({P0: 7, P1: 3}, {P1: 3}))
     for n, (growth, dies) in enumerate(steps):
-        brokers.latest[P0] += growth
-        found = plan_batch(PIPELINE, f"run{n}", Request(), **ports, now_ms=n)
+        world.brokers.latest[P0] += growth
+        found = world.plan(f"run{n}")
         if isinstance(found, Planned) and not (dies and n):
-            saved = found.saved
-            beside = saved.after.beside(saved.load.nonempty, saved.load.topic_ids)
-            load = write_of(
-                "p", saved.load.seq, f"run{n}", saved.load.nonempty, "v", f"a{n}", saved.load.topic_ids, beside=beside
-            )
-            sink.found.append(Receipt(load, n + 1, n, 1))
-            commit_batch(PIPELINE, found.key, sink.found[-1], store=store)
-    before = Ledger(store, "p").cursor()
-    store.values.clear()
-    made = rebuild("p", sink.found)
-    ledger = Ledger(store, "p")
-    ledger.replace(ledger.listing(), made.cursor, made.ranges, keep=1000)
-    after = ledger.cursor()
-    assert (after.seq, after.at) == (before.seq, before.at)
-    assert after.at.starts[P1] == 3
-    brokers.latest[P0] += 1
-    assert isinstance(plan_batch(PIPELINE, "next", Request(), **ports, now_ms=99), Planned)
+            world.commit(found)
+    before = world.cursor
+    world.store.values.clear()
+    made = rebuild("p", world.sink.found)
+    world.ledger.replace(world.ledger.listing(), made.cursor, made.ranges, keep=1000)
+    assert (world.cursor.seq, world.cursor.at) == (before.seq, before.at)
+    assert world.cursor.at.starts[P1] == 3
+    assert isinstance(world.run_of(1, "next"), Planned)
 
 
 def test_a_rebuild_keeps_what_runs_own_and_drops_what_was_never_loaded() -> None:

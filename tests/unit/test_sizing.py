@@ -38,7 +38,7 @@ def run(world: World, records: int, *, known: bool = True) -> SavedRange:
     cores = saved.resources.total_cores if saved.resources else 2
     run_ms = round(1000 * (OVERHEAD_S + CORE_S * total_count(saved.load.ranges) / cores))
     timing = BatchTiming(total_count(saved.load.ranges), saved.allowed, run_ms, 0, 0, world.now_ms)
-    world.commit(planned, timing if known else None)
+    world.commit(planned, timing=timing if known else None)
     return saved
 
 

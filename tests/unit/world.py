@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Any, TypedDict, TypeVar
 
-from tests.records import changed, write_of
+from tests.records import changed, write_of, write_of_load
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.rates import BatchTiming
+from tidegate.core.load.receipt import Receipt, Write
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.schedule.commit import leads_to
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
@@ -20,23 +20,13 @@ from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 P0 = TopicPartition("t", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
+CURSOR = "tidegate.p.cursor"
+W = TypeVar("W")
 
 
-def receipt_of(saved: SavedRange, snapshot: int = 1) -> Receipt | None:
-    """What a load of this range leaves in the sink."""
-    beside = saved.after.beside(saved.load.nonempty, saved.load.topic_ids)
-    load = write_of(
-        "p",
-        saved.load.seq,
-        saved.load.run_id,
-        saved.load.nonempty,
-        "v",
-        "a",
-        saved.load.topic_ids,
-        saved.load.generation,
-        beside=beside,
-    )
-    return Receipt(load, snapshot, 1000 * snapshot, 1) if saved.load.nonempty else None
+def in_turn(*steps: Callable[[W], object]) -> Callable[[W], object]:
+    """What happens to a world, as one step."""
+    return lambda world: [step(world) for step in steps]
 
 
 def planned_on(cursor: Cursor, saved: SavedRange) -> SavedRange:
@@ -65,39 +55,72 @@ class OnPorts:
 
     @property
     def cursor(self) -> Cursor:
-        return Ledger(self.store, "p").cursor()
+        return self.ledger.cursor()
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.store, "p")
 
 
 @dataclass
 class World(OnPorts):
-    """One pipeline with its ports."""
+    """One pipeline with its ports. Each plan is `step_ms` after what was before it, each commit of the table `landing_ms`."""
 
     store: MemoryStore = field(default_factory=MemoryStore)
     brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 25}))
     sink: FakeReader = field(default_factory=FakeReader)
     pipeline: Pipeline = PIPELINE
     now_ms: int = 0
+    step_ms: int = 1
+    landing_ms: int = 0
+    version: str = "v"
+    snapshots: int = 0
 
-    def plan(self, run_id: str, request: Request = Request()) -> Planned | Skip:  # noqa: B008 - frozen
-        self.now_ms += 1
-        return plan_batch(self.pipeline, run_id, request, **self.ports, now_ms=self.now_ms)
+    def plan(self, run_id: str, *, save: bool = True, **asked: Any) -> Planned | Skip:
+        self.now_ms += self.step_ms
+        return plan_batch(self.pipeline, run_id, Request(**asked), **self.ports, now_ms=self.now_ms, save=save)
 
-    def planned(self, run_id: str) -> Planned:
-        found = self.plan(run_id)
+    def planned(self, run_id: str, **asked: Any) -> Planned:
+        found = self.plan(run_id, **asked)
         assert isinstance(found, Planned)
         return found
 
-    def load(self, planned: Planned) -> Receipt | None:
-        """The newest receipt of the range; the table gets one where it has none."""
-        there = [r for r in self.sink.found if r.load.seq == planned.saved.load.seq and r.covers(planned.saved.load.nonempty)]
-        made = there[-1] if there else receipt_of(planned.saved, len(self.sink.found) + 1)
-        self.sink.found += [made] if made is not None and not there else []
-        return made
+    def land(self, write: Write) -> Receipt:
+        """The table's newest commit."""
+        self.now_ms += self.landing_ms
+        self.snapshots += 1
+        receipt = Receipt(write, self.snapshots, self.now_ms, total_count(write.load.ranges))
+        self.sink.found.append(receipt)
+        self.sink.exists = True
+        return receipt
 
-    def commit(self, planned: Planned, timing: BatchTiming | None = None) -> bool:
-        return commit_batch(self.pipeline, planned.key, self.load(planned), store=self.store, timing=timing)[2]
+    def load(self, planned: Planned) -> Receipt | None:
+        """The newest receipt of the range; the table gets one where it has none, or where the batch is done over."""
+        load = planned.saved.load
+        there = [r for r in self.sink.found if r.load.task == load.task and r.covers(load.nonempty)]
+        if there or not load.nonempty:
+            return there[-1] if there else None
+        beside = planned.saved.after.beside(load.nonempty, load.topic_ids)
+        batch = load.seq if self.pipeline.identity == "batch" else None
+        return self.land(write_of_load(load, self.version, load.run_id, beside=beside, batch=batch))
+
+    def commit(self, planned: Planned, **known: Any) -> bool:
+        return commit_batch(self.pipeline, planned.key, self.load(planned), store=self.store, **known)[2]
 
     def run(self, run_id: str) -> Planned:
         planned = self.planned(run_id)
         self.commit(planned)
         return planned
+
+    def run_of(self, records: int, run_id: str) -> Planned:
+        """A batch of records that have just come."""
+        self.brokers.latest[P0] += records
+        return self.run(run_id)
+
+    def replay(self, *ranges: OffsetRange, batch: int | None = None) -> None:
+        """A replay's commit."""
+        self.land(write_of("p", 0, "again", ranges, "v", "x", {"t": "id"}, replay="again", batch=batch))
+
+    def drop(self) -> None:
+        self.sink.found.clear()
+        self.sink.exists = False
