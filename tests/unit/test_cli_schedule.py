@@ -1,4 +1,4 @@
-"""Laws of what the CLI prints of a schedule, on in-memory ports; on the real parts: the e2e tests."""
+"""Laws of the commands on one pipeline, on in-memory ports: exit codes, JSON and refusals; on the real parts: the e2e tests."""
 
 from __future__ import annotations
 
@@ -15,19 +15,25 @@ from typer.testing import CliRunner, Result
 
 from tests.records import changed, cursor_of, range_of
 from tests.unit.loads import P0, receipt
-from tidegate.cli import app, ledger, receivers, schedule, shared, verify
+from tests.unit.loads import saved as range_saved
+from tests.unit.world import in_turn
+from tidegate.cli import app, ledger, receivers, repair, schedule, shared, verify
+from tidegate.cli.replay import Ended
 from tidegate.core.audit.table import DataFiles
 from tidegate.core.audit.views.waiting import dead_servers
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
-from tidegate.core.errors import SinkUnavailable
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.errors import RequestError, SinkUnavailable, StateError
+from tidegate.core.load.receipt import Receipt
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates import BatchTiming
-from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.cursor import Cursor, Position
+from tidegate.core.state.ledger import Ledger, run_key
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+P1 = TopicPartition("t", 1)
+COMMIT = {"snapshot": 7, "operation": "delete", "at": "2013-01-01 00:00:00"}
 
 
 @dataclass
@@ -38,6 +44,7 @@ class FakeApi:
     dead: str = ""
     most: int | None = None
     runs: list[dict[str, Any]] = field(default_factory=list)
+    triggered: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def health(self) -> dict[str, dict[str, str]]:
         status = {name: "unhealthy" if name == self.dead else "healthy" for name in ("scheduler", "dag_processor", "triggerer")}
@@ -58,6 +65,10 @@ class FakeApi:
     def has_plugin(self, _name: str) -> bool:
         return True
 
+    def trigger(self, dag_id: str, params: dict[str, Any]) -> str:
+        self.triggered.append((dag_id, params))
+        return "manual__1"
+
 
 @dataclass
 class FakeRemote:
@@ -67,21 +78,31 @@ class FakeRemote:
     sink: FakeReader = field(default_factory=lambda: FakeReader([receipt(1, 0, 10)]))
     api: FakeApi = field(default_factory=FakeApi)
     log: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 30}, retention={"t": 60_000}))
+    pipeline: Pipeline = PIPELINE
+    active: list[str] = field(default_factory=list)
+    no_page: bool = False
+    rows: dict[int | None, int] = field(default_factory=lambda: {1: 10})
 
     def __post_init__(self) -> None:
-        book = Ledger(self.store, "p")
-        book.save_cursor(cursor_of("p", 1, {P0: 10}, {"t": "id"}, starts={P0: 0}, receipt=self.sink.found[0].summary))
-        why = (Decision(P0, "earliest", "log end"),)
-        book.save_range(range_of("p", 1, "run1", (OffsetRange("t", 0, 0, 10),), why, {"t": "id"}, {}, 0))
+        self.ledger.save_cursor(cursor_of("p", 1, {P0: 10}, {"t": "id"}, starts={P0: 0}, receipt=self.sink.found[0].summary))
+        self.save(1, 0, 10, "earliest")
 
-    def page(self, path: str) -> str:
-        return f"https://airflow/base/{path}"
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.store, "p")
+
+    def save(self, seq: int, first: int, last: int, reason: Any = "cursor") -> None:
+        why = (Decision(P0, reason, "log end"),)
+        self.ledger.save_range(range_of("p", seq, f"run{seq}", (OffsetRange("t", 0, first, last),), why, {"t": "id"}, {}, 0))
+
+    def page(self, path: str) -> str | None:
+        return None if self.no_page else f"https://airflow/base/{path}"
 
     def brokers(self, _pipeline: Pipeline) -> FakeBrokers:
         return self.log
 
     def active_runs(self, _pipeline: str) -> list[str]:
-        return []
+        return self.active
 
     def runs(self, _pipeline: str) -> list[dict[str, str]]:
         return [
@@ -96,10 +117,13 @@ class FakeRemote:
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     made = FakeRemote()
-    for commands in (schedule, ledger, verify):
+    for commands in (schedule, ledger, repair, verify, receivers):
         monkeypatch.setattr(commands, "open_remote", lambda _: contextlib.nullcontext(made))
-        monkeypatch.setattr(commands, "the_pipeline", lambda *_: PIPELINE)
+        monkeypatch.setattr(commands, "the_pipeline", lambda *_: made.pipeline, raising=False)
     monkeypatch.setattr(schedule, "now_ms", lambda: 20_010)
+    monkeypatch.setattr("tidegate.iceberg.history.strangers", lambda _: [COMMIT])
+    monkeypatch.setattr("tidegate.iceberg.history.changed_columns", lambda _: ["a was dropped"])
+    monkeypatch.setattr("tidegate.iceberg.origins.read_batches", lambda _: made.rows)
     return made
 
 
@@ -107,97 +131,194 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
 
 
-def rows(text: str) -> list[list[str]]:
-    """The words of each line."""
-    return [line.split() for line in text.splitlines()]
+World = Callable[[FakeRemote], object]
 
 
-def test_a_plan_is_one_row_for_each_partition(remote: FakeRemote) -> None:
-    """With its reasons; `--json` has the saved range as it would be written."""
-    shown = rows(run("plan", "p").stdout)
-    assert shown[0] == ["batch", "2", "of", "p", "would", "be", "planned:", "20", "offsets"]
-    assert shown[2] == ["t-0", "10", "30", "20", "cursor", "log", "end"]
-    assert json.loads(run("plan", "p", "--json").stdout)["ranges"] == {"t": {"0": [10, 30]}}
-    Ledger(remote.store, "p").save_range(
-        range_of("p", 2, "run2", (OffsetRange("t", 0, 10, 20),), (Decision(P0, "cursor", "max_records"),), {"t": "id"}, {}, 0)
-    )
-    assert "batch 2 of p is saved by run run2, and would be adopted: 10 offsets" in run("plan", "p").stdout
-    remote.log.latest[P0] = 10
-    remote.store.values = {key: value for key, value in remote.store.values.items() if "run2" not in key}
-    assert run("plan", "p").stdout.startswith("nothing to read: ")
+def policy(**settings: Any) -> World:
+    return lambda remote: setattr(remote, "pipeline", replace(PIPELINE, **settings))
 
 
-def test_a_plan_and_the_lag_say_that_records_wait_behind_an_open_transaction(remote: FakeRemote) -> None:
-    """Nothing else tells somebody who waits for them: no run reads them."""
-    told = "3 records wait behind an open transaction"
-    assert told not in run("plan", "p").stdout + run("lag", "p").stdout
-    remote.log.stable = {P0: remote.log.latest[P0] - 3}
-    for command in ("plan", "lag"):
-        assert told in run(command, "p").stdout
-    remote.log.stable = {P0: 10}
-    assert "20 records wait behind an open transaction" in run("plan", "p").stdout
+def table(*found: Receipt, kept: tuple[Receipt, ...] = (), expired: bool = False) -> World:
+    """What the table holds where no Variable is left."""
+
+    def happens(remote: FakeRemote) -> None:
+        remote.store.values.clear()
+        remote.sink.found, remote.sink.kept, remote.sink.expired = [*found], [*kept], expired
+
+    return happens
 
 
-def test_a_plan_and_the_lag_say_that_the_table_needs_maintenance(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing otherwise; `--json` of the lag has it too."""
-    assert "maintenance" not in run("plan", "p").stdout + run("lag", "p").stdout
+def has_many_files(remote: FakeRemote) -> None:
     many = replace(remote.sink.history("lake.a.b"), files=DataFiles(2000, 2000))
-    monkeypatch.setattr(remote.sink, "history", lambda _: many)
-    advice = "lake.a.b needs maintenance: it has 2,000 data files"
-    for command in ("plan", "lag"):
-        assert advice in " ".join(run(command, "p").stdout.split())
-    assert json.loads(run("lag", "p", "--json").stdout)["maintenance"].startswith(advice)
+    remote.sink.history = lambda *_, **__: many  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("command", [("plan", "p"), ("lag", "p"), ("receivers",)])
-def test_receivers_that_take_the_slots_of_pipelines_are_named(
-    remote: FakeRemote, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...]
-) -> None:
-    """Where somebody looks who wonders why nothing goes on."""
-    monkeypatch.setattr(receivers, "open_remote", lambda _: contextlib.nullcontext(remote))
-    (tmp_path / "dags" / "receivers").mkdir(parents=True)
-    (tmp_path / "dags" / "receivers" / "posts.yaml").write_text("{kind: http, topic: t, listen: {port: 8080}}")
-    words = "receivers take 2 of the 2 tasks that Airflow runs at the same time"
-    for remote.api.most in (3, 2):
-        found = " ".join(run(*command, "--project", str(tmp_path)).stderr.split())
-        assert (words in found) == (remote.api.most == 2)
+def is_slow(remote: FakeRemote) -> None:
+    timings = tuple(BatchTiming(10 + n, None, 2000 + 100 * n, 0, 0, 1) for n in range(8))
+    remote.ledger.save_cursor(changed(remote.ledger.cursor(), timings=timings, fired_at_ms=10_010))
+    remote.pipeline = replace(PIPELINE, limits=Limits(interval_s=10))
 
 
-@pytest.mark.parametrize("command", ["plan", "lag"])
-def test_why_the_last_run_failed_is_told_beside_a_cursor_that_looks_healthy(remote: FakeRemote, command: str) -> None:
-    """Such as a Variable that a secrets backend shadows, which no command sees."""
-    why = "Failed in plan: the Variable tidegate.p.cursor cannot be read, since the task's EnvironmentVariablesBackend has it"
-    remote.api.runs = [{"dag_run_id": "run1", "state": "failed", "note": why}]
-    assert f"run run1: {why}" in " ".join(run(command, "p").stderr.split())
-    remote.api.runs = [*remote.api.runs, {"dag_run_id": "run2", "state": "success", "note": ""}]
-    assert "run1" not in run(command, "p").stderr
+def is_gone(remote: FakeRemote) -> None:
+    """The cursor names none of the offsets that it held: those topics were retired since."""
+    remote.ledger.save_cursor(cursor_of("p", 2, {}, {}, receipt=receipt(2, 10, 20).summary))
+    remote.sink.found, remote.sink.exists = [], False
+
+
+AT_END: World = lambda remote: remote.log.latest.update({P0: 10})  # noqa: E731 - rows of the tables
+HELD_BACK: World = lambda remote: remote.log.stable.update({P0: 27})  # noqa: E731
+LOST: World = lambda remote: remote.sink.found.clear()  # noqa: E731
+DELETED = in_turn(LOST, lambda remote: remote.log.earliest.update({P0: 2}))
+NEW_TOPIC: World = lambda remote: remote.log.ids.update({"t": "new"})  # noqa: E731
+BY_BATCH = in_turn(policy(identity="batch"), lambda remote: setattr(remote.sink, "found", [receipt(1, 0, 10, batch=1)]))
+LATE = table(receipt(2, 10, 20, beside=Position({}, {}, {P0: 10})))
+EXPIRED = receipt(2, 10, 20, beside=Position({}, {}, {P0: 3}))
+ENDS = Position({}, {})
+LACKS = in_turn(table(receipt(1, 0, 10), receipt(3, 25, 30, beside=ENDS)), lambda remote: remote.save(2, 10, 25))
+JUMPS = table(receipt(1, 0, 10), receipt(2, 10, 20), receipt(4, 25, 30, beside=ENDS))
+AS_IT_IS: World = in_turn()
+BOUNDED = policy(backpressure=Backpressure("target", initial_records=5))
+TOO_SLOW = in_turn(is_slow, lambda remote: remote.log.latest.update({P0: 500}))
+MISCOUNTED = in_turn(BY_BATCH, lambda remote: remote.rows.update({1: 8, 3: 4, None: 2}))
+OPEN = "3 records wait behind an open transaction, open for 20 s"
+MANY = "lake.a.b needs maintenance: it has 2,000 data files"
 
 
 @pytest.mark.parametrize(
-    ("dead", "words"),
+    ("words", "world", "code", "told"),
     [
-        ("scheduler", "Airflow's scheduler does not run (last heartbeat 2026-11-25T13:00:00+00:00): no run and no task starts"),
-        ("dag_processor", "Airflow's dag processor does not run"),
-        ("triggerer", "scheduled by lag start no run"),
+        (
+            "plan p",
+            AS_IT_IS,
+            0,
+            {"ranges.t.0": [10, 30], "origin": "planned", "held_back": None, "maintenance": None},
+        ),
+        (
+            "plan p",
+            lambda remote: remote.save(2, 10, 20),
+            0,
+            {"ranges.t.0": [10, 20], "adopted_from": "run2"},
+        ),
+        ("plan p", AT_END, 0, {"skip": "nothing new: the cursor is at the end of the log"}),
+        ("plan p", HELD_BACK, 0, {"held_back": OPEN, "ranges.t.0": [10, 27]}),
+        ("plan p", has_many_files, 0, {"maintenance": MANY}),
+        (
+            "plan p",
+            BOUNDED,
+            0,
+            {"rate.records": 5, "rate.limiting": True, "rate.applied": True, "remaining": 15},
+        ),
+        ("plan p", is_slow, 0, {"advice.holds": True}),
+        ("plan p", TOO_SLOW, 0, {"advice.holds": False}),
+        ("lag p", AS_IT_IS, 0, {"total.records_behind": 20, "total.retention_left_s": 40.0, "maintenance": None}),
+        ("lag p", AT_END, 0, {"total.records_behind": 0, "total.retention_left_s": None}),
+        ("lag p", HELD_BACK, 0, {"total.open_transaction": OPEN}),
+        ("lag p", has_many_files, 0, {"maintenance": MANY}),
+        ("ledger show p", AS_IT_IS, 0, {"batches.0.who": "ann", "failures.run2": "Failed in load: no [space] left."}),
+        ("ledger show p", lambda remote: remote.store.values.update({"tidegate.p.cursor": "{"}), 1, {}),
+        ("ledger verify p", BY_BATCH, 0, {"holds": True, "other_commits": [COMMIT]}),
+        (
+            "ledger verify p",
+            MISCOUNTED,
+            1,
+            {"holds": False, "miscounts.0.rows_now": 8},
+        ),
+        ("ledger rebuild p", table(receipt(1, 0, 10), receipt(2, 10, 20)), 0, {"written": True, "cursor.seq": 2}),
+        ("ledger rebuild p --dry-run", LATE, 1, {"written": False}),
+        ("ledger rebuild p", table(EXPIRED, kept=(receipt(1, 3, 10),), expired=True), 0, {"cursor.starts.t.0": 3}),
+        ("ledger rebuild p --accept-gaps", LACKS, 0, {"cursor.starts.t.0": 30}),
+        ("ledger reload p", AS_IT_IS, 0, {"missing": None}),
+        ("ledger reload p --dry-run", LOST, 1, {"missing.ranges": {"t": {"0": [[0, 10]]}}}),
+        ("accept loss p", lambda remote: remote.log.earliest.update({P0: 15}), 0, {"seq": 2, "loss.t.0": [10, 15]}),
+        ("accept table p", LOST, 0, {"seq": 2, "absent.t.0": [[0, 10]]}),
+        (
+            "accept table p --foreign",
+            lambda remote: setattr(remote.sink, "foreign", True),
+            0,
+            {"seq": 2, "foreign": "lake.a.b"},
+        ),
+        ("accept recreated p t", NEW_TOPIC, 0, {"seq": 2, "recreated.t": "new"}),
     ],
 )
-def test_a_server_of_airflow_that_does_not_run_is_named(
-    remote: FakeRemote, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dead: str, words: str
-) -> None:
-    """By the plan, the lag, and the status of an Airflow of one's own; one that never ran is not missed."""
-    monkeypatch.setattr("tidegate.airflow.remote.schedule.named_api", lambda: contextlib.nullcontext(remote.api))
-    asked = (("plan", "p"), ("lag", "p"), ("status", "--project", str(tmp_path)))
-    assert not any(words in " ".join(run(*command).stderr.split()) for command in asked)
-    remote.api.dead = dead
-    for command in asked:
-        found = CliRunner().invoke(app, command)
-        assert words in " ".join(found.stderr.split())
-        assert found.exit_code == (command[0] == "status")
-    assert json.loads(CliRunner().invoke(app, [*asked[2], "--json"]).stdout)[dead]["status"] == "unhealthy"
-    assert dead_servers({"scheduler": {"status": "healthy"}, "triggerer": {"status": None}}) == []
-    assert dead_servers({"scheduler": {"status": "unhealthy"}}) == [
-        "Airflow's scheduler does not run: no run and no task starts. Start it, or see its log"
-    ]
+@pytest.mark.usefixtures("remote")
+def test_a_command_tells_what_it_found(remote: FakeRemote, words: str, world: World, code: int, told: dict[str, Any]) -> None:
+    """As JSON and as text, with one exit code."""
+    world(remote)
+    before = dict(remote.store.values)
+    found = run(*words.split(), "--json")
+    assert (found.exit_code, found.exception) == (code, found.exception if code else None)
+    answer = json.loads(found.stdout)
+    for path, value in told.items():
+        at = answer
+        for name in path.split("."):
+            at = at[int(name) if isinstance(at, list) else name]
+        assert str(at).startswith(value) if path == "maintenance" and value else at == value, path
+    remote.store.values = before
+    shown = run(*words.split())
+    assert (shown.exit_code, bool(shown.stdout)) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "world", "error", "told"),
+    [
+        ("ledger rebuild p", LATE, StateError, "nothing is known of batch 1 of p"),
+        ("ledger rebuild p", table(EXPIRED, expired=True), StateError, "before the rebuilt cursor of p: t-0 [3, 10)"),
+        ("ledger rebuild p", LACKS, StateError, "before the rebuilt cursor of p: t-0 [10, 25)"),
+        ("ledger rebuild p", JUMPS, StateError, "before the rebuilt cursor of p: t-0 [20, 25)"),
+        ("ledger rebuild p", lambda remote: remote.active.append("scheduled__1"), RequestError, "is running (scheduled__1)"),
+        ("ledger reload p", DELETED, RequestError, "cannot be loaded again (t-0 [0, 2))"),
+        ("ledger reload p --accept-loss", in_turn(DELETED, NEW_TOPIC), RequestError, "`tidegate accept table p`"),
+        ("ledger reload p", is_gone, RequestError, "names none of the offsets that it held"),
+    ],
+)
+def test_a_command_refuses(remote: FakeRemote, words: str, world: World, error: type[Exception], told: str) -> None:
+    """By the error of what it asks; nothing is written."""
+    world(remote)
+    before = dict(remote.store.values)
+    found = run(*words.split())
+    assert (found.exit_code, type(found.exception)) == (1, error)
+    assert told in str(found.exception)
+    assert remote.store.values == before
+
+
+def test_a_rebuilt_cursor_is_where_the_newest_batch_led(remote: FakeRemote) -> None:
+    """Also where partitions begin, what a former topic left, and that rows without origin are accepted."""
+    before = cursor_of("p", 2, {P0: 20, P1: 9}, {"t": "id"}, starts={P0: 10, P1: 9}, former={P0: 90}, foreign="lake.a.b")
+    remote.store.values.clear()
+    beside = before.at.beside((OffsetRange("t", 0, 10, 20),), {})
+    remote.sink.found, remote.sink.expired = [receipt(2, 10, 20, beside=beside)], True
+    assert run("ledger", "rebuild", "p").exit_code == 0
+    assert remote.ledger.cursor().at == before.at
+
+
+def test_a_reload_loads_what_is_missing(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a replay of exactly that."""
+    missing = remote.sink.found.pop()
+
+    def follow(*_: object) -> Ended:
+        remote.sink.found.append(replace(missing.of(replay="again"), snapshot=900))
+        return Ended("manual__1", "success", 1, 1)
+
+    monkeypatch.setattr(repair, "follow", follow)
+    assert run("ledger", "reload", "p").exit_code == 0
+    assert remote.api.triggered == [("p__replay", {"offsets": {"t": {"0": [[0, 10]]}}})]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_history_fits_into_the_terminal(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """With its replays, of which a run that loaded a chunk again names the first one; what is long is folded, not cut."""
+    monkeypatch.setattr(shared.out, "_width", columns)
+    run_id, other = "manual__2026-05-01T10:15:42.123456+00:00_ab12cd34", "manual__2026-05-02T00:00:00+00:00_ef56ab78"
+    chunk = receipt(0, 0, 10, run_id=run_id, replay=run_key(run_id))
+    parts = tuple(OffsetRange("t", partition, 0, 10) for partition in range(6))
+    again = receipt(1, 0, 10, ranges=parts, run_id=other, replay=run_key(run_id))
+    remote.ledger.save_range(range_saved(3, 20, 30, adopted_from=run_id))
+    remote.sink.found += [chunk, again, again]
+    lines = run("ledger", "show", "p").stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+    told = "".join("".join(line.split()) for line in lines)
+    for words in (run_id, other, f"ofreplay{run_key(run_id)}", "and2more", f"adoptedfrom{run_id}", "loaded2times"):
+        assert words in told
 
 
 def test_the_lag_does_not_wait_for_a_catalog_that_is_silent(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,135 +332,61 @@ def test_the_lag_does_not_wait_for_a_catalog_that_is_silent(remote: FakeRemote, 
     monkeypatch.setattr(shared, "TABLE_S", 0.01)
     monkeypatch.setattr(remote.sink, "history", history)
     try:
-        shown = run("lag", "p")
+        shown = json.loads(run("lag", "p", "--json").stdout)
     finally:
         silent.set()
-    assert shown.exit_code == 0
-    assert "maintenance" not in shown.stdout
-    assert rows(shown.stdout)[-1][:2] == ["total", "20"]
+    assert (shown["maintenance"], shown["total"]["records_behind"]) == (None, 20)
 
 
-def test_a_plan_names_the_bound_of_its_rate_policy_and_what_waits_beyond(
-    remote: FakeRemote, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With its terms; a plan without a policy, or that leaves nothing behind, says nothing of them."""
-    assert "backpressure" not in run("plan", "p").stdout
-    assert "beyond" not in run("plan", "p").stdout
-    bounded = replace(PIPELINE, backpressure=Backpressure("target", initial_records=5))
-    monkeypatch.setattr(schedule, "the_pipeline", lambda *_: bounded)
-    shown = run("plan", "p").stdout
-    assert "backpressure: target allows 5 records; it limits this batch" in shown
-    assert "15 records wait beyond this batch" in shown
-    saved = json.loads(run("plan", "p", "--json").stdout)
-    assert saved["rate"] == {"policy": "target", "records": 5, "terms": {}, "reset": None, "limiting": True, "applied": True}
-    assert saved["remaining"] == 15
-    remote.log.latest[P0] = 10
-    assert run("plan", "p").stdout.startswith("nothing to read: ")
+WHY = "Failed in plan: the Variable tidegate.p.cursor cannot be read, since the task's EnvironmentVariablesBackend has it"
+FAILED = {"dag_run_id": "run1", "state": "failed", "note": WHY}
+DEAD = "Airflow's scheduler does not run (last heartbeat 2026-11-25T13:00:00+00:00): no run and no task starts"
 
 
-def test_a_plan_warns_where_the_interval_cannot_hold(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says nothing of it otherwise; `--json` has the figures in either case."""
-    timings = tuple(BatchTiming(10 + n, None, 2000 + 100 * n, 0, 0, 1) for n in range(8))
-    book = Ledger(remote.store, "p")
-    book.save_cursor(changed(book.cursor(), timings=timings, fired_at_ms=10_010))
-    monkeypatch.setattr(schedule, "the_pipeline", lambda *_: replace(PIPELINE, limits=Limits(interval_s=10)))
-    assert "interval" not in run("plan", "p").stdout
-    assert json.loads(run("plan", "p", "--json").stdout)["advice"]["holds"]
-    remote.log.latest[P0] = 500
-    assert "the pipeline falls behind at any interval: 49 records/s arrive" in run("plan", "p").stdout.replace("\n", " ")
-
-
-@pytest.mark.parametrize("words", [["plan", "p"], ["lag", "p"], ["ledger", "show", "p"]])
-def test_the_page_that_shows_the_same_is_named_beside_the_data(remote: FakeRemote, words: list[str]) -> None:
-    """On stderr, with --json too; nothing where Airflow has no such page."""
-    for more in ([], ["--json"]):
-        found = run(*words, *more)
-        assert found.stderr == "page: https://airflow/base/dags/p/plugin/ranges\n"
-        assert "page:" not in found.stdout
-    remote.page = lambda _path: None  # type: ignore[assignment, method-assign, return-value]
-    assert run(*words).stderr == ""
-
-
-def test_a_lag_is_one_row_for_each_partition_and_one_for_all(remote: FakeRemote) -> None:
-    """What is not known stays empty."""
-    assert rows(run("lag", "p").stdout)[1:] == [["t-0", "10", "30", "20", "20", "40"], ["total", "20", "20", "40"]]
-    assert json.loads(run("lag", "p", "--json").stdout)["total"]["records_behind"] == 20
-    remote.log.latest[P0] = 10
-    assert rows(run("lag", "p").stdout)[1:] == [["t-0", "10", "10", "0"], ["total", "0"]]
-
-
-def test_the_history_is_one_row_for_each_batch_with_the_failures_after_it(remote: FakeRemote) -> None:
-    """Square brackets are text; what cannot be read ends with exit code 1."""
-    remote.sink.found.append(receipt(1, 0, 10))
-    shown = run("ledger", "show", "p")
-    assert shown.exit_code == 0
-    assert rows(shown.stdout)[1] == ["1", "committed", "10", "1.0", "t-0", "[0,", "10)"]
-    for words in ("ann", "loaded 2 times", "transform v1: 10 offsets", "run run2: Failed in load: no [space] left."):
-        assert words in shown.stdout
-    remote.store.values[Ledger(remote.store, "p").cursor_key] = "{"
-    broken = run("ledger", "show", "p")
-    assert broken.exit_code == 1
-    assert "tidegate.p.cursor" in broken.stderr
-
-
+@pytest.mark.parametrize("command", ["plan p", "lag p"])
 @pytest.mark.parametrize(
-    ("before", "words", "told"),
+    ("airflow", "told"),
     [
-        (lambda remote: remote.log.earliest.update({P0: 15}), ["loss", "p"], "  t-0 [10, 15) = 5 offsets"),
-        (lambda remote: remote.sink.found.clear(), ["table", "p"], "  t-0 [0, 10) = 10 offsets"),
-        (lambda remote: setattr(remote.sink, "foreign", True), ["table", "p", "--foreign"], "rows without origin stay in "),
-        (lambda remote: remote.log.ids.update({"t": "new"}), ["recreated", "p", "t"], "topic t starts anew, with id new"),
+        ({"slots": 0}, "pool tidegate_lake_a_b: has no slots"),
+        ({"slots": None}, "made when the next run starts"),
+        ({"slots": -1}, ""),
+        ({"runs": [FAILED]}, f"run run1: {WHY}"),
+        ({"runs": [FAILED, {"dag_run_id": "run2", "state": "success", "note": ""}]}, ""),
+        ({"dead": "scheduler"}, DEAD),
+        ({"dead": "dag_processor"}, "Airflow's dag processor does not run"),
+        ({"dead": "triggerer"}, "scheduled by lag start no run"),
+        ({"most": 3}, ""),
+        ({"most": 2}, "receivers take 2 of the 2 tasks that Airflow runs at the same time"),
     ],
 )
-def test_what_is_accepted_is_shown(
-    remote: FakeRemote, before: Callable[[FakeRemote], object], words: list[str], told: str
+def test_what_keeps_runs_from_going_on_is_named_beside_the_data(
+    remote: FakeRemote, tmp_path: Path, command: str, airflow: dict[str, Any], told: str
 ) -> None:
-    """And recorded for the next batch; `--json` has the record."""
-    before(remote)
-    shown = run("accept", *words)
-    assert shown.exit_code == 0, shown.exception
-    assert "accepted for batch 2 of p" in shown.stdout
-    assert told in shown.stdout
-    assert json.loads(run("accept", *words, "--json").stdout)["seq"] == 2
+    """On stderr, where somebody looks who wonders why nothing goes on; what is printed as JSON stays JSON."""
+    (tmp_path / "dags" / "receivers").mkdir(parents=True)
+    (tmp_path / "dags" / "receivers" / "posts.yaml").write_text("{kind: http, topic: t, listen: {port: 8080}}")
+    remote.api = FakeApi(**airflow)
+    remote.no_page = not told
+    found = run(*command.split(), "--json", "--project", str(tmp_path))
+    assert (found.exit_code, json.loads(found.stdout)["pipeline"]) == (0, "p")
+    lines = " ".join(found.stderr.split())
+    assert told in lines
+    assert bool(lines) == bool(told)
+    assert ("page: https://airflow/base/dags/p/plugin/ranges" in lines) == bool(told)
 
 
-def test_a_verdict_names_what_does_not_hold(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what was done to the table by others; exit code 1 where it does not hold."""
-    by_batch = replace(PIPELINE, identity="batch")
-    monkeypatch.setattr(verify, "the_pipeline", lambda *_: by_batch)
-    commit = {"snapshot": 7, "operation": "delete", "at": "2013-01-01 00:00:00"}
-    monkeypatch.setattr("tidegate.iceberg.history.strangers", lambda _: [commit])
-    monkeypatch.setattr("tidegate.iceberg.history.changed_columns", lambda _: ["a was dropped"])
-    remote.sink.found = [receipt(1, 0, 10, batch=1)]
-    table: dict[int | None, int] = {1: 10}
-    monkeypatch.setattr("tidegate.iceberg.origins.read_batches", lambda _: table)
-    shown = run("ledger", "verify", "p")
-    assert shown.exit_code == 0
-    assert "commit 7 (delete, 2013-01-01 00:00:00) is not Tidegate's" in shown.stdout
-    assert "since the last load, column a was dropped" in shown.stdout
-    assert "the table holds what was committed, exactly once" in shown.stdout
-    table.update({1: 8, 3: 4, None: 2})
-    broken = run("ledger", "verify", "p")
-    assert broken.exit_code == 1
-    for words in (
-        "batch 1: snapshot 101 wrote 10 rows",
-        "batch 3: 4 rows are beyond the cursor",
-        "2 rows belong to no batch",
-        "`tidegate ledger reload p`",
-    ):
-        assert words in broken.stdout
-    assert json.loads(run("ledger", "verify", "p", "--json").stdout)["other_commits"] == [commit]
-
-
-@pytest.mark.parametrize("command", ["plan", "lag"])
-@pytest.mark.parametrize(
-    ("slots", "said"), [(0, "pool tidegate_lake_a_b: has no slots"), (None, "made when the next run starts"), (-1, ""), (1, "")]
-)
-def test_a_pool_for_which_loads_wait_is_named(remote: FakeRemote, command: str, slots: int | None, said: str) -> None:
-    """Otherwise runs stay queued, and nothing says why. What is printed as JSON stays JSON."""
-    remote.api.slots = slots
-    told = CliRunner().invoke(app, [command, "p", "--json"])
-    assert told.exit_code == 0
-    assert json.loads(told.stdout)["pipeline"] == "p"
-    assert said in told.stderr
-    assert ("pool" in told.stderr) == bool(said)
+@pytest.mark.usefixtures("remote")
+def test_the_status_of_an_airflow_of_ones_own_names_a_server_that_does_not_run(
+    remote: FakeRemote, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With exit code 1; one that never ran is not missed."""
+    monkeypatch.setattr("tidegate.airflow.remote.schedule.named_api", lambda: contextlib.nullcontext(remote.api))
+    words = ("status", "--project", str(tmp_path), "--json")
+    assert run(*words).exit_code == 0
+    remote.api.dead = "scheduler"
+    found = run(*words)
+    assert (found.exit_code, json.loads(found.stdout)["scheduler"]["status"]) == (1, "unhealthy")
+    assert dead_servers({"scheduler": {"status": "healthy"}, "triggerer": {"status": None}}) == []
+    assert dead_servers({"scheduler": {"status": "unhealthy"}}) == [
+        "Airflow's scheduler does not run: no run and no task starts. Start it, or see its log"
+    ]
