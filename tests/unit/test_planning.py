@@ -6,8 +6,6 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.records import cursor_of, range_of, write_of
 from tests.unit.world import planned_on
@@ -18,17 +16,16 @@ from tidegate.core.errors import (
     PartitionsDeleted,
     PartitionsLeftOut,
     RequestError,
-    StateCorrupt,
     TopicRecreated,
 )
 from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.schedule.commit import moved
 from tidegate.core.schedule.plan import Beginning, Plan, RangePolicy, plan_next
 from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import Cursor, Position
-from tidegate.core.state.saved_range import Decision, SavedRange
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.saved_range import Decision
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
 
@@ -74,13 +71,6 @@ def test_nothing_new_is_a_skip_with_its_reason() -> None:
     asked = plan(cursor_of("p", 3, {P0: 7}), watermarks((5, 10)), until={P0: 7})
     assert asked.skip is not None
     assert "until" in asked.skip.reason
-
-
-def test_a_partition_that_appears_later_is_read_from_its_beginning() -> None:
-    """Whatever the pipeline's own start was, its records are new to everyone."""
-    found = plan(cursor_of("p", 3, {P0: 10}), watermarks((0, 10), (2, 9)), start="latest")
-    assert found.ranges == (OffsetRange("t", 1, 2, 9),)
-    assert found.decisions[0].from_reason == "new partition"
 
 
 def test_max_records_is_shared_by_lag_and_named_where_it_cut() -> None:
@@ -141,45 +131,6 @@ def test_watermarks_refuse_nonsense() -> None:
         Watermarks({P0: 5}, {P0: 4})
 
 
-def test_a_saved_range_is_read_back_and_names_the_ranges_to_load() -> None:
-    """Decisions survive their grouping."""
-    planned = plan(cursor_of("p"), watermarks((0, 300), (0, 100), (4, 4)), max_records=40)
-    saved = range_of(
-        "p", 1, "run", planned.ranges, planned.decisions, {"t": "id"}, {"max_records": 40}, 5, {P0: 1}, (P2,), "other"
-    )
-    assert SavedRange.from_json(saved.to_json()) == saved
-    assert total_count(saved.load.nonempty) == total_count(saved.load.ranges)
-    assert len(saved.load.nonempty) == 2
-    with pytest.raises(StateCorrupt):
-        SavedRange.from_json({"pipeline": "p"})
-
-
-@given(st.data())
-def test_every_offset_is_planned_exactly_once_and_in_order(data: st.DataObject) -> None:
-    """Over any growth of the log, any limits, and partitions that appear: no gap, no overlap, no record left out."""
-    cursor = cursor_of("p")
-    log: dict[TopicPartition, int] = {P0: data.draw(st.integers(0, 20))}
-    read: dict[TopicPartition, list[OffsetRange]] = {}
-    for turn in range(data.draw(st.integers(1, 8))):
-        if data.draw(st.booleans()):
-            log.setdefault(TopicPartition("t", len(log)), 0)
-        for tp in log:
-            log[tp] += data.draw(st.integers(0, 30))
-        limit = data.draw(st.none() | st.integers(1, 40))
-        found = plan(cursor, Watermarks(dict.fromkeys(log, 0), log, {"t": "id"}), max_records=limit)
-        if found.skip:
-            assert all(cursor.at.offsets[tp] == end for tp, end in log.items())
-            continue
-        saved = range_of("p", cursor.seq + 1, f"run{turn}", found.ranges, found.decisions, {"t": "id"}, {}, 0)
-        receipt = Receipt(write_of("p", saved.load.seq, saved.load.run_id, saved.load.ranges, "v", "a"), 1, 1, 1)
-        cursor = moved(cursor, planned_on(cursor, saved), receipt)
-        for r in found.ranges:
-            read.setdefault(r.topic_partition, []).append(r)
-    for tp, ranges in read.items():
-        assert [r.from_offset for r in ranges] == [0, *(r.until_offset for r in ranges[:-1])]
-        assert ranges[-1].until_offset == cursor.at.offsets[tp] <= log[tp]
-
-
 def test_a_start_at_offsets_names_its_reason_and_its_valid_bounds() -> None:
     """Partitions it does not name start at their earliest."""
     found = plan(cursor_of("p"), watermarks((0, 9), (2, 9)), start={P0: 4}, start_reason="timestamp")
@@ -225,14 +176,6 @@ def test_an_accepted_recreation_starts_the_topic_anew_under_its_new_id_only() ->
     receipt = Receipt(write_of("p", 2, "r", found.ranges, "v", "a"), 1, 1, 1)
     after = moved(cursor, planned_on(cursor, saved), receipt)
     assert (after.at.offsets, after.at.topic_ids) == ({P0: 5}, {"t": "new"})
-
-
-def test_an_acceptance_is_read_back() -> None:
-    """Writing and reading is the identity."""
-    accepted = Accepted(4, (OffsetRange("t", 0, 4, 6),), {"t": "new"})
-    assert Accepted.from_json(accepted.to_json()) == accepted
-    with pytest.raises(StateCorrupt):
-        Accepted.from_json({})
 
 
 def test_the_tightest_limit_is_named_for_each_partition() -> None:
@@ -291,9 +234,3 @@ def test_a_partition_that_the_file_does_not_name_any_more_is_told_from_one_that_
         plan(cursor, watermarks((0, 9)), left_out=frozenset({P1}))
     assert not isinstance(caught.value, PartitionsDeleted)
     assert plan(cursor, watermarks((0, 9)), left_out=frozenset({P1}), on_deleted="retire").retired == (P1,)
-
-
-def test_what_a_saved_range_tells_beside_its_own_is_read_back() -> None:
-    """Such as where partitions are that it does not read."""
-    saved = range_of("p", 2, "r", (), (), {}, {}, 1, beside=Position({P1: 4}, {"t": "id"}))
-    assert SavedRange.from_json(saved.to_json()) == saved
