@@ -9,58 +9,39 @@ from typing import Any
 import pytest
 
 from tests.records import write_of
+from tests.unit import world as common
+from tests.unit.world import CURSOR, P0
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
 from tidegate.core.config.times import StartOffsets
 from tidegate.core.errors import CursorLost, RequestError, SinkMisfit
 from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.replay.request import ReplayRequest
 from tidegate.core.replay.run import plan_replay
 from tidegate.core.schedule.accept import accept_foreign, accept_loss
-from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.schedule.trust import misfit_of
-from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.ledger import Ledger
-from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+from tidegate.testing.fakes import FakeBrokers
 
-P0 = TopicPartition("t", 0)
 START = Source(("t",), start=StartOffsets({P0: 20}))
 PIPELINE = Pipeline("p", START, "m:f", Sink("lake.a.b"), limits=Limits(10), replay=Replay(tables=("lake.a.trial",)))
 
 
 @dataclass
-class World:
+class World(common.World):
     """A pipeline that begins at offset 20 of a log of 50, and has not run yet."""
 
     pipeline: Pipeline = PIPELINE
-    store: MemoryStore = field(default_factory=MemoryStore)
     brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 50}))
-    sink: FakeReader = field(default_factory=FakeReader)
-    now_ms: int = 0
-
-    @property
-    def ports(self) -> dict[str, Any]:
-        self.now_ms += 1000
-        return {"store": self.store, "brokers": self.brokers, "sink": self.sink, "now_ms": self.now_ms}
-
-    def plan(self, run_id: str) -> Planned:
-        planned = plan_batch(self.pipeline, run_id, Request(), **self.ports)
-        assert isinstance(planned, Planned)
-        return planned
-
-    def batch(self, run_id: str) -> None:
-        planned = self.plan(run_id)
-        saved = planned.saved
-        load = write_of("p", saved.load.seq, run_id, saved.load.nonempty, "m:f@1", run_id, saved.load.topic_ids)
-        self.sink.found.append(Receipt(load, self.now_ms, self.now_ms, total_count(load.load.ranges)))
-        commit_batch(self.pipeline, planned.key, self.sink.found[-1], store=self.store)
+    step_ms: int = 1000
+    version: str = "m:f@1"
 
     def accept(self) -> None:
         accept_foreign(self.pipeline, store=self.store, sink=self.sink)
 
-    def replay(self, **params: Any) -> tuple[OffsetRange, ...]:
+    def replayed(self, **params: Any) -> tuple[OffsetRange, ...]:
         request = ReplayRequest.from_params(params)
-        return plan_replay(self.pipeline, "replay", request, **self.ports, save=False).saved.selection
+        planned = plan_replay(self.pipeline, "replay", request, **self.ports, now_ms=self.now_ms, save=False)
+        return planned.saved.selection
 
     def misfit(self, run_id: str = "next") -> str:
         """How a plan is refused; it saves nothing."""
@@ -70,10 +51,6 @@ class World:
         assert self.store.values == before
         assert not caught.value.retryable
         return str(caught.value)
-
-    @property
-    def cursor(self) -> Cursor:
-        return Ledger(self.store, "p").cursor()
 
 
 @pytest.fixture
@@ -94,9 +71,9 @@ def test_a_table_of_others_is_refused_before_positions_are_saved(world: World) -
     world.pipeline = replace(PIPELINE, identity="batch")
     assert "is pipeline old's, whose batches have the same numbers" in world.misfit()
     world.pipeline = replace(PIPELINE, sink=Sink("lake.a.b", shared_with=("old",)))
-    assert world.plan("run1").saved.load.seq == 1
+    assert world.planned("run1").saved.load.seq == 1
     world.sink.owners, world.pipeline = frozenset({"p", "old"}), PIPELINE
-    assert world.plan("run1").saved.load.seq == 1
+    assert world.planned("run1").saved.load.seq == 1
 
 
 def test_a_check_names_what_the_next_plan_refuses_of_a_table(world: World) -> None:
@@ -113,16 +90,16 @@ def test_a_check_names_what_the_next_plan_refuses_of_a_table(world: World) -> No
 
 def test_rows_without_origin_are_refused_until_they_are_accepted_once(world: World) -> None:
     """By every plan and replay; what was accepted for the table is kept with the first batch, whatever else is accepted."""
-    world.batch("run1")
+    world.run("run1")
     world.sink.foreign = True
     assert "tidegate accept table p --foreign" in world.misfit()
     with pytest.raises(SinkMisfit, match="rows without origin"):
-        world.replay(batches="1")
+        world.replayed(batches="1")
     world.accept()
     world.brokers.earliest[P0] = 31
-    accept_loss(world.pipeline, store=world.store, brokers=world.brokers, sink=world.sink)
-    world.batch("run2")
-    world.batch("run3")
+    accept_loss(world.pipeline, **world.ports)
+    world.run("run2")
+    world.run("run3")
     assert (world.cursor.seq, world.cursor.at.foreign) == (3, "lake.a.b")
     world.pipeline = replace(PIPELINE, sink=Sink("lake.a.c"))
     assert "lake.a.c holds rows without origin" in world.misfit()
@@ -130,13 +107,13 @@ def test_rows_without_origin_are_refused_until_they_are_accepted_once(world: Wor
 
 def test_rows_without_origin_stay_accepted_where_the_cursor_is_put_back(world: World) -> None:
     """The acceptance was deleted with the commit of its batch, whose saved range leads to it."""
-    world.batch("run1")
-    back = world.store.values["tidegate.p.cursor"]
+    world.run("run1")
+    back = world.store.values[CURSOR]
     world.sink.foreign = True
     world.accept()
-    world.batch("run2")
-    world.store.values["tidegate.p.cursor"] = back
-    planned = world.plan("run3")
+    world.run("run2")
+    world.store.values[CURSOR] = back
+    planned = world.planned("run3")
     assert (planned.origin, planned.saved.load.seq, planned.saved.after.foreign) == ("adopted", 2, "lake.a.b")
 
 
@@ -144,17 +121,17 @@ def test_nothing_before_the_start_is_replayed_beside_rows_without_origin(world: 
     """They may be of these records; into a table of trials, and beside rows with an origin, it is."""
     world.sink.foreign = True
     world.accept()
-    world.batch("run1")
+    world.run("run1")
     for params in ({"offsets": [0, 30]}, {"from_time": 0}, {"offsets": [19, 21], "accept_loss": True}):
         with pytest.raises(RequestError, match=r"begins before 20, the pipeline's start.*p can replay t-0 \[20, 30\)"):
-            world.replay(**params)
-    assert world.replay(offsets=[None, 30]) == (OffsetRange("t", 0, 20, 30),)
-    assert world.replay(offsets=[0, 30], table="lake.a.trial") == (OffsetRange("t", 0, 0, 30),)
+            world.replayed(**params)
+    assert world.replayed(offsets=[None, 30]) == (OffsetRange("t", 0, 20, 30),)
+    assert world.replayed(offsets=[0, 30], table="lake.a.trial") == (OffsetRange("t", 0, 0, 30),)
     world.sink.foreign = False  # the table was made anew
-    assert world.replay(offsets=[0, 30]) == (OffsetRange("t", 0, 0, 30),)
+    assert world.replayed(offsets=[0, 30]) == (OffsetRange("t", 0, 0, 30),)
     beside = World()
-    beside.batch("run1")
-    assert beside.replay(offsets=[0, 30]) == (OffsetRange("t", 0, 0, 30),)
+    beside.run("run1")
+    assert beside.replayed(offsets=[0, 30]) == (OffsetRange("t", 0, 0, 30),)
 
 
 def test_a_table_without_the_columns_is_accepted_before_they_are_added(world: World) -> None:
@@ -167,7 +144,7 @@ def test_a_table_without_the_columns_is_accepted_before_they_are_added(world: Wo
     world.accept()
     assert world.misfit().endswith(f"Run {add}")
     world.sink.lacks = ()
-    assert world.plan("run1").saved.load.seq == 1
+    assert world.planned("run1").saved.load.seq == 1
 
 
 @pytest.mark.parametrize(
@@ -188,7 +165,7 @@ def test_a_table_that_has_lost_its_origin_gets_it_back_and_is_never_accepted(
     """Renamed, renamed and added once more, or dropped: also where foreign rows were accepted before."""
     world.sink.foreign = True
     world.accept()
-    world.batch("run1")
+    world.run("run1")
     world.sink.lacks, world.sink.moved = lacks, {"_kafka_offset": now}
     refused = world.misfit()
     assert repair in refused
@@ -197,7 +174,7 @@ def test_a_table_that_has_lost_its_origin_gets_it_back_and_is_never_accepted(
         world.accept()
     world.sink.foreign = False  # no row is left that was written before
     if not lacks:
-        world.batch("run2")
+        world.run("run2")
 
 
 def test_only_rows_that_are_there_are_accepted_and_batches_have_no_origin(world: World) -> None:
@@ -206,6 +183,6 @@ def test_only_rows_that_are_there_are_accepted_and_batches_have_no_origin(world:
         world.accept()
     assert not world.store.values
     world.sink.foreign, world.pipeline = True, replace(PIPELINE, identity="batch")
-    assert world.plan("run1").saved.load.seq == 1
+    assert world.planned("run1").saved.load.seq == 1
     with pytest.raises(RequestError):
         world.accept()

@@ -26,7 +26,7 @@ class FakeRemote:
 
     def __init__(self) -> None:
         world = World()
-        world.batch("run1")
+        world.run("run1")
         self.store, self.sink, self.active = world.store, world.sink, dict[str, list[str]]()
 
     def active_runs(self, dag: str) -> list[str]:

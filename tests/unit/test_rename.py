@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.records import write_of
-from tests.unit.test_admission import P0, PIPELINE, START, World
+from tests.unit.test_admission import PIPELINE, START, World
+from tests.unit.world import P0
 from tidegate.core.audit.restore import restore
 from tidegate.core.config.pipeline import Pipeline, Sink
 from tidegate.core.errors import RequestError, SinkMisfit, StateUnavailable
-from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.schedule.rename import rename
 from tidegate.core.schedule.run import commit_batch
@@ -37,12 +36,9 @@ def renamed(world: World, pipeline: Pipeline = NEW, old: str = "p") -> int:
 def world() -> World:
     """Two batches are committed; a third has landed, and its commit was lost."""
     made = World()
-    made.batch("run1")
-    made.batch("run2")
-    saved = made.plan("run3").saved
-    beside = saved.after.beside(saved.load.nonempty, saved.load.topic_ids)
-    load = write_of("p", saved.load.seq, "run3", saved.load.nonempty, "m:f@1", "run3", saved.load.topic_ids, beside=beside)
-    made.sink.found.append(Receipt(load, made.now_ms, made.now_ms, 10))
+    made.run("run1")
+    made.run("run2")
+    made.load(made.planned("run3"))
     made.sink.owners, made.sink.has_rows = frozenset({"p"}), True
     return made
 
@@ -53,12 +49,12 @@ def test_a_renamed_pipeline_goes_on_where_it_was(world: World) -> None:
     assert "If q is p under a new name, name its file back, or run `tidegate rename p q`" in world.misfit("run4")
     assert renamed(world) == 4
     assert [key for key in world.store.values if key.startswith("tidegate.p.")] == []
-    planned = world.plan("run4")
+    planned = world.planned("run4")
     assert (planned.origin, planned.saved.load.ranges, planned.formerly) == ("adopted", (OffsetRange("t", 0, 40, 50),), ("p",))
     receipt = world.sink.receipts("lake.a.b", "q")[-1]
     _, cursor, _ = commit_batch(NEW, planned.key, receipt, store=world.store)
     assert (cursor.pipeline, cursor.seq, cursor.at.offsets) == ("q", 3, {P0: 50})
-    assert world.replay(batches="1..3") == (OffsetRange("t", 0, 20, 50),)
+    assert world.replayed(batches="1..3") == (OffsetRange("t", 0, 20, 50),)
     world.store.values.clear()
     rebuilt = restore(NEW, store=world.store, sink=world.sink)
     assert (rebuilt.cursor.seq, rebuilt.cursor.at.offsets) == (3, {P0: 50})
@@ -67,12 +63,12 @@ def test_a_renamed_pipeline_goes_on_where_it_was(world: World) -> None:
 def test_a_pipeline_is_renamed_also_before_its_first_commit() -> None:
     """Its load has made it an owner of the table, and failed. The new name adopts its range."""
     world = World()
-    saved = world.plan("run1").saved
+    saved = world.planned("run1").saved
     world.sink.owners = frozenset({"p"})
     world.pipeline = NEW
     assert "run `tidegate rename p q`" in world.misfit("run2")
     assert renamed(world) == 1
-    assert world.plan("run2").saved.load.ranges == saved.load.ranges
+    assert world.planned("run2").saved.load.ranges == saved.load.ranges
 
 
 def test_a_rename_that_was_killed_is_done_again(world: World) -> None:
