@@ -417,7 +417,9 @@ def test_a_replay_in_the_table_says_nothing_of_the_cursor() -> None:
 @pytest.mark.parametrize("left", [{"topics": ("t",)}, {"pattern": "t|q", "exclude": ("q",)}, {"assign": {"t": (0,)}}])
 def test_what_the_file_left_out_is_retired_where_it_says_so(left: dict[str, Any]) -> None:
     """Whatever names the source."""
-    assert two(**left, on_deleted="retire").planned("run2").saved.retired == (Q0,)
+    world = two()
+    world.pipeline = source(**left, on_deleted="retire")
+    assert world.planned("run2").saved.retired == (Q0,)
 
 
 @pytest.mark.parametrize(("start", "begins"), [("latest", 9), (StartTime(4), 4), (StartOffsets({Q0: 7}), 7), ("earliest", 0)])
