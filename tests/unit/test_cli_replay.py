@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 from tests.records import cursor_of, write_of
 from tidegate.cli import replay
-from tidegate.cli.replay import _bounds, app
+from tidegate.cli.replay import _bounds
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.errors import BrokerUnavailable, ConfigError, RequestError, SinkUnavailable, TidegateError
+from tidegate.core.errors import BrokerUnavailable, ConfigError, PlatformError, RequestError, SinkUnavailable, TidegateError
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.ledger import Ledger
@@ -68,6 +68,10 @@ def test_words_that_mean_nothing_are_refused(
         _bounds(pipeline, first, last, since)
 
 
+DONE = {"chunks": 3, "offsets": 10, "rows": 10}
+WHY = "load (chunk 1): SparkJobFailed: out of memory"
+
+
 class FakeApi:
     """An Airflow whose one replay run, once planned, ends in the given state."""
 
@@ -86,7 +90,7 @@ class FakeApi:
 
     def xcom(self, _dag_id: str, _run_id: str, task_id: str) -> Any:
         if task_id == "verify":
-            return {"chunks": 3, "offsets": 10, "rows": 10} if self.state == "success" else None
+            return DONE if self.state == "success" else None
         return [[0, 1], [2]] if len(self.seen) > 2 else None
 
     def count_mapped(self, *_: Any) -> int:
@@ -97,7 +101,7 @@ class FakeApi:
         return [{"task_id": "load", "map_index": place, "state": state} for place, state in enumerate(states)]
 
     def why_failed(self, *_: Any) -> str:
-        return "load (chunk 1): SparkJobFailed: out of memory"
+        return WHY
 
     def page(self, path: str) -> str:
         return f"http://airflow/{path}"
@@ -136,67 +140,43 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Result, FakeApi]
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--from", "0:9", "--until", "0:3"], "is reversed"),
-        (["--from", "0:0", "--until", "0:99"], "goes past the cursor"),
-        (["--batch", "7"], "is not committed"),
-        (["--run", "never"], "no batch of p is known"),
-        (["--from", "3:0"], "has read nothing of t-3"),
+        ("--from 0:9 --until 0:3", "is reversed"),
+        ("--from 0:0 --until 0:99", "goes past the cursor"),
+        ("--batch 7", "is not committed"),
+        ("--run never", "no batch of p is known"),
+        ("--from 3:0", "has read nothing of t-3"),
+        ("--batch 1 --table lake.a.c", "may not write into table lake.a.c"),
+        ("--batch 1 --transform os:system", "may not use transform os:system"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused_before_a_run_exists(run: Any, words: list[str], told: str) -> None:
-    """In the words of the plan."""
-    result, api = run(*words)
+def test_what_cannot_be_replayed_is_refused_before_a_run_exists(run: Any, words: str, told: str) -> None:
+    """In the words of the plan. What the file does not allow is not asked of a platform."""
+    fault = PlatformError("there is no platform") if "may not" in told else None
+    result, api = run(*words.split(), fault=fault)
     assert isinstance(result.exception, RequestError)
     assert told in str(result.exception)
     assert api.triggered == []
 
 
-@pytest.mark.parametrize(
-    "fault", [BrokerUnavailable("no broker answers"), ConfigError("the API hides the secrets"), SinkUnavailable("no catalog")]
-)
-def test_what_this_machine_does_not_reach_is_left_to_the_run(run: Any, fault: TidegateError) -> None:
-    """Airflow may reach it."""
-    result, api = run("--batch", "1", fault=fault)
-    assert result.exit_code == 0
-    assert f"not checked from here, but by the run: {fault}" in result.stderr
-    assert api.triggered == [{"batches": "1"}]
-
-
-def test_a_run_is_followed_step_by_step(run: Any) -> None:
-    """Also while it waits and plans, before there is a chunk to count."""
-    result, api = run("--batch", "1", "--parallel", "2")
-    assert (result.exit_code, api.triggered) == (0, [{"batches": "1", "parallel": 2}])
-    steps = [
-        "p__replay: run manual__1",
-        "waiting for the run to start",
-        "planning",
-        "loading chunks",
-        "page: http://airflow/dags/p__replay/runs/manual__1/plugin/range",
-    ]
-    assert [line.strip() for line in result.stderr.splitlines() if line.strip()] == steps
-    assert "replayed: 3 chunks, 10 offsets, 10 rows" in result.stdout
-
-
-def test_a_failed_run_is_told_by_its_cause_and_what_is_left(run: Any) -> None:
-    """One error, and how to go on."""
-    result, _ = run("--batch", "1", state="failed")
-    assert result.exit_code == 1
-    assert "the replay manual__1 ended as failed: load (chunk 1): SparkJobFailed: out of memory" in result.stderr
-    assert "1 of 3 chunks are loaded; the same command again loads what is missing" in result.stderr
+AWAY = [BrokerUnavailable("no broker answers"), ConfigError("the API hides the secrets"), SinkUnavailable("no catalog")]
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "state", "fault", "code", "told", "shown"),
     [
-        (["--table", "lake.a.c"], "may not write into table lake.a.c"),
-        (["--transform", "os:system"], "may not use transform os:system"),
+        ("--batch 1 --parallel 2", "success", None, 0, {"state": "success", "verdict": DONE}, "planning"),
+        ("--batch 1", "failed", None, 1, {"state": "failed", "landed": 1, "chunks": 3}, f"ended as failed: {WHY}"),
+        *[("--batch 1", "success", fault, 0, {"state": "success"}, f"by the run: {fault}") for fault in AWAY],
     ],
 )
-def test_what_the_file_does_not_allow_is_refused_before_a_run_is_triggered(tmp_path: Path, words: list[str], told: str) -> None:
-    """Nothing is asked of a platform: there is none."""
-    folder = tmp_path / "dags" / "pipelines"
-    folder.mkdir(parents=True)
-    (folder / "p.yaml").write_text("source: {topics: [t]}\ntransform: m:f\nsink: {table: lake.a.b}\n")
-    done = CliRunner().invoke(app, ["p", "--project", str(tmp_path), "--batch", "1", *words])
-    assert isinstance(done.exception, RequestError)
-    assert told in str(done.exception)
+def test_a_run_is_followed_to_its_end(
+    run: Any, words: str, state: str, fault: TidegateError | None, code: int, told: dict[str, Any], shown: str
+) -> None:
+    """What this machine does not reach is left to the run: Airflow may reach it. A failed run is told by its cause."""
+    result, api = run(*words.split(), state=state, fault=fault)
+    assert result.exit_code == code
+    assert shown in result.stderr
+    assert "page: http://airflow/dags/p__replay/runs/manual__1/plugin/range" in result.stderr
+    assert api.triggered == [{"batches": "1", **({"parallel": 2} if "parallel" in words else {})}]
+    answer = json.loads(run(*words.split(), "--json", state=state, fault=fault)[0].stdout)
+    assert {name: answer[name] for name in told} == told
