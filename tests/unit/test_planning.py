@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.records import cursor_of, range_of, write_of
-from tests.unit.world import planned_on
+from tests.records import cursor_of
 from tidegate.core.config.pipeline import Limits
 from tidegate.core.errors import (
     ConfigError,
@@ -16,31 +15,27 @@ from tidegate.core.errors import (
     PartitionsDeleted,
     PartitionsLeftOut,
     RequestError,
+    TidegateError,
     TopicRecreated,
 )
-from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.schedule.commit import moved
 from tidegate.core.schedule.plan import Beginning, Plan, RangePolicy, plan_next
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.saved_range import Decision
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
+Bounds = list[tuple[int, int]]
+"""The earliest and the latest offset of partitions 0, 1, … of topic t."""
+FIRST = cursor_of("p")
+LOSS = Accepted(2, loss=(OffsetRange("t", 0, 4, 6),))
+LEFT = frozenset({P1})
+NONSENSE = ({"start": "now"}, {"on_deleted": "skip"}, {"max_bytes": 0}, *({"max_records": n} for n in (0, True, 1.5)))
+RECREATED = Accepted(2, recreated={"t": "new"})
 
 
-def watermarks(*bounds: tuple[int, int], topic_id: str = "id") -> Watermarks:
-    """Partitions 0, 1, … of topic t, each with (earliest, latest)."""
-    return Watermarks(
-        {TopicPartition("t", p): low for p, (low, _) in enumerate(bounds)},
-        {TopicPartition("t", p): high for p, (_, high) in enumerate(bounds)},
-        {"t": topic_id},
-    )
-
-
-def plan(cursor: Cursor, marks: Watermarks, **policy: Any) -> Plan:
-    return plan_next(cursor, marks, policy_of(**policy), interval_s=0, now_ms=0)
+def at(*offsets: int, topic_id: str = "id", **changes: Any) -> Cursor:
+    return cursor_of("p", 1, {TopicPartition("t", p): at for p, at in enumerate(offsets)}, {"t": topic_id}, **changes)
 
 
 def policy_of(**asked: Any) -> RangePolicy:
@@ -51,186 +46,142 @@ def policy_of(**asked: Any) -> RangePolicy:
     return RangePolicy(Limits(**limits), Beginning(**start), **asked)
 
 
-def test_the_first_run_starts_where_the_policy_says() -> None:
-    """Earliest reads what is retained, latest fixes the position and reads what comes."""
-    marks = watermarks((5, 10), (0, 3))
-    earliest = plan(cursor_of("p"), marks)
-    assert earliest.ranges == (OffsetRange("t", 0, 5, 10), OffsetRange("t", 1, 0, 3))
-    assert earliest.decisions[0] == Decision(P0, "earliest", "log end")
-    latest = plan(cursor_of("p"), marks, start="latest")
-    assert latest.ranges == (OffsetRange("t", 0, 10, 10), OffsetRange("t", 1, 3, 3))
-    assert latest.skip is None
-
-
-def test_nothing_new_is_a_skip_with_its_reason() -> None:
-    """A skip holds no ranges."""
-    found = plan(cursor_of("p", 3, {P0: 10}), watermarks((5, 10)))
-    assert found.ranges == ()
-    assert found.skip is not None
-    assert "end of the log" in found.skip.reason
-    asked = plan(cursor_of("p", 3, {P0: 7}), watermarks((5, 10)), until={P0: 7})
-    assert asked.skip is not None
-    assert "until" in asked.skip.reason
-
-
-def test_max_records_is_shared_by_lag_and_named_where_it_cut() -> None:
-    """What fits is not named as cut."""
-    found = plan(cursor_of("p"), watermarks((0, 300), (0, 100), (4, 4)), max_records=40)
-    assert found.ranges == (OffsetRange("t", 0, 0, 30), OffsetRange("t", 1, 0, 10), OffsetRange("t", 2, 4, 4))
-    assert [d.until_reason for d in found.decisions] == ["max_records", "max_records", "log end"]
-    whole = plan(cursor_of("p"), watermarks((0, 10), (0, 10)), max_records=20)
-    assert [d.until_reason for d in whole.decisions] == ["log end", "log end"]
-
-
-def test_until_reads_only_the_partitions_it_names() -> None:
-    """Others wait, unless they are met for the first time."""
-    cursor = cursor_of("p", 1, {P0: 2, P1: 2})
-    found = plan(cursor, watermarks((0, 9), (0, 9)), until={P1: 5})
-    assert found.ranges == (OffsetRange("t", 1, 2, 5),)
-    assert found.decisions[0].until_reason == "until"
-
-
-@pytest.mark.parametrize(("until", "words"), [({P2: 1}, "t-0, t-1"), ({P0: 1}, "from 2"), ({P0: 10}, "to 9")])
-def test_an_until_outside_the_valid_bounds_names_them(until: dict[TopicPartition, int], words: str) -> None:
-    """Unknown partition, before the cursor, beyond the log."""
-    with pytest.raises(RequestError, match=words):
-        plan(cursor_of("p", 1, {P0: 2, P1: 2}), watermarks((0, 9), (0, 9)), until=until)
-
-
-def test_a_deleted_partition_stops_the_plan() -> None:
-    """Also a great many of them, in one readable sentence."""
-    with pytest.raises(PartitionsDeleted, match="t-1"):
-        plan(cursor_of("p", 1, {P0: 1, P1: 1}), watermarks((0, 9)))
-    many = {TopicPartition("t", p): 1 for p in range(30)}
-    with pytest.raises(PartitionsDeleted, match="and 19 more"):
-        plan(cursor_of("p", 1, many), watermarks((0, 9)))
+def plan(cursor: Cursor, bounds: Bounds, *, topic_id: str = "id", now_ms: int = 0, interval_s: int = 0, **policy: Any) -> Plan:
+    first, last = ({TopicPartition("t", p): each[n] for p, each in enumerate(bounds)} for n in (0, 1))
+    marks = Watermarks(first, last, {"t": topic_id})
+    return plan_next(cursor, marks, policy_of(**policy), interval_s=interval_s, now_ms=now_ms)
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("cursor", "bounds", "policy", "planned"),
     [
-        {"start": "now"},
-        {"on_deleted": "skip"},
-        {"max_bytes": 0},
-        {"max_records": 0},
-        {"max_records": True},
-        {"max_records": 1.5},
+        (FIRST, [(5, 10), (0, 3)], {}, ["0 [5, 10) earliest to log end", "1 [0, 3) earliest to log end"]),
+        (FIRST, [(5, 10), (0, 3)], {"start": "latest"}, ["0 [10, 10) latest to log end", "1 [3, 3) latest to log end"]),
+        (
+            FIRST,
+            [(0, 9), (2, 9)],
+            {"start": {P0: 4}, "start_reason": "timestamp"},
+            ["0 [4, 9) timestamp to log end", "1 [2, 9) earliest to log end"],
+        ),
+        (at(10), [(0, 10), (2, 9)], {"start": "latest"}, ["1 [2, 9) new partition to log end"]),
+        (at(2, 2), [(0, 9), (0, 9)], {"until": {P1: 5}}, ["1 [2, 5) cursor to until"]),
+        # the tightest limit is named: rates, bytes and records cut one after the other
+        (
+            FIRST,
+            [(0, 300), (0, 100), (4, 4)],
+            {"max_records": 40},
+            ["0 [0, 30) earliest to max_records", "1 [0, 10) earliest to max_records", "2 [4, 4) earliest to log end"],
+        ),
+        (FIRST, [(0, 10), (0, 10)], {"max_records": 20}, ["0 [0, 10) earliest to log end", "1 [0, 10) earliest to log end"]),
+        (
+            FIRST,
+            [(0, 1000), (0, 100)],
+            {"max_rate_per_partition": 20, "interval_s": 10},
+            ["0 [0, 200) earliest to max_rate_per_partition", "1 [0, 100) earliest to log end"],
+        ),
+        (
+            FIRST,
+            [(0, 1000), (0, 100)],
+            {"max_rate_per_partition": 1, "min_rate_per_partition": 50, "interval_s": 1},
+            [f"{p} [0, 50) earliest to max_rate_per_partition" for p in (0, 1)],
+        ),
+        (
+            FIRST,
+            [(0, 1000), (0, 100)],
+            {"max_bytes": 11_000, "record_bytes": 100.0},
+            ["0 [0, 100) earliest to max_bytes", "1 [0, 10) earliest to max_bytes"],
+        ),
+        (
+            FIRST,
+            [(0, 100), (0, 100)],
+            {"max_bytes": 10**6, "max_records": 2},
+            [f"{p} [0, 1) earliest to max_records" for p in (0, 1)],
+        ),
+        (FIRST, [(0, 10**6)], {"max_bytes": 10**9}, ["0 [0, 10000) earliest to max_bytes"]),  # which tells a record's size
+        # what an operator accepted holds for the loss and the topic that it was given for
+        (at(4, 3), [(6, 9), (0, 9)], {"accepted": LOSS}, ["0 [6, 9) accepted loss to log end", "1 [3, 9) cursor to log end"]),
+        (
+            at(0, 7, topic_id="old"),
+            [(0, 5)],
+            {"accepted": RECREATED, "topic_id": "new"},
+            ["0 [0, 5) recreated to log end", "retired t-1"],
+        ),
+        (
+            at(5, 7),
+            [(0, 9)],
+            {"left_out": frozenset({P1}), "on_deleted": "retire"},
+            ["0 [5, 9) cursor to log end", "retired t-1"],
+        ),
     ],
 )
-def test_a_policy_refuses_nonsense(arguments: dict[str, object]) -> None:
-    """Before anything is asked of a broker."""
-    with pytest.raises((ConfigError, RequestError)):
-        policy_of(**arguments)
+def test_a_plan_says_what_is_read_and_why(cursor: Cursor, bounds: Bounds, policy: dict[str, Any], planned: list[str]) -> None:
+    """A first run starts where the policy says; what appears later is read from its beginning."""
+    found = plan(cursor, bounds, **policy)
+    told = [
+        f"{r.partition} [{r.from_offset}, {r.until_offset}) {d.from_reason} to {d.until_reason}"
+        for r, d in zip(found.ranges, found.decisions, strict=True)
+    ]
+    assert [*told, *(f"retired {tp}" for tp in found.retired)] == planned
+    assert found.skip is None
+    assert found.jumped == ({P0: cursor.at.offsets[P0]} if "accepted" in policy else {})
 
 
-def test_watermarks_refuse_nonsense() -> None:
-    """The same partitions on both sides, and no log of negative length."""
+@pytest.mark.parametrize(
+    ("cursor", "bounds", "policy", "error", "words"),
+    [
+        (at(2, 2), [(0, 9), (0, 9)], {"until": {P2: 1}}, RequestError, "t-0, t-1"),
+        (at(2, 2), [(0, 9), (0, 9)], {"until": {P0: 1}}, RequestError, "from 2"),
+        (at(2, 2), [(0, 9), (0, 9)], {"until": {P0: 10}}, RequestError, "to 9"),
+        (FIRST, [(0, 9), (2, 9)], {"start": {P1: 1}}, RequestError, "from 2 to 9"),
+        (FIRST, [(0, 9)], {"start": {P2: 1}}, RequestError, "not a partition"),
+        (at(1, 1), [(0, 9)], {}, PartitionsDeleted, "t-1"),
+        (at(*[1] * 30), [(0, 9)], {}, PartitionsDeleted, "and 19 more"),
+        (
+            at(5, 7),
+            [(0, 9)],
+            {"left_out": LEFT},
+            PartitionsLeftOut,
+            "does not read t-1 any more.*on_deleted: retire",
+        ),
+        (at(4, 3), [(7, 9), (0, 9)], {"accepted": LOSS}, OffsetsExpired, r"t-0 \[4, 7\)"),
+        (at(4, 3), [(6, 9), (5, 9)], {"accepted": LOSS}, OffsetsExpired, "accept loss p"),
+        (at(0, topic_id="old"), [(0, 5)], {"accepted": RECREATED, "topic_id": "newer"}, TopicRecreated, "accept recreated p t"),
+        (FIRST, [(5, 4)], {}, RequestError, "cannot hold"),
+        *[(FIRST, [(0, 9)], nonsense, (ConfigError, RequestError), ".") for nonsense in NONSENSE],
+    ],
+)
+def test_what_cannot_be_planned_is_refused(
+    cursor: Cursor, bounds: Bounds, policy: dict[str, Any], error: type[TidegateError], words: str
+) -> None:
+    """With the valid bounds, or what to do. What the file leaves out is told from what is gone."""
+    with pytest.raises(error, match=words) as caught:
+        plan(cursor, bounds, **policy)
+    assert error is not PartitionsLeftOut or not isinstance(caught.value, PartitionsDeleted)
+
+
+def test_watermarks_are_of_the_same_partitions() -> None:
+    """On both sides."""
     with pytest.raises(RequestError, match="different partitions"):
         Watermarks({P0: 0}, {})
-    with pytest.raises(RequestError, match="cannot hold"):
-        Watermarks({P0: 5}, {P0: 4})
-
-
-def test_a_start_at_offsets_names_its_reason_and_its_valid_bounds() -> None:
-    """Partitions it does not name start at their earliest."""
-    found = plan(cursor_of("p"), watermarks((0, 9), (2, 9)), start={P0: 4}, start_reason="timestamp")
-    assert [(r.from_offset, d.from_reason) for r, d in zip(found.ranges, found.decisions, strict=True)] == [
-        (4, "timestamp"),
-        (2, "earliest"),
-    ]
-    with pytest.raises(RequestError, match="from 2 to 9"):
-        plan(cursor_of("p"), watermarks((0, 9), (2, 9)), start={P1: 1})
-    with pytest.raises(RequestError, match="not a partition"):
-        plan(cursor_of("p"), watermarks((0, 9)), start={P2: 1})
-
-
-def test_an_accepted_loss_starts_at_what_is_retained_and_is_valid_for_no_later_loss() -> None:
-    """Never for more partitions than were accepted."""
-    cursor = cursor_of("p", 1, {P0: 4, P1: 3}, {"t": "id"})
-    marks = watermarks((6, 9), (0, 9))
-    accepted = Accepted(2, loss=(OffsetRange("t", 0, 4, 6),))
-    found = plan(cursor, marks, accepted=accepted)
-    assert found.ranges == (OffsetRange("t", 0, 6, 9), OffsetRange("t", 1, 3, 9))
-    assert found.decisions[0].from_reason == "accepted loss"
-    assert found.jumped == {P0: 4}
-    with pytest.raises(OffsetsExpired, match=r"t-0 \[4, 7\)"):
-        plan(cursor, watermarks((7, 9), (0, 9)), accepted=accepted)
-    with pytest.raises(OffsetsExpired, match="accept loss p"):
-        plan(cursor, watermarks((6, 9), (5, 9)), accepted=accepted)
-    saved = range_of("p", 2, "r", found.ranges, found.decisions, {"t": "id"}, {}, 7, found.jumped)
-    receipt = Receipt(write_of("p", 2, "r", found.ranges, "v", "a"), 1, 1, 1)
-    assert moved(cursor, planned_on(cursor, saved), receipt).at.offsets == {P0: 9, P1: 9}
-
-
-def test_an_accepted_recreation_starts_the_topic_anew_under_its_new_id_only() -> None:
-    """Also where the offsets look alike, and partitions that it no longer has are retired."""
-    cursor = cursor_of("p", 1, {P0: 0, P1: 7}, {"t": "old"})
-    accepted = Accepted(2, recreated={"t": "new"})
-    found = plan(cursor, watermarks((0, 5), topic_id="new"), accepted=accepted)
-    assert found.ranges == (OffsetRange("t", 0, 0, 5),)
-    assert found.decisions == (Decision(P0, "recreated", "log end"),)
-    assert (found.jumped, found.retired) == ({P0: 0}, (P1,))
-    with pytest.raises(TopicRecreated, match="accept recreated p t"):
-        plan(cursor, watermarks((0, 5), topic_id="newer"), accepted=accepted)
-    saved = range_of("p", 2, "r", found.ranges, found.decisions, {"t": "new"}, {}, 7, found.jumped, found.retired)
-    receipt = Receipt(write_of("p", 2, "r", found.ranges, "v", "a"), 1, 1, 1)
-    after = moved(cursor, planned_on(cursor, saved), receipt)
-    assert (after.at.offsets, after.at.topic_ids) == ({P0: 5}, {"t": "new"})
-
-
-def test_the_tightest_limit_is_named_for_each_partition() -> None:
-    """Rates, bytes and records cut one after the other."""
-    marks = watermarks((0, 1000), (0, 100))
-    by_rate = plan_next(cursor_of("p"), marks, policy_of(max_rate_per_partition=20), interval_s=10, now_ms=0)
-    assert [(r.count, d.until_reason) for r, d in zip(by_rate.ranges, by_rate.decisions, strict=True)] == [
-        (200, "max_rate_per_partition"),
-        (100, "log end"),
-    ]
-    at_least = plan_next(
-        cursor_of("p"), marks, policy_of(max_rate_per_partition=1, min_rate_per_partition=50), interval_s=1, now_ms=0
-    )
-    assert [r.count for r in at_least.ranges] == [50, 50]
-    by_bytes = plan(cursor_of("p"), marks, max_bytes=11_000, record_bytes=100.0)
-    assert [(r.count, d.until_reason) for r, d in zip(by_bytes.ranges, by_bytes.decisions, strict=True)] == [
-        (100, "max_bytes"),
-        (10, "max_bytes"),
-    ]
-    assert [d.until_reason for d in plan(cursor_of("p"), marks, max_bytes=1_000_000, max_records=110).decisions] == [
-        "max_records"
-    ] * 2
-
-
-def test_a_limit_in_bytes_probes_before_a_size_is_known() -> None:
-    """One batch of at most ten thousand records tells it."""
-    assert plan(cursor_of("p"), watermarks((0, 10**6)), max_bytes=10**9).count == 10_000
 
 
 @pytest.mark.parametrize(
-    ("fired_at_ms", "policy", "skipped"),
+    ("fired_at_ms", "policy", "reason"),
     [
-        (0, {"min_records": 10}, True),
-        (0, {"min_records": 5}, False),
-        (None, {"min_records": 10}, False),  # never fired: nothing to wait for
-        (40_000 + 3_600_000, {"min_records": 10, "max_delay_s": 50}, False),  # by a clock that ran ahead: not known
-        (41_000, {"min_records": 10, "max_delay_s": 50}, True),  # by another clock
-        (0, {"min_records": 10, "max_delay_s": 50}, True),
-        (0, {"min_records": 10, "max_delay_s": 40}, False),
-        (0, {"min_records": 10, "until": {P0: 6}}, False),  # somebody asked
+        (0, {"min_records": 10}, "5 records wait"),
+        (0, {"min_records": 5}, None),
+        (None, {"min_records": 10}, None),  # never fired: nothing to wait for
+        (40_000 + 3_600_000, {"min_records": 10, "max_delay_s": 50}, None),  # by a clock that ran ahead: not known
+        (41_000, {"min_records": 10, "max_delay_s": 50}, "5 records wait"),  # by another clock
+        (0, {"min_records": 10, "max_delay_s": 50}, "5 records wait"),
+        (0, {"min_records": 10, "max_delay_s": 40}, None),
+        (0, {"min_records": 10, "until": {P0: 6}}, None),  # somebody asked
+        (0, {"until": {P0: 4}}, "until"),
+        (0, {"bounds": [(0, 4)]}, "end of the log"),
     ],
 )
-def test_a_run_waits_for_records_or_for_its_delay(fired_at_ms: int | None, policy: dict[str, object], *, skipped: bool) -> None:
-    """The last firing time is kept with the cursor, so it holds across processes."""
-    cursor = cursor_of("p", 1, {P0: 4}, fired_at_ms=fired_at_ms)
-    found = plan_next(cursor, watermarks((0, 9)), policy_of(**policy), interval_s=0, now_ms=40_000)
-    assert (found.skip is not None) == skipped
-    if found.skip is not None:
-        assert "5 records wait" in found.skip.reason
-
-
-def test_a_partition_that_the_file_does_not_name_any_more_is_told_from_one_that_is_gone() -> None:
-    """The topic is there: somebody changed `source`."""
-    cursor = cursor_of("p", 1, {P0: 5, P1: 7}, {"t": "id"})
-    with pytest.raises(PartitionsLeftOut, match=r"does not read t-1 any more.*on_deleted: retire") as caught:
-        plan(cursor, watermarks((0, 9)), left_out=frozenset({P1}))
-    assert not isinstance(caught.value, PartitionsDeleted)
-    assert plan(cursor, watermarks((0, 9)), left_out=frozenset({P1}), on_deleted="retire").retired == (P1,)
+def test_a_run_waits_for_records_or_for_its_delay(fired_at_ms: int | None, policy: dict[str, Any], reason: str | None) -> None:
+    """Where there are none, it is skipped. The last firing time is kept with the cursor, so it holds across processes."""
+    found = plan(at(4, fired_at_ms=fired_at_ms), **{"bounds": [(0, 9)], **policy}, now_ms=40_000)
+    assert (found.skip is None, bool(found.ranges)) == (reason is None, reason is None)
+    assert found.skip is None or (reason or "") in found.skip.reason
