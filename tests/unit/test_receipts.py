@@ -10,7 +10,7 @@ from tests.records import changed, load_job, write_of
 from tidegate.core.config.pipeline import Dedupe, Split
 from tidegate.core.errors import RequestError, StateCorrupt
 from tidegate.core.load.job import LoadResult
-from tidegate.core.load.receipt import Observed, Receipt
+from tidegate.core.load.receipt import Observed, Receipt, Write
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, until_offsets
 from tidegate.core.state.cursor import Position
 
@@ -19,46 +19,58 @@ LOAD = write_of("flights", 7, "manual__x", RANGES, "abc", "attempt-1")
 RECEIPT = Receipt(LOAD, snapshot=99, committed_at_ms=1, rows=15)
 
 
-def test_a_receipt_is_read_back_from_a_commits_properties() -> None:
+SILENT = TopicPartition("u", 3)
+STARTS = {r.topic_partition: 0 for r in RANGES} | {SILENT: 4}
+AFTER = Position(until_offsets(RANGES) | {SILENT: 40}, {"u": "id"}, STARTS, {SILENT: 90}, "lake.a.b")
+WRITES = {
+    "a batch": LOAD,
+    "a replay": changed(LOAD, replay="again", topic_ids={"t": "id"}, generation=2, batch=3),
+    "where it leads": changed(LOAD, beside=AFTER.beside(RANGES, LOAD.load.topic_ids)),
+    "without repeats": changed(LOAD, dedupe=Dedupe(5, "id")),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_receipt_is_read_back_from_a_commits_properties(write: Write) -> None:
     """Every property is a string, and the commit's own counters are used."""
-    properties = LOAD.to_properties()
+    properties = write.to_properties()
     assert all(isinstance(v, str) for v in properties.values())
-    assert Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=15) == RECEIPT
-    written_again = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=15, kept=4)
-    assert written_again == replace(RECEIPT, kept=4)
+    for kept in (0, 4):
+        found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=15, kept=kept)
+        assert found == Receipt(write, 99, 1, 15, kept)
+    assert ("tidegate.seq" in properties) == (write.load.replay is None)  # the same number names a chunk there
+    assert ("tidegate.dedupe" in properties) == (write.load.dedupe is not None)
 
 
-def test_a_replays_receipt_is_no_batchs() -> None:
-    """The same number names a chunk there."""
-    replayed = changed(LOAD, replay="again", topic_ids={"t": "id"}, generation=2, batch=3)
-    properties = replayed.to_properties()
-    assert "tidegate.seq" not in properties
-    found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=0)
-    assert found is not None
-    assert found.write == replayed
-    assert Receipt.from_json(found.to_json()) == found
-    assert replayed.load.task != LOAD.load.task
+def test_a_receipt_tells_its_batch_its_version_and_where_it_leads() -> None:
+    """Another setting for repeats makes other rows."""
+    assert WRITES["a replay"].load.task != LOAD.load.task
+    assert WRITES["where it leads"].load.after == AFTER
+    assert (LOAD.version, WRITES["without repeats"].version) == ("abc", "abc, dedupe id within 5")
 
 
-def test_a_strangers_commit_has_no_receipt() -> None:
+@pytest.mark.parametrize("rows", [3, None])
+def test_a_strangers_commit_has_no_receipt(rows: int | None) -> None:
     """Other writers' snapshots are passed over."""
-    for rows in (3, None):
-        assert Receipt.from_properties({"somebody": "else's"}, snapshot=1, committed_at_ms=1, rows=rows) is None
+    assert Receipt.from_properties({"somebody": "else's"}, snapshot=1, committed_at_ms=1, rows=rows) is None
 
 
 @pytest.mark.parametrize(
-    "change", [{"tidegate.seq": "x"}, {"tidegate.ranges": "{"}, {"tidegate.ranges": '{"t": {"0": [3, 1]}}'}]
+    ("change", "rows"),
+    [
+        ({"seq": "x"}, 0),
+        ({"ranges": "{"}, 0),
+        ({"ranges": '{"t": {"0": [3, 1]}}'}, 0),
+        ({"beside": "{}"}, 0),
+        ({"dedupe": "{}"}, 0),
+        ({}, None),  # the counters of its commit are broken: that is not a load without rows
+    ],
 )
-def test_a_broken_receipt_is_an_error_not_an_absence(change: dict[str, str]) -> None:
+def test_a_broken_receipt_is_an_error_not_an_absence(change: dict[str, str], rows: int | None) -> None:
     """A receipt that cannot be read is never taken for none."""
+    properties = {**LOAD.to_properties(), **{f"tidegate.{name}": value for name, value in change.items()}}
     with pytest.raises(StateCorrupt):
-        Receipt.from_properties({**LOAD.to_properties(), **change}, snapshot=1, committed_at_ms=1, rows=0)
-
-
-def test_a_receipt_whose_rows_are_unknown_is_an_error() -> None:
-    """The counters of its commit are broken: that is not a load without rows."""
-    with pytest.raises(StateCorrupt, match="counters"):
-        Receipt.from_properties(LOAD.to_properties(), snapshot=1, committed_at_ms=1, rows=None)
+        Receipt.from_properties(properties, snapshot=1, committed_at_ms=1, rows=rows)
 
 
 def test_a_receipt_covers_its_ranges_and_no_more() -> None:
@@ -80,32 +92,6 @@ def test_a_receipt_of_a_batch_covers_exactly_its_ranges() -> None:
     assert not aggregated.covers((OffsetRange("t", 0, 10, 19), RANGES[1]))
 
 
-def test_a_receipt_says_where_its_batch_leads() -> None:
-    """The cursor is rebuilt from the newest one."""
-    silent = TopicPartition("u", 3)
-    starts = {r.topic_partition: 0 for r in RANGES} | {silent: 4}
-    after = Position(until_offsets(RANGES) | {silent: 40}, {**LOAD.load.topic_ids, "u": "id"}, starts, {silent: 90}, "lake.a.b")
-    properties = changed(LOAD, beside=after.beside(RANGES, LOAD.load.topic_ids)).to_properties()
-    found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=0)
-    assert found is not None
-    assert found.load.after == after
-    with pytest.raises(StateCorrupt):
-        Receipt.from_properties({**properties, "tidegate.beside": "{}"}, snapshot=1, committed_at_ms=1, rows=0)
-
-
-def test_a_receipt_tells_what_its_load_took_for_a_repeat() -> None:
-    """A load that left out none says nothing, as those of older versions."""
-    properties = changed(LOAD, dedupe=Dedupe(5, "id")).to_properties()
-    found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=0)
-    assert found is not None
-    assert found.load.dedupe == Dedupe(5, "id")
-    assert found.write.version == f"{LOAD.transform}, dedupe id within 5"  # another setting makes other rows
-    assert LOAD.version == LOAD.transform
-    assert "tidegate.dedupe" not in LOAD.to_properties()
-    with pytest.raises(StateCorrupt):
-        Receipt.from_properties({**properties, "tidegate.dedupe": "{}"}, snapshot=1, committed_at_ms=1, rows=0)
-
-
 def test_a_load_was_cold_in_the_first_two_minutes_of_its_spark() -> None:
     """Where its age is known."""
     result = LoadResult(RECEIPT, Observed(1, 1), {})
@@ -118,13 +104,6 @@ def test_a_split_is_by_whole_positive_numbers(limits: dict[str, int]) -> None:
     """Nonsense is refused where it is made."""
     with pytest.raises(RequestError, match="positive integer"):
         Split(**limits)
-
-
-def test_what_a_job_replaces_is_said_without_doubt() -> None:
-    """Its ranges, its own batch, or the batch that a chunk of a replay names; a chunk's own number is none."""
-    assert JOB.load.batch is None
-    assert changed(JOB, identity="batch").load.batch == JOB.load.seq
-    assert changed(JOB, identity="batch", replay="again", batch=7).load.batch == 7
 
 
 @pytest.mark.parametrize("level", ["", "READ_COMMITTED", "none"])
