@@ -39,84 +39,68 @@ def test_what_is_verified_is_committed_and_still_retained() -> None:
         committed_log(cursor, Watermarks({}, {}, {"t": "new"}))
 
 
-def test_a_table_that_holds_every_record_once_is_right() -> None:
-    """Rows whose records the log has lost since are only counted."""
-    found = check([7, 8, *range(10, 20)], receipt(10, 20))
-    assert found.holds
-    assert found.before_retention == 2
-    assert found.to_json()["holds"] is True
-
-
-def test_records_are_called_gone_only_where_the_log_does_not_hold_them() -> None:
-    """Rows of retained records that lie before the schedule are counted apart."""
-    found = check([4, 7, 8, *range(10, 20)], receipt(10, 20), retained={P0: 6})
-    assert (found.before_retention, found.before_start) == (1, 2)
-
-
-def test_a_row_of_no_origin_is_one_too_many() -> None:
-    """Nothing that was committed made it; one that was accepted is only counted."""
-    found = check([*range(10, 20)], receipt(10, 20), without_origin=1)
-    assert (found.holds, found.to_json()["without_origin"]) == (False, 1)
-    found = check([*range(10, 20)], receipt(10, 20), without_origin=1, foreign_accepted=True)
-    assert (found.holds, found.to_json()["without_origin"], found.to_json()["foreign"]) == (True, 0, 1)
+ALL = [*range(10, 20)]
+WHOLE = receipt(10, 20)
+WITHOUT_12 = [o for o in ALL if o != 12]
+PENDING = [OffsetRange("t", 0, 20, 25), OffsetRange("u", 0, 1, 2)]
+BEYOND = [*range(10, 25)]
+DELETED = [3, *ALL]
+SEVERAL: dict[str, Any] = {"one_to_one": False}
+"""A transform of any number of rows for a record: dropped and fanned out records are no faults, rows of no record are."""
 
 
 @pytest.mark.parametrize(
-    ("rows", "fault"),
+    ("rows", "receipts", "changes", "told"),
     [
-        ([*range(10, 19)], "lost"),
-        ([*range(10, 20), 12], "duplicated"),
+        # a table that holds every record once is right; rows whose records the log has lost since are only counted
+        ([7, 8, *ALL], [WHOLE], {}, {"holds": True, "before_retention": 2}),
+        ([4, 7, 8, *ALL], [WHOLE], {"retained": {P0: 6}}, {"holds": True, "before_retention": 1, "before_start": 2}),
+        # a lost or doubled record is found by its offset, and by its commit's count
+        (ALL[:-1], [WHOLE], {}, {"holds": False, "lost": 1, "rows_now": [9]}),
+        ([*ALL, 12], [WHOLE], {}, {"holds": False, "duplicated": 1, "rows_now": [11]}),
+        # a row of no record too, unless the log is compacted; and one of no origin, unless that is accepted
+        (ALL, [], {"log": WITHOUT_12}, {"holds": False, "unknown": 1}),
+        (ALL, [], {"log": WITHOUT_12, "compacted": frozenset({"t"})}, {"holds": True}),
+        (ALL, [WHOLE], {"without_origin": 1}, {"holds": False, "without_origin": 1, "foreign": 0}),
+        (ALL, [WHOLE], {"without_origin": 1, "foreign_accepted": True}, {"holds": True, "without_origin": 0, "foreign": 1}),
+        # rows beyond the cursor belong to a pending batch, or are left of a former topic; else to nobody
+        (BEYOND, [], {}, {"ahead": 5}),
+        (BEYOND, [], {"in_flight": PENDING}, {"holds": True, "in_flight": 5}),
+        ([*BEYOND, 30], [], {"in_flight": PENDING[:1]}, {"holds": False, "ahead": 1}),
+        (
+            BEYOND,
+            [],
+            {"former": [OffsetRange("t", 0, 0, 24)], "in_flight": [OffsetRange("t", 0, 20, 22)]},
+            {"former": 2, "in_flight": 2, "ahead": 1},
+        ),
+        # rows that somebody deleted are missed by their commit's count, unless something has replaced a part of it since
+        (DELETED, [receipt(0, 5)], {}, {"holds": False, "rows_now": [1]}),
+        (DELETED, [receipt(0, 5), receipt(2, 4, 1, "again")], {}, {"holds": True}),
+        (DELETED, [receipt(0, 5, topic="other")], {}, {"holds": True}),
+        ([10, 10, 10, 15], [receipt(10, 20, 4)], SEVERAL, {"holds": True}),
+        ([10, 10, 10, 15, 15], [receipt(10, 20, 4)], SEVERAL, {"holds": False, "rows_now": [5]}),
+        ([10, 10, 10, 15, 16], [receipt(10, 20, 5)], {**SEVERAL, "log": [10, 15]}, {"holds": False, "unknown": 1}),
     ],
 )
-def test_a_lost_or_doubled_record_is_found(rows: list[int], fault: str) -> None:
-    """By its offset, and by its commit's count."""
-    found = check(rows, receipt(10, 20))
-    assert not found.holds
-    assert found.verdict.total(fault) == 1
-    assert [m["rows_now"] for m in found.to_json()["miscounts"]] == [len(rows)]
+def test_a_verification_counts_what_is_right_and_what_is_not(
+    rows: list[int], receipts: list[Receipt], changes: dict[str, Any], told: dict[str, Any]
+) -> None:
+    """By what the log holds of offsets 10 to 20, and by what the commits say."""
+    found = check(rows, *receipts, **changes)
+    written = found.to_json()
+    known: dict[str, Any] = {name: found.verdict.total(name) for name in ("lost", "duplicated", "unknown")}
+    known |= {name: getattr(found, name) for name in ("holds", "before_retention", "before_start", "in_flight", "former")}
+    known |= {"ahead": found.ahead.get(P0, 0), "rows_now": [m["rows_now"] for m in written["miscounts"]]}
+    known |= {name: written[name] for name in ("without_origin", "foreign")}
+    assert {name: known[name] for name in told} == told
+    assert written["holds"] is found.holds
 
 
-def test_a_row_of_no_record_is_found_unless_the_log_is_compacted() -> None:
-    """Of an aborted transaction, for one."""
-    log = [o for o in range(10, 20) if o != 12]
-    assert check([*range(10, 20)], log=log).verdict.total("unknown") == 1
-    assert check([*range(10, 20)], log=log, compacted=frozenset({"t"})).holds
-
-
-def test_rows_beyond_the_cursor_need_a_saved_range_that_waits_for_them() -> None:
-    """They belong to a pending batch; without a saved range they belong to none."""
-    rows = [*range(10, 25)]
-    assert check(rows).ahead == {P0: 5}
-    found = check(rows, in_flight=[OffsetRange("t", 0, 20, 25), OffsetRange("u", 0, 1, 2)])
-    assert found.holds
-    assert found.in_flight == 5
-    assert check([*rows, 30], in_flight=[OffsetRange("t", 0, 20, 25)]).ahead == {P0: 1}
-
-
-def test_rows_of_a_former_topic_are_no_fault() -> None:
-    """Its offsets beyond the cursor, by the cursor or by receipts under another topic id; a pending batch goes first."""
-    rows = [*range(10, 25)]
-    found = check(rows, former=[OffsetRange("t", 0, 0, 24)], in_flight=[OffsetRange("t", 0, 20, 22)])
-    assert (found.former, found.in_flight, found.ahead) == (2, 2, {P0: 1})
+def test_what_a_former_topic_left_is_told_by_the_cursor_or_by_receipts() -> None:
+    """Under another topic id."""
     cursor = cursor_of("p", 3, {P0: 20}, {"t": "new"}, former={P0: 40})
     old = Receipt(write_of("p", 1, "r", (OffsetRange("t", 1, 0, 9),), "v", "a", {"t": "old"}), 1, 1, 9)
     assert former_ranges(cursor, [old, receipt(0, 5)]) == [OffsetRange("t", 1, 0, 9), OffsetRange("t", 0, 0, 40)]
-
-
-def test_rows_that_somebody_deleted_are_missed_also_where_the_log_no_longer_has_the_records() -> None:
-    """By the commit's own count, unless something has replaced a part of it since."""
-    rows = [3, *range(10, 20)]
-    assert [m.rows_now for m in check(rows, receipt(0, 5)).miscounts] == [1]
-    assert check(rows, receipt(0, 5), receipt(2, 4, 1, "again")).holds
-    assert check(rows, receipt(0, 5, topic="other")).holds
-
-
-def test_a_transform_of_any_number_of_rows_is_judged_by_the_commits_counts() -> None:
-    """Dropped and fanned out records are no faults, rows of no record are."""
-    rows = [10, 10, 10, 15]
-    assert check(rows, receipt(10, 20, 4), one_to_one=False).holds
-    assert check([*rows, 15], receipt(10, 20, 4), one_to_one=False).miscounts
-    assert check([*rows, 16], receipt(10, 20, 5), log=[10, 15], one_to_one=False).verdict.total("unknown") == 1
 
 
 def of_batch(batch: int, rows: int, replay: str | None = None) -> Receipt:
