@@ -27,76 +27,71 @@ FILES = {
 }
 
 
-def test_check_tells_all_faults_of_all_files_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In text and as JSON, with exit code 1."""
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With one module of transforms, and no Airflow."""
     monkeypatch.delenv("TIDEGATE_AIRFLOW_URL", raising=False)
-    (tmp_path / "dags" / "pipelines").mkdir(parents=True)
-    (tmp_path / "spark_jobs").mkdir()
+    for folder in ("dags/pipelines", "dags/receivers", "spark_jobs"):
+        (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "spark_jobs" / "rows.py").write_text("def f(records): return records\n")
+    return tmp_path
+
+
+def add(project: Path, name: str, text: str) -> None:
+    lines = f"{text}\nsource: {{topics: [a]}}\nsink: {{table: lake.a.{name}}}\n"
+    (project / "dags" / "pipelines" / f"{name}.yaml").write_text(lines)
+
+
+def checked(project: Path, code: int, *words: str) -> str:
+    """What a check prints that ends so."""
+    told = CliRunner().invoke(app, ["check", "--project", str(project), *words])
+    assert told.exit_code == code, told.output
+    return told.output
+
+
+def test_check_tells_all_faults_of_all_files_at_once(project: Path) -> None:
+    """In text and as JSON, with exit code 1."""
     for name, text in FILES.items():
-        file = tmp_path / "dags" / "pipelines" / f"{name}.yaml"
-        file.write_text(f"{text}\nsource: {{topics: [a]}}\nsink: {{table: lake.a.{name}}}\n")
-    told = CliRunner().invoke(app, ["check", "--project", str(tmp_path), "--json"])
-    assert told.exit_code == 1, told.output
-    faults = {entry["pipeline"]: entry["faults"] for entry in json.loads(told.stdout)}
+        add(project, name, text)
+    faults = {entry["pipeline"]: entry["faults"] for entry in json.loads(checked(project, 1, "--json"))}
     assert {name: len(found) for name, found in faults.items()} == {
         "bad_cron": 1, "endless": 2, "good": 0, "no_function": 1, "no_next": 1, "twice": 1,
     }  # fmt: skip
     assert faults["no_function"][0].startswith("pipelines/no_function.yaml: transform: module rows has no function g")
     assert faults["no_next"][0].startswith("pipelines/no_next.yaml: replay.transforms: next:f: there is no module next")
-    printed = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
-    assert printed.exit_code == 1
-    assert all(fault in printed.output for found in faults.values() for fault in found)
+    printed = checked(project, 1)
+    assert all(fault in printed for found in faults.values() for fault in found)
 
 
-def test_check_warns_of_what_has_no_effect_and_accepts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_warns_of_what_has_no_effect_and_accepts_it(project: Path) -> None:
     """With exit code 0; the setting, why, and the fix."""
-    monkeypatch.delenv("TIDEGATE_AIRFLOW_URL", raising=False)
-    (tmp_path / "dags" / "pipelines").mkdir(parents=True)
-    (tmp_path / "spark_jobs").mkdir()
-    (tmp_path / "spark_jobs" / "rows.py").write_text("def f(records): return records\n")
-    idle = "transform: rows:f\nsource: {topics: [a]}\nsink: {table: lake.a.idle}\ncatch_up: true\n"
-    (tmp_path / "dags" / "pipelines" / "idle.yaml").write_text(idle)
-    checked = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
-    assert checked.exit_code == 0, checked.output
-    assert "valid  idle: a -> lake.a.idle" in checked.output
-    assert "pipelines/idle.yaml: catch_up: has no effect without a bound" in checked.output.replace("\n", " ")
+    add(project, "idle", "transform: rows:f\ncatch_up: true")
+    told = checked(project, 0)
+    assert "valid  idle: a -> lake.a.idle" in told
+    assert "pipelines/idle.yaml: catch_up: has no effect without a bound" in told.replace("\n", " ")
 
 
-def test_check_looks_at_the_tables_where_airflow_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_looks_at_the_tables_where_airflow_answers(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is another pipeline's is named, with exit code 1; one whose catalog does not answer is not checked."""
     monkeypatch.setenv("TIDEGATE_AIRFLOW_URL", "http://airflow")
-    (tmp_path / "dags" / "pipelines").mkdir(parents=True)
-    (tmp_path / "spark_jobs").mkdir()
-    (tmp_path / "spark_jobs" / "rows.py").write_text("def f(records): return records\n")
-    (tmp_path / "dags" / "pipelines" / "new.yaml").write_text(
-        "transform: rows:f\nsource: {topics: [a]}\nsink: {table: lake.a.t}\n"
-    )
+    add(project, "new", "transform: rows:f")
     sink = FakeReader(owners=frozenset({"old"}))
-    remote = SimpleNamespace(
-        store=MemoryStore(), sink=sink, api=SimpleNamespace(pool_slots=lambda _: 1, parallelism=lambda: 32)
-    )
+    api = SimpleNamespace(pool_slots=lambda _: 1, parallelism=lambda: 32)
+    remote = SimpleNamespace(store=MemoryStore(), sink=sink, api=api)
     monkeypatch.setattr(check, "open_remote", lambda _: nullcontext(remote))
-    checked = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
-    assert (checked.exit_code, "table lake.a.t belongs to pipeline old, not to new" in checked.output) == (1, True)
+    assert "table lake.a.new belongs to pipeline old, not to new" in checked(project, 1)
     sink.away = True
-    checked = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
-    assert (checked.exit_code, "table lake.a.t was not checked" in checked.output) == (0, True)
+    assert "table lake.a.new was not checked" in checked(project, 0)
 
 
-def test_check_covers_receivers_beside_the_pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_covers_receivers_beside_the_pipelines(project: Path) -> None:
     """A fault of one file hides no other, and a project may have receivers alone; their schema is printed by its own option."""
-    monkeypatch.delenv("TIDEGATE_AIRFLOW_URL", raising=False)
-    folder = tmp_path / "dags" / "receivers"
-    folder.mkdir(parents=True)
+    folder = project / "dags" / "receivers"
     (folder / "posts.yaml").write_text("kind: http\ntopic: orders\nlisten: {port: 8080}\n")
-    told = CliRunner().invoke(app, ["check", "--project", str(tmp_path)])
-    assert (told.exit_code, told.output) == (0, "valid  posts: http://127.0.0.1:8080 -> topic orders\n")
+    assert checked(project, 0) == "valid  posts: http://127.0.0.1:8080 -> topic orders\n"
     (folder / "lines.yaml").write_text("kind: tcp_server\ntopic: orders\nlisten: {port: 0}\n")
     (folder / "log.yml").touch()
-    told = CliRunner().invoke(app, ["check", "--project", str(tmp_path), "--json"])
-    assert told.exit_code == 1
-    checks = {check["receiver"]: check for check in json.loads(told.stdout)}
+    checks = {check["receiver"]: check for check in json.loads(checked(project, 1, "--json"))}
     assert {name: check["valid"] for name, check in checks.items()} == {"lines": False, "posts": True, "log": False}
     assert checks["lines"]["faults"] == ["receivers/lines.yaml: listen.port: expected a port from 1 to 65535, got 0"]
     told = CliRunner().invoke(app, ["check", "--receiver-schema"])
