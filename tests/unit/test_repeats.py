@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -169,54 +170,58 @@ def judged(
 FIRST = set(LOG) - LEFT_OUT
 
 
-def test_a_repeat_that_is_absent_is_not_lost_and_a_record_that_is_lost_is_found() -> None:
-    """Neither is a repeat that is there what the load should have left."""
-    receipts = [receipt(0, 5), receipt(5, 12)]
-    whole = judged(FIRST, receipts)
-    assert (whole.holds, whole.repeats, whole.unclear) == (True, len(LEFT_OUT), 0)
-    assert whole.to_json()["repeats"] == len(LEFT_OUT)
-    assert [p.lost for p in judged(FIRST - {8}, receipts).verdict.partitions] == [(8,)]
-    assert [p.unknown for p in judged(FIRST | {9}, receipts).verdict.partitions] == [(9,)]
+def rows(made: Receipt, count: int) -> Receipt:
+    return replace(made, rows=count)
 
 
-def test_a_commit_is_judged_by_what_it_left_out_itself() -> None:
-    """A batch from before the setting has every record, and one by another window has others."""
-    assert judged(FIRST | {3}, [receipt(0, 5, None), receipt(5, 12)]).holds
-    assert not judged(FIRST, [receipt(0, 5, None), receipt(5, 12)]).holds
-    wider = judged(FIRST - {10}, [receipt(0, 5), replace_rows(receipt(5, 12, Dedupe(6)), 2)])
-    assert (wider.holds, wider.repeats) == (True, len(LEFT_OUT) + 1)
-    assert judged(set(LOG), [receipt(0, 12, None)], dedupe=None).holds
+BATCHES = [receipt(0, 5), receipt(5, 12)]
+BEFORE = [receipt(0, 5, None), receipt(5, 12)]  # the first batch is from before the setting
+KEPT = [receipt(5, 12)]  # the receipt of the first one is gone
+ONE = [receipt(0, 12)]
+LATE = [rows(receipt(3, 12), 4)]
+SINCE_3 = {offset for offset in FIRST if offset >= 3}
+COMPACTED = frozenset({"t"})
 
 
-def replace_rows(made: Receipt, rows: int) -> Receipt:
-    return replace(made, rows=rows)
-
-
-def test_a_commit_whose_receipt_is_gone_may_have_left_out_repeats_or_not() -> None:
-    """Both are accepted, and what is absent is counted; other records are still found."""
-    kept = [receipt(5, 12)]
-    assert judged(FIRST | {3}, kept).holds
-    assert (judged(FIRST, kept).holds, judged(FIRST, kept).unclear) == (True, 1)
-    assert not judged(FIRST - {4}, kept).holds
-
-
-def test_behind_the_end_of_retention_repeats_cannot_be_told_for_a_window() -> None:
-    """An absent record with a key there is not judged, one without a key is lost, unless log and pipeline begin there."""
-    receipts = [receipt(0, 12)]
-    held = judged(FIRST, receipts, earliest=2)
-    assert (held.verdict.holds, held.repeats, held.unclear) == (True, 3, 2)  # 3 and 5 repeat what is gone
-    assert [p.lost for p in judged(FIRST - {6, 8}, receipts, earliest=2).verdict.partitions] == [(6, 8)]
-    assert not judged(FIRST, receipts, earliest=2, start=2).verdict.holds
-
-
-def test_a_record_from_before_the_beginning_makes_later_ones_repeats() -> None:
-    """3, 5 and 7 repeat what the schedule has never loaded. Where that is gone in part, what it says is not judged."""
-    receipts = [replace_rows(receipt(3, 12), 4)]
-    after = {offset for offset in FIRST if offset >= 3}
-    assert (judged(after, receipts, start=3).holds, judged(after, receipts, start=3).repeats) == (True, 5)
-    assert [p.lost for p in judged(after - {8}, receipts, start=3).verdict.partitions] == [(8,)]
-    half = judged(after, receipts, start=3, earliest=2)
-    assert (half.verdict.holds, half.repeats, half.unclear) == (True, 3, 2)
+@pytest.mark.parametrize(
+    ("table", "receipts", "log", "told"),
+    [
+        # a repeat that is absent is not lost, and a record that is lost is found, as a repeat that is there
+        (FIRST, BATCHES, {}, {"holds": True, "repeats": len(LEFT_OUT), "unclear": 0}),
+        (FIRST - {8}, BATCHES, {}, {"lost": [(8,)]}),
+        (FIRST | {9}, BATCHES, {}, {"unknown": [(9,)]}),
+        # a commit is judged by what it left out itself, by its own window
+        (FIRST | {3}, BEFORE, {}, {"holds": True}),
+        (FIRST, BEFORE, {}, {"holds": False}),
+        (FIRST - {10}, [receipt(0, 5), rows(receipt(5, 12, Dedupe(6)), 2)], {}, {"holds": True, "repeats": len(LEFT_OUT) + 1}),
+        (set(LOG), [receipt(0, 12, None)], {"dedupe": None}, {"holds": True}),
+        # one whose receipt is gone may have left out repeats or not
+        (FIRST | {3}, KEPT, {}, {"holds": True}),
+        (FIRST, KEPT, {}, {"holds": True, "unclear": 1}),
+        (FIRST - {4}, KEPT, {}, {"holds": False}),
+        # behind the end of retention repeats cannot be told for a window, unless log and pipeline begin there
+        (FIRST, ONE, {"earliest": 2}, {"right": True, "repeats": 3, "unclear": 2}),  # 3 and 5 repeat what is gone
+        (FIRST - {6, 8}, ONE, {"earliest": 2}, {"lost": [(6, 8)]}),
+        (FIRST, ONE, {"earliest": 2, "start": 2}, {"right": False}),
+        # a record from before the beginning makes later ones repeats; where that is gone in part, what it says is not judged
+        (SINCE_3, LATE, {"start": 3}, {"holds": True, "repeats": 5}),
+        (SINCE_3 - {8}, LATE, {"start": 3}, {"lost": [(8,)]}),
+        (SINCE_3, LATE, {"start": 3, "earliest": 2}, {"right": True, "repeats": 3, "unclear": 2}),
+        # what a record repeats may be compacted away; a commit that came while the log was read is not excused
+        (FIRST - {8}, [rows(receipt(0, 12), 6)], {"compacted": COMPACTED}, {"unclear": 1}),
+        (FIRST, ONE, {"known": False}, {"holds": False}),
+    ],
+)
+def test_a_table_is_judged_by_what_its_commits_left_out(
+    table: set[int], receipts: list[Receipt], log: dict[str, Any], told: dict[str, Any]
+) -> None:
+    """Of one log; an absent record with a key is not judged where what it may repeat is not known."""
+    found = judged(table, receipts, **log)
+    known: dict[str, Any] = {"holds": found.holds, "right": found.verdict.holds}
+    known |= {"repeats": found.repeats, "unclear": found.unclear}
+    known |= {name: [getattr(p, name) for p in found.verdict.partitions] for name in ("lost", "unknown")}
+    assert {name: known[name] for name in told} == told
+    assert found.to_json()["repeats"] == found.repeats
 
 
 def test_what_is_read_to_verify_begins_a_window_earlier_where_that_is_retained() -> None:
@@ -225,14 +230,3 @@ def test_what_is_read_to_verify_begins_a_window_earlier_where_that_is_retained()
     assert with_look_back(committed, {A: 0, B: 75}, []) == committed
     assert with_look_back(committed, {A: 0, B: 75}, [Dedupe(4), Dedupe(9)]).earliest == {A: 41, B: 70}
     assert with_look_back(committed, {A: 45, B: 60}, [Dedupe(9)]).earliest == {A: 45, B: 61}
-
-
-def test_in_a_compacted_log_no_record_with_a_key_is_surely_a_first_one() -> None:
-    """What it repeats may be compacted away."""
-    compacted = frozenset({"t"})
-    assert judged(FIRST - {8}, [replace_rows(receipt(0, 12), 6)], compacted=compacted).unclear == 1
-
-
-def test_a_commit_that_came_while_the_log_was_read_is_not_excused() -> None:
-    """Its setting was not looked for: the command is run again."""
-    assert not judged(FIRST, [receipt(0, 12)], known=False).holds
