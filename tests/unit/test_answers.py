@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.records import changed, load_job, range_of, write_of
+from tests.records import load_job, range_of, write_of
 from tidegate.core.errors import ReceiptMismatch, StateCorrupt
 from tidegate.core.load.answer import answer_by_receipt, brief, whole
 from tidegate.core.load.job import LoadResult
@@ -97,12 +97,3 @@ def test_a_job_that_wrote_nothing_found_the_newest_receipt_that_covers_its_range
 def test_no_receipt_of_another_batch_replay_or_range_is_an_answer(other: Receipt) -> None:
     """Whatever its attempt is called."""
     assert answer_by_receipt(JOB, [other], TOOK) is None
-
-
-def test_an_answer_by_receipt_reaches_the_commit_as_any_other() -> None:
-    """Nothing is known of what was read, so nothing is learned from it."""
-    result = answer_by_receipt(JOB, [receipt(1, "mine")], TOOK)
-    assert result is not None
-    handed_on = whole(json.loads(json.dumps(brief(result))), changed(saved(), topic_ids={}), nothing)
-    assert handed_on == result
-    assert handed_on.observed.record_bytes is None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.records import changed, cursor_of, write_of
+from tests.records import changed, cursor_of
 from tests.unit.test_refused_plans import Q0, source, two
 from tests.unit.world import CURSOR, P0, PIPELINE, World
 from tidegate.core.audit.rebuild import rebuild
@@ -202,16 +202,6 @@ def test_a_commit_that_happened_is_done_again_though_a_partition_was_retired_or_
     assert world.cursor == before
 
 
-def test_a_range_of_a_topic_that_was_created_again_is_committed_where_it_has_landed() -> None:
-    """It is not loaded from the new topic, by nobody."""
-    world = World()
-    world.run("run1")
-    second = world.planned("run2")
-    world.load(second)
-    world.brokers.ids["t"] = "new"
-    assert world.commit(world.planned("run2")) is True
-
-
 def test_keys_are_of_their_pipeline_and_their_batch() -> None:
     """Replays and other pipelines share the prefix; a copied Variable is not this batch's."""
     store = MemoryStore({"tidegate.p.replay.x.1": "", "tidegate.p.range.x": "", "tidegate.p2.cursor": ""})
@@ -245,22 +235,6 @@ def test_run_ids_that_look_alike_have_different_keys() -> None:
     """Run ids that differ in case, blanks or signs have different keys, also in a store that compares keys loosely."""
     ids = ["manual__A", "manual__a", "manual a", "manual/a", "manual?a", "manual#a", "manual%a", "manual+a", "my_token_run", ""]
     assert len({run_key(i).lower() for i in ids}) == len(ids)
-
-
-def test_a_pattern_takes_new_topics_from_their_beginning_in_the_run_that_first_sees_them() -> None:
-    """And leaves out what is excluded."""
-    world = World(pipeline=source(pattern="[a-z]", exclude=("x",)), brokers=FakeBrokers({P0: 5, TopicPartition("x", 0): 9}))
-    assert ranges_of(world.run("run1")) == ["t-0 [0, 5)"]
-    world.brokers.latest[Q0] = 3
-    assert ranges_of(world.run("run2")) == ["q-0 [0, 3)"]
-    assert world.cursor.at.topic_ids == {"t": "id", "q": "id"}
-
-
-def test_an_assignment_reads_these_partitions_and_no_others() -> None:
-    """Of several topics."""
-    brokers = FakeBrokers({P0: 5, TopicPartition("t", 1): 6, Q0: 7})
-    world = World(pipeline=source(assign={"t": (1,), "q": (0,)}), brokers=brokers)
-    assert ranges_of(world.run("run1")) == ["q-0 [0, 7)", "t-1 [0, 6)"]
 
 
 def test_a_topic_that_is_made_again_starts_anew_once_that_is_accepted() -> None:
@@ -404,14 +378,6 @@ def test_a_cursor_that_is_rebuilt_once_more_is_later_than_every_saved_range() ->
         assert restore(world.pipeline, store=world.store, sink=world.sink).cursor.generation == generation
         world.planned(f"after{generation}")
         del world.store.values[CURSOR]
-
-
-def test_a_replay_in_the_table_says_nothing_of_the_cursor() -> None:
-    """Its chunks are no batches."""
-    world = World()
-    world.run("run1")
-    world.land(write_of("p", 99, "r", (OffsetRange("t", 0, 0, 10),), replay="again"))
-    assert world.run("run2").saved.load.seq == 2
 
 
 @pytest.mark.parametrize("left", [{"topics": ("t",)}, {"pattern": "t|q", "exclude": ("q",)}, {"assign": {"t": (0,)}}])

@@ -90,11 +90,6 @@ def test_chunks_end_where_batches_end() -> None:
     assert cut_chunks((r(5, 25),), batches, 8) == ((r(5, 10),), (r(10, 15),), (r(15, 20),), (r(20, 25),))
 
 
-def test_a_gap_ends_a_chunk() -> None:
-    """A load takes one range of a partition."""
-    assert cut_chunks((r(0, 5), r(10, 15)), [], 100) == ((r(0, 5),), (r(10, 15),))
-
-
 @given(st.lists(st.integers(1, 30_000), min_size=1, max_size=30), st.data())
 def test_tasks_load_each_chunk_once_in_order_and_share_only_what_is_small(sizes: list[int], data: st.DataObject) -> None:
     """No task loads more than it may while others of those that can run at once have nothing to do."""

@@ -12,8 +12,7 @@ from tests.unit.world import planned_on
 from tidegate.core.errors import CommitConflict, ReceiptMismatch
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.commit import leads_to, moved
-from tidegate.core.state.accepted import Accepted
+from tidegate.core.schedule.commit import moved
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import Decision, SavedRange
 
@@ -30,23 +29,6 @@ RECEIPT = Receipt(write_of("p", 4, "run", RANGES, "v", "a"), 1, 1, 8)
 def commit(cursor: Cursor, saved: SavedRange, receipt: Receipt | None) -> Cursor:
     """The cursor after a range that was planned on it."""
     return moved(cursor, planned_on(cursor, saved), receipt)
-
-
-def test_a_commit_moves_the_cursor_to_the_ends_of_its_ranges() -> None:
-    """Sequence, offsets, topic ids and receipt move together."""
-    after = moved(CURSOR, SAVED, RECEIPT)
-    assert after.at == SAVED.after
-    assert (after.seq, after.at.offsets, after.at.topic_ids) == (4, {P0: 9, P1: 4}, {"t": "id"})
-    assert after.receipt is not None
-    assert after.receipt == RECEIPT.summary
-
-
-def test_a_commit_that_has_happened_is_a_no_op() -> None:
-    """Also when the schedule has gone on since."""
-    after = moved(CURSOR, SAVED, RECEIPT)
-    assert moved(after, SAVED, RECEIPT) is after
-    later = changed(after, seq=9, offsets={P0: 100, P1: 100})
-    assert moved(later, SAVED, RECEIPT) is later
 
 
 @pytest.mark.parametrize(
@@ -78,35 +60,6 @@ def test_a_receipt_that_does_not_cover_the_range_commits_nothing(receipt: Receip
     """No receipt, another batch's, another pipeline's, too short."""
     with pytest.raises(ReceiptMismatch):
         moved(CURSOR, SAVED, receipt)
-
-
-@pytest.mark.parametrize(
-    ("cursor", "jumped", "begins"),
-    [
-        (cursor_of("p", 3, {P0: 50}, {"t": "id"}, starts={P0: 10}), {}, 10),
-        (cursor_of("p", 3, {P0: 30}, {"t": "id"}, starts={P0: 10}), {P0: 30}, 50),
-        (cursor_of("p", 3, {P0: 50}, {"t": "old"}, starts={P0: 10}), {P0: 50}, 50),
-        (cursor_of("p", 3, {P1: 7}, {"t": "old"}, starts={P1: 7}), {}, 50),
-        (cursor_of("p"), {}, 50),
-    ],
-    ids=["known", "loss", "created again", "partition of a topic that was created again", "new"],
-)
-def test_a_partition_begins_where_the_pipeline_first_reads_it(
-    cursor: Cursor, jumped: dict[TopicPartition, int], begins: int
-) -> None:
-    """Or goes on after a loss, before which nothing is left."""
-    saved = range_of("p", 4, "run", (OffsetRange("t", 0, 50, 60),), (), {"t": "id"}, {}, 0, jumped)
-    assert leads_to(cursor, saved).starts[P0] == begins
-
-
-def test_what_is_accepted_after_the_plan_is_in_the_cursor_all_the_same() -> None:
-    """Partitions that the table lacks offsets of begin where the cursor was; not one of a topic that was created again."""
-    accepted = Accepted(4, absent=(OffsetRange("t", 0, 0, 3), OffsetRange("t", 9, 0, 3)), foreign="lake.a.b")
-    after = moved(CURSOR, SAVED, RECEIPT, accepted=accepted)
-    assert (after.at.starts, after.at.foreign) == ({P0: 5, P1: 0}, "lake.a.b")
-    before = cursor_of("p", 4, {P0: 120}, {"t": "old"})
-    anew = saved_range(0, 30, reason="recreated", seq=5, topic_ids={"t": "new"}, jumped={P0: 120})
-    assert leads_to(before, anew, replace(accepted, seq=5)).starts == {P0: 0}
 
 
 def test_a_commit_remembers_what_a_former_topic_left() -> None:

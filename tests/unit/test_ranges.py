@@ -14,11 +14,6 @@ from tidegate.core.offsets.ranges import (
     TopicPartition,
     covers,
     disjoint,
-    from_offsets,
-    selection_from_json,
-    selection_to_json,
-    total_count,
-    until_offsets,
 )
 
 offsets = st.integers(0, 2**63 - 1)
@@ -93,18 +88,3 @@ def test_ranges_cover_themselves_and_every_part_of_themselves(ranges: tuple[Offs
     for r in ranges:
         if r.until_offset < 2**63 - 1:
             assert not covers(ranges, [OffsetRange(r.topic, r.partition, r.from_offset, r.until_offset + 1)])
-
-
-def test_bounds_and_totals_are_read_off() -> None:
-    """Starts, ends and the sum of counts."""
-    ranges = (OffsetRange("t", 0, 1, 4), OffsetRange("t", 1, 2, 2))
-    assert from_offsets(ranges) == {TopicPartition("t", 0): 1, TopicPartition("t", 1): 2}
-    assert until_offsets(ranges) == {TopicPartition("t", 0): 4, TopicPartition("t", 1): 2}
-    assert total_count(ranges) == 3
-
-
-def test_several_ranges_of_a_partition_are_read_back() -> None:
-    """In order."""
-    ranges = (OffsetRange("t", 0, 5, 9), OffsetRange("t", 0, 1, 2), OffsetRange("t", 1, 0, 1))
-    assert selection_to_json(ranges) == {"t": {"0": [[1, 2], [5, 9]], "1": [[0, 1]]}}
-    assert selection_from_json(selection_to_json(ranges)) == tuple(sorted(ranges))

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.loads import P0, receipt, saved
-from tests.unit.world import World
 from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.errors import StateError
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.run import Planned
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.state.cursor import Position
 from tidegate.core.state.ledger import Ledger
-from tidegate.testing.fakes import FakeBrokers, MemoryStore
+from tidegate.testing.fakes import MemoryStore
 
 
 def test_a_table_without_receipts_cannot_rebuild_anything() -> None:
@@ -52,24 +48,6 @@ def test_what_receipts_leave_open_is_told() -> None:
 P1 = TopicPartition("t", 1)
 
 
-@given(st.lists(st.tuples(st.integers(0, 25), st.booleans()), min_size=1, max_size=8))
-def test_a_schedule_rebuilt_after_its_variables_were_lost_goes_on_where_it_was(steps: list[tuple[int, bool]]) -> None:
-    """With all of its history that held records; a range that never reached the table is planned again."""
-    world = World(brokers=FakeBrokers({P0: 7, P1: 3}, {P1: 3}))
-    for n, (growth, dies) in enumerate(steps):
-        world.brokers.latest[P0] += growth
-        found = world.plan(f"run{n}")
-        if isinstance(found, Planned) and not (dies and n):
-            world.commit(found)
-    before = world.cursor
-    world.store.values.clear()
-    made = rebuild("p", world.sink.found)
-    world.ledger.replace(world.ledger.listing(), made.cursor, made.ranges, keep=1000)
-    assert (world.cursor.seq, world.cursor.at) == (before.seq, before.at)
-    assert world.cursor.at.starts[P1] == 3
-    assert isinstance(world.run_of(1, "next"), Planned)
-
-
 def test_a_rebuild_keeps_what_runs_own_and_drops_what_was_never_loaded() -> None:
     """A broken range is written anew, an uncommitted one goes, and one that says otherwise than the receipt of its batch."""
     store = MemoryStore()
@@ -86,14 +64,3 @@ def test_a_rebuild_keeps_what_runs_own_and_drops_what_was_never_loaded() -> None
     assert store.values[kept] == before
     assert ledger.saved_range(broken).why.decisions[0].from_reason == "rebuilt"
     assert ledger.cursor() == made.cursor
-
-
-def test_a_rebuilt_cursor_knows_partitions_that_were_silent() -> None:
-    """The newest receipt tells their positions; what it does not name was retired."""
-    silent = Position({P1: 70}, {"t": "id"}, {P1: 70})
-    made = rebuild(
-        "p", [receipt(1, 0, 10, ranges=(OffsetRange("u", 0, 0, 5),), topic_ids={"u": "x"}), receipt(2, 10, 20, beside=silent)]
-    )
-    assert (made.cursor.at.offsets, made.cursor.at.starts) == ({P0: 20, P1: 70}, {P0: 0, P1: 70})
-    assert made.cursor.at.topic_ids == {"t": "id"}
-    assert made.ranges[1].load.beside == silent

@@ -60,17 +60,6 @@ def test_a_renamed_pipeline_goes_on_where_it_was(world: World) -> None:
     assert (rebuilt.cursor.seq, rebuilt.cursor.at.offsets) == (3, {P0: 50})
 
 
-def test_a_pipeline_is_renamed_also_before_its_first_commit() -> None:
-    """Its load has made it an owner of the table, and failed. The new name adopts its range."""
-    world = World()
-    saved = world.planned("run1").saved
-    world.sink.owners = frozenset({"p"})
-    world.pipeline = NEW
-    assert "run `tidegate rename p q`" in world.misfit("run2")
-    assert renamed(world) == 1
-    assert world.planned("run2").saved.load.ranges == saved.load.ranges
-
-
 def test_a_rename_that_was_killed_is_done_again(world: World) -> None:
     """At whatever call: until the table is moved the new name is refused, and afterwards the old one; nothing is lost."""
     before, table = dict(world.store.values), replace(world.sink)

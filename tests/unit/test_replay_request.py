@@ -32,26 +32,6 @@ def test_what_is_empty_does_not_count() -> None:
     assert request.to_json() == {"run_id": "r 1"}
 
 
-def test_every_field_of_the_form_is_read() -> None:
-    """Times may be dates; a batch alone is first and last."""
-    request = ReplayRequest.from_params(
-        {
-            "from_time": "1970-01-01T00:00:01Z",
-            "until_time": "1970-01-02",
-            "chunk_size": 5,
-            "parallel": 2,
-            "table": "lake.a.b",
-            "transform": "m:f",
-            "accept_loss": True,
-        }
-    )
-    assert (request.from_ms, request.until_ms) == (1000, 86_400_000)
-    assert (request.chunk_size, request.parallel, request.table, request.transform) == (5, 2, "lake.a.b", "m:f")
-    assert request.accept_loss
-    assert ReplayRequest.from_params({"batches": "7"}).batches == (7, 7)
-    assert ReplayRequest.from_params({"batches": " 7..12"}).batches == (7, 12)
-
-
 @pytest.mark.parametrize(
     ("params", "words"),
     [

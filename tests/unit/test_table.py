@@ -188,30 +188,6 @@ def test_a_table_that_was_compacted_and_expired_but_the_newest_is_believed_by_wh
         assert (missing_now(PIPELINE, store=world.store, sink=world.sink)[1] is None) == believed
 
 
-@pytest.mark.parametrize(("left", "missing"), [(0, "t-0 [0, 20)"), (1, "t-0 [10, 20)")], ids=["recreated", "rolled back"])
-@pytest.mark.parametrize("expired", [False, True])
-def test_a_table_that_was_lost_between_a_plan_and_its_load_is_refused_by_the_next_plan(
-    world: World, left: int, missing: str, *, expired: bool
-) -> None:
-    """The batch came to another table than the one that its plan had looked at."""
-    del world.sink.found[left:2]
-    world.sink.expired = expired
-    assert world.missing()[0] == missing
-    world.replay(t(0, 20))
-    world.run("next")
-    world.run_of(10, "later")
-
-
-def test_a_repair_that_is_lost_between_a_plan_and_its_load_is_missed(world: World) -> None:
-    """The batch before had come to a table that lacked rows, and a replay after it brought them back."""
-    del world.sink.found[:2]
-    world.replay(t(0, 20))
-    planned = world.planned("next")
-    world.sink.found.pop()
-    world.commit(planned)
-    assert world.missing()[0] == "t-0 [0, 20)"
-
-
 def test_lost_batches_of_aggregates_are_told_by_their_numbers(batches: World) -> None:
     """A receipt of other ranges under the same number is none."""
     lost = batches.sink.found.pop(1)
@@ -260,15 +236,6 @@ def test_a_cleared_run_that_never_saved_a_range_plans_one(world: World) -> None:
     world.run("failed")
     world.brokers.latest[P0] = 50
     assert world.planned("later", ran_at_ms=world.now_ms).saved.load.seq == 5
-
-
-def test_a_reload_that_stopped_half_way_is_never_taken_for_whole(world: World) -> None:
-    """Rows that a replay has loaded say nothing of what else there was, also where older snapshots have expired."""
-    has_forgotten(world)
-    world.replay(t(10, 30))
-    assert world.missing()[0] == "t-0 [0, 10)"
-    world.replay(t(0, 10))
-    assert world.planned("next").saved.load.seq == 4
 
 
 def test_aggregates_whose_saved_ranges_were_pruned_are_not_forgotten(batches: World) -> None:
