@@ -140,11 +140,7 @@ down: venv ## stop it
 	$(BIN)/tidegate down
 
 docs: venv ## the pages that are made from code
-	$(BIN)/python -c 'from tidegate.core.schedule.lifecycle import page; print(page(), end="")' > docs/lifecycle.md
-	$(BIN)/python -c 'from tidegate.core.receivers.lifecycle import page; print(page(), end="")' > docs/receiver-lifecycle.md
-	$(BIN)/python -c 'from tidegate.core.config.reference import page; print(page(), end="")' > docs/settings.md
-	$(BIN)/python -c 'from tidegate.core.metrics import page; print(page(), end="")' > docs/metrics.md
-	$(BIN)/python -c 'from tidegate.core.dashboard import page; print(page(), end="")' > docs/grafana.json
+	$(BIN)/python docs/generate.py
 
 $(WEB)/dev/node_modules: $(WEB)/node_modules $(WEB)/dev/package-lock.json
 	$(NPM)/dev ci --silent --no-audit --no-fund

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from docs import generate
 from tests.unit.test_config_schema import settings_of
 from tidegate.core import errors
-from tidegate.core.config import reference
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
 from tidegate.core.config.schema import json_schema
@@ -45,10 +45,15 @@ def test_the_modules_of_the_layout_page_are_there() -> None:
     assert len(page.splitlines()) < 60
 
 
-def test_the_page_of_settings_is_made_from_the_settings() -> None:
-    """`make docs` writes it; each setting of the schema has a row, and a section may have one."""
-    assert (REPO / "docs" / "settings.md").read_text() == reference.page()
-    pages = reference.page().split("# Settings of a receiver file")
+@pytest.mark.parametrize("name", generate.PAGES)
+def test_the_pages_that_are_made_from_the_code_are_current(name: str) -> None:
+    """`make docs` writes them."""
+    assert (REPO / "docs" / name).read_text(encoding="utf-8") == generate.PAGES[name]()
+
+
+def test_the_page_of_settings_has_a_row_for_each_setting() -> None:
+    """A section may have one."""
+    pages = generate.settings().split("# Settings of a receiver file")
     for page, kind in zip(pages, (Pipeline, Receiver), strict=True):
         rows = set(re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE))
         stated = {".".join(path): schema for path, schema in settings_of(json_schema(kind))}

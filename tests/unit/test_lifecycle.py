@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,10 +11,9 @@ from tests.records import cursor_of, write_of_load
 from tests.unit.world import PIPELINE, World
 from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.errors import ReceiptMismatch
-from tidegate.core.schedule.lifecycle import TRANSITIONS, Event, State, page, state_of
+from tidegate.core.schedule.lifecycle import TRANSITIONS, Event, State, state_of
 from tidegate.core.schedule.run import commit_batch
 
-DOCS = Path(__file__).parents[2] / "docs" / "lifecycle.md"
 TABLE = {(t.state, t.event): t.then for t in TRANSITIONS}
 
 
@@ -57,8 +55,7 @@ def test_every_event_does_in_every_state_what_the_table_says(events: list[Event]
 
 
 def test_the_table_names_each_event_of_a_state_once_and_never_leads_back_without_a_rebuild() -> None:
-    """What is loaded or committed stays so. The docs show this table: `make docs` writes it."""
+    """What is loaded or committed stays so."""
     assert len(TABLE) == len(TRANSITIONS)
     order = list(State)
     assert all(order.index(t.then) >= order.index(t.state) for t in TRANSITIONS if t.event is not Event.REBUILD)
-    assert DOCS.read_text(encoding="utf-8") == page()

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import RequestError
-from tidegate.core.receivers import lifecycle
 from tidegate.core.receivers.lifecycle import MEANING, TRANSITIONS, Event, Restarts, State, after
 from tidegate.core.transitions import Transition
-
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda t: f"{t.state}-{t.event}")
@@ -72,8 +67,3 @@ def test_failures_are_forgotten_after_a_time_without_one() -> None:
     """Until then they add up."""
     restarts = Restarts(forget_s=60)
     assert [restarts.failures(0, 0), restarts.failures(4, 59.9), restarts.failures(4, 60)] == [1, 5, 1]
-
-
-def test_the_page_is_made_from_the_table() -> None:
-    """`make docs` writes it."""
-    assert (DOCS / "receiver-lifecycle.md").read_text() == lifecycle.page()

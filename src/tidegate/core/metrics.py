@@ -1,4 +1,4 @@
-"""All metrics that Tidegate sends, and the page that is made of them. The dashboard: `tidegate.core.dashboard`.
+"""All metrics that Tidegate sends, of which `make docs` makes a page and a dashboard.
 
 A metric is sent as `tidegate.<name>.<pipeline>`, that of a receiver as `tidegate.<name>.<receiver>.<instance>`, with the same
 as tags, since StatsD has no tags of its own. Pure: the standard library only.
@@ -6,7 +6,6 @@ as tags, since StatsD has no tags of its own. Pure: the standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -133,53 +132,3 @@ RECEIVER = tuple(metric.name.partition(".")[2] for metric in METRICS.values() if
 def asks_again(before_ms: int | None, now_ms: int) -> bool:
     """Whether a minute has begun since `before_ms`, when a run of the same pipeline last planned (None: none has)."""
     return before_ms is None or now_ms // ASK_MS != before_ms // ASK_MS
-
-
-_SECTIONS = {
-    "batch": (
-        "Batches",
-        """\
-Sent by the task `commit` when it moves the cursor, so a batch counts once, however often it is tried or cleared; `skipped` by
-the task `plan`, `failed` by any task of the run. What is not known is not sent.""",
-    ),
-    "lag": (
-        "Lag",
-        """\
-Sent by the task `plan`, before the run reads anything. `lag.records` comes with each range that is planned anew, and with each
-run that finds nothing to read. For the others the brokers have to be asked more: they come once a minute at most, and only
-while records wait. A pipeline that has stopped goes on planning, so its lag goes on coming. A paused one sends nothing.""",
-    ),
-    "pipeline": ("Runs", "Sent by the scheduler when a run of the schedule ends. Runs of backfills do not count."),
-    "replay": ("Replays", "Sent when a replay is verified; `failed` by the scheduler."),
-    "trigger": ("Pipelines that are scheduled by lag", "Sent by the trigger with each poll."),
-    "receiver": ("Receivers", "Sent by each instance of a [receiver](receivers.md), every ten seconds."),
-}
-
-
-def page() -> str:
-    """docs/metrics.md."""
-    sections = []
-    for group, (title, text) in _SECTIONS.items():
-        sections.append(f"## {title}\n{text}\n\n{_table(m for m in METRICS.values() if m.group == group)}")
-    return f"{_HEAD}\n" + "\n".join(sections)
-
-
-def _table(metrics: Iterable[Metric]) -> str:
-    rows = ["| name | kind | unit | what |", "|---|---|---|---|"]
-    for m in metrics:
-        whose = "<receiver>.<instance>" if m.group == "receiver" else "<pipeline>"
-        rows.append(f"| `{PREFIX}.{m.name}.{whose}` | {m.kind} | {m.unit} | {m.what} |")
-    return "\n".join(rows) + "\n"
-
-
-_HEAD = """\
-<!-- Made from tidegate.core.metrics by `make docs`; do not edit. -->
-# Metrics
-
-Tidegate sends its figures through Airflow's own metrics, so whatever Airflow is set up for gets them: StatsD (`[metrics]
-statsd_on`, with Airflow's extra `statsd`) or OpenTelemetry (`[metrics] otel_on`, extra `otel`). Names begin with Airflow's
-prefix, and end with the name of the pipeline or receiver, which is also a tag.
-
-[grafana.json](grafana.json) is a Grafana dashboard of all of them. [alerts.md](alerts.md) has alerts for Prometheus, and how
-Prometheus gets the names that dashboard and alerts use.
-"""

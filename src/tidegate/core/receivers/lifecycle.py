@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tidegate.core.errors import RequestError
-from tidegate.core.transitions import Transition, shown
+from tidegate.core.transitions import Transition
 
 
 class State(StrEnum):
@@ -101,20 +101,3 @@ class Restarts:
         """
         most_s = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 60))
         return most_s * (1 - draw / 2)
-
-
-def page() -> str:
-    """`docs/receiver-lifecycle.md`: the table as a diagram and in words."""
-    delays = Restarts()
-    lines = [
-        "# The life of a receiver's instance",
-        "",
-        "Made from `src/tidegate/core/receivers/lifecycle.py` by `make docs`. [receivers.md](receivers.md) has the rest.",
-        "",
-        *shown(MEANING, TRANSITIONS, first=State.INITIALIZED, last=State.STOPPED),
-        f"The delay before a restart is {delays.first_s:g} s, doubles with each failure in a row up to {delays.longest_s:g} s,",
-        f"and loses a random part of up to half. After {delays.forget_s:g} s without a failure it begins anew. A process that",
-        "is killed leaves no state behind: its lease runs out, and the next one begins at the top.",
-        "",
-    ]
-    return "\n".join(lines)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tidegate.core.transitions import Transition, shown
+from tidegate.core.transitions import Transition
 
 
 class State(StrEnum):
@@ -69,17 +69,3 @@ def state_of(*, saved: bool, landed: bool, committed: bool) -> State:
     if landed:
         return State.LOADED
     return State.PLANNED if saved else State.NEW
-
-
-def page() -> str:
-    """`docs/lifecycle.md`: the table as a diagram and in words."""
-    lines = [
-        "# The life of a batch",
-        "",
-        "Made from `src/tidegate/core/schedule/lifecycle.py` by `make docs`.",
-        "",
-        *shown(MEANING, TRANSITIONS, first=State.NEW, last=State.COMMITTED),
-        "A crash leaves the state as it is. A retry, a cleared task, a second run and a zombie are the same events again.",
-        "",
-    ]
-    return "\n".join(lines)
