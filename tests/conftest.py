@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest.register_assert_rewrite("tidegate.testing.contracts")
+pytest.register_assert_rewrite("tidegate.testing.contracts", "tests.sender_contract")
 
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fast", settings.get_profile("steady"), max_examples=10)  # for the loop while code is written

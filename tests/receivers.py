@@ -4,21 +4,60 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import confluent_kafka as ck
 
-from tidegate.core.errors import BrokerUnavailable
-from tidegate.core.ports import Sender
+from tidegate.core.errors import BrokerUnavailable, NotDelivered, RecordRefused, TidegateError
+from tidegate.core.ports import Failures, Sender
 from tidegate.core.receivers.backpressure import Heard
+from tidegate.core.receivers.records import Outgoing
 from tidegate.ingest.receiver import Receiver
 from tidegate.ingest.supervisor import Lease, LeaseReport, Limits, Status, serve
-from tidegate.testing.fakes import MemorySender
 
 LONG_S = 60.0
+
+
+@dataclass
+class MemorySender:
+    """A topic: its `log` holds what was acknowledged.
+
+    While it is `away`, nothing ends. `answers` are for the next blocks: an error fails one as a whole, a mapping fails some of
+    its records.
+    """
+
+    log: list[Outgoing] = field(default_factory=list)
+    answers: list[TidegateError | Failures] = field(default_factory=list)
+    longest: int = 1 << 20
+    away: bool = False
+    closed: bool = False
+    attempts: list[list[bytes]] = field(default_factory=list)
+    trouble: TidegateError | None = None
+    _given_up: bool = False
+
+    async def send(self, records: Sequence[Outgoing]) -> Failures:
+        """As the port."""
+        self.attempts.append([record.value for record in records])
+        while self.away and not self._given_up:  # noqa: ASYNC110 - tests set both
+            await asyncio.sleep(0.001)
+        if self._given_up:
+            return dict.fromkeys(range(len(records)), NotDelivered("given up"))
+        answer: TidegateError | Failures = self.answers.pop(0) if self.answers else {}
+        failed = dict.fromkeys(range(len(records)), answer) if isinstance(answer, TidegateError) else dict(answer)
+        failed |= {at: RecordRefused("too large") for at, record in enumerate(records) if len(record.value) > self.longest}
+        self.log += [record for at, record in enumerate(records) if at not in failed]
+        return failed
+
+    def give_up(self) -> None:
+        """As the port."""
+        self._given_up = True
+
+    async def close(self) -> None:
+        """Noted."""
+        self.closed = True
 
 
 @dataclass

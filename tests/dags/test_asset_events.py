@@ -1,7 +1,9 @@
-"""Asset events obey the laws of the port, through Airflow's own accessors."""
+"""Asset events, through Airflow's own accessors."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,10 +11,19 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from tidegate.airflow.events import AssetEvents
-from tidegate.testing.contracts.events import Announced, EventsContract, Written
+from tidegate.core.events import Committed, Replayed
 
 TABLE = "lake.a.b"
-HOURS = Asset(name="tidegate/p/hours")
+HOURS_ASSET = Asset(name="tidegate/p/hours")
+URI, TOPICS = "iceberg://lake/a/b", ("kafka://kafka_default/t",)
+COMMITTED = Committed("p", 7, "tidegate.p.range.0000000007.r", 200, 190, "m:f@1", 2**62, URI, TOPICS)
+EMPTY = Committed("p", 8, "tidegate.p.range.0000000008.r", 0, 0, None, None, URI, ())
+REPLAYED = Replayed("p", "manual__1", "again", 3, 600, 590, "m:f@2", URI, TOPICS)
+
+HOURS = ("2026-01-01T10:00:00", "2026-01-01T11:00:00")
+
+Written = Callable[[], list[dict[str, Any]]]
+Announced = Callable[[], dict[str, dict[str, Any]]]
 
 
 @pytest.fixture
@@ -22,16 +33,97 @@ def accessors() -> OutletEventAccessors:
 
 def asset_events(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> AssetEvents:
     context: Any = {"outlet_events": accessors}
-    return AssetEvents(context, [outlet, HOURS], TABLE, HOURS.name)
+    return AssetEvents(context, [outlet, HOURS_ASSET], TABLE, HOURS_ASSET.name)
 
 
 @pytest.fixture
 def announced(accessors: OutletEventAccessors) -> Announced:
     """As Airflow makes events of it: one of each key, all with the same extra."""
-    return lambda: dict.fromkeys(accessors[HOURS].partition_keys, accessors[HOURS].extra)
+    return lambda: dict.fromkeys(accessors[HOURS_ASSET].partition_keys, accessors[HOURS_ASSET].extra)
 
 
-class TestOfAnAsset(EventsContract):
+class Laws:
+    """What happened is written whole, as JSON that others read.
+
+    Fixtures of the subclass:
+        events: to the outlet; nothing has happened yet.
+        written: returns what whoever listens reads, as JSON-ready mappings; where only the last event is kept, that one.
+        announced: returns what whoever listens for hours reads, by the hour.
+    """
+
+    def test_nothing_is_written_before_something_happened(self, events: AssetEvents, written: Written) -> None:
+        """Whoever listens is not woken for nothing."""
+        del events
+        assert written() == []
+
+    def test_a_commit_says_which_batch_and_what_its_load_made(self, events: AssetEvents, written: Written) -> None:
+        """Names and values are read by the DAGs of others: they do not change."""
+        events.write(COMMITTED)
+        assert json.loads(json.dumps(written())) == [
+            {
+                "pipeline": "p",
+                "seq": 7,
+                "key": "tidegate.p.range.0000000007.r",
+                "offsets": 200,
+                "rows": 190,
+                "transform": "m:f@1",
+                "snapshot": 2**62,
+                "table": URI,
+                "topics": [*TOPICS],
+                "page": "dags/p/plugin/ranges?batch=7",
+            }
+        ]
+
+    def test_a_commit_of_nothing_names_no_load(self, events: AssetEvents, written: Written) -> None:
+        """A batch without offsets makes no rows, by no version of the transform."""
+        events.write(EMPTY)
+        (event,) = written()
+        assert (event["offsets"], event["rows"], event["transform"], event["snapshot"]) == (0, 0, None, None)
+
+    def test_a_replay_says_which_one_and_what_its_loads_made(self, events: AssetEvents, written: Written) -> None:
+        """Names and values as above."""
+        events.write(REPLAYED)
+        assert json.loads(json.dumps(written())) == [
+            {
+                "pipeline": "p",
+                "run_id": "manual__1",
+                "replay": "again",
+                "chunks": 3,
+                "offsets": 600,
+                "rows": 590,
+                "transform": "m:f@2",
+                "table": URI,
+                "topics": [*TOPICS],
+                "page": "dags/p/plugin/ranges",
+            }
+        ]
+
+    @pytest.mark.parametrize("event", [COMMITTED, REPLAYED], ids=["batch", "replay"])
+    def test_each_hour_comes_with_what_happened(
+        self, events: AssetEvents, written: Written, announced: Announced, event: Committed | Replayed
+    ) -> None:
+        """As the event of the table, which comes as well."""
+        events.write(event, HOURS)
+        assert written() == [event.to_json()]
+        assert announced() == dict.fromkeys(HOURS, event.to_json())
+
+    def test_without_hours_nobody_who_listens_for_them_is_told(
+        self, events: AssetEvents, written: Written, announced: Announced
+    ) -> None:
+        """Most batches complete none."""
+        events.write(COMMITTED)
+        events.write(REPLAYED)
+        assert written()
+        assert announced() == {}
+
+    def test_the_last_event_of_a_task_is_there(self, events: AssetEvents, written: Written) -> None:
+        """A task that is run again writes its event again."""
+        events.write(EMPTY)
+        events.write(COMMITTED)
+        assert written()[-1] == COMMITTED.to_json()
+
+
+class TestOfAnAsset(Laws):
     """As of a commit: Airflow keeps one event of the task."""
 
     @pytest.fixture
@@ -47,7 +139,7 @@ class TestOfAnAsset(EventsContract):
         return lambda: [accessors[outlet].extra] if accessors[outlet].extra else []
 
 
-class TestOfAnAlias(EventsContract):
+class TestOfAnAlias(Laws):
     """As of a replay: there is an event only where the table's asset gets one."""
 
     @pytest.fixture

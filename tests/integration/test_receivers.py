@@ -20,13 +20,13 @@ from confluent_kafka.admin import AdminClient
 
 from tests.integration.private_broker import PrivateBroker
 from tests.receivers import a_lease, connect, landed, push, send, served, until, values
+from tests.sender_contract import SenderContract
 from tests.topics import make_topic
 from tidegate.core.receivers.records import Headers, Outgoing
 from tidegate.ingest.listening import Tls, client_context
 from tidegate.ingest.producer import KafkaSender
 from tidegate.ingest.sources import FileSource, HttpSource, SocketSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
-from tidegate.testing.contracts.sender import SenderContract
 
 KB = 1024
 

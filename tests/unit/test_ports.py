@@ -7,16 +7,17 @@ from uuid import uuid4
 
 import pytest
 
+from tests.receivers import MemorySender
+from tests.sender_contract import SenderContract
 from tidegate.core.audit.table import TableCommit
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.receivers.records import Outgoing
 from tidegate.testing.contracts.brokers import BrokersContract
-from tidegate.testing.contracts.sender import SenderContract
 from tidegate.testing.contracts.sink_reader import SinkReaderContract
 from tidegate.testing.contracts.state_store import StateStoreContract
-from tidegate.testing.fakes import FakeBrokers, FakeReader, MemorySender, MemoryStore
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 
 class TestMemoryStore(StateStoreContract):

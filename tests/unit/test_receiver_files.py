@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.receivers import Running, a_lease, served, texts, until
+from tests.receivers import MemorySender, Running, a_lease, served, texts, until
 from tidegate.ingest.sources import FileSource
-from tidegate.testing.fakes import MemorySender
 
 LINES = 40
 

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.receivers import a_lease, served, until
+from tests.receivers import MemorySender, a_lease, served, until
 from tidegate.ingest import listening
 from tidegate.ingest.sources import FileSource, HttpSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
-from tidegate.testing.fakes import MemorySender
 
 
 async def post(port: int | None, body: bytes, *headers: bytes, length: int | None = None) -> bytes:

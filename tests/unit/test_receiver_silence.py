@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from tests.receivers import MemorySender
 from tidegate.core.config.receiver import Backpressure
 from tidegate.core.receivers.backpressure import Heard
 from tidegate.ingest import intake
 from tidegate.ingest.intake import Intake, Limits
-from tidegate.testing.fakes import MemorySender
 
 SILENCE_S = 30.0
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate.ingest.receiver
-from tests.receivers import Scripted, a_lease, served, texts, until
+from tests.receivers import MemorySender, Scripted, a_lease, served, texts, until
 from tidegate.core.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError
 from tidegate.core.ports import Failures
 from tidegate.core.receivers.blocks import MEMORY_BYTES
@@ -18,7 +18,6 @@ from tidegate.core.receivers.lifecycle import Restarts
 from tidegate.ingest import intake, supervisor
 from tidegate.ingest.receiver import Receiver
 from tidegate.ingest.supervisor import Limits
-from tidegate.testing.fakes import MemorySender
 
 AWAY = BrokerUnavailable("away")
 

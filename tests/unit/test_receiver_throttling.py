@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.receivers import MemoryDownstream, Scripted, connect, served, texts, until
+from tests.receivers import MemoryDownstream, MemorySender, Scripted, connect, served, texts, until
 from tests.unit.test_receiver_serving import post
 from tidegate.core.config.receiver import Backpressure
 from tidegate.core.receivers.backpressure import Heard
@@ -17,7 +17,6 @@ from tidegate.core.receivers.lifecycle import State
 from tidegate.ingest import supervisor
 from tidegate.ingest.sources import HttpSource, SocketSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
-from tidegate.testing.fakes import MemorySender
 
 CREDIT = Limits(0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=0))
 

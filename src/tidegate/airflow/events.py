@@ -15,7 +15,7 @@ from tidegate.core.events import Committed, Replayed
 
 
 class AssetEvents:
-    """The `Events` port over the outlets of a task. Airflow writes the events when the task succeeds.
+    """The events of a task's outlets, which Airflow writes when the task succeeds; again, where it is run again.
 
     An outlet that is an asset gets an event from every success of its task, which this fills with what happened. An outlet that
     is an alias gets one only here.
@@ -33,15 +33,9 @@ class AssetEvents:
         self._table = table
         self._hours = hours
 
-    def committed(self, event: Committed, hours: Sequence[str] = ()) -> None:
-        """As the port."""
-        self._write(event.to_json(), hours)
-
-    def replayed(self, event: Replayed, hours: Sequence[str] = ()) -> None:
-        """As the port."""
-        self._write(event.to_json(), hours)
-
-    def _write(self, extra: dict[str, Any], hours: Sequence[str]) -> None:
+    def write(self, event: Committed | Replayed, hours: Sequence[str] = ()) -> None:
+        """What happened, and the hours that are complete or have changed by it (`tidegate.core.announce`)."""
+        extra = event.to_json()
         for outlet in self._outlets:
             if isinstance(outlet, AssetAlias):
                 self._accessors[outlet].add(Asset(name=self._table), extra=extra)

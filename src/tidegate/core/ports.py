@@ -7,7 +7,6 @@ from typing import Protocol, TypeAlias
 
 from tidegate.core.audit.table import NoOrigin, TableHistory
 from tidegate.core.errors import TidegateError
-from tidegate.core.events import Committed, Replayed
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.maintenance.job import Maintained, MaintenanceJob
@@ -126,16 +125,6 @@ class JobRunner(Protocol):
 
     def stop(self) -> None:
         """End the job that is running, if there is one: its call then fails. May be called by the handler of a signal."""
-
-
-class Events(Protocol):
-    """Who is told when rows of a pipeline's table have changed. An event may come twice, when its task is run again."""
-
-    def committed(self, event: Committed, hours: Sequence[str] = ()) -> None:
-        """A batch was committed; with it these hours are complete, or have changed (`tidegate.core.announce`)."""
-
-    def replayed(self, event: Replayed, hours: Sequence[str] = ()) -> None:
-        """A replay was verified, which has changed these hours."""
 
 
 Failures: TypeAlias = dict[int, TidegateError]

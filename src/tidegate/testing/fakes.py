@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,14 +10,11 @@ from tidegate.core.audit.table import NoOrigin, Origins, TableCommit, TableHisto
 from tidegate.core.config.patterns import topic_filter
 from tidegate.core.errors import (
     BrokerUnavailable,
-    NotDelivered,
-    RecordRefused,
     SinkUnavailable,
     StateUnavailable,
     TidegateError,
     TopicNotFound,
 )
-from tidegate.core.events import Committed, Replayed
 from tidegate.core.load.answer import answer_by_receipt
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Observed, Receipt, Write
@@ -26,8 +22,6 @@ from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition, total_count
 from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.ports import Failures
-from tidegate.core.receivers.records import Outgoing
 
 
 @dataclass
@@ -239,62 +233,3 @@ class FakeRunner:
     def stop(self) -> None:
         """Counted."""
         self.stopped += 1
-
-
-@dataclass
-class MemoryEvents:
-    """What happened, in order, and the hours that were announced, each with its event."""
-
-    happened: list[Committed | Replayed] = field(default_factory=list)
-    hours: dict[str, Committed | Replayed] = field(default_factory=dict)
-
-    def committed(self, event: Committed, hours: Sequence[str] = ()) -> None:
-        """As the port."""
-        self._happened(event, hours)
-
-    def replayed(self, event: Replayed, hours: Sequence[str] = ()) -> None:
-        """As the port."""
-        self._happened(event, hours)
-
-    def _happened(self, event: Committed | Replayed, hours: Sequence[str]) -> None:
-        self.happened.append(event)
-        self.hours |= dict.fromkeys(hours, event)
-
-
-@dataclass
-class MemorySender:
-    """A topic: its `log` holds what was acknowledged.
-
-    While it is `away`, nothing ends. `answers` are for the next blocks: an error fails one as a whole, a mapping fails some of
-    its records.
-    """
-
-    log: list[Outgoing] = field(default_factory=list)
-    answers: list[TidegateError | Failures] = field(default_factory=list)
-    longest: int = 1 << 20
-    away: bool = False
-    closed: bool = False
-    attempts: list[list[bytes]] = field(default_factory=list)
-    trouble: TidegateError | None = None
-    _given_up: bool = False
-
-    async def send(self, records: Sequence[Outgoing]) -> Failures:
-        """As the port."""
-        self.attempts.append([record.value for record in records])
-        while self.away and not self._given_up:  # noqa: ASYNC110 - tests set both
-            await asyncio.sleep(0.001)
-        if self._given_up:
-            return dict.fromkeys(range(len(records)), NotDelivered("given up"))
-        answer: TidegateError | Failures = self.answers.pop(0) if self.answers else {}
-        failed = dict.fromkeys(range(len(records)), answer) if isinstance(answer, TidegateError) else dict(answer)
-        failed |= {at: RecordRefused("too large") for at, record in enumerate(records) if len(record.value) > self.longest}
-        self.log += [record for at, record in enumerate(records) if at not in failed]
-        return failed
-
-    def give_up(self) -> None:
-        """As the port."""
-        self._given_up = True
-
-    async def close(self) -> None:
-        """Noted."""
-        self.closed = True

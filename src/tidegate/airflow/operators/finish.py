@@ -105,7 +105,7 @@ class FinishOperator(Patient):
             )
         self._show_in_group(cursor)
         said = self._said(announcing.of_batch(saved, cursor, times) if announcing else Announcement(), context)
-        self._events(context, said).committed(
+        self._events(context, said).write(
             Committed(
                 pipeline=saved.load.pipeline,
                 seq=saved.load.seq,
@@ -147,7 +147,7 @@ class FinishOperator(Patient):
                 topics=topic_uris(pipeline.source.connection, saved.selection),
                 **loaded,
             )
-            self._events(context, said).replayed(event, said.keys)
+            self._events(context, said).write(event, said.keys)
         else:
             self.outlets = outlets_with(self.outlets, pipeline, ())
         expired = {"expired_offsets": total_count(verdict.expired), "expired": [str(r) for r in verdict.expired[:SHOWN]]}
