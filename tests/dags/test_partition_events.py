@@ -263,7 +263,7 @@ def test_a_replay_in_chunks_unites_their_hours(world: World) -> None:
     world.at(6.5).write(*(NOON + hour * HOUR_MS for hour in (0, 1, 3, 5)))
     batch("r1")
     run = Run("r2", {"batches": "1", "chunk_size": 2})
-    for chunks in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE, slots=2)):
+    for chunks in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
         world.lost = chunks == [1]
         run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks))
     run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
@@ -276,7 +276,7 @@ def test_a_replay_announces_what_the_one_that_it_goes_on_with_has_changed(world:
     batch("r1")
     asked = {"batches": "1", "chunk_size": 2}
     first = Run("r2", asked)
-    chunks, _ = first.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE, slots=2))
+    chunks, _ = first.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
     first.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks))
     assert replayed("r3", **asked).hours == ["12", "13", "15", "17"]
 

@@ -187,7 +187,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
         default_args=_defaults(pipeline),
     )
     with dag:
-        plan = PlanReplayOperator(task_id="plan", pipeline=pipeline, slots=slots, **pools.declared(pipeline))
+        plan = PlanReplayOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline))
         load = LoadOperator.partial(
             task_id="load",
             pipeline=pipeline,

@@ -22,18 +22,13 @@ DRY_RUN, REPORT = "dry_run", "report"
 
 
 class PlanReplayOperator(Patient):
-    """Saves all chunks of this run's replay, before the first load. A dry run reports what it would do, and changes nothing.
-
-    Args:
-        slots: the most loads at the same time of all the pipeline's replays.
-    """
+    """Saves all chunks of this run's replay, before the first load. A dry run reports what it would do, and changes nothing."""
 
     ui_color = "#dbe9f6"
 
-    def __init__(self, *, pipeline: Pipeline, slots: int = 1, **kwargs: Any) -> None:
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
-        self.slots = slots
 
     def execute(self, context: Context) -> list[list[int]]:
         """Plan, or find again this run's replay; the numbers of the chunks to load, by the task that loads them.
@@ -59,7 +54,7 @@ class PlanReplayOperator(Patient):
         if dry:
             raise AirflowSkipException("dry run: nothing was changed")
         context["ti"].xcom_push(key=REPLAY, value=replay_answer(planned))
-        return turns(planned.saved.chunks, planned.todo, min(planned.saved.parallel or self.slots, self.slots))
+        return turns(planned.saved.chunks, planned.todo)
 
 
 def _in_short(report: ReplayReport) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from tidegate.core.state.fields import MAPPING, RANGES, SELECTION, TUPLE, Record
 Chunk = tuple[OffsetRange, ...]
 MOST_CHUNKS = 1000
 """Airflow maps a task over 1,024 values at most."""
-TURN_CHUNKS, TURN_OFFSETS = 2, 50_000
-"""The most chunks that one task loads, and the most offsets of several: its slot is one that the schedule waits for."""
+FEW, TURN_CHUNKS, TURN_OFFSETS = 20, 2, 50_000
+"""So few chunks have a task each. Of more, one loads so many, of so many offsets at most: the schedule waits for its slot."""
 
 
 def live(
@@ -108,15 +108,14 @@ def smallest_size(selection: Sequence[OffsetRange], batches: Sequence[Sequence[O
     return high
 
 
-def turns(chunks: Sequence[Chunk], numbers: Sequence[int], tasks: int) -> list[list[int]]:
+def turns(chunks: Sequence[Chunk], numbers: Sequence[int]) -> list[list[int]]:
     """The chunks by the task that loads them, one after the other. A task takes seconds to start, and a small chunk less.
 
     Args:
         chunks: of the replay.
         numbers: of those that are to be loaded.
-        tasks: how many can run at once; chunks share a task only where there are more of them.
     """
-    most = min(TURN_CHUNKS, max(1, len(numbers) // tasks))
+    most = 1 if len(numbers) <= FEW else TURN_CHUNKS
     found: list[list[int]] = []
     size = 0
     for number in numbers:
