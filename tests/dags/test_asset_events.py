@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -55,48 +54,6 @@ class Laws:
         """Whoever listens is not woken for nothing."""
         del events
         assert written() == []
-
-    def test_a_commit_says_which_batch_and_what_its_load_made(self, events: AssetEvents, written: Written) -> None:
-        """Names and values are read by the DAGs of others: they do not change."""
-        events.write(COMMITTED)
-        assert json.loads(json.dumps(written())) == [
-            {
-                "pipeline": "p",
-                "seq": 7,
-                "key": "tidegate.p.range.0000000007.r",
-                "offsets": 200,
-                "rows": 190,
-                "transform": "m:f@1",
-                "snapshot": 2**62,
-                "table": URI,
-                "topics": [*TOPICS],
-                "page": "dags/p/plugin/ranges?batch=7",
-            }
-        ]
-
-    def test_a_commit_of_nothing_names_no_load(self, events: AssetEvents, written: Written) -> None:
-        """A batch without offsets makes no rows, by no version of the transform."""
-        events.write(EMPTY)
-        (event,) = written()
-        assert (event["offsets"], event["rows"], event["transform"], event["snapshot"]) == (0, 0, None, None)
-
-    def test_a_replay_says_which_one_and_what_its_loads_made(self, events: AssetEvents, written: Written) -> None:
-        """Names and values as above."""
-        events.write(REPLAYED)
-        assert json.loads(json.dumps(written())) == [
-            {
-                "pipeline": "p",
-                "run_id": "manual__1",
-                "replay": "again",
-                "chunks": 3,
-                "offsets": 600,
-                "rows": 590,
-                "transform": "m:f@2",
-                "table": URI,
-                "topics": [*TOPICS],
-                "page": "dags/p/plugin/ranges",
-            }
-        ]
 
     @pytest.mark.parametrize("event", [COMMITTED, REPLAYED], ids=["batch", "replay"])
     def test_each_hour_comes_with_what_happened(

@@ -15,7 +15,7 @@ from tests.unit.test_admission import World
 from tests.unit.test_rename import move_owner
 from tidegate.cli import app, rename
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import ConfigError, KafkaError, RequestError
+from tidegate.core.errors import ConfigError, KafkaError
 from tidegate.core.state.ledger import Ledger
 
 FILE = "transform: rows:f\nsource: {topics: [t]}\nsink: {table: lake.a.b}\n"
@@ -53,7 +53,9 @@ def test_a_rename_moves_what_is_saved_once_its_file_is_renamed_and_nothing_runs(
     folder.mkdir(parents=True)
     words = ["rename", "p", "q", "--project", str(tmp_path)]
     (folder / "p.yaml").write_text(FILE)
-    assert isinstance(CliRunner().invoke(app, words).exception, RequestError)
+    assert "Rename the file to q.yaml first" in str(CliRunner().invoke(app, words).exception)
+    (folder / "q.yaml").write_text(FILE)
+    assert "q is a pipeline too: choose another name" in str(CliRunner().invoke(app, words).exception)
     (folder / "p.yaml").rename(folder / "q.yaml")
     (folder / "r.yaml").write_text(FILE)
     assert isinstance(CliRunner().invoke(app, words).exception, ConfigError)
@@ -65,6 +67,7 @@ def test_a_rename_moves_what_is_saved_once_its_file_is_renamed_and_nothing_runs(
     remote.active.clear()
     done = CliRunner().invoke(app, words)
     assert (done.exit_code, "p is q now (2 saved values moved): its next batch is 2" in done.output) == (0, True)
+    assert "airflow dags unpause q" in done.output
     assert "group tidegate-q shows the next commit only" in done.output
     again = CliRunner().invoke(app, [*words, "--json"])
     assert json.loads(again.stdout) == {"old": "p", "new": "q", "moved": 0, "seq": 1}

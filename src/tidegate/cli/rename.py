@@ -34,7 +34,9 @@ def rename_command(
 
     folder = pipelines_of(project)
     if (folder / f"{old}.yaml").exists():
-        raise RequestError(f"{old}.yaml is still there, so {old} is a pipeline", fix=f"Rename the file to {new}.yaml first")
+        taken = (folder / f"{new}.yaml").exists()
+        fix = f"{new} is a pipeline too: choose another name" if taken else f"Rename the file to {new}.yaml first"
+        raise RequestError(f"{old}.yaml is still there, so {old} is a pipeline", fix=fix)
     this = the_pipeline(project, new)
     beside = load_pipelines(folder)[folder / f"{new}.yaml"]
     if isinstance(beside, ConfigError):
@@ -58,6 +60,9 @@ def rename_command(
         return
     done = f"{moved} saved values moved" if moved else "it was done before"
     out.print(f"{old} is {new} now ({done}): its next batch is {cursor.seq + 1}", markup=False)
+    out.print(
+        f"Its DAG is a new one, which Airflow creates paused: `airflow dags unpause {new}` starts its schedule", markup=False
+    )
     out.print(
         f"Airflow keeps the runs of {old} until its DAG is deleted; `tidegate check` names the files that still name {old}"
     )

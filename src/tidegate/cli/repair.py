@@ -82,7 +82,9 @@ def _print_reload(this: Pipeline, replay: Ended | None, *, holds: bool) -> None:
     if replay is not None and not replay.succeeded:
         err.print(f"the replay {replay.run_id} ended as {replay.state}: {replay.why}", style="red", markup=False)
     elif holds:
-        out.print(f"[green]{this.sink.table} holds all that {this.name} has committed[/]")
+        out.print(
+            f"[green]{this.sink.table} lacks nothing of {this.name} but what was accepted as lost; a replay loads that again[/]"
+        )
     elif replay is not None:
         err.print(
             f"{this.sink.table} still lacks what is no longer retained; "
