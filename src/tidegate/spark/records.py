@@ -83,7 +83,7 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
         message = f"parse_json makes no {', '.join(unknown)} of JSON: declare such a field as STRING, and convert it after that"
         raise ValueError(message)
     left_out = {name.casefold() for name in (column, *FROM_KAFKA, "_raw", ERROR, mark)}
-    kept = [F.col(values.name(name)) for name in columns.names if name.casefold() not in left_out]
+    kept = [F.col(values.quoted(name)) for name in columns.names if name.casefold() not in left_out]
     value, (text, parsed, made, doubt, exact) = F.col(column), (f"{mark}{n}" for n in range(5))
     decoded = None if parser == "jvm" else _decoded(df, of, value, parser)
     if decoded is None:
@@ -139,7 +139,7 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
             F.when(F.col(doubt), F.when(is_json, F.when(is_object, F.expr(values.exactly(of, text, f"{mark}k"))))).alias(exact),
         )
         .select(*kept, F.when(error.isNotNull(), raw).alias("_raw"), error.alias(ERROR), record.alias(mark))
-        .select(*(F.col(f"{mark}.{values.name(name)}") for name in of.names[:-1]), *kept, "_raw", ERROR)
+        .select(*(F.col(f"{mark}.{values.quoted(name)}") for name in of.names[:-1]), *kept, "_raw", ERROR)
     )
 
 

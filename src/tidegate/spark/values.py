@@ -46,8 +46,8 @@ def text(value: str) -> str:
     return f"'{value}'" if _SAFE.fullmatch(value) else f"CAST(X'{value.encode().hex()}' AS STRING)"
 
 
-def name(of: str) -> str:
-    """A quoted name."""
+def quoted(of: str) -> str:
+    """A name as SQL takes it, whatever is in it."""
     return f"`{of.replace('`', '``')}`"
 
 
@@ -79,7 +79,7 @@ def unknown(of: DataType) -> list[str]:
 def loose(of: DataType) -> str:
     """The type to let `from_json` parse: what it would change in a way that nobody can tell is STRING."""
     if isinstance(of, StructType):
-        return f"STRUCT<{', '.join(f'{name(f.name)}: {loose(f.dataType)}' for f in of.fields)}>"
+        return f"STRUCT<{', '.join(f'{quoted(f.name)}: {loose(f.dataType)}' for f in of.fields)}>"
     if isinstance(of, ArrayType):
         return f"ARRAY<{loose(of.elementType)}>"
     if isinstance(of, MapType):
@@ -94,7 +94,7 @@ def quick(of: DataType, loosely: str, record: str) -> str:
     if not _is_changed(of):
         return loosely
     if isinstance(of, StructType):
-        fields = ", ".join(f"{text(f.name)}, {quick(f.dataType, f'{loosely}.{name(f.name)}', record)}" for f in of.fields)
+        fields = ", ".join(f"{text(f.name)}, {quick(f.dataType, f'{loosely}.{quoted(f.name)}', record)}" for f in of.fields)
         return f"CASE WHEN {loosely} IS NOT NULL THEN named_struct({fields}) END"
     if isinstance(of, ArrayType):
         return _each("transform", loosely, lambda each: quick(of.elementType, each, record))
@@ -126,7 +126,7 @@ def doubts(of: DataType, loosely: str, quickly: str, *, strings: bool) -> list[s
         strings: whether of STRINGs, which are certain in a text that `from_json` writes as it is, or of all other types.
     """
     if isinstance(of, StructType):
-        names = [name(f.name) for f in of.fields]
+        names = [quoted(f.name) for f in of.fields]
         pairs = zip(of.fields, names, strict=True)
         found = [doubts(f.dataType, f"{loosely}.{n}", f"{quickly}.{n}", strings=strings) for f, n in pairs]
         return [doubt for each in found for doubt in each]
@@ -253,7 +253,7 @@ class _Exact:
 
     def _struct(self, of: StructType, sent: str) -> str:
         """All fields of one type are converted by one expression, since what Spark has to analyse costs each load."""
-        kind = "STRUCT<" + ", ".join(f"{name(f.name)}: STRING" for f in of.fields) + ">"
+        kind = "STRUCT<" + ", ".join(f"{quoted(f.name)}: STRING" for f in of.fields) + ">"
         by_type: dict[DataType, list[int]] = {}
         for n, field in enumerate(of.fields):
             by_type.setdefault(field.dataType, []).append(n)
@@ -278,7 +278,7 @@ class _Exact:
             return f"named_struct('v', CASE WHEN {is_one} THEN named_struct({values}) END, 'm', {misfits})"
 
         given = f"from_json(CASE WHEN {_is('{', sent)} THEN {sent}.s END, {text(kind)})"
-        texts = _let(given, lambda g: f"array({', '.join(f'{g}.{name(f.name)}' for f in of.fields)})")
+        texts = _let(given, lambda g: f"array({', '.join(f'{g}.{quoted(f.name)}' for f in of.fields)})")
         return _let(self._read(texts), read)
 
     def _map(self, of: MapType, sent: str) -> str:

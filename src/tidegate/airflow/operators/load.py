@@ -26,7 +26,7 @@ from tidegate.core.load.repeats import look_back, needed_from, reaching_before
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.ports import Brokers
 from tidegate.core.rates.resources import Resources
-from tidegate.core.replay.chunks import check_numbers
+from tidegate.core.replay.chunks import SavedReplay, check_numbers
 from tidegate.core.replay.request import check_permitted
 from tidegate.core.schedule.topics import check_topics
 from tidegate.core.schedule.trust import KEEP_ROWS
@@ -61,21 +61,22 @@ class LoadOperator(SparkTask):
         again = {"redo": bool(plan["redo"]) or self.cleared(context), "formerly": tuple(plan["formerly"])}
         if self.chunks is not None:
             self._wait_for_turn(context, plan["parallel"])
-            return [self.run_job(self._chunk(plan, number, context, again), context) for number in self.chunks]
-        if "replay" in plan:  # a backfill's run loads one range
-            return self.run_job(self._chunk(plan, 0, context, again), context)
+        if "replay" in plan:
+            replay = self._ledger.saved_replay(plan["key"])
+            # a backfill's run has one chunk, and no mapped task
+            answers = [self.run_job(self._chunk(replay, n, context, again), context) for n in self.chunks or (0,)]
+            return answers[0] if self.chunks is None else answers
         job = self._batch(plan, context, again)
         if job is None:
             self.log.info("batch %d holds no offsets: it only fixes where new partitions start", plan["seq"])
             return {}
         return {**self.run_job(job, context), **self.handed_on(context)}
 
-    def _chunk(self, plan: Mapping[str, Any], number: int, context: Context, again: Mapping[str, Any]) -> LoadJob:
-        ledger, pipeline = self._ledger, self.pipeline
-        replay = ledger.saved_replay(plan["key"])
-        check_permitted(pipeline, replay.table, replay.transform)
+    def _chunk(self, replay: SavedReplay, number: int, context: Context, again: Mapping[str, Any]) -> LoadJob:
+        """The job of a chunk. Raises RequestError: it may not be loaded, or not any more."""
+        check_permitted(self.pipeline, replay.table, replay.transform)
         if replay.batches:
-            check_numbers(replay, ledger.cursor().generation)
+            check_numbers(replay, self._ledger.cursor().generation)
         return self.order(context, replay.chunk(number), transform=replay.transform, table=replay.table, **again)
 
     def _batch(self, plan: Mapping[str, Any], context: Context, again: Mapping[str, Any]) -> LoadJob | None:

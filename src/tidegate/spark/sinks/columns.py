@@ -8,6 +8,7 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructF
 
 from tidegate.core.errors import SinkMisfit, TransformError
 from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
+from tidegate.spark.values import quoted
 
 
 def check_schema(schema: StructType, *, reserved: Collection[str], unknown: Collection[str], transform: str) -> None:
@@ -98,12 +99,12 @@ def check_columns(
             columns=", ".join(f.name for f in changed),
         )
     if unknown:
-        columns = ", ".join(f"{_name(f.name)} {_type(f.dataType)}" for f in unknown)
+        columns = ", ".join(f"{quoted(f.name)} {_type(f.dataType)}" for f in unknown)
         names = ", ".join(f.name for f in unknown)
         fix = f"Run ALTER TABLE {table} ADD COLUMNS ({columns}), then clear the load task and the tasks after it"
         renamed = [f for f in held.fields if f.name.lower() not in made and kept_as(f.dataType) == kept_as(unknown[0].dataType)]
         if len(unknown) == 1 and renamed:
-            rename = f"RENAME COLUMN {_name(renamed[0].name)} TO {_name(names)}"
+            rename = f"RENAME COLUMN {quoted(renamed[0].name)} TO {quoted(names)}"
             fix += f"; or, if it is {renamed[0].name} under a new name, run ALTER TABLE {table} {rename} instead"
         raise SinkMisfit(
             f"table {table} has no column {names}, which transform {transform} makes",
@@ -115,7 +116,7 @@ def check_columns(
         first = lacking[0]
         raise SinkMisfit(
             f"table {table} requires a value of {first.name}, and transform {transform} makes no such column",
-            fix=f"Let the transform make it, or run ALTER TABLE {table} ALTER COLUMN {_name(first.name)} DROP NOT NULL, "
+            fix=f"Let the transform make it, or run ALTER TABLE {table} ALTER COLUMN {quoted(first.name)} DROP NOT NULL, "
             "then clear the load task and the tasks after it",
             table=table,
             columns=", ".join(f.name for f in lacking),
@@ -126,20 +127,15 @@ def _fix_of(new: StructField, old: DataType, table: str) -> str:
     if new.name.lower() in (*ORIGIN_COLUMNS, BATCH):
         return f"Write to a new table: {new.name} is Tidegate's own column, and a {new.dataType.simpleString()}"
     if _is_wider(new.dataType, old):
-        wider = f"ALTER TABLE {table} ALTER COLUMN {_name(new.name)} TYPE {_type(new.dataType)}"
+        wider = f"ALTER TABLE {table} ALTER COLUMN {quoted(new.name)} TYPE {_type(new.dataType)}"
         return f"Run {wider}, then clear the load task and the tasks after it; or cast the column in the transform"
     return "Cast the column in the transform, or write to a new table"
-
-
-def _name(name: str) -> str:
-    """As SQL takes any name."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _type(of: DataType) -> str:
     """As SQL takes it, whatever the names of its fields."""
     if isinstance(of, StructType):
-        return f"struct<{', '.join(f'{_name(f.name)}: {_type(f.dataType)}' for f in of.fields)}>"
+        return f"struct<{', '.join(f'{quoted(f.name)}: {_type(f.dataType)}' for f in of.fields)}>"
     if isinstance(of, ArrayType):
         return f"array<{_type(of.elementType)}>"
     if isinstance(of, MapType):
