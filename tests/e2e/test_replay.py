@@ -307,8 +307,22 @@ def backfill(runs: Runs, since: str, until: str, reprocess: str = "none") -> lis
         "run_backwards": False,
         "dag_run_conf": {},
     }
-    made = runs.api.post("/backfills", wanted)
-    path = f"/backfills/{made['id']}"
+    made: list[dict[str, Any]] = []
+
+    def begun() -> bool:
+        try:
+            made.append(runs.api.post("/backfills", wanted))
+        except PlatformError as error:
+            if error.fields["status"] != httpx.codes.CONFLICT:
+                raise
+            # what Airflow left of a backfill that its locked database refused, and could not delete either
+            for left in runs.api.get("/backfills", dag_id="dated")["backfills"]:
+                if left["completed_at"] is None:
+                    runs.api._call("PUT", f"/backfills/{left['id']}/cancel")
+        return bool(made)
+
+    assert wait_until(begun, 60, poll_s=0.5)
+    path = f"/backfills/{made[0]['id']}"
     assert wait_until(lambda: runs.api.get(path)["completed_at"] is not None, 600, poll_s=0.5), runs.api.dag_runs("dated")
     found = [r for r in runs.api.dag_runs("dated") if r["run_type"] == "backfill" and since <= r["logical_date"] <= until]
     return [runs.ended(r["dag_run_id"]) for r in found]

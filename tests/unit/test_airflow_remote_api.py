@@ -299,11 +299,12 @@ LOCKED = {"reason": "Database error", "statement": "hidden", "orig_error": "hidd
     ("answers", "asked", "raised"),
     [
         ([(500, LOCKED), (500, LOCKED), (201, "made")], 3, ""),
+        ([(503, "Database is locked. Backfill creation is not supported on SQLite"), (201, "made")], 2, ""),
         ([(500, LOCKED), (422, "no")], 2, "HTTP 422"),
         ([(500, "a bug")], 1, "HTTP 500"),
         ([(503, LOCKED)] * 99, 61, "Database error"),
     ],
-    ids=["unlocked", "refused", "another-fault", "locked-for-ever"],
+    ids=["unlocked", "unlocked-for-a-backfill", "refused", "another-fault", "locked-for-ever"],
 )
 def test_what_airflows_database_rolled_back_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, answers: list[tuple[int, Any]], asked: int, raised: str

@@ -264,12 +264,15 @@ def _failed_in_database(response: httpx.Response) -> bool:
     """Whether Airflow's database failed the request. Nothing has changed then, unless it lost the answer of a commit.
 
     It is locked while Airflow recovers from a kill. On SQLite, Airflow 3.3 also locks itself out for some seconds: it writes
-    its audit log in the event loop, where a request that has begun to write waits to end.
+    its audit log in the event loop, where a request that has begun to write waits to end. The routes of backfills say so in a
+    sentence, the others by a reason.
     """
     try:
-        return response.is_server_error and bool(response.json()["detail"]["reason"] == "Database error")
+        detail = response.json()["detail"]
     except (ValueError, KeyError, TypeError):
         return False
+    told = detail if isinstance(detail, str) else detail.get("reason") if isinstance(detail, dict) else None
+    return response.is_server_error and str(told).startswith(("Database error", "Database is locked"))
 
 
 def _reason(response: httpx.Response) -> str:
