@@ -137,15 +137,16 @@ _SECTIONS = {
     "batch": (
         "Batches",
         """\
-Sent by the task `commit` when it moves the cursor, so a batch counts once, however often it is tried or cleared; `skipped` by
-the task `plan`, `failed` by any task of the run. What is not known is not sent.""",
+Sent by the task `commit` when it moves the cursor, so a batch counts once, however often it is tried or cleared;
+`skipped` by the task `plan`, `failed` by any task of the run. What is not known is not sent.""",
     ),
     "lag": (
         "Lag",
         """\
-Sent by the task `plan`, before the run reads anything. `lag.records` comes with each range that is planned anew, and with each
-run that finds nothing to read. For the others the brokers have to be asked more: they come once a minute at most, and only
-while records wait. A pipeline that has stopped goes on planning, so its lag goes on coming. A paused one sends nothing.""",
+Sent by the task `plan`, before the run reads anything. `lag.records` comes with each range that is planned anew, and
+with each run that finds nothing to read. For the others the brokers have to be asked more: they come once a minute at
+most, and only while records wait. A pipeline that has stopped goes on planning, so its lag goes on coming. A paused
+one sends nothing.""",
     ),
     "pipeline": ("Runs", "Sent by the scheduler when a run of the schedule ends. Runs of backfills do not count."),
     "replay": ("Replays", "Sent when a replay is verified; `failed` by the scheduler."),
@@ -157,12 +158,12 @@ _HEAD = """\
 <!-- Made from tidegate.core.metrics by `make docs`; do not edit. -->
 # Metrics
 
-Tidegate sends its figures through Airflow's own metrics, so whatever Airflow is set up for gets them: StatsD (`[metrics]
-statsd_on`, with Airflow's extra `statsd`) or OpenTelemetry (`[metrics] otel_on`, extra `otel`). Names begin with Airflow's
-prefix, and end with the name of the pipeline or receiver, which is also a tag.
+Tidegate sends its figures through Airflow's own metrics, so whatever Airflow is set up for gets them: StatsD
+(`[metrics] statsd_on`, with Airflow's extra `statsd`) or OpenTelemetry (`[metrics] otel_on`, extra `otel`). Names
+begin with Airflow's prefix, and end with the name of the pipeline or receiver, which is also a tag.
 
-[grafana.json](grafana.json) is a Grafana dashboard of all of them. [alerts.md](alerts.md) has alerts for Prometheus, and how
-Prometheus gets the names that dashboard and alerts use.
+[grafana.json](grafana.json) is a Grafana dashboard of all of them. [alerts.md](alerts.md) has alerts for Prometheus,
+and how Prometheus gets the names that dashboard and alerts use.
 """
 
 

@@ -59,3 +59,24 @@ def test_the_page_of_settings_has_a_row_for_each_setting() -> None:
         stated = {".".join(path): schema for path, schema in settings_of(json_schema(kind))}
         assert rows <= stated.keys()
         assert all("properties" in stated[path] for path in stated.keys() - rows)
+
+
+PROSE = [REPO / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(REPO.glob("docs/**/*.md"))
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
+def test_lines_are_short_and_links_lead_somewhere(page: Path) -> None:
+    """At most 120 characters, but for rows of tables, which cannot be wrapped; each file and heading that is named is there."""
+    text = page.read_text(encoding="utf-8")
+    assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
+    for name, heading in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+        other = (page.parent / name).resolve() if name else page
+        assert other.exists(), name
+        if heading:
+            assert heading in anchors(other), f"{name}#{heading}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The addresses of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
