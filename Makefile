@@ -13,7 +13,7 @@ WEB := src/tidegate/ui/web
 BUNDLE := src/tidegate/ui/bundle/tidegate.js
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix $(WEB)
 
-.PHONY: help venv jars sums bundle check test test-all test-fast fast-types fast-unit fast-dags test-unit test-pages test-lineage test-spark test-dags test-integration test-e2e test-chaos pictures chaos chaos-receivers bench demo up down schema docs clean
+.PHONY: help venv jars sums bundle check test test-all test-fast fast-types fast-unit fast-dags test-unit test-pages test-lineage test-spark test-dags test-integration test-e2e test-chaos pictures chaos chaos-receivers bench demo up down schema docs site clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -60,6 +60,7 @@ check: venv ## lint, format, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/mkdocs build --strict --quiet
 
 test: jars bundle ## everything that has to be green
 	@# three at a time, the longest first: each waits for its servers more than it computes;
@@ -141,6 +142,9 @@ down: venv ## stop it
 
 docs: venv ## the pages that are made from code
 	$(BIN)/python docs/generate.py
+
+site: docs ## the docs as a site, in site/
+	$(BIN)/mkdocs build --strict --quiet
 
 $(WEB)/dev/node_modules: $(WEB)/node_modules $(WEB)/dev/package-lock.json
 	$(NPM)/dev ci --silent --no-audit --no-fund
