@@ -60,7 +60,7 @@ check: venv ## lint, format, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: jars bundle ## everything that has to be green
 	@# three at a time, the longest first: each waits for its servers more than it computes;
@@ -144,7 +144,7 @@ docs: venv ## the pages that are made from code
 	$(BIN)/python docs/generate.py
 
 site: docs ## the docs as a site, in site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 $(WEB)/dev/node_modules: $(WEB)/node_modules $(WEB)/dev/package-lock.json
 	$(NPM)/dev ci --silent --no-audit --no-fund
