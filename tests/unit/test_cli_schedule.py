@@ -171,6 +171,8 @@ LOST: World = lambda remote: remote.sink.found.clear()  # noqa: E731
 DELETED = in_turn(LOST, lambda remote: remote.log.earliest.update({P0: 2}))
 NEW_TOPIC: World = lambda remote: remote.log.ids.update({"t": "new"})  # noqa: E731
 BY_BATCH = in_turn(policy(identity="batch"), lambda remote: setattr(remote.sink, "found", [receipt(1, 0, 10, batch=1)]))
+BEGAN_AT_10 = cursor_of("p", 2, {P0: 30}, {"t": "id"}, starts={P0: 10})
+ACCEPTED = in_turn(BY_BATCH, lambda remote: remote.ledger.save_cursor(BEGAN_AT_10))
 LATE = table(receipt(2, 10, 20, beside=Position({}, {}, {P0: 10})))
 EXPIRED = receipt(2, 10, 20, beside=Position({}, {}, {P0: 3}))
 ENDS = Position({}, {})
@@ -217,6 +219,7 @@ MANY = "lake.a.b needs maintenance: it has 2,000 data files"
         ("ledger show p", AS_IT_IS, 0, {"batches.0.who": "ann", "failures.run2": "Failed in load: no [space] left."}),
         ("ledger show p", lambda remote: remote.store.values.update({"tidegate.p.cursor": "{"}), 1, {}),
         ("ledger verify p", BY_BATCH, 0, {"holds": True, "other_commits": [COMMIT]}),
+        ("ledger verify p", ACCEPTED, 0, {"holds": True, "began_anew": {"t": {"0": [0, 10]}}}),
         (
             "ledger verify p",
             MISCOUNTED,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.records import cursor_of, write_of
-from tidegate.core.audit.oracle import Verification, committed_log, former_ranges, verify, verify_batches
+from tidegate.core.audit.oracle import Verification, began_anew, committed_log, former_ranges, verify, verify_batches
 from tidegate.core.errors import TopicRecreated
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -101,6 +101,16 @@ def test_what_a_former_topic_left_is_told_by_the_cursor_or_by_receipts() -> None
     cursor = cursor_of("p", 3, {P0: 20}, {"t": "new"}, former={P0: 40})
     old = Receipt(write_of("p", 1, "r", (OffsetRange("t", 1, 0, 9),), "v", "a", {"t": "old"}), 1, 1, 9)
     assert former_ranges(cursor, [old, receipt(0, 5)]) == [OffsetRange("t", 1, 0, 9), OffsetRange("t", 0, 0, 40)]
+
+
+def test_a_partition_that_began_anew_is_told_for_as_long_as_a_batch_before_is_known() -> None:
+    """By where that batch led, under the same topic id; not what begins where it always did, or only since then."""
+    cursor = cursor_of("p", 9, {P0: 90, P1: 9}, {"t": "id"}, starts={P0: 80, P1: 5})
+    before = [cursor_of("p", 1, {P0: 50}, {"t": "id"}, starts={P0: at}).at for at in (10, 30)]
+    known = cursor_of("p", 8, {P0: 85, P1: 7}, {"t": "id"}, starts={P0: 80, P1: 5}).at
+    other = cursor_of("p", 1, {P1: 7}, {"t": "old"}, starts={P1: 0}).at
+    assert began_anew(cursor, [None, *before, known, other]) == (OffsetRange("t", 0, 10, 80),)
+    assert began_anew(cursor, [known]) == ()
 
 
 def of_batch(batch: int, rows: int, replay: str | None = None) -> Receipt:

@@ -14,6 +14,7 @@ from tidegate.core.audit.oracle import (
     BatchVerification,
     Miscount,
     Verification,
+    began_anew,
     committed_log,
     dedupings,
     former_ranges,
@@ -24,6 +25,7 @@ from tidegate.core.audit.oracle import (
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.load.repeats import LoggedRepeats
+from tidegate.core.offsets.ranges import OffsetRange, ranges_to_json
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 
@@ -42,14 +44,25 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
     with open_remote(project) as remote:
         cursor = remote.cursor(this)
         verification = (_verify_batches if this.identity == "batch" else _verify_records)(this, cursor, remote)
+        anew = _began_anew(this, cursor, remote) if any(cursor.at.starts.values()) else ()
     others, columns = list(strangers(this.sink.table)), list(changed_columns(this.sink.table))
     if as_json:
-        said = {"pipeline": this.name, **verification.to_json(), "other_commits": others, "changed_columns": columns}
+        said = {"pipeline": this.name, **verification.to_json(), "began_anew": ranges_to_json(anew)}
+        said |= {"other_commits": others, "changed_columns": columns}
         out.print_json(json.dumps(said))
     else:
+        for r in anew:
+            lacks = f"the offsets from {r.from_offset} to it may be missing"
+            out.print(f"{r.topic_partition} began anew at {r.until_offset}, as accepted: {lacks}", style="yellow", markup=False)
         _print_verification(this, verification, others, columns)
     if not verification.holds:
         raise typer.Exit(1)
+
+
+def _began_anew(this: Pipeline, cursor: Cursor, remote: Remote) -> tuple[OffsetRange, ...]:
+    ledger = Ledger(remote.store, this.name)
+    kept = [ledger.saved_range(key).after for key in ledger.listing().committed(cursor.seq)]
+    return began_anew(cursor, [*kept, *(receipt.load.after for receipt in remote.sink.receipts(this.sink.table, this.name))])
 
 
 def _verify_batches(this: Pipeline, cursor: Cursor, remote: Remote) -> BatchVerification:

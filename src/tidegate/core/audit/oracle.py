@@ -21,7 +21,7 @@ from tidegate.core.offsets.algebra import merged, without
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, by_partition
 from tidegate.core.offsets.watermarks import Watermarks, check_same_topics, other_topics
 from tidegate.core.replay.chunks import live
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import Cursor, Position
 
 
 @dataclass(frozen=True)
@@ -321,6 +321,25 @@ def former_ranges(cursor: Cursor, receipts: Iterable[Receipt]) -> list[OffsetRan
     """Where the table may hold rows of topics that were deleted and created again: what was read of the former topics."""
     read = [r for receipt in receipts if other_topics(receipt.load.topic_ids, cursor.at.topic_ids) for r in receipt.load.ranges]
     return read + [OffsetRange(tp.topic, tp.partition, 0, until) for tp, until in cursor.at.former.items()]
+
+
+def began_anew(cursor: Cursor, earlier: Iterable[Position | None]) -> tuple[OffsetRange, ...]:
+    """What lies before the partitions that began anew, as an operator accepted, from where they had begun: it may be missing.
+
+    Args:
+        cursor: what is committed.
+        earlier: where the batches led that are still known, by their saved ranges or receipts.
+    """
+    begun: dict[TopicPartition, int] = {}
+    for position in filter(None, earlier):
+        for tp, at in position.starts.items():
+            if position.topic_ids.get(tp.topic) == cursor.at.topic_ids.get(tp.topic):
+                begun[tp] = min(at, begun.get(tp, at))
+    return tuple(
+        OffsetRange(tp.topic, tp.partition, begun[tp], anew)
+        for tp, anew in sorted(cursor.at.starts.items())
+        if begun.get(tp, anew) < anew
+    )
 
 
 def _miscounts(receipts: Sequence[Receipt], rows: Mapping[TopicPartition, Sequence[int]]) -> Iterable[Miscount]:
