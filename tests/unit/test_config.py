@@ -67,6 +67,18 @@ def test_the_command_that_makes_a_pool_survives_a_shell() -> None:
         ({"source": {"assign": {"a": [1, 1]}}}, "source.assign.a[1]: 1 is in the list already"),
         ({"source": {"assign": {".": [0]}}}, "source.assign: expected the name of a topic"),
         ({"source": {"topics": ["a"], "start": "now"}}, 'source.start: expected "earliest", "latest", {timestamp'),
+        (
+            {"source": {"topics": ["orders"], "start": {"offsets": {"oders": {"0": 5, "1": 5}}}}},
+            "source.start.offsets.oders: the pipeline reads only orders; did you mean orders?",
+        ),
+        (
+            {"source": {"pattern": "o.*", "start": {"offsets": {"orders": {"0": 5}, "a.b": {"0": 5}}}}},
+            "source.start.offsets.a.b: the pipeline reads only /o.*/",
+        ),
+        (
+            {"source": {"assign": {"orders": [3]}, "start": {"offsets": {"orders": {"0": 5, "3": 5}}}}},
+            "source.start.offsets.orders: the pipeline reads only orders[3]",
+        ),
         ({"source": {"topics": ["a"], "contiguous": "yes"}}, "source.contiguous: expected true or false"),
         ({"source": {"pattern": 5}}, "source.pattern: expected a regular expression"),
         ({"source": "a"}, "source: expected a mapping of settings"),

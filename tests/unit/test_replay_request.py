@@ -89,7 +89,7 @@ def test_versions_compare_as_numbers_and_hashes_are_equal_or_not(text: str, want
 
 def test_a_parameter_that_nothing_reads_is_refused_with_the_closest_one() -> None:
     """A misspelt dry run would load."""
-    with pytest.raises(RequestError, match=r"no parameter `dryrun`. Did you mean `dry_run`"):
+    with pytest.raises(RequestError, match=r"no parameter `dryrun`; did you mean dry_run\?"):
         ReplayRequest.from_params({"batches": "2", "dryrun": True})
     with pytest.raises(RequestError, match=r"no parameter `xyz`. The parameters are offsets, "):
         ReplayRequest.from_params({"xyz": 1})

@@ -50,6 +50,7 @@ is retryable, since every load replaces its range and every commit checks the cu
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -282,6 +283,12 @@ def some(items: Iterable[str], most: int = 5, separator: str = ", ") -> str:
     """For a message: the first few items, and how many more there are."""
     words = list(items)
     return separator.join([*words[:most], *([f"and {len(words) - most} more"] if len(words) > most else [])])
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """For the end of a message on an unknown name: the closest known one; nothing where none is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _by_name() -> dict[str, type[TidegateError]]:

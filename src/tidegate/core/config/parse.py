@@ -8,7 +8,6 @@ Pure: pydantic and the core only.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
@@ -22,7 +21,7 @@ from tidegate.core.config.declared import shown
 from tidegate.core.config.names import name_faults
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
-from tidegate.core.errors import ConfigError
+from tidegate.core.errors import ConfigError, did_you_mean
 
 T = TypeVar("T", bound=declared.Settings)
 
@@ -115,6 +114,4 @@ def _way(loc: Sequence[str | int]) -> list[str | int]:
 def _unknown(way: Sequence[str | int], name: str, known: Iterable[str]) -> str:
     name, group = name[:LONGEST_NAME], "".join(f"{part}." for part in way)
     names = sorted(path.removeprefix(group) for path in known if f"{path.rpartition('.')[0]}.".lstrip(".") == group)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return f"{group}{name}: not a setting, expected one of {', '.join(names)}{hint}"
+    return f"{group}{name}: not a setting, expected one of {', '.join(names)}{did_you_mean(name, names)}"

@@ -21,7 +21,8 @@ from tidegate.core.config.names import MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.patterns import matches
 from tidegate.core.config.schedules import shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, SinkKind
-from tidegate.core.errors import ConfigError
+from tidegate.core.config.times import StartOffsets
+from tidegate.core.errors import ConfigError, did_you_mean
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.splitting import check_limits
@@ -74,6 +75,10 @@ class Source(Settings):
         if len(given) != 1:
             holds = f"{len(given)} ({', '.join(given)})" if given else "0"
             yield given[1] if given else "topics", f"expected exactly one of topics, pattern and assign, got {holds}"
+        elif isinstance(self.start, StartOffsets):
+            for topic in dict.fromkeys(tp.topic for tp in self.start.offsets if not self.reads(tp)):
+                hint = "" if self.names(topic) else did_you_mean(topic, self.named)
+                yield f"start.offsets.{topic}", f"the pipeline reads only {self}{hint}"
 
     @property
     def named(self) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ Only what can be judged without looking at the schedule is judged here; `tidegat
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
@@ -17,7 +16,7 @@ from tidegate.core.config.names import TABLE, TRANSFORM
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.times import epoch_ms, utc
 from tidegate.core.counts import is_whole
-from tidegate.core.errors import RequestError
+from tidegate.core.errors import RequestError, did_you_mean
 
 BATCHES = re.compile(r"(\d+)(?:\.\.(\d+))?")
 VERSIONS = re.compile(r"(?P<how><|=|!=)\s*(?P<version>\S+)")
@@ -191,11 +190,9 @@ def check_known(params: Mapping[str, Any], known: Sequence[str]) -> None:
     """
     unknown = [name for name in params if name not in known]
     if unknown:
-        close = difflib.get_close_matches(unknown[0], known, n=1)
-        hint = f"Did you mean `{close[0]}`? " if close else ""
+        names = ", ".join(f"`{name}`" for name in unknown)
         raise RequestError(
-            f"there is no parameter {', '.join(f'`{name}`' for name in unknown)}",
-            fix=f"{hint}The parameters are {', '.join(known)}",
+            f"there is no parameter {names}{did_you_mean(unknown[0], known)}", fix=f"The parameters are {', '.join(known)}"
         )
 
 
