@@ -150,6 +150,22 @@ def test_twelve_faults_of_a_file_are_twelve_lines() -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "meant"),
+    [
+        ({"start": "latest"}, "source.start"),
+        ({"max_records": 5}, "limits.max_records or backpressure.max_records"),
+        ({"sink": {"table": "a.b.c", "topics": ["a"]}}, "source.topics"),
+        ({"sink": {"table": "a.b.c", "slot": 1}}, "slots"),
+    ],
+)
+def test_a_setting_in_the_wrong_place_is_told_where_it_belongs(change: dict[str, Any], meant: str) -> None:
+    """Its name is looked for in the whole file before what is close to it in its own section."""
+    with pytest.raises(ConfigError) as caught:
+        parse({**MINIMAL, **change})
+    assert str(caught.value).endswith(f"; did you mean {meant}?")
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"retry_delay_s": float("inf")},

@@ -114,4 +114,6 @@ def _way(loc: Sequence[str | int]) -> list[str | int]:
 def _unknown(way: Sequence[str | int], name: str, known: Iterable[str]) -> str:
     name, group = name[:LONGEST_NAME], "".join(f"{part}." for part in way)
     names = sorted(path.removeprefix(group) for path in known if f"{path.rpartition('.')[0]}.".lstrip(".") == group)
-    return f"{group}{name}: not a setting, expected one of {', '.join(names)}{did_you_mean(name, names)}"
+    elsewhere = " or ".join(path for path in known if path.rpartition(".")[2] == name)
+    hint = f"; did you mean {elsewhere}?" if elsewhere else did_you_mean(name, names)
+    return f"{group}{name}: not a setting, expected one of {', '.join(names)}{hint}"
