@@ -23,6 +23,9 @@ from tidegate.core.errors import ConfigError
 
 T = TypeVar("T")
 
+NEEDS_QUOTES = "*@%&!`"
+"""Of what begins with one of these, YAML makes something else than a text, or nothing."""
+
 
 class _Loader(yaml.SafeLoader):
     """Records the keys that a mapping repeats, of which PyYAML would silently take the last."""
@@ -67,7 +70,8 @@ def _read(file: Path, *, required: str) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
         place = f"line {at.line + 1}, column {at.column + 1}: " if at else ""
-        raise ConfigError(f"{shown}: not valid YAML: {place}{error.problem or error.context}", file=shown) from error
+        hint = next((f"; quote the value that begins with {c}" for c in _begins(error) if c in NEEDS_QUOTES), "")
+        raise ConfigError(f"{shown}: not valid YAML: {place}{error.problem or error.context}{hint}", file=shown) from error
     except Exception as error:  # a value that its YAML type does not take (2013-13-45) raises whatever Python does
         problem = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"{shown}: not valid YAML: {problem}", file=shown) from error
@@ -75,6 +79,12 @@ def _read(file: Path, *, required: str) -> dict[str, Any]:
         raise ConfigError(f"{shown}: is empty; {required} are required", file=shown)
     repeated = [f'line {line}: the key "{key}" is repeated; keep one of the two' for line, key in loader.repeated]
     return {"settings": settings, "file": shown, "yaml_faults": repeated}
+
+
+def _begins(error: yaml.MarkedYAMLError) -> list[str]:
+    """The characters at which YAML found the fault, and at which it began to read what is at fault."""
+    marks = (error.problem_mark, error.context_mark)
+    return [mark.buffer[mark.pointer] for mark in marks if mark is not None and mark.buffer is not None]
 
 
 def shown_as(file: Path) -> str:

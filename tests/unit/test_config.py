@@ -530,6 +530,13 @@ def test_what_is_no_yaml_is_told_by_line_and_an_empty_file_as_empty(tmp_path: Pa
     for name, text, told in (
         ("cut", "source: {topics: [a]\nsink: 1\n", r"cut.yaml: not valid YAML: line 2, column 1: expected ',' or '}', but got"),
         ("tabs", "source:\n\ttopics: [a]\n", r"tabs.yaml: not valid YAML: line 2, column 1: found character '\\t' that cannot"),
+        ("cron", "schedule: */5 * * * *\n", r"cron.yaml: not valid YAML: line 1, .*; quote the value that begins with \*$"),
+        ("preset", "schedule: @hourly\n", r"preset.yaml: .* cannot start any token; quote the value that begins with @$"),
+        ("alias", "group: *all\n", r"alias.yaml: .* undefined alias.*; quote the value that begins with \*$"),
+        ("anchor", "group: & co\n", r"anchor.yaml: .*; quote the value that begins with &$"),
+        ("tag", "group: !mine\n", r"tag.yaml: .* for the tag '!mine'; quote the value that begins with !$"),
+        ("percent", "group: %a\n", r"percent.yaml: .*; quote the value that begins with %$"),
+        ("tick", "group: [`a`]\n", r"tick.yaml: .*; quote the value that begins with `$"),
         ("date", "source: 2013-13-45\n", r"date.yaml: not valid YAML: month must be in 1..12"),
         ("empty", "# nothing yet\n", r"empty.yaml: is empty; source, transform and sink are required"),
     ):
