@@ -18,6 +18,7 @@ from tidegate.core.errors import ReceiptMismatch, RequestError, StateCorrupt, To
 from tidegate.core.load.receipt import Write
 from tidegate.core.offsets.algebra import merged
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, covers, total_count, until_offsets
+from tidegate.core.rates import BatchTiming
 from tidegate.core.replay.chunks import MOST_CHUNKS, SavedReplay
 from tidegate.core.replay.request import Asked, ReplayRequest
 from tidegate.core.replay.run import PlannedReplay, plan_backfill, plan_replay
@@ -331,6 +332,7 @@ def test_a_dry_run_writes_nothing_and_tells_everything(world: World) -> None:
         "chunks": 1,
         "bytes": 1000,
         "seconds": 0.5,
+        "run_seconds": None,
         "lost": [],
         "replaces": [
             {"load": "batch 1", "offsets": 5, "rows": 5, "transform": "m:f@1"},
@@ -340,10 +342,16 @@ def test_a_dry_run_writes_nothing_and_tells_everything(world: World) -> None:
     }
     assert report.lines() == [
         "t-0: 10 offsets",
-        "in all 10 offsets, about 1,000 bytes, 1 chunks, about 0 s",
+        "in all 10 offsets, about 1,000 bytes, 1 chunks, about 0 s for the loads, and the rest of the run",
         "replaces 5 rows of batch 1 (5 offsets, by m:f@1)",
         "replaces 5 rows of batch 2 (5 offsets, by m:f@1)",
     ]
+    timed = tuple(BatchTiming(10, None, run_ms, 9, 0, 1) for run_ms in (99_000, 9500, 9500, 9500, 9500, 2500))
+    world.ledger.save_cursor(changed(world.cursor, timings=timed))
+    report = world.replayed(save=False, offsets={"t": {"0": [5, 15]}}).report
+    assert report is not None
+    assert (report.to_json()["seconds"], report.to_json()["run_seconds"]) == (0.5, 7.1)
+    assert "about 0 s for the loads, and 7 s for the rest of the run" in report.lines()[1]
     world.ledger.save_cursor(changed(world.cursor, record_bytes=None))
     world.prune()
     report = world.replayed(batches="1").report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from tidegate.core.load.receipt import Receipt
@@ -28,12 +29,16 @@ class Replaced:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What a replay would do. `bytes` and `seconds` are estimates from what was observed; None where nothing was."""
+    """What a replay would do. `bytes` and the times are estimates from what was observed; None where nothing was.
+
+    `seconds` are those of the loads, `run_seconds` those of the rest of a run: its start, its plan, and its last task.
+    """
 
     records: Mapping[TopicPartition, int]
     chunks: int
     bytes: int | None
     seconds: float | None
+    run_seconds: float | None = None
     lost: tuple[OffsetRange, ...] = ()
     replaces: tuple[Replaced, ...] = ()
     landed: int = 0
@@ -46,6 +51,7 @@ class ReplayReport:
             "chunks": self.chunks,
             "bytes": self.bytes,
             "seconds": None if self.seconds is None else round(self.seconds, 1),
+            "run_seconds": None if self.run_seconds is None else round(self.run_seconds, 1),
             "lost": [str(r) for r in self.lost],
             "replaces": [asdict(r) for r in self.replaces],
             "landed": self.landed,
@@ -55,7 +61,10 @@ class ReplayReport:
         """The same for people."""
         lines = [f"{tp}: {count:,} offsets" for tp, count in sorted(self.records.items())]
         size = "bytes unknown" if self.bytes is None else f"about {self.bytes:,} bytes"
-        time = "time unknown: no rate was observed" if self.seconds is None else f"about {self.seconds:,.0f} s"
+        rest = "" if self.run_seconds is None else f"{self.run_seconds:,.0f} s for "
+        time = "time unknown: no rate was observed"
+        if self.seconds is not None:
+            time = f"about {self.seconds:,.0f} s for the loads, and {rest}the rest of the run"
         lines.append(f"in all {sum(self.records.values()):,} offsets, {size}, {self.chunks} chunks, {time}")
         lines += [f"no longer retained, left out: {r} = {r.count:,} offsets" for r in self.lost]
         if self.landed:
@@ -78,7 +87,7 @@ def report_on(past: Past, saved: SavedReplay, receipts: list[Receipt], landed: i
         records[r.topic_partition] = records.get(r.topic_partition, 0) + r.count
     total = sum(records.values())
     size = past.cursor.pace.record_bytes
-    rate = _observed_rate(past)
+    rate, run_s = _observed(past)
     replaces = []
     for receipt, ranges in reversed(live(receipts)):
         offsets = total_count(common(ranges, saved.selection))
@@ -92,19 +101,28 @@ def report_on(past: Past, saved: SavedReplay, receipts: list[Receipt], landed: i
         chunks=len(saved.chunks),
         bytes=None if size is None else round(size * total),
         seconds=None if rate is None else total / rate,
+        run_seconds=run_s,
         lost=saved.lost,
         replaces=tuple(replaces),
         landed=landed,
     )
 
 
-def _observed_rate(past: Past) -> float | None:
-    """Offsets per second from planned to committed in the sink, over the newest batches; None where none is known."""
+def _observed(past: Past) -> tuple[float | None, float | None]:
+    """Of the newest batches: offsets per second from planned to committed in the sink, and the other seconds of a run.
+
+    None where nothing is known of it.
+    """
     offsets = seconds = 0.0
+    loads = 0
     keys = {key.seq: key.key for key in past.listing.ranges}
     for seq, receipt in list(past.batches().items())[-LOOK_BACK:]:
         if seq in keys:
             passed_s = (receipt.committed_at_ms - past.ledger.saved_range(keys[seq]).planned_at_ms) / 1000
             offsets += total_count(receipt.load.ranges) if passed_s > 0 else 0
             seconds += max(passed_s, 0)
-    return offsets / seconds if offsets else None
+            loads += passed_s > 0
+    if not offsets:
+        return None, None
+    runs = [timing.run_ms / 1000 for timing in past.cursor.pace.timings[-LOOK_BACK:]]
+    return offsets / seconds, max(0.0, fmean(runs) - seconds / loads) if runs else None
