@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.iceberg.history import IcebergReader, changed_columns
 from tidegate.iceberg.origins import read_origins, rows_without_origin
 
+STATEMENT = re.compile("un (ALTER TABLE .+?)(?:, or|; | instead)")
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]
 REFUSED = {
@@ -92,8 +94,7 @@ def test_the_statement_of_the_advice_makes_the_load_fit(
     wanted = job(5, 10, seq=1, transform=f"made:{name}")
     with pytest.raises(SinkMisfit) as caught:
         load(wanted)
-    statement = next(part for part in reversed(caught.value.fix.split("un ")) if part.startswith("ALTER TABLE"))
-    spark.sql(statement.removesuffix(" instead").split(", then")[0])
+    spark.sql(re.findall(STATEMENT, caught.value.fix)[-1])
     load(wanted)
     assert len(sink.rows(table)) == rows
 
@@ -106,7 +107,7 @@ def test_a_required_column_that_the_rows_lack_is_named(spark: SparkSession, load
     spark.sql(f"CREATE TABLE {table} ({columns}, shop STRING NOT NULL) USING iceberg")
     with pytest.raises(SinkMisfit, match="requires a value of shop") as caught:
         load(job(0, 5, transform="made:plain"))
-    spark.sql("ALTER" + caught.value.fix.split("ALTER", 1)[1].split(", then")[0])
+    spark.sql(re.findall(STATEMENT, caught.value.fix)[-1])
     load(job(0, 5, transform="made:plain"))
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, Row
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from tests.records import changed, load_job, write_of
 from tidegate.core.errors import SinkMisfit
@@ -132,13 +132,21 @@ def test_a_batch_is_replaced_as_a_whole_and_its_rows_have_no_offsets(sink: Memor
 
 
 def test_rows_that_do_not_fit_the_table_are_refused(sink: MemorySink) -> None:
-    """A column of another type, and one that the table does not have."""
+    """Columns of another type, one that the table does not have, one that it requires: all at once, each with its fix."""
     job = job_of(0, at(0, 2))
     put(sink, job, 1)
-    others = {
-        "there and string here": StructField("ID", StringType()),
-        "has no column extra": StructField("extra", IntegerType()),
-    }
-    for message, column in others.items():
-        with pytest.raises(SinkMisfit, match=message):
-            sink.prepare(StructType([*BY_ORIGIN.fields[1:], column]), ByOrigin(job.load.ranges), job, sink.lookup(job))
+    held = [*BY_ORIGIN.fields, StructField("size", StringType()), StructField("shop", StringType(), nullable=False)]
+    sink.tables["memory"].schema = StructType(held)
+    others = [StructField("ID", LongType()), StructField("size", IntegerType()), StructField("extra", IntegerType())]
+    with pytest.raises(SinkMisfit) as caught:
+        sink.prepare(StructType([*BY_ORIGIN.fields[1:], *others]), ByOrigin(job.load.ranges), job, sink.lookup(job))
+    told, alter = str(caught.value), "un ALTER TABLE memory"
+    for fault, fix in {
+        "ID is int there and bigint here": f"{alter} ALTER COLUMN `ID` TYPE bigint, or cast ID in the transform",
+        "size is string there and int here": "cast size in the transform, or write to a new table",
+        "it has no column extra": f"{alter} ADD COLUMNS (`extra` int)",
+        "it requires a value of shop": f"{alter} ALTER COLUMN `shop` DROP NOT NULL, or let the transform make shop",
+    }.items():
+        assert fault in told
+        assert fix in told
+    assert caught.value.fields["columns"] == "ID, size, extra, shop"

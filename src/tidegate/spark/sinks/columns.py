@@ -80,56 +80,48 @@ def check_columns(
         transform: what makes the rows.
 
     Raises:
-        SinkMisfit: a column has another type than in the table, or is not in it, or the table requires one that the rows lack.
-            The fix of the last two is a statement of SQL.
+        SinkMisfit: columns have another type than in the table, or are not in it, or the table requires some that the rows
+            lack. It names them all, each with its fix, a statement of SQL where there is one.
     """
     types = {f.name.lower(): f.dataType for f in held.fields}
+    made = {f.name.lower() for f in new.fields}
     unknown = [f for f in new.fields if f.name.lower() not in types]
     changed = [f for f in new.fields if f not in unknown and kept_as(f.dataType) != kept_as(types[f.name.lower()])]
-    made = {f.name.lower() for f in new.fields}
     lacking = [f for f in held.fields if not f.nullable and f.name.lower() not in made]
-    if changed:
-        differences = ", ".join(
-            f"{f.name} is {types[f.name.lower()].simpleString()} there and {f.dataType.simpleString()} here" for f in changed
-        )
-        raise SinkMisfit(
-            f"table {table} does not fit transform {transform}: {differences}",
-            fix=_fix_of(changed[0], types[changed[0].name.lower()], table),
-            table=table,
-            columns=", ".join(f.name for f in changed),
-        )
+    faults: list[str] = []
+    fixes: list[str] = []
+    for f in changed:
+        old = types[f.name.lower()]
+        faults.append(f"{f.name} is {old.simpleString()} there and {f.dataType.simpleString()} here")
+        fixes.append(_fix_of(f, old, table))
     if unknown:
-        columns = ", ".join(f"{quoted(f.name)} {_type(f.dataType)}" for f in unknown)
-        names = ", ".join(f.name for f in unknown)
-        fix = f"Run ALTER TABLE {table} ADD COLUMNS ({columns}), then clear the load task and the tasks after it"
+        faults.append(f"it has no column {', '.join(f.name for f in unknown)}")
+        fix = f"run ALTER TABLE {table} ADD COLUMNS ({', '.join(f'{quoted(f.name)} {_type(f.dataType)}' for f in unknown)})"
         renamed = [f for f in held.fields if f.name.lower() not in made and kept_as(f.dataType) == kept_as(unknown[0].dataType)]
         if len(unknown) == 1 and renamed:
-            rename = f"RENAME COLUMN {quoted(renamed[0].name)} TO {quoted(names)}"
-            fix += f"; or, if it is {renamed[0].name} under a new name, run ALTER TABLE {table} {rename} instead"
+            rename = f"ALTER TABLE {table} RENAME COLUMN {quoted(renamed[0].name)} TO {quoted(unknown[0].name)}"
+            fix += f", or, if it is {renamed[0].name} under a new name, run {rename} instead"
+        fixes.append(fix)
+    for f in lacking:
+        faults.append(f"it requires a value of {f.name}, which is not made")
+        fixes.append(f"run ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} DROP NOT NULL, or let the transform make {f.name}")
+    if faults:
+        fix = "; ".join(fixes)
         raise SinkMisfit(
-            f"table {table} has no column {names}, which transform {transform} makes",
-            fix=fix,
+            f"table {table} does not fit transform {transform}: {'; '.join(faults)}",
+            fix=f"{fix[0].upper()}{fix[1:]}; then clear the load task and the tasks after it",
             table=table,
-            columns=names,
-        )
-    if lacking:
-        first = lacking[0]
-        raise SinkMisfit(
-            f"table {table} requires a value of {first.name}, and transform {transform} makes no such column",
-            fix=f"Let the transform make it, or run ALTER TABLE {table} ALTER COLUMN {quoted(first.name)} DROP NOT NULL, "
-            "then clear the load task and the tasks after it",
-            table=table,
-            columns=", ".join(f.name for f in lacking),
+            columns=", ".join(f.name for f in (*changed, *unknown, *lacking)),
         )
 
 
 def _fix_of(new: StructField, old: DataType, table: str) -> str:
     if new.name.lower() in (*ORIGIN_COLUMNS, BATCH):
-        return f"Write to a new table: {new.name} is Tidegate's own column, and a {new.dataType.simpleString()}"
+        return f"write to a new table, since {new.name} is Tidegate's own column, and a {new.dataType.simpleString()}"
     if _is_wider(new.dataType, old):
         wider = f"ALTER TABLE {table} ALTER COLUMN {quoted(new.name)} TYPE {_type(new.dataType)}"
-        return f"Run {wider}, then clear the load task and the tasks after it; or cast the column in the transform"
-    return "Cast the column in the transform, or write to a new table"
+        return f"run {wider}, or cast {new.name} in the transform"
+    return f"cast {new.name} in the transform, or write to a new table"
 
 
 def _type(of: DataType) -> str:
