@@ -183,6 +183,10 @@ BOUNDED = policy(backpressure=Backpressure("target", initial_records=5))
 TOO_SLOW = in_turn(is_slow, lambda remote: remote.log.latest.update({P0: 500}))
 MISCOUNTED = in_turn(BY_BATCH, lambda remote: remote.rows.update({1: 8, 3: 4, None: 2}))
 OPEN = "3 records wait behind an open transaction, open for 20 s"
+GONE = (
+    "table lake.a.b does not hold batch 1 of p, which its cursor has committed: there is no such table; "
+    "10 offsets are missing (t-0 [0, 10))"
+)
 MANY = "lake.a.b needs maintenance: it has 2,000 data files"
 
 
@@ -215,7 +219,8 @@ MANY = "lake.a.b needs maintenance: it has 2,000 data files"
         ("lag p", AS_IT_IS, 0, {"total.records_behind": 20, "total.retention_left_s": 40.0, "maintenance": None}),
         ("lag p", AT_END, 0, {"total.records_behind": 0, "total.retention_left_s": None}),
         ("lag p", HELD_BACK, 0, {"total.open_transaction": OPEN}),
-        ("lag p", has_many_files, 0, {"maintenance": MANY}),
+        ("lag p", has_many_files, 0, {"maintenance": MANY, "lost": None}),
+        ("lag p", in_turn(LOST, lambda remote: setattr(remote.sink, "exists", False)), 0, {"maintenance": None, "lost": GONE}),
         ("ledger show p", AS_IT_IS, 0, {"batches.0.who": "ann", "failures.run2": "Failed in load: no [space] left."}),
         ("ledger show p", lambda remote: remote.store.values.update({"tidegate.p.cursor": "{"}), 1, {}),
         ("ledger verify p", BY_BATCH, 0, {"holds": True, "other_commits": [COMMIT]}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -29,10 +29,12 @@ from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.maintenance.advice import advice
 from tidegate.core.offsets.ranges import total_count
 from tidegate.core.pages import ranges_page
-from tidegate.core.ports import SinkReader
-from tidegate.core.schedule.accept import accept_foreign, accept_loss, accept_recreated, accept_table
+from tidegate.core.schedule.accept import accept_foreign, accept_loss, accept_recreated, accept_table, missing_now
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, plan_batch
+
+if TYPE_CHECKING:
+    from tidegate.airflow.remote.schedule import Remote
 
 Topic = Annotated[str, typer.Argument(help="name of the topic", metavar="TOPIC")]
 
@@ -108,7 +110,7 @@ def _print_plan(planned: Planned) -> None:
 def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
     """Show the lag of a pipeline: records, seconds, and the time left until retention deletes unread records.
 
-    It also says when the table needs maintenance, if the table can be read from here.
+    It also says when the table needs maintenance, or lacks what was committed, if the table can be read from here.
     """
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
@@ -119,10 +121,10 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
             isolation_level=this.source.isolation_level,
             assign=this.source.assign,
         )
-        maintenance = _maintenance(this, remote.sink)
+        of_table = in_time(lambda: _of_table(this, remote)) or ()  # to show the lag, nobody waits for a table
         tell_airflow(remote.api, this, project)
         page = remote.page(ranges_page(this.name))
-    view = LagView(this.name, tuple(partitions), maintenance)
+    view = LagView(this.name, tuple(partitions), *of_table)
     if as_json:
         out.print_json(json.dumps(view.to_json()))
     else:
@@ -130,9 +132,11 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
     show_page(page)
 
 
-def _maintenance(pipeline: Pipeline, sink: SinkReader) -> str | None:
-    """Why the table needs maintenance. One that cannot be read, or not in time, is no reason not to show the lag."""
-    return in_time(lambda: advice(pipeline, sink.history(pipeline.sink.table), now_ms=now_ms()))
+def _of_table(pipeline: Pipeline, remote: Remote) -> tuple[str | None, str | None]:
+    """Why the table needs maintenance, and that it is lost."""
+    due = advice(pipeline, remote.sink.history(pipeline.sink.table), now_ms=now_ms())
+    _, missing = missing_now(pipeline, store=remote.store, sink=remote.sink)
+    return due, None if missing is None else missing.lost_by(pipeline.name, pipeline.sink.table).message
 
 
 def _print_lag(view: LagView) -> None:
@@ -143,7 +147,7 @@ def _print_lag(view: LagView) -> None:
         _add_row(table, str(p.topic_partition), p.next_offset, p.latest, p)
     _add_row(table, "total", None, None, view.total)
     print_table(table)
-    for line in filter(None, (view.total.open_transaction, view.maintenance)):
+    for line in filter(None, (view.total.open_transaction, view.maintenance, view.lost)):
         out.print(line, style="yellow", markup=False)
 
 

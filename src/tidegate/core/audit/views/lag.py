@@ -82,13 +82,14 @@ def total_lag(lags: Sequence[PartitionLag]) -> TotalLag:
 
 @dataclass(frozen=True)
 class LagView(View):
-    """The lag of a pipeline, partition by partition, sorted; and why its table needs maintenance, None where it does not."""
+    """The lag of a pipeline, partition by partition, sorted; why its table needs maintenance, and that it is lost, or None."""
 
     ALSO = ("total",)
 
     pipeline: str
     partitions: tuple[PartitionLag, ...]
     maintenance: str | None = None
+    lost: str | None = None
 
     @property
     def total(self) -> TotalLag:
