@@ -152,8 +152,18 @@ OF_T1: dict[str, Any] = {"ranges": {"t": {"1": [5, 20]}}, "reasons": {"cursor to
 GONE: Happens = lambda world: world.store.delete(CURSOR)  # noqa: E731 - a row of the table
 CASES: dict[str, tuple[Callable[[], World], Happens, type[TidegateError], str]] = {
     # a lost cursor is never taken for a beginning
-    "only the table is left": (one, lambda w: w.store.values.clear(), CursorLost, f"rows of it in lake.a.b.*{REBUILD}"),
-    "a later range is left": (one, in_turn(lambda w: w.planned("run2"), GONE), CursorLost, "saved range of batch 2"),
+    "only the table is left": (
+        one,
+        lambda w: w.store.values.clear(),
+        CursorLost,
+        f", but lake.a.b holds rows of it: .*{REBUILD}",
+    ),
+    "a later range is left": (
+        one,
+        in_turn(lambda w: w.planned("run2"), GONE),
+        CursorLost,
+        ", but there is a saved range of batch 2:",
+    ),
     # nor is a cursor that cannot be read, or that was never where it is
     "the store is away": (one, lambda w: setattr(w.store, "failing", True), StateUnavailable, "away"),
     "no saved value": (one, lambda w: w.store.values.update({CURSOR: "{}"}), StateCorrupt, f"^{CURSOR}: .*{REBUILD}"),

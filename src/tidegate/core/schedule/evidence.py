@@ -137,9 +137,9 @@ def _check_never_ran(pipeline: Pipeline, listing: Listing, history: TableHistory
     later = [r for r in listing.ranges if r.seq > 1]
     expired = not history.complete and history.has_rows and name in history.owners and 1 not in listing.accepted
     if later or (not listing.ranges and (history.loads(name) or expired)):
-        remains = f"a saved range of batch {later[-1].seq}" if later else f"rows of it in {table}"
+        remains = f"there is a saved range of batch {later[-1].seq}" if later else f"{table} holds rows of it"
         raise CursorLost(
-            f"pipeline {name} has no cursor ({cursor_key(name)}), but there is {remains}: "
+            f"pipeline {name} has no cursor ({cursor_key(name)}), but {remains}: "
             "it has run before, and must not start again from the beginning",
             fix=f"Run `tidegate ledger rebuild {name}` to restore the cursor from the table's own history",
             key=cursor_key(name),
