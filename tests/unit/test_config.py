@@ -106,6 +106,10 @@ def test_the_command_that_makes_a_pool_survives_a_shell() -> None:
         ({"tags": ["x" * 101]}, "tags[0]: expected a text of 1 to 100 characters"),
         ({"description": "x" * 1001}, "description: expected a text of at most 1000 characters"),
         ({"group": " "}, "group: expected the name of a consumer group of at most 255 characters"),
+        (
+            {"source": {"topics": ["a"], "connection": "my kafka"}},
+            "source.connection: expected the id of an Airflow connection",
+        ),
         ({"retries": 1001}, "retries: expected an integer from 0 to 1000"),
         ({"retry_delay_s": 10**9}, "retry_delay_s: expected a number of seconds from 0 to 31622400 (366 days)"),
         ({"timeout_s": 10**9}, "timeout_s: expected a positive integer of at most 31622400 seconds"),

@@ -98,7 +98,14 @@ def _text(words: str, longest: int, matches: re.Pattern[str] = _NOT_BLANK, **mor
 
 Description = Annotated[str, _text(f"a text of at most {LONGEST_TEXT} characters", LONGEST_TEXT, _STORABLE)]
 Group = Annotated[str, _text(f"the name of a consumer group of at most {LONGEST_GROUP} characters", LONGEST_GROUP)]
-Connection = Annotated[str, _text(f"the id of an Airflow connection of at most {LONGEST_ID} characters", LONGEST_ID)]
+Connection = Annotated[
+    str,
+    _text(
+        f"the id of an Airflow connection of 1 to {LONGEST_ID} letters, digits, _ and characters of !#()-./:\\ only",
+        LONGEST_ID,
+        re.compile(r"[\w!#()./:\\-]+"),
+    ),
+]
 Pool = Annotated[
     str,
     # commands ask for the pool by a URL, of which a name of dots cannot be a part
