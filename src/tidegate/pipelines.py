@@ -18,7 +18,7 @@ from tidegate.core.config.parse import parse_pipeline, parse_receiver
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.port_conflicts import port_faults
 from tidegate.core.config.receiver import Receiver
-from tidegate.core.config.table_conflicts import table_faults
+from tidegate.core.config.table_conflicts import group_faults, table_faults
 from tidegate.core.errors import ConfigError
 
 T = TypeVar("T")
@@ -131,7 +131,8 @@ def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
         slots[pipeline.pool] = min(pipeline.sink.slots, slots.get(pipeline.pool, pipeline.sink.slots))
     for file, pipeline in valid.items():
         by_file[file] = replace(pipeline, sink=replace(pipeline.sink, slots=slots[pipeline.pool]))
-    return by_file | _conflicts(by_file, table_faults(valid.values(), [file.stem for file in by_file]))
+    of_tables = table_faults(valid.values(), [file.stem for file in by_file])
+    return by_file | _conflicts(by_file, of_tables, group_faults(valid.values()))
 
 
 def load_receivers(folder: Path, pipelines: Mapping[Path, Pipeline | ConfigError]) -> dict[Path, Receiver | ConfigError]:
@@ -146,10 +147,7 @@ def load_receivers(folder: Path, pipelines: Mapping[Path, Pipeline | ConfigError
     by_file = _load_each(folder, load_receiver)
     behind = {file.stem: value if isinstance(value, Pipeline) else None for file, value in pipelines.items()}
     valid = [receiver for receiver in by_file.values() if isinstance(receiver, Receiver)]
-    faults = downstream_faults(valid, behind)
-    for name, of_ports in port_faults(valid).items():
-        faults[name] = [*faults.get(name, []), *of_ports]
-    return by_file | _conflicts(by_file, faults)
+    return by_file | _conflicts(by_file, downstream_faults(valid, behind), port_faults(valid))
 
 
 def _load_each(folder: Path, load: Callable[[Path], T]) -> dict[Path, T | ConfigError]:
@@ -166,11 +164,11 @@ def _load_each(folder: Path, load: Callable[[Path], T]) -> dict[Path, T | Config
     return by_file
 
 
-def _conflicts(files: Iterable[Path], faults_by_name: Mapping[str, list[str]]) -> dict[Path, ConfigError]:
+def _conflicts(files: Iterable[Path], *faults_by_name: Mapping[str, list[str]]) -> dict[Path, ConfigError]:
     """The errors of files that are at fault beside others."""
     errors = {}
     for file in files:
-        if file.stem in faults_by_name:
-            lines = [f"{shown_as(file)}: {fault}" for fault in faults_by_name[file.stem]]
+        lines = [f"{shown_as(file)}: {fault}" for by_name in faults_by_name for fault in by_name.get(file.stem, ())]
+        if lines:
             errors[file] = ConfigError("\n".join(lines), file=shown_as(file), faults=len(lines))
     return errors

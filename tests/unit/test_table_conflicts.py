@@ -1,14 +1,16 @@
-"""Laws of which pipelines may name one table."""
+"""Laws of which pipelines may name one table, or one consumer group."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidegate.core.config.pipeline import Pipeline, Replay, Sink, Source
-from tidegate.core.config.table_conflicts import table_faults
+from tidegate.core.config.table_conflicts import group_faults, table_faults
+from tidegate.pipelines import load_pipelines
 
 
 def pipeline(name: str, source: Source, shared_with: Sequence[str] = (), table: str = "lake.a.t", **more: Any) -> Pipeline:
@@ -91,3 +93,19 @@ def test_tables_of_a_pipelines_replays_are_its_own(table: str) -> None:
     )
     assert set(found) == {"b"}
     assert found["b"][0].startswith(f"sink.table: replays of pipeline a may write into {table}")
+
+
+def test_a_consumer_group_is_of_one_pipeline_of_a_connection() -> None:
+    """Stated or by default."""
+    groups = [pipeline("a", topics("t")), pipeline("b", topics("u"), group="tidegate-a"), pipeline("c", topics("v"), group="c")]
+    also = "group: tidegate-a is also the consumer group of pipeline {}; choose another name"
+    assert group_faults(groups) == {"a": [also.format("b")], "b": [also.format("a")]}
+    assert group_faults([groups[0], pipeline("b", Source(("u",), connection="other"), group="tidegate-a")]) == {}
+
+
+def test_a_file_has_its_faults_of_each_kind_beside_the_others(tmp_path: Path) -> None:
+    """Of tables and groups at once."""
+    for name in ("a", "b"):
+        text = f"source: {{topics: [{name}]}}\ntransform: m:f\nsink: {{table: lake.a.t}}\ngroup: ours\n"
+        (tmp_path / f"{name}.yaml").write_text(text)
+    assert [str(error).count(" is also the ") for error in load_pipelines(tmp_path).values()] == [2, 2]

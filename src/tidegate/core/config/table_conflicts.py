@@ -1,4 +1,4 @@
-"""Conflicts between pipeline files: which of them would write into one table and must not.
+"""Conflicts between pipeline files: which of them would write into one table, or commit to one consumer group, and must not.
 
 A load replaces the rows of its ranges, whichever pipeline wrote them. So a table belongs to one pipeline, unless the files of
 several pipelines name each other (`sink.shared_with`), and then no two of them read the same partition. The owners that the
@@ -9,7 +9,7 @@ table that keeps its commits is nobody else's.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from itertools import product
+from itertools import permutations, product
 
 from tidegate.core.config.names import COMMITS_TABLE
 from tidegate.core.config.pipeline import Pipeline, Source
@@ -34,6 +34,16 @@ def table_faults(pipelines: Iterable[Pipeline], files: Collection[str] = ()) -> 
         if this is not that:
             fault = _maintenance_fault(this, that) or fault or _fault(this, that)
         if fault is not None:
+            faults.setdefault(this.name, []).append(fault)
+    return faults
+
+
+def group_faults(pipelines: Iterable[Pipeline]) -> dict[str, list[str]]:
+    """As `table_faults`, of their consumer groups: what one pipeline has read, lag tools would see of the other."""
+    faults: dict[str, list[str]] = {}
+    for this, that in permutations(sorted(pipelines, key=lambda p: p.name), 2):
+        if (this.source.connection, this.consumer_group) == (that.source.connection, that.consumer_group):
+            fault = f"group: {this.consumer_group} is also the consumer group of pipeline {that.name}; choose another name"
             faults.setdefault(this.name, []).append(fault)
     return faults
 
