@@ -16,8 +16,8 @@ from tidegate.core.config.downstream_conflicts import downstream_faults
 from tidegate.core.config.names import PIPELINES
 from tidegate.core.config.parse import parse_pipeline, parse_receiver
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.port_conflicts import port_faults
 from tidegate.core.config.receiver import Receiver
+from tidegate.core.config.receiver_conflicts import receiver_faults
 from tidegate.core.config.table_conflicts import group_faults, table_faults
 from tidegate.core.errors import ConfigError
 
@@ -147,7 +147,7 @@ def load_receivers(folder: Path, pipelines: Mapping[Path, Pipeline | ConfigError
     by_file = _load_each(folder, load_receiver)
     behind = {file.stem: value if isinstance(value, Pipeline) else None for file, value in pipelines.items()}
     valid = [receiver for receiver in by_file.values() if isinstance(receiver, Receiver)]
-    return by_file | _conflicts(by_file, downstream_faults(valid, behind), port_faults(valid))
+    return by_file | _conflicts(by_file, downstream_faults(valid, behind), receiver_faults(valid))
 
 
 def _load_each(folder: Path, load: Callable[[Path], T]) -> dict[Path, T | ConfigError]:

@@ -1,13 +1,14 @@
-"""Laws of receiver files beside each other: no two listen at one port of one host."""
+"""Laws of receiver files beside each other: no two listen at one port of one host, or land the same lines in one topic."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tidegate.core.config.port_conflicts import port_faults
-from tidegate.core.config.receiver import Listen, Receiver
+from tidegate.core.config.receiver import Connect, File, Listen, Receiver, Workers
+from tidegate.core.config.receiver_conflicts import receiver_faults
 from tidegate.core.errors import ConfigError
 from tidegate.pipelines import load_receivers, receivers_of
 
@@ -35,13 +36,43 @@ def test_two_receivers_of_one_port_are_both_at_fault_unless_their_addresses_neve
     one: str, other: str, *, meet: bool
 ) -> None:
     """Each would get connections of the other. A name may be any address."""
-    faults = port_faults([receiver("b", 8080, other), receiver("a", 8080, one)])
+    faults = receiver_faults([receiver("b", 8080, other), receiver("a", 8080, one)])
     assert faults == ({"a": [ALSO.format("b")], "b": [ALSO.format("a")]} if meet else {})
 
 
 def test_other_ports_and_receivers_that_do_not_listen_are_no_conflict() -> None:
     """Whatever their number."""
-    assert port_faults([receiver("a", 1), receiver("b", 2), Receiver("c", "m:C", "t"), Receiver("d", "m:C", "t")]) == {}
+    assert receiver_faults([receiver("a", 1), receiver("b", 2), Receiver("c", "m:C", "t"), Receiver("d", "m:C", "t")]) == {}
+
+
+FOLLOWS = {"kind": "file", "file": File("/var/log/a.log")}
+READS = {"kind": "socket", "connect": Connect("127.0.0.1", 9)}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "doubled"),
+    [
+        (FOLLOWS, FOLLOWS, True),
+        (FOLLOWS, {**FOLLOWS, "file": File("/var/log/../log/a.log", state="/b")}, True),
+        (READS, READS, True),
+        (READS, FOLLOWS, False),
+        (FOLLOWS, {**FOLLOWS, "file": File("/var/log/b.log")}, False),
+        (READS, {**READS, "connect": Connect("127.0.0.1", 8)}, False),
+        (FOLLOWS, {**FOLLOWS, "topic": "others"}, False),
+        (FOLLOWS, {**FOLLOWS, "connection": "other"}, False),
+        ({**FOLLOWS, "preferred_hosts": ("h",)}, FOLLOWS, True),
+        ({**FOLLOWS, "preferred_hosts": ("h",)}, {**FOLLOWS, "preferred_hosts": ("i",)}, False),
+        (FOLLOWS, {**FOLLOWS, "workers": Workers(queues=("edge",))}, False),
+    ],
+)
+def test_two_receivers_that_would_land_the_same_lines_are_both_at_fault(
+    one: dict[str, Any], other: dict[str, Any], *, doubled: bool
+) -> None:
+    """Unless they are meant for different hosts, each with a file of its own."""
+    found = receiver_faults(Receiver(name, **{"topic": "orders", **of}) for name, of in (("a", one), ("b", other)))
+    assert {name: [fault.split(" lands ")[0] for fault in faults] for name, faults in found.items()} == (
+        {"a": ["topic: receiver b"], "b": ["topic: receiver a"]} if doubled else {}
+    )
 
 
 def test_receivers_are_read_from_their_folder_and_no_file_hides_another(tmp_path: Path) -> None:
