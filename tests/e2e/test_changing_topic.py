@@ -92,7 +92,10 @@ def test_what_retention_took_stops_the_schedule_until_somebody_accepts_the_loss(
     again = runs.run()
     assert again["state"] == "success", runs.log(again, "plan")
     assert "accepted loss" in runs.log(again, "plan")
-    assert project.tidegate("lag", TOPIC)["total"]["records_behind"] == 0
+    behind = project.tidegate("lag", TOPIC)
+    assert (behind["total"]["records_behind"], behind["lost"]) == (0, None)
+    verified = project.tidegate("ledger", "verify", TOPIC)
+    assert (verified["holds"], verified["began_anew"]) == (True, {TOPIC: {"1": [0, lost]}})
 
 
 def test_a_topic_created_again_stops_the_schedule_until_somebody_accepts_it(
