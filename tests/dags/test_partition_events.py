@@ -26,7 +26,7 @@ from tidegate.airflow.operators import (
     replay,
 )
 from tidegate.airflow.operators import announce as announcing
-from tidegate.core.announce.hours import DAY_MS, HOUR_MS, MOST_KEYS, Times
+from tidegate.core.announce.hours import DAY_MS, HOUR_MS, MOST_KEYS, Times, spans
 from tidegate.core.config.pipeline import Announce, Limits, Pipeline, Sink, Source
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.offsets.ranges import TopicPartition
@@ -66,7 +66,8 @@ class World:
         if job.reading.hours is not None and not self.lost:
             since, until = job.reading.hours
             read = [at for r in job.load.ranges for at in self.brokers.times[T0][r.from_offset : r.until_offset]]
-            times = Times(min(read), tuple(sorted({at // HOUR_MS for at in read if since <= at < until})), since)
+            hours = spans(sorted({at // HOUR_MS for at in read if since <= at < until}), 1)
+            times = Times(min(read), tuple(hours))
         return replace(result, observed=replace(result.observed, times=times))
 
     @property

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import changed
-from tidegate.core.announce.hours import DAY_MS, HOUR_MS, Span, Times
+from tidegate.core.announce.hours import DAY_MS, HOUR_MS, Span, Times, spans
 from tidegate.core.load.job import LoadJob, LoadResult
 
 Load = Callable[[LoadJob], LoadResult]
@@ -29,7 +29,7 @@ STAMPED = (
 def model(at_ms: Sequence[int], window: Span) -> Times:
     since, until = window
     hours = {at // HOUR_MS for at in at_ms if since <= at < until}
-    return Times(min((at for at in at_ms if at >= 0), default=None), tuple(sorted(hours)), since)
+    return Times(min((at for at in at_ms if at >= 0), default=None), tuple(spans(sorted(hours), 1)))
 
 
 @pytest.fixture
@@ -46,32 +46,17 @@ def stamped(spark: SparkSession, load: Load, monkeypatch: pytest.MonkeyPatch) ->
     return load
 
 
-@pytest.mark.parametrize("replay", [None, "again"])
 @pytest.mark.parametrize("window", [WINDOW, (0, 0), (WINDOW[0], WINDOW[0] + HOUR_MS)], ids=["all", "none", "one"])
-def test_a_load_sees_the_hours_of_its_records(stamped: Load, job: Job, window: Span, replay: str | None) -> None:
+def test_a_load_sees_the_hours_of_its_records(stamped: Load, job: Job, window: Span) -> None:
     """In the window; the earliest timestamp also before it."""
-    seen = stamped(changed(job(0, len(STAMPED)), hours=window, replay=replay))
+    seen = stamped(changed(job(0, len(STAMPED)), hours=window))
     assert seen.observed.times == model(STAMPED, window)
     assert LoadResult.from_json(seen.to_json()) == seen
 
 
-def test_a_batch_reads_its_records_once_unless_late_ones_are_hours_apart(
-    stamped: Load, job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where they cannot be read a second time, the batch is loaded, and its hours are not known."""
-    stamps = {(0, 2): True, (0, 3): True, (5, 7): True, (8, 10): True, (2, 4): False, (7, 9): False}
-    known = {of: stamped(changed(job(*of), hours=WINDOW)).observed.times for of in stamps}
-    assert known == {(first, last): model(STAMPED[first:last], WINDOW) for first, last in stamps}
-    monkeypatch.setattr(tidegate.spark.load, "_hours", None)
-    for of, once in stamps.items():
-        found = stamped(changed(job(*of), hours=WINDOW))
-        assert found.observed.times == (known[of] if once else None)
-        assert found.observed.records == of[1] - of[0]
-
-
 def test_a_batch_without_records_has_seen_none(stamped: Load, job: Job) -> None:
     """Of offsets that hold no record."""
-    assert stamped(changed(job(40, 50), hours=WINDOW)).observed.times == Times(None, (), WINDOW[0])
+    assert stamped(changed(job(40, 50), hours=WINDOW)).observed.times == Times(None)
 
 
 def test_a_load_that_is_not_asked_looks_at_no_timestamp(stamped: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -24,7 +24,6 @@ from tidegate.core.announce.hours import (
     announcement,
     complete_until,
     end_of,
-    hours_by_ends,
     key_of,
     look_back,
     next_span,
@@ -48,8 +47,12 @@ periods = st.sampled_from([*PERIODS.values()])
 times_ms = st.integers(0, 100 * DAY_MS)
 
 
-def hours_of(*at_ms: int) -> tuple[int, ...]:
-    return tuple(sorted({at // HOUR_MS for at in at_ms}))
+def hours_of(*at_ms: int) -> tuple[Span, ...]:
+    return tuple(spans(sorted({at // HOUR_MS for at in at_ms}), 1))
+
+
+def each_of(times: Times) -> set[int]:
+    return {hour for first, until in times.hours for hour in range(first, until)}
 
 
 @given(st.lists(st.tuples(times_ms, times_ms), min_size=1, max_size=20), times_ms, periods)
@@ -106,28 +109,30 @@ def test_everything_is_read_until_the_next_record_or_by_the_clock(
         assert until <= now_ms - grace_ms
 
 
-@given(st.lists(times_ms, max_size=60), times_ms, times_ms, periods)
+@given(st.lists(st.lists(times_ms, max_size=60), max_size=3), times_ms, times_ms, periods)
 def test_keys_are_those_of_the_span_and_of_late_records_and_nothing_is_dropped_silently(
-    records: list[int], begin: int, length: int, period_ms: int
+    loads: list[list[int]], begin: int, length: int, period_ms: int
 ) -> None:
-    """Against a model that counts every period; what does not fit is in `left`."""
+    """Of one load or several, against a model that counts every period; what does not fit is in `left`."""
     begin, until = (at // period_ms * period_ms for at in (begin, begin + length))
-    times = Times(min(records, default=None), hours_of(*records), 0)
-    said = announcement((begin, until), times, period_ms=period_ms)
-    late = {at // period_ms * period_ms for at in records}
+    times = [Times(min(records, default=None), hours_of(*records)) for records in loads]
+    said = announcement((begin, until), times, now_ms=200 * DAY_MS, period_ms=period_ms)
+    late = {at // period_ms * period_ms for records in loads for at in records}
     expected = sorted({*range(begin, until, period_ms), *(at for at in late if at < begin)})
     assert list(said.keys) == [key_of(at) for at in expected[-MOST_KEYS:]]
     left = [at for first, last in said.left for at in range(first, last, period_ms)]
     assert left == expected[:-MOST_KEYS]
     assert ("Not announced" in str(said)) == bool(left)
-    assert said == announcement((begin, until), times, period_ms=period_ms)
 
 
 def test_keys_are_as_airflows_mappers_read_them() -> None:
     """Without a zone; also those of days."""
     span = NOON - HOUR_MS, NOON
-    assert announcement(span, None, period_ms=HOUR_MS).keys == ("2026-01-01T11:00:00",)
-    assert announcement((NOON - DAY_MS, NOON), None, period_ms=DAY_MS).keys == ("2025-12-31T00:00:00",)
+    assert announcement(span, [], now_ms=NOON, period_ms=HOUR_MS).keys == ("2026-01-01T11:00:00",)
+    late = [Times(None, hours_of(NOON - n * HOUR_MS)) for n in (1, 2)]
+    assert len(announcement((NOON, NOON), late, now_ms=NOON, period_ms=HOUR_MS).keys) == 2
+    days = announcement((NOON - DAY_MS, NOON), [], now_ms=NOON, period_ms=DAY_MS)
+    assert days.keys == ("2025-12-31T00:00:00",)
     assert Announce("day", 1.5).period_ms == DAY_MS
     assert Announce("day", 1.5).grace_ms == 1500
     assert Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b")).hours_asset == "tidegate/p/hours"
@@ -136,16 +141,18 @@ def test_keys_are_as_airflows_mappers_read_them() -> None:
 def test_a_task_says_what_it_announces() -> None:
     """And at most five stretches that it does not; of records older than a year only from when on."""
     assert str(Announcement()) == "none"
-    assert announcement(None, Times(1, (1,), 0), period_ms=HOUR_MS) == Announcement()
-    assert str(announcement((NOON - 2 * HOUR_MS, NOON), None, period_ms=HOUR_MS)) == (
+    assert announcement(None, [Times(1, ((1, 2),))], now_ms=NOON, period_ms=HOUR_MS) == Announcement()
+    assert str(announcement((NOON - 2 * HOUR_MS, NOON), [], now_ms=NOON, period_ms=HOUR_MS)) == (
         "2026-01-01T10:00:00 to 2026-01-01T11:00:00, 2 in all"
     )
-    old = announcement((NOON, NOON), Times(5, (), look_back(NOON)), period_ms=HOUR_MS)
+    old = announcement((NOON, NOON), [Times(NOON), Times(5), Times(None)], now_ms=NOON, period_ms=HOUR_MS)
     assert old.left == ((0, look_back(NOON)),)
     assert str(old) == (
         "none. Not announced: 1970-01-01T00:00:00Z until 2024-12-31T00:00:00Z "
         "(a task announces 48 at most, none older than a year): see `tidegate announce`"
     )
+    long = announcement((NOON - 50 * HOUR_MS, NOON), [], now_ms=NOON, period_ms=HOUR_MS)
+    assert long.left == ((NOON - 50 * HOUR_MS, NOON - 48 * HOUR_MS),)
     many = Announcement((), tuple((n * HOUR_MS, (n + 1) * HOUR_MS) for n in range(0, 16, 2)))
     assert str(many).startswith(
         "none. Not announced: 3 stretches before, and 1970-01-01T06:00:00Z until 1970-01-01T07:00:00Z; "
@@ -159,23 +166,15 @@ def test_all_hours_between_two_records_may_have_some(stretches: list[Span], sinc
     window = since * tenth, until * tenth
     times = Times.between([(a * tenth, b * tenth) for a, b in stretches], window)
     inside = {t for a, b in stretches for t in range(min(a, b), max(a, b) + 1) if since <= t < until}
-    assert set(times.hours) >= {t // 10 for t in inside}
+    assert each_of(times) >= {t // 10 for t in inside}
     assert times.first_ms == min((min(ends) * tenth for ends in stretches), default=None)
-    assert all(since // 10 <= hour <= until // 10 for hour in times.hours)
+    assert all(since // 10 <= hour <= until // 10 for hour in each_of(times))
 
 
-def test_times_of_several_loads_are_joined() -> None:
-    """The window that is said is the shortest."""
-    assert Times.joined([]) is None
-    assert Times.joined([Times(None, (), 3), Times(9, (2, 5), 1), Times(7, (5,), 2)]) == Times(7, (2, 5), 3)
-
-
-@given(st.none() | times_ms, st.sets(st.integers(0, 3000)), times_ms)
-def test_times_travel_as_json(first_ms: int | None, hours: set[int], since_ms: int) -> None:
-    """Hours that follow each other take no more room than two."""
-    times = Times(first_ms, tuple(sorted(hours)), since_ms)
+@given(st.none() | times_ms, st.lists(times_ms))
+def test_times_travel_as_json(first_ms: int | None, at_ms: list[int]) -> None:
+    times = Times(first_ms, hours_of(*at_ms))
     assert Times.from_json(json.loads(json.dumps(times.to_json()))) == times
-    assert len(json.dumps(Times(0, tuple(range(8000)), 0).to_json())) < 100
 
 
 def test_spans_are_the_longest_stretches() -> None:
@@ -196,23 +195,6 @@ def test_what_was_announced_is_read_or_begun_anew(saved: object) -> None:
     cursor = cursor_of("p", announced=(NOON, NOON + HOUR_MS))
     assert Cursor.from_json(json.loads(json.dumps(cursor.to_json()))) == cursor
     assert Cursor.from_json(cursor.to_json() | {"announced": saved}).announced is None
-
-
-def test_two_ends_say_which_hours_have_records_or_that_they_do_not() -> None:
-    """Never others than there are; they do not say it only where hours lie between the two, or one is before the window."""
-    some = [at for hour in range(4) for at in (hour * HOUR_MS, hour * HOUR_MS + 8)]
-    bounds = [hour * HOUR_MS + 7 for hour in range(5)]
-    for at_ms in (each for size in range(4) for each in combinations(some, size)):
-        for since_ms, until_ms in combinations(bounds, 2):
-            first, late = min(at_ms, default=None), max((at for at in at_ms if at < until_ms), default=None)
-            hours = {at // HOUR_MS for at in at_ms if since_ms <= at < until_ms}
-            found = hours_by_ends(first, late, (since_ms, until_ms))
-            if first is None or late is None or late < since_ms:
-                assert found == ()
-            elif first < since_ms or late // HOUR_MS - first // HOUR_MS > 1:
-                assert found is None
-            else:
-                assert found == tuple(sorted(hours))
 
 
 def saved_range(*, remaining: int = 0) -> SavedRange:
@@ -254,9 +236,9 @@ def test_the_times_of_a_load_that_lost_them_are_those_between_its_ends() -> None
     brokers = FakeBrokers({P0: 4, P1: 0}, times={P0: at})
     ranges = [OffsetRange("t", 0, 1, 3), OffsetRange("t", 1, 0, 0)]
     found = times_by_ends(ranges, brokers, level="read_committed", window=(0, NOON + 30 * HOUR_MS))
-    assert found == Times(NOON + HOUR_MS, hours_of(*(NOON + n * HOUR_MS for n in (1, 2, 3))), 0)
+    assert found == Times(NOON + HOUR_MS, hours_of(*(NOON + n * HOUR_MS for n in (1, 2, 3))))
     gone = times_by_ends([OffsetRange("t", 0, 7, 9)], brokers, level="read_committed", window=(0, NOON))
-    assert gone == Times(None, (), 0)
+    assert gone == Times(None)
 
 
 @given(st.lists(st.none() | st.integers(0, 30), min_size=1, max_size=12), st.lists(st.integers(0, 12), min_size=2, unique=True))
@@ -269,4 +251,4 @@ def test_every_range_of_a_partition_counts_to_its_last_record(hours: list[int | 
     for r in ranges:
         held = [time for time in at[r.from_offset : r.until_offset] if time is not None]
         last_ones = held[-1:] if not any(time is not None for time in at[r.until_offset :]) else []
-        assert set(hours_of(*held[:1], *last_ones)) <= set(found.hours)
+        assert {time // HOUR_MS for time in (*held[:1], *last_ones)} <= each_of(found)

@@ -28,7 +28,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
-from tidegate.core.announce.hours import HOUR_MS, Span, Times, hours_by_ends
+from tidegate.core.announce.hours import HOUR_MS, Times, spans
 from tidegate.core.errors import (
     ReceiptMismatch,
     RequestError,
@@ -169,7 +169,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
                 first_last=first_last if whole else sink.offsets_of(receipt),
                 repeats=None if job.load.dedupe is None else records - read["kept"],
                 errors=work.errors(sink, receipt),
-                times=None if job.reading.hours is None else work.times(read, job.reading.hours),
+                times=None if job.reading.hours is None else Times(read["first_ms"], (*spans(sorted(read["hours"]), 1),)),
             )
             _judge(receipt, observed, job)
     return LoadResult(receipt, observed, phases.seconds)
@@ -250,18 +250,6 @@ class _Work:
             counted["kept"] = without_repeats(self._spark, self.records, self._job, self._job.load.dedupe).count()
         return counted
 
-    def times(self, seen: Mapping[str, Any], window: Span) -> Times | None:
-        """The earliest timestamp, and the hours of a window that have records, once it is executed.
-
-        Where what a batch observed does not say which hours, the records are read once more. None where that fails: the rows
-        are in the table, and what Kafka answers the task that commits is enough to go on.
-        """
-        hours = seen["hours"] if "hours" in seen else hours_by_ends(seen["first_ms"], seen["late_ms"], window)
-        if hours is None:
-            with suppress(Exception):
-                hours = self.records.agg(_hours(*window)).collect()[0]["hours"]
-        return None if hours is None else Times(seen["first_ms"], tuple(sorted(hours)), window[0])
-
 
 def _landed_before(spark: SparkSession, sink: SinkWriter, receipt: Receipt, job: LoadJob, phases: Phases) -> LoadResult:
     """The answer for a commit that landed, though what its job observed is lost."""
@@ -299,28 +287,19 @@ def _read(job: LoadJob) -> tuple[Column, ...]:
     return (
         _count(),
         _bytes().alias("bytes"),
-        *(() if job.reading.hours is None else _timestamps(*job.reading.hours, replay=job.load.replay)),
+        *(() if job.reading.hours is None else _timestamps(*job.reading.hours)),
     )
 
 
-def _timestamps(since_ms: int, until_ms: int, *, replay: str | None) -> tuple[Column, Column]:
-    """The earliest timestamp, and of a batch the latest one before `until_ms`, of a replay the hours.
+def _timestamps(since_ms: int, until_ms: int) -> tuple[Column, Column]:
+    """The earliest timestamp, and the hours from `since_ms` to `until_ms` that have records, as numbers from the epoch on.
 
-    Few batches have records before `until_ms`, whose hours are announced already, and most of these in one hour or two. To
-    collect the hours would cost each of them more (docs/adr/0024-hours.md). A record without a timestamp has -1.
+    A record without a timestamp has -1.
     """
     at = F.unix_millis("timestamp")
-    first = F.min(F.when(at >= 0, at)).alias("first_ms")
-    if replay is not None:
-        return first, _hours(since_ms, until_ms)
-    return first, F.max(F.when((at >= 0) & (at < until_ms), at)).alias("late_ms")
-
-
-def _hours(since_ms: int, until_ms: int) -> Column:
-    """The hours from `since_ms` to `until_ms` that have records, as numbers from the epoch on."""
-    at = F.unix_millis("timestamp")
-    hour = F.when((at >= since_ms) & (at < until_ms), F.floor(at / HOUR_MS).cast("long"))
-    return F.collect_set(hour).alias("hours")
+    # the commonest record, of an hour that was not announced, costs one comparison
+    hour = F.when((at < until_ms) & (at >= since_ms), F.floor(at / HOUR_MS).cast("long"))
+    return F.min(F.when(at >= 0, at)).alias("first_ms"), F.collect_set(hour).alias("hours")
 
 
 def _count() -> Column:

@@ -5,7 +5,7 @@ Airflow writes the events of a task when it succeeds, and a task that is tried a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,11 +14,10 @@ from airflow.sdk import Asset
 from tidegate.airflow.operators.shared import brokers_of, now_ms
 from tidegate.core.announce.asking import read_until, times_by_ends
 from tidegate.core.announce.hours import Announcement, Span, Times, announcement, end_of, look_back, next_span
-from tidegate.core.config.pipeline import Announce, Pipeline
+from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import TidegateError
 from tidegate.core.load.receipt import Observed
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.schedule.patience import Patience
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
@@ -52,76 +51,72 @@ def window_of(ledger: Ledger, *, replay: bool) -> Span:
 
 
 class Announcing:
-    """What one task announces.
+    """What one task announces; nothing where the pipeline's file does not ask for it.
 
     Args:
         pipeline: whose task it is.
-        announce: what its file asks for.
         patience: of the task.
         log: of the task.
     """
 
-    def __init__(self, pipeline: Pipeline, announce: Announce, patience: Patience, log: Any) -> None:
-        self._pipeline, self._announce, self._patience, self._log = pipeline, announce, patience, log
-        self._level = pipeline.source.isolation_level
+    def __init__(self, pipeline: Pipeline, patience: Patience, log: Any) -> None:
+        self._pipeline, self._announce, self._patience, self._log = pipeline, pipeline.announce, patience, log
+        self._brokers, self._level = partial(brokers_of, pipeline, "commit", log), pipeline.source.isolation_level
 
-    def span(self, times: Times | None, saved: SavedRange, after: Cursor) -> Span | None:
-        """The hours that are complete with a batch, as `tidegate.core.schedule.run.commit_batch` asks."""
-        now, complete_ms = now_ms(), 0
-        brokers, assign = partial(brokers_of, self._pipeline, "commit", self._log), self._pipeline.source.assign
-        grace_ms, period_ms = self._announce.grace_ms, self._announce.period_ms
-        try:
-            complete_ms = read_until(saved, after, brokers, level=self._level, assign=assign, grace_ms=grace_ms, now_ms=now)
-        except TidegateError as error:  # the next batch announces what this one does not
-            self._log.warning("no hour is announced as complete with this batch: %s", error)
-        first_ms = times.first_ms if times else None
-        return next_span(after.announced, first_ms, complete_ms, now_ms=now, period_ms=period_ms)
-
-    def of_batch(self, saved: SavedRange, cursor: Cursor, times: Times | None) -> Announcement:
-        """What a commit announces once the cursor has moved. One that is tried again announces the same."""
-        span = cursor.announced
-        if span is not None and cursor.seq != saved.load.seq:  # an older batch that was loaded again: only what it changed
-            span = (end_of(span, now_ms()),) * 2
-        return self._said(span, times)
-
-    def of_replay(
-        self, saved: SavedReplay, cursor: Cursor, observed: Mapping[int, Observed], resumed: Iterable[OffsetRange] = ()
-    ) -> Announcement:
-        """What a replay announces: the announced hours that its records are of; the others are left to the schedule.
+    def times(self, loads: Iterable[tuple[Observed | None, Sequence[OffsetRange]]]) -> list[Times]:
+        """The times of the records of some loads: as each has observed them, else by the ends of what it loaded.
 
         Args:
-            saved: the replay.
-            cursor: of the schedule.
-            observed: what its loads saw, by chunk.
-            resumed: what those replays have landed that it goes on with; they have announced nothing.
+            loads: what each has observed, if that is known, and its ranges.
         """
-        if cursor.announced is None:
-            return Announcement()
-        known = {number: o.times for number, o in observed.items() if o.times}
-        lost = [*resumed, *(r for number, chunk in enumerate(saved.chunks) if number not in known for r in chunk)]
-        all_of = [*known.values(), *([t] if lost and (t := self.times_by_ends(lost)) else [])]
-        return self._said((end_of(cursor.announced, now_ms()),) * 2, Times.joined(all_of))
+        if self._announce is None:
+            return []
+        loads = list(loads)
+        lost = [r for observed, ranges in loads if observed is None or observed.times is None for r in ranges]
+        known = [observed.times for observed, _ in loads if observed and observed.times]
+        return [*known, *self._by_ends(lost)] if lost else known
 
-    def times_by_ends(self, ranges: Iterable[OffsetRange]) -> Times | None:
-        """The times of a load that did not say them: it had landed before, or its answer was lost."""
+    def _by_ends(self, ranges: Sequence[OffsetRange]) -> list[Times]:
+        """The times of loads that did not say them: they had landed before, or their answer was lost."""
         self._log.warning(
             "a load did not say which hours its records are of: all hours from the first to the last record of each range count"
         )
-        now = now_ms()
+        window = look_back(now_ms()), now_ms()
         try:
-            return self._patience.through(
-                lambda: times_by_ends(
-                    ranges,
-                    brokers_of(self._pipeline, "commit", self._log),
-                    level=self._level,
-                    window=(look_back(now), now),
-                )
-            )
+            return [self._patience.through(lambda: times_by_ends(ranges, self._brokers(), level=self._level, window=window))]
         except TidegateError as error:
             self._log.warning("the hours that this load changed are not known, and not announced: %s", error)
-            return None
+            return []
 
-    def _said(self, span: Span | None, times: Times | None) -> Announcement:
-        said = announcement(span, times, period_ms=self._announce.period_ms)
+    def span(self, times: Iterable[Times], saved: SavedRange, after: Cursor) -> Span | None:
+        """The hours that are complete with a batch, as `tidegate.core.schedule.run.commit_batch` asks."""
+        if self._announce is None:
+            return after.announced
+        now, complete_ms = now_ms(), 0
+        assign, grace_ms = self._pipeline.source.assign, self._announce.grace_ms
+        try:
+            complete_ms = read_until(
+                saved, after, self._brokers, level=self._level, assign=assign, grace_ms=grace_ms, now_ms=now
+            )
+        except TidegateError as error:  # the next batch announces what this one does not
+            self._log.warning("no hour is announced as complete with this batch: %s", error)
+        first_ms = min((t.first_ms for t in times if t.first_ms is not None), default=None)
+        return next_span(after.announced, first_ms, complete_ms, now_ms=now, period_ms=self._announce.period_ms)
+
+    def said(self, cursor: Cursor, times: Sequence[Times], *, complete: bool) -> Announcement:
+        """What is announced once a batch is committed or a replay verified. A task that is tried again announces the same.
+
+        Args:
+            cursor: of the schedule.
+            times: of the records that were loaded.
+            complete: whether this is the batch that the cursor moved past last, so that the hours are announced that are
+                complete with it. Whatever else was loaded announces what it changed of those that were announced.
+        """
+        if self._announce is None:
+            return Announcement()
+        now, span = now_ms(), cursor.announced
+        if span is not None and not complete:
+            span = (end_of(span, now),) * 2
+        said = announcement(span, times, now_ms=now, period_ms=self._announce.period_ms)
         (self._log.warning if said.left else self._log.info)("hours announced: %s", said)
         return said

@@ -74,16 +74,14 @@ class FinishOperator(Patient):
         answer = context["ti"].xcom_pull(task_ids="load")
         patience, store = self.patience(context), VariableStore()
         planned = Ledger(store, self.pipeline.name).saved_range(plan["key"])
-        result = timing = times = announcing = None
-        if self.pipeline.announce:
-            announcing = Announcing(self.pipeline, self.pipeline.announce, patience, self.log)
+        announcing = Announcing(self.pipeline, patience, self.log)
+        result = timing = None
         if answer:
             result = patience.through(lambda: whole(answer, planned, self._receipt_at))
             tasks = plan, answer, self.took(context)
             disturbed = any(task.get("disturbed") for task in tasks)
             timing = None if disturbed else timing_of(planned, result, context, plan.get("started_ms"), idle_ms(*tasks))
-            if announcing:
-                times = result.observed.times or announcing.times_by_ends(planned.load.nonempty)
+        times = announcing.times([(result.observed, planned.load.nonempty)] if result else [])
         saved, cursor, moved = commit_batch(
             self.pipeline,
             plan["key"],
@@ -91,7 +89,7 @@ class FinishOperator(Patient):
             store=store,
             record_bytes=result.observed.record_bytes if result else None,
             timing=timing,
-            announce=partial(announcing.span, times) if announcing else None,
+            announce=partial(announcing.span, times),
         )
         self.log.info(
             "batch %d of %s: %s", saved.load.seq, saved.load.pipeline, "committed" if moved else "was committed before"
@@ -104,7 +102,7 @@ class FinishOperator(Patient):
                 interval_s=self.pipeline.fixed_interval_s,
             )
         self._show_in_group(cursor)
-        said = self._said(announcing.of_batch(saved, cursor, times) if announcing else Announcement(), context)
+        said = self._noted(announcing.said(cursor, times, complete=cursor.seq == saved.load.seq), context)
         self._events(context, said).write(
             Committed(
                 pipeline=saved.load.pipeline,
@@ -154,16 +152,18 @@ class FinishOperator(Patient):
         return {**loaded, **expired}
 
     def _announced_by(self, saved: SavedReplay, verdict: ReplayVerdict, context: Context) -> Announcement:
-        """What a replay that is verified announces; nothing where the file does not ask for it."""
+        """What a replay that is verified announces: what it has changed, and those before it that it goes on with."""
         if self.pipeline.announce is None:
             return Announcement()
-        loads = list(_answers(context["ti"].xcom_pull(task_ids="load")))
+        loads = _answers(context["ti"].xcom_pull(task_ids="load"))
         observed = {load["receipt"]["seq"]: Observed.from_json(load["observed"]) for load in loads}
+        announcing = Announcing(self.pipeline, self.patience(context), self.log)
         cursor = Ledger(VariableStore(), self.pipeline.name).cursor()
-        announcing = Announcing(self.pipeline, self.pipeline.announce, self.patience(context), self.log)
-        return self._said(announcing.of_replay(saved, cursor, observed, verdict.resumed), context)
+        chunks = ((observed.get(number), chunk) for number, chunk in enumerate(saved.chunks))
+        times = announcing.times([*chunks, (None, verdict.resumed)]) if cursor.announced else []
+        return self._noted(announcing.said(cursor, times, complete=False), context)
 
-    def _said(self, said: Announcement, context: Context) -> Announcement:
+    def _noted(self, said: Announcement, context: Context) -> Announcement:
         """Noted where hours are left out."""
         if said.left:
             context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Hours announced: {said}")

@@ -9,7 +9,7 @@ Pure: the standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -45,34 +45,16 @@ def key_of(at_ms: int) -> str:
     return utc(at_ms).removesuffix("Z")
 
 
-def hours_by_ends(first_ms: int | None, late_ms: int | None, window: Span) -> tuple[int, ...] | None:
-    """The hours that have records in a window, as numbers from the epoch on; None where the two ends do not say which.
-
-    Args:
-        first_ms: the earliest timestamp; None where no record has one.
-        late_ms: the latest one before the end of the window; None where there is none.
-        window: where hours are looked at.
-    """
-    since_ms = window[0]
-    if first_ms is None or late_ms is None or late_ms < since_ms:
-        return ()
-    hours = first_ms // HOUR_MS, late_ms // HOUR_MS
-    if first_ms < since_ms or hours[1] - hours[0] > 1:
-        return None
-    return tuple(sorted({*hours}))
-
-
 @dataclass(frozen=True, slots=True)
 class Times:
     """The timestamps of the records of a load.
 
-    `first_ms` is the earliest; None where no record has one. `hours` are the hours, as numbers from the epoch on, sorted, that
-    have records, as far as they were looked at: those before `since_ms` were not, nor those that nobody has announced.
+    `first_ms` is the earliest; None where no record has one. `hours` are the hours that have records, as far as they were
+    looked at (`reading.hours` of the job), as stretches of numbers from the epoch on.
     """
 
     first_ms: int | None
-    hours: tuple[int, ...]
-    since_ms: int
+    hours: tuple[Span, ...] = ()
 
     @staticmethod
     def between(stretches: Iterable[Span], window: Span) -> Times:
@@ -84,25 +66,12 @@ class Times:
         """
         since_ms, until_ms = window
         known = [(min(ends), max(ends)) for ends in stretches]
-        hours = {
-            hour
-            for first, last in known
-            for hour in range(max(first, since_ms) // HOUR_MS, -(-min(last + 1, until_ms) // HOUR_MS))
-        }
-        return Times(min((first for first, _ in known), default=None), tuple(sorted(hours)), since_ms)
-
-    @staticmethod
-    def joined(times: Iterable[Times]) -> Times | None:
-        """Those of several loads together; None of none."""
-        all_of = list(times)
-        if not all_of:
-            return None
-        first_ms = min((t.first_ms for t in all_of if t.first_ms is not None), default=None)
-        return Times(first_ms, tuple(sorted({hour for t in all_of for hour in t.hours})), max(t.since_ms for t in all_of))
+        inside = [(max(first, since_ms) // HOUR_MS, -(-min(last + 1, until_ms) // HOUR_MS)) for first, last in known]
+        return Times(min((first for first, _ in known), default=None), tuple(inside))
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready; hours that follow each other are `[first, last + 1]`."""
-        return {"first_ms": self.first_ms, "hours": [list(span) for span in spans(self.hours, 1)], "since_ms": self.since_ms}
+        """JSON-ready."""
+        return {"first_ms": self.first_ms, "hours": [list(span) for span in self.hours]}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Times:
@@ -111,8 +80,7 @@ class Times:
         Raises:
             KeyError, ValueError, TypeError: the value has another shape.
         """
-        hours = (hour for first, until in value["hours"] for hour in range(first, until))
-        return Times(value["first_ms"], tuple(hours), value["since_ms"])
+        return Times(value["first_ms"], tuple((first, until) for first, until in value["hours"]))
 
 
 def complete_until(now_ms: int, grace_ms: int, next_ms: Iterable[int | None]) -> int:
@@ -168,24 +136,27 @@ class Announcement:
         return f"{said}. Not announced: {more}{named} ({why}): see `tidegate announce`"
 
 
-def announcement(span: Span | None, times: Times | None, *, period_ms: int) -> Announcement:
+def announcement(span: Span | None, times: Sequence[Times], *, now_ms: int, period_ms: int) -> Announcement:
     """What a task announces: the periods of a span, and of earlier ones those that have records in `times`.
 
     Args:
         span: complete periods that were not announced before; an empty one for a replay. None: nothing was ever announced.
-        times: of the records that were loaded; None where there are none.
+        times: of each load.
+        now_ms: the time.
         period_ms: the length of a period.
     """
     if span is None:
         return Announcement()
     begin, until = (floored(at, period_ms) for at in span)
     newest = range(max(begin, until - MOST_KEYS * period_ms), until, period_ms)
-    late = {floored(hour * HOUR_MS, period_ms) for hour in times.hours} if times else set()
-    late = {at for at in late if at < begin}
+    hours = {hour for t in times for first, last in t.hours for hour in range(first, last)}
+    late = {at for hour in hours if (at := floored(hour * HOUR_MS, period_ms)) < begin}
     chosen = sorted({*late, *newest})[-MOST_KEYS:]
     left = [*spans(sorted(late.difference(chosen)), period_ms)]
-    if times and times.first_ms is not None and times.first_ms < min(times.since_ms, begin):
-        left.insert(0, (floored(times.first_ms, period_ms), min(floored(times.since_ms, period_ms), begin)))
+    first_ms = min((t.first_ms for t in times if t.first_ms is not None), default=begin)
+    looked_at = min(look_back(now_ms), begin)
+    if first_ms < looked_at:
+        left.insert(0, (floored(first_ms, period_ms), looked_at))
     if begin < newest.start:
         left.append((begin, newest.start))
     return Announcement(tuple(map(key_of, chosen)), tuple(left))
