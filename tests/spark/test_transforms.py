@@ -165,6 +165,8 @@ def test_a_module_that_others_imported_before_is_imported_anew(folder: Path, edi
         "from middle import scale\ndef orders(records):\n    return scale()\n",
         "from kit import units\ndef orders(records):\n    return units.scale()\n",
         "from kit.units import scale\ndef orders(records):\n    return scale()\n",
+        "from importlib import import_module\nunits = import_module('units')\ndef orders(records):\n    return units.scale()\n",
+        "from round import scale\ndef orders(records):\n    return scale()\n",
     ],
 )
 def test_a_changed_neighbour_is_another_version_and_runs(
@@ -173,6 +175,7 @@ def test_a_changed_neighbour_is_another_version_and_runs(
     """What a transform imports of the folder, directly or not, at once or later, is part of it."""
     edited("orders.py", importing)
     edited("middle.py", "from units import scale\n")
+    edited("round.py", "from units import scale\ndef back():\n    from orders import orders\n    return orders\n")
     edited("kit/__init__.py", '"""A kit."""\n')
     versions = set()
     for value in (1, 2):
@@ -187,14 +190,20 @@ def test_a_changed_neighbour_is_another_version_and_runs(
 
 def test_relative_imports_and_packages_with_code_count(folder: Path, edited: Callable[[str, str], None]) -> None:
     """A docstring is no code."""
-    edited("kit/orders.py", "from .units import scale\nfrom . import limit\ndef orders(records):\n    return scale(), limit\n")
+    edited(
+        "kit/orders.py",
+        "from . import limit\ndef orders(records):\n    from .units import scale\n    return scale(), limit\n",
+    )
     edited("kit/units.py", "def scale():\n    return 1\n")
     edited("kit/__init__.py", "limit = 5\n")
     before = result(folder, "kit.orders:orders")
     edited("kit/__init__.py", "limit = 6\n")
     after = result(folder, "kit.orders:orders")
     assert (before[0], after[0]) == ((1, 5), (1, 6))
-    assert before[1] != after[1]
+    edited("kit/units.py", "def scale():\n    return 2\n")
+    last = result(folder, "kit.orders:orders")
+    assert last[0] == (2, 6)
+    assert len({before[1], after[1], last[1]}) == 3
     edited("kit/alone.py", SOURCE)
     edited("kit/__init__.py", '"""Only words."""\n')
     digest = hashlib.sha256(SOURCE.encode()).hexdigest()[:12]
@@ -203,10 +212,25 @@ def test_relative_imports_and_packages_with_code_count(folder: Path, edited: Cal
     assert find_transform("kit.alone:same", folder).version == digest
 
 
+def test_a_version_holds_nothing_that_another_transform_imports(folder: Path, edited: Callable[[str, str], None]) -> None:
+    """Whichever was imported before it; nor what a transform imports by name while it runs."""
+    edited("units.py", "def scale():\n    return 1\n")
+    edited("orders.py", "from units import scale\ndef orders(records):\n    return scale()\n")
+    edited("late.py", "import importlib\ndef late(records):\n    return importlib.import_module('units').scale()\n")
+    digest = hashlib.sha256((folder / "late.py").read_bytes()).hexdigest()[:12]
+    for _ in range(2):
+        assert result(folder, "late:late") == (1, digest)
+    assert result(folder)[1] != digest
+    assert result(folder, "late:late") == (1, digest)
+
+
 def test_modules_that_did_not_change_are_imported_once(folder: Path, edited: Callable[[str, str], None]) -> None:
-    """The same function is found again."""
+    """The same function is found again, unless somebody has dropped its module."""
     edited("orders.py", "def orders(records):\n    return 1\n")
-    assert find_transform("orders:orders", folder).function is find_transform("orders:orders", folder).function
+    found = find_transform("orders:orders", folder)
+    assert find_transform("orders:orders", folder).function is found.function
+    del sys.modules["orders"]
+    assert find_transform("orders:orders", folder).version == found.version
 
 
 def test_a_package_without_a_file_may_hold_transforms(folder: Path, edited: Callable[[str, str], None]) -> None:

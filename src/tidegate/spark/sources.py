@@ -3,8 +3,11 @@
 Rules:
 - A module is compiled from the source that is hashed, read once. Bytecode caches are not used: a file that was edited within a
   second, to the same length, has the same cache.
-- Modules that were imported before are used as long as every one of them is what its file holds now. Otherwise all modules of
-  the folder are imported anew: they refer to each other. A task's process is forked from one that may be days old.
+- The version covers what the import of the transform's module has loaded of the folder. So all modules of the folder are
+  imported anew, but for the same module with all that it loaded, as long as every one of them is what its file holds now. A
+  task's process is forked from one that may be days old.
+- A module that only a function imports is imported with the module that holds the function: otherwise it would be imported
+  later, and perhaps changed by then.
 - A module is looked up before it is imported, and nothing outside the folder is taken for it: no installed package, no module
   of Python itself, nothing behind a symbolic link that leaves the folder.
 """
@@ -18,10 +21,9 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import spec_from_file_location
+from importlib.util import resolve_name, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -30,44 +32,24 @@ from tidegate.core.errors import TransformError
 _LOCK = threading.RLock()
 
 
-@dataclass(frozen=True)
-class _Source:
-    """The source that a module was compiled from."""
-
-    file: Path
-    text: bytes
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.text).hexdigest()
-
-    @property
-    def is_current(self) -> bool:
-        try:
-            return self.file.read_bytes() == self.text
-        except OSError:
-            return False
-
-
-_SOURCES: dict[str, _Source] = {}
-"""The source of each module that was imported here, by its name."""
-
-
-class _Loader(SourceFileLoader):
-    def get_code(self, fullname: str) -> CodeType:
-        text = self.get_data(self.path)
-        _SOURCES[fullname] = _Source(Path(self.path), text)
-        return compile(text, self.path, "exec", dont_inherit=True)
-
-
 class _Finder(MetaPathFinder):
-    """Finds the modules of one folder before anything else of the same name; those of Python itself excepted."""
+    """Finds the modules of one folder before anything else of the same name; those of Python itself excepted.
 
-    folder: Path | None = None
+    `sources` are those of its modules that were loaded, by their names, and `covered` the modules that were loaded with `root`.
+    """
+
+    folder, root = Path(), ""
+    covered: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.sources: dict[str, tuple[Path, bytes]] = {}
+
+    def file_of(self, name: str) -> Path | None:
+        return None if _of_python(name) else _file_of(name, self.folder)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         del path, target
-        file = None if self.folder is None or _of_python(name) else _file_of(name, self.folder)
+        file = self.file_of(name)
         if file is None:
             return None
         inside = [str(file.parent)] if file.name == "__init__.py" else None
@@ -75,6 +57,29 @@ class _Finder(MetaPathFinder):
 
 
 _FINDER = _Finder()
+
+
+class _Loader(SourceFileLoader):
+    def get_code(self, fullname: str) -> CodeType:
+        text = self.get_data(self.path)
+        _FINDER.sources[fullname] = Path(self.path), text
+        return compile(text, self.path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        for name in _imported_by(module, _FINDER.sources[module.__name__][1]):
+            if _FINDER.file_of(name):
+                importlib.import_module(name)
+
+
+def _imported_by(module: ModuleType, text: bytes) -> Iterator[str]:
+    """The names of what a module imports, wherever it does, and of what may be a module of a package."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = resolve_name("." * node.level + (node.module or ""), module.__package__ or "")
+            yield from (origin, *(f"{origin}.{alias.name}" for alias in node.names))
 
 
 def import_module(name: str, folder: Path) -> tuple[ModuleType, str, tuple[str, ...]]:
@@ -92,20 +97,15 @@ def import_module(name: str, folder: Path) -> tuple[ModuleType, str, tuple[str, 
         TransformError: there is no such module in the folder, or it may not be used.
         Exception: whatever the module raises.
     """
-    file = _look_up(name, folder)
+    _look_up(name, folder)
     with _LOCK:
-        _prepare(name, folder)
-        module = importlib.import_module(name)
-        if not _is_of(module, file):
-            raise TransformError(
-                f"{name} is imported from {getattr(module, '__file__', None)}, not from {folder}",
-                fix="Give the module another name",
-            )
-        used = _closure(name, folder)
-        return module, _version(used), tuple(used)
+        if (_FINDER.root, _FINDER.folder) != (name, folder) or not all(map(_is_current, _FINDER.sources)):
+            _import_anew(name, folder)
+        used = {each: _FINDER.sources[each][1] for each in _FINDER.covered if _has_code(*_FINDER.sources[each])}
+        return sys.modules[name], _version(used), tuple(used)
 
 
-def _look_up(name: str, folder: Path) -> Path:
+def _look_up(name: str, folder: Path) -> None:
     if _of_python(name):
         raise TransformError(
             f"{name} is a module of Python itself", fix=f"Name a module in {folder} that has a name of its own"
@@ -116,13 +116,13 @@ def _look_up(name: str, folder: Path) -> Path:
         raise TransformError(
             f"there is no module {name} in {folder}", fix=f"Create {missing}, or correct the pipeline's transform"
         )
-    for each in [file, *_packages(name, folder)]:
+    # also of each package that it is in, whose `__init__.py` is run before it
+    for each in (file, *(above / "__init__.py" for above in file.parents if folder in above.parents)):
         if not each.resolve().is_relative_to(folder):
             raise TransformError(
                 f"{each} is a link to {each.resolve()}, outside of {folder}",
                 fix="Put the module itself into the folder of transforms",
             )
-    return file
 
 
 def _of_python(name: str) -> bool:
@@ -134,30 +134,27 @@ def _file_of(name: str, folder: Path) -> Path | None:
     return next((file for file in (place / "__init__.py", place.with_suffix(".py")) if file.is_file()), None)
 
 
-def _packages(name: str, folder: Path) -> Iterator[Path]:
-    """The `__init__.py` of each package that a module is in, which is run before it."""
-    parts = name.split(".")
-    for depth in range(1, len(parts)):
-        file = folder.joinpath(*parts[:depth]) / "__init__.py"
-        if file.is_file():
-            yield file
+def _is_current(name: str) -> bool:
+    """Whether a module is still the one that was loaded, and its file holds what it was loaded from."""
+    file, text = _FINDER.sources[name]
+    return name in sys.modules and file.is_file() and file.read_bytes() == text
 
 
-def _prepare(name: str, folder: Path) -> None:
-    """Put the folder first on the path, and drop the modules that must be imported anew."""
+def _import_anew(name: str, folder: Path) -> None:
+    """Import the module, and all that it imports of the folder; the folder stays first on the path."""
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
-    _FINDER.folder = folder
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     package = name.partition(".")[0]
-    ours = [loaded for loaded, module in list(sys.modules.items()) if _is_under(module, folder)]
-    # a package of the same name, from another folder
-    others = [loaded for loaded in sys.modules if loaded.partition(".")[0] == package and loaded not in ours]
-    for loaded in [*([] if all(map(_is_current, ours)) else ours), *others]:
-        del sys.modules[loaded]
-        _SOURCES.pop(loaded, None)
+    for loaded, module in list(sys.modules.items()):
+        # or a package of the same name, from another folder
+        if _is_under(module, folder) or loaded.partition(".")[0] == package:
+            del sys.modules[loaded]
     importlib.invalidate_caches()
+    _FINDER.folder, _FINDER.root, _FINDER.sources = folder, "", {}
+    importlib.import_module(name)
+    _FINDER.root, _FINDER.covered = name, tuple(sorted(_FINDER.sources))
 
 
 def _is_under(module: ModuleType, folder: Path) -> bool:
@@ -167,62 +164,12 @@ def _is_under(module: ModuleType, folder: Path) -> bool:
     return bool(places) and all(str(place).startswith(f"{folder}{os.sep}") for place in places)
 
 
-def _is_current(name: str) -> bool:
-    """Whether a module of the folder is what its file holds now; a package without a file holds nothing."""
-    source = _SOURCES.get(name)
-    if source is None:
-        return getattr(sys.modules[name], "__file__", None) is None
-    return _is_of(sys.modules[name], source.file) and source.is_current
+def _has_code(file: Path, text: bytes) -> bool:
+    return file.name != "__init__.py" or any(not isinstance(node, ast.Expr) for node in ast.parse(text).body)
 
 
-def _is_of(module: ModuleType, file: Path) -> bool:
-    return getattr(module, "__file__", None) == str(file)
-
-
-def _closure(name: str, folder: Path) -> dict[str, _Source]:
-    """The module and all modules of the folder that it imports, directly or not, as they were imported; its own comes first."""
-    modules = {name: _SOURCES[name]}
-    waiting = [name]
-    while waiting:
-        this = waiting.pop()
-        for other in _imported_by(this, modules[this], folder):
-            if other in modules:
-                continue
-            # also one that only a function imports: otherwise it would be imported later, and perhaps changed by then
-            module = importlib.import_module(other)
-            if other in _SOURCES and _is_of(module, _SOURCES[other].file):
-                modules[other] = _SOURCES[other]
-                waiting.append(other)
-    return modules
-
-
-def _imported_by(name: str, source: _Source, folder: Path) -> set[str]:
-    """The modules of the folder that a module names in its imports, and their packages, where these hold any code."""
-    package = name.split(".") if source.file.name == "__init__.py" else name.split(".")[:-1]
-    named: set[str] = set()
-    for node in ast.walk(ast.parse(source.text)):
-        if isinstance(node, ast.Import):
-            named |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            origin = ".".join([*above, *([node.module] if node.module else [])])
-            named |= {origin, *(f"{origin}.{alias.name}" for alias in node.names)}
-    named.add(name)
-    for each in list(named):
-        parts = each.split(".")
-        named |= {".".join(parts[:depth]) for depth in range(1, len(parts))}
-    return {each for each in named if each and not _of_python(each) and _has_code(_file_of(each, folder))}
-
-
-def _has_code(file: Path | None) -> bool:
-    if file is None or file.name != "__init__.py":
-        return file is not None
-    return any(not isinstance(node, ast.Expr) for node in ast.parse(file.read_bytes()).body)
-
-
-def _version(used: dict[str, _Source]) -> str:
-    if len(used) == 1:
-        (only,) = used.values()
-        return only.digest[:12]
-    digests = "".join(f"{name} {used[name].digest}\n" for name in sorted(used))
-    return hashlib.sha256(digests.encode()).hexdigest()[:12]
+def _version(used: dict[str, bytes]) -> str:
+    digests = {name: hashlib.sha256(text).hexdigest() for name, text in used.items()}
+    if len(digests) == 1:
+        return next(iter(digests.values()))[:12]
+    return hashlib.sha256("".join(f"{name} {digest}\n" for name, digest in digests.items()).encode()).hexdigest()[:12]
