@@ -11,6 +11,7 @@ import pytest
 from tests.records import write_of
 from tests.unit import world as common
 from tests.unit.world import CURSOR, P0
+from tidegate.core.audit.table import Origins
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
 from tidegate.core.config.times import StartOffsets
 from tidegate.core.errors import CursorLost, RequestError, SinkMisfit
@@ -91,7 +92,7 @@ def test_a_check_names_what_the_next_plan_refuses_of_a_table(world: World) -> No
 def test_rows_without_origin_are_refused_until_they_are_accepted_once(world: World) -> None:
     """By every plan and replay; what was accepted for the table is kept with the first batch, whatever else is accepted."""
     world.run("run1")
-    world.sink.foreign = True
+    world.sink.origins = replace(world.sink.origins, unproved=True)
     assert "tidegate accept table p --foreign" in world.misfit()
     with pytest.raises(SinkMisfit, match="rows without origin"):
         world.replayed(batches="1")
@@ -109,7 +110,7 @@ def test_rows_without_origin_stay_accepted_where_the_cursor_is_put_back(world: W
     """The acceptance was deleted with the commit of its batch, whose saved range leads to it."""
     world.run("run1")
     back = world.store.values[CURSOR]
-    world.sink.foreign = True
+    world.sink.origins = replace(world.sink.origins, unproved=True)
     world.accept()
     world.run("run2")
     world.store.values[CURSOR] = back
@@ -119,7 +120,7 @@ def test_rows_without_origin_stay_accepted_where_the_cursor_is_put_back(world: W
 
 def test_nothing_before_the_start_is_replayed_beside_rows_without_origin(world: World) -> None:
     """They may be of these records; into a table of trials, and beside rows with an origin, it is."""
-    world.sink.foreign = True
+    world.sink.origins = replace(world.sink.origins, unproved=True)
     world.accept()
     world.run("run1")
     for params in ({"offsets": [0, 30]}, {"from_time": 0}, {"offsets": [19, 21], "accept_loss": True}):
@@ -127,7 +128,7 @@ def test_nothing_before_the_start_is_replayed_beside_rows_without_origin(world: 
             world.replayed(**params)
     assert world.replayed(offsets=[None, 30]) == (OffsetRange("t", 0, 20, 30),)
     assert world.replayed(offsets=[0, 30], table="lake.a.trial") == (OffsetRange("t", 0, 0, 30),)
-    world.sink.foreign = False  # the table was made anew
+    world.sink.origins = Origins()  # the table was made anew
     assert world.replayed(offsets=[0, 30]) == (OffsetRange("t", 0, 0, 30),)
     beside = World()
     beside.run("run1")
@@ -136,14 +137,14 @@ def test_nothing_before_the_start_is_replayed_beside_rows_without_origin(world: 
 
 def test_a_table_without_the_columns_is_accepted_before_they_are_added(world: World) -> None:
     """The columns alone where it has no rows."""
-    world.sink.lacks = ("_kafka_partition", "_kafka_offset")
+    world.sink.origins = Origins(("_kafka_partition", "_kafka_offset"))
     add = "ALTER TABLE lake.a.b ADD COLUMNS (_kafka_partition int, _kafka_offset bigint)"
     assert world.misfit().endswith(f"Run {add}")
-    world.sink.foreign = True
+    world.sink.origins = replace(world.sink.origins, unproved=True)
     assert f"--foreign`, and then {add}" in world.misfit()
     world.accept()
     assert world.misfit().endswith(f"Run {add}")
-    world.sink.lacks = ()
+    world.sink.origins = Origins(unproved=True)
     assert world.planned("run1").saved.load.seq == 1
 
 
@@ -163,16 +164,16 @@ def test_a_table_that_has_lost_its_origin_gets_it_back_and_is_never_accepted(
     world: World, lacks: tuple[str, ...], now: str, repair: str
 ) -> None:
     """Renamed, renamed and added once more, or dropped: also where foreign rows were accepted before."""
-    world.sink.foreign = True
+    world.sink.origins = replace(world.sink.origins, unproved=True)
     world.accept()
     world.run("run1")
-    world.sink.lacks, world.sink.moved = lacks, {"_kafka_offset": now}
+    world.sink.origins = Origins(lacks, {"_kafka_offset": now}, unproved=True)
     refused = world.misfit()
     assert repair in refused
     assert "ADD COLUMN" not in refused
     with pytest.raises(SinkMisfit, match="has lost _kafka_offset"):
         world.accept()
-    world.sink.foreign = False  # no row is left that was written before
+    world.sink.origins = replace(world.sink.origins, unproved=False)  # no row is left that was written before
     if not lacks:
         world.run("run2")
 
@@ -182,7 +183,7 @@ def test_only_rows_that_are_there_are_accepted_and_batches_have_no_origin(world:
     with pytest.raises(RequestError, match="nothing to accept"):
         world.accept()
     assert not world.store.values
-    world.sink.foreign, world.pipeline = True, replace(PIPELINE, identity="batch")
+    world.sink.origins, world.pipeline = Origins(unproved=True), replace(PIPELINE, identity="batch")
     assert world.planned("run1").saved.load.seq == 1
     with pytest.raises(RequestError):
         world.accept()

@@ -19,7 +19,7 @@ from tests.unit.loads import saved as range_saved
 from tests.unit.world import in_turn
 from tidegate.cli import app, ledger, receivers, repair, schedule, shared, verify
 from tidegate.cli.replay import Ended
-from tidegate.core.audit.table import DataFiles
+from tidegate.core.audit.table import DataFiles, Origins
 from tidegate.core.audit.views.waiting import dead_servers
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
 from tidegate.core.errors import RequestError, SinkUnavailable, StateError
@@ -241,7 +241,7 @@ MANY = "lake.a.b needs maintenance: it has 2,000 data files"
         ("accept table p", LOST, 0, {"seq": 2, "absent.t.0": [[0, 10]]}),
         (
             "accept table p --foreign",
-            lambda remote: setattr(remote.sink, "foreign", True),
+            lambda remote: setattr(remote.sink, "origins", Origins(unproved=True)),
             0,
             {"seq": 2, "foreign": "lake.a.b"},
         ),

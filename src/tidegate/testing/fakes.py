@@ -66,16 +66,16 @@ class FakeBrokers:
 
     A record's time is its offset, unless `times` has the times of a partition's records, from offset 0 on. `stable` is the last
     stable offset of a partition with an open transaction. The ends of `next_reads` replace `latest`, one at each reading of
-    watermarks. While the brokers are `away`, every question raises BrokerUnavailable.
+    watermarks. While the brokers are `away`, every question raises BrokerUnavailable. `asked` and `settled` count, and
+    `isolation_level` is that of the last question.
     """
+
+    asked, settled, isolation_level = 0, 0, ""
 
     latest: dict[TopicPartition, int]
     earliest: dict[TopicPartition, int] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     next_reads: list[dict[TopicPartition, int]] = field(default_factory=list)
-    asked: int = 0
-    settled: int = 0
-    isolation_level: str = ""
     stable: dict[TopicPartition, int] = field(default_factory=dict)
     times: dict[TopicPartition, list[Any]] = field(default_factory=dict)
     away: bool = False
@@ -151,8 +151,8 @@ class FakeBrokers:
 class FakeReader:
     """One table: the receipts of its loads, and `others`, the commits of somebody else, in the order of their times.
 
-    A table whose older commits have `expired` keeps no receipt of them but those in `kept`. `foreign` is whether some rows have
-    no origin, `lacks`, `moved` and `renamed` are as in `TableHistory`. While the catalog is `away`, every question raises
+    A table whose older commits have `expired` keeps no receipt of them but those in `kept`. `origins` and `renamed` are as in
+    `TableHistory`; where the origins are `unproved`, some rows have none. While the catalog is `away`, every question raises
     SinkUnavailable.
     """
 
@@ -163,9 +163,7 @@ class FakeReader:
     expired: bool = False
     owners: frozenset[str] = frozenset()
     has_rows: bool = False
-    foreign: bool = False
-    lacks: tuple[str, ...] = ()
-    moved: Mapping[str, str] = field(default_factory=dict)
+    origins: Origins = field(default_factory=Origins)
     renamed: dict[str, str] = field(default_factory=dict)
     away: bool = False
 
@@ -184,15 +182,15 @@ class FakeReader:
             owners=self.owners,
             renamed=self.renamed,
             has_rows=self.has_rows,
-            origins=Origins(self.lacks, self.moved, unproved=self.foreign or self.expired),
+            origins=replace(self.origins, unproved=self.origins.unproved or self.expired),
         )
 
     def without_origin(self, table: str) -> NoOrigin | None:
         """As the port."""
         self._answer(table)
-        if not (self.exists and self.foreign):
+        if not (self.exists and self.origins.unproved):
             return None
-        return "lost" if self.moved else "foreign"
+        return "lost" if self.origins.moved else "foreign"
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """As the port."""
