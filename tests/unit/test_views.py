@@ -158,7 +158,7 @@ def test_a_committed_batch_without_a_receipt_is_missing_where_it_read_something(
     cursor = cursor_of("p", 4, {P0: 30}, {"t": "id"}, starts={P0: 10})
     receipts = [receipt(1, 0, 0, batch=1), receipt(3, 10, 20, batch=3)]
     verification = judge_batches(ledger, cursor, receipts, {3: 10, 5: 2})
-    assert (verification.missing, verification.in_flight, verification.holds) == ((4,), 2, False)
+    assert (verification.missing, verification.unjudged["in_flight"], verification.holds) == ((4,), 2, False)
 
 
 def test_what_is_missing_is_loaded_again_as_far_as_it_is_retained() -> None:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, print_table, show_progress, the_pipeline
 from tidegate.core.audit.oracle import (
+    UNJUDGED,
     BatchVerification,
     Miscount,
     Verification,
@@ -149,6 +150,9 @@ def _print_verification(
         _print_batches(verification)
     else:
         _print_records(verification)
+    for what, rows in verification.unjudged.items():
+        if rows:
+            out.print(f"{rows:,} rows of {UNJUDGED[what]} were not judged")
     for other in others:
         out.print(f"commit {other['snapshot']} ({other['operation']}, {other['at']}) is not Tidegate's", style="yellow")
     for change in columns:
@@ -179,13 +183,6 @@ def _print_records(verification: Verification) -> None:
         out.print(f"{verification.repeats:,} repeats were left out (dedupe), and are not among the records")
     if verification.unclear:
         out.print(f"{verification.unclear:,} records that may be repeats of records that are gone were not judged")
-    _print_unjudged(
-        (verification.in_flight, "a pending batch"),
-        (verification.before_retention, "records that are gone from the log"),
-        (verification.before_start, "retained records before the pipeline began, or began anew,"),
-        (verification.former, "a topic that was deleted and created again"),
-        (verification.foreign, "another writer, without an origin, as accepted,"),
-    )
 
 
 def _print_batches(verification: BatchVerification) -> None:
@@ -200,9 +197,6 @@ def _print_batches(verification: BatchVerification) -> None:
         out.print(f"batch {batch}: {rows:,} rows are beyond the cursor, and the batch is not pending", style="red")
     if verification.unknown:
         out.print(f"{verification.unknown:,} rows belong to no batch that the table has a commit of", style="red")
-    _print_unjudged(
-        (verification.in_flight, "a pending batch"), (verification.forgotten, "batches older than the oldest receipt")
-    )
 
 
 def _print_miscounts(miscounts: Iterable[Miscount]) -> None:
@@ -212,9 +206,3 @@ def _print_miscounts(miscounts: Iterable[Miscount]) -> None:
             f"{what}: snapshot {m.receipt.snapshot} wrote {m.receipt.rows:,} rows, the table has {m.rows_now:,} of them now"
         )
         out.print(counts, style="red", markup=False)
-
-
-def _print_unjudged(*counts: tuple[int, str]) -> None:
-    for rows, what in counts:
-        if rows:
-            out.print(f"{rows:,} rows of {what} were not judged")

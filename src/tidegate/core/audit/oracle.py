@@ -117,31 +117,36 @@ class Miscount:
         }
 
 
+UNJUDGED = {
+    "in_flight": "a pending batch",
+    "before_retention": "records that are gone from the log",
+    # a replay may have loaded them, or an operator accepted that others are missing
+    "before_start": "retained records before the pipeline began, or began anew,",
+    "former": "a topic that was deleted and created again",
+    "foreign": "another writer, without an origin, as accepted,",
+    "forgotten": "batches older than the oldest receipt",
+}
+"""Whose rows cannot be judged."""
+
+
 @dataclass(frozen=True)
 class Verification:
     """What is true of a pipeline's table.
 
     `verdict` is about the records that are both committed and still retained. `miscounts` are about all commits, also of
     records that the log no longer has. `ahead` are rows beyond the cursor that no pending batch covers. `without_origin` are
-    rows without an origin. `in_flight`, `before_retention`, `before_start` and `former` count rows that cannot be judged: of a
-    batch that is loaded and not committed, of records that are gone from the log, of retained records before their partition
-    begins (a replay may have loaded them, or an operator accepted that others are missing), and of a topic that was deleted and
-    created again. `repeats` are records that were left out as such, and are no part of the verdict. `unclear` records are not
-    in the table, and may be repeats of records that are gone: they cannot be judged. `foreign` are rows without an origin that
-    an operator has accepted.
+    rows without an origin. `repeats` are records that were left out as such, and are no part of the verdict. `unclear` records
+    are not in the table, and may be repeats of records that are gone: they cannot be judged. `unjudged` are rows that cannot be
+    judged either (`UNJUDGED`).
     """
 
     verdict: Verdict
     miscounts: tuple[Miscount, ...]
     ahead: Mapping[TopicPartition, int]
-    in_flight: int
-    before_retention: int
-    before_start: int = 0
-    without_origin: int = 0
-    former: int = 0
-    repeats: int = 0
-    unclear: int = 0
-    foreign: int = 0
+    without_origin: int
+    repeats: int
+    unclear: int
+    unjudged: Mapping[str, int]
 
     @property
     def holds(self) -> bool:
@@ -155,13 +160,9 @@ class Verification:
             "holds": self.holds,
             "ahead": {str(tp): rows for tp, rows in self.ahead.items()},
             "without_origin": self.without_origin,
-            "in_flight": self.in_flight,
-            "before_retention": self.before_retention,
-            "before_start": self.before_start,
-            "former": self.former,
+            **self.unjudged,
             "repeats": self.repeats,
             "unclear": self.unclear,
-            "foreign": self.foreign,
             "miscounts": [m.to_json() for m in self.miscounts],
         }
 
@@ -266,14 +267,16 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
         verdict,
         miscounts,
         ahead,
-        in_flight=loading,
-        before_retention=gone,
-        before_start=before,
         without_origin=0 if foreign_accepted else without_origin,
-        foreign=without_origin if foreign_accepted else 0,
-        former=replaced,
         repeats=left_out,
         unclear=undecided,
+        unjudged={
+            "in_flight": loading,
+            "before_retention": gone,
+            "before_start": before,
+            "former": replaced,
+            "foreign": without_origin if foreign_accepted else 0,
+        },
     )
 
 
@@ -363,8 +366,7 @@ class BatchVerification:
     `rows` were counted in `batches` that are committed and whose receipt is there. `miscounts` are batches with another number
     of rows than their newest commit wrote. `missing` are committed batches that read something and left no commit. `ahead` are
     rows of batches beyond the cursor that are not pending. `unknown` are rows of no batch, or of one that
-    left no commit. `in_flight` and `forgotten` count rows that cannot be judged: of a batch that is loaded and not committed,
-    and of batches older than the oldest receipt that is kept.
+    left no commit. `unjudged` are rows that cannot be judged (`UNJUDGED`).
     """
 
     batches: int
@@ -373,8 +375,7 @@ class BatchVerification:
     missing: tuple[int, ...]
     ahead: Mapping[int, int]
     unknown: int
-    in_flight: int
-    forgotten: int
+    unjudged: Mapping[str, int]
 
     @property
     def holds(self) -> bool:
@@ -391,8 +392,7 @@ class BatchVerification:
             "missing": list(self.missing),
             "ahead": {str(batch): rows for batch, rows in self.ahead.items()},
             "unknown": self.unknown,
-            "in_flight": self.in_flight,
-            "forgotten": self.forgotten,
+            **self.unjudged,
         }
 
 
@@ -435,6 +435,5 @@ def verify_batches(
         missing=tuple(sorted(batch for batch in loaded if oldest <= batch <= committed and batch not in newest)),
         ahead=ahead,
         unknown=unknown,
-        in_flight=in_flight,
-        forgotten=forgotten,
+        unjudged={"in_flight": in_flight, "forgotten": forgotten},
     )
