@@ -56,11 +56,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """What a replay is asked: exactly one of `offsets`, a time (`from_ms`, `until_ms`), `batches`, `run_id` and `versions`.
+    """What a replay is asked: exactly one of `offsets`, `times`, `batches`, `run_id` and `versions`.
 
     Args:
         offsets: ranges, half-open.
-        from_ms: records from the first one at or after this time on (epoch ms); until_ms: up to the first one at or after it.
+        times: records from the first one at or after a time on, up to the first one at or after another (epoch ms). None: from
+            the first retained record on, or up to the cursor.
         batches: the first and the last batch, both inclusive.
         run_id: the DAG run whose batch it is.
         versions: what loaded the rows: `<2` (a version below it), `=2` (exactly it), `!=2` (any other).
@@ -73,8 +74,7 @@ class ReplayRequest:
     """
 
     offsets: tuple[Asked, ...] = ()
-    from_ms: int | None = None
-    until_ms: int | None = None
+    times: tuple[int | None, int | None] | None = None
     batches: tuple[int, int] | None = None
     run_id: str | None = None
     versions: str | None = None
@@ -85,17 +85,17 @@ class ReplayRequest:
     accept_loss: bool = False
 
     def __post_init__(self) -> None:
-        by_time = self.from_ms is not None or self.until_ms is not None
-        given = sum((bool(self.offsets), by_time, self.batches is not None, self.run_id is not None, self.versions is not None))
+        given = bool(self.offsets) + sum(one is not None for one in (self.times, self.batches, self.run_id, self.versions))
         if given != 1:
             raise RequestError(
                 f"a replay needs exactly one of offsets, times, batches, a run and versions, and got {given or 'none'}",
                 fix='For example offsets {"flights": {"0": [1000, 2000]}} (--from, --until), or batches 12..18 (--batch)',
             )
-        if self.from_ms is not None and self.until_ms is not None and self.until_ms <= self.from_ms:
+        from_ms, until_ms = self.times or (None, None)
+        if from_ms is not None and until_ms is not None and until_ms <= from_ms:
             raise RequestError(
-                f"the times are {'equal' if self.until_ms == self.from_ms else 'reversed'}: "
-                f"from {utc(self.from_ms)} until {utc(self.until_ms)} holds no record",
+                f"the times are {'equal' if until_ms == from_ms else 'reversed'}: "
+                f"from {utc(from_ms)} until {utc(until_ms)} holds no record",
                 fix="Give an end after the start",
             )
         for name in ("chunk_size", "parallel"):
@@ -120,10 +120,10 @@ class ReplayRequest:
 
     def to_json(self) -> dict[str, Any]:
         """What is asked, JSON-ready; what is not asked is left out."""
-        words = {
-            name: value for name, value in asdict(self).items() if value is not None and value is not False and value != ()
-        }
-        plain: dict[str, Any] = json.loads(json.dumps(words))
+        words = asdict(self)
+        words |= zip(("from_ms", "until_ms"), words.pop("times") or (), strict=False)
+        asked = {name: value for name, value in words.items() if value is not None and value is not False and value != ()}
+        plain: dict[str, Any] = json.loads(json.dumps(asked))
         return plain
 
     @staticmethod
@@ -146,10 +146,10 @@ class ReplayRequest:
                     f"the parameter `{name}` cannot be read: {given[name]!r}", fix=f"Write it like {example}"
                 ) from error
 
+        times = read("from_time", epoch_ms, "2013-03-01T00:00:00Z"), read("until_time", epoch_ms, "2013-03-02T00:00:00Z")
         return ReplayRequest(
             offsets=read("offsets", _asked, '{"flights": {"0": [1000, 2000]}}') or (),
-            from_ms=read("from_time", epoch_ms, "2013-03-01T00:00:00Z"),
-            until_ms=read("until_time", epoch_ms, "2013-03-02T00:00:00Z"),
+            times=None if times == (None, None) else times,
             batches=read("batches", _batches, "12 or 12..18"),
             run_id=given.get("run"),
             versions=given.get("versions"),

@@ -148,15 +148,12 @@ def plan_backfill(
     own = _own(past, run_id)
     if own is not None:
         if "run_id" not in own.saved.request:  # which has no interval: it was planned by the scheduled run of its date
-            request = ReplayRequest(from_ms=interval_ms[0], until_ms=interval_ms[1])
+            request = ReplayRequest(times=interval_ms)
             _check_same_request(own.saved, request, again=f"run `tidegate replay {pipeline.name} --since TIME --until TIME`")
         return own
     saved_by = next((run for run in (run_id, *scheduled) if past.batch_of_run(run) is not None), None)
     try:
-        if saved_by is not None:
-            request = ReplayRequest(run_id=saved_by)
-        else:
-            request = ReplayRequest(from_ms=interval_ms[0], until_ms=interval_ms[1])
+        request = ReplayRequest(times=interval_ms) if saved_by is None else ReplayRequest(run_id=saved_by)
         selection, _, topic_ids = select(past, request)
         whole = _check_whole(past, selection) if pipeline.identity == "batch" else {}
     except RequestError as error:

@@ -114,9 +114,9 @@ def select(past: Past, request: ReplayRequest) -> tuple[tuple[OffsetRange, ...],
         RequestError: it means none, or some that cannot be replayed; the message names the valid bounds.
         StateError, KafkaError: the schedule or the brokers cannot be read.
     """
-    if request.from_ms is not None or request.until_ms is not None:
+    if request.times is not None:
         watermarks = _watermarks(past, {tp.topic for tp in past.cursor.at.offsets})
-        asked = _by_time(past, request, watermarks)
+        asked = _by_time(past, *request.times, watermarks)
     else:
         if request.offsets:
             asked = _by_offsets(past, request.offsets)
@@ -169,7 +169,7 @@ def _in_words(valid: Mapping[TopicPartition, tuple[int, int]]) -> str:
     return some(f"{tp} [{low}, {high})" for tp, (low, high) in sorted(valid.items()))
 
 
-def _by_time(past: Past, request: ReplayRequest, watermarks: Watermarks) -> list[Asked]:
+def _by_time(past: Past, from_ms: int | None, until_ms: int | None, watermarks: Watermarks) -> list[Asked]:
     """Between the first records at or after the two times; where no record is that late, the cursor."""
     valid = _valid(past, watermarks)
 
@@ -179,12 +179,11 @@ def _by_time(past: Past, request: ReplayRequest, watermarks: Watermarks) -> list
         offsets = past.brokers.offsets_at(dict.fromkeys(valid, at_ms))
         return {tp: high if offsets[tp] is None else min(offsets[tp] or 0, high) for tp, (_, high) in valid.items()}
 
-    starts, ends = resolved(request.from_ms, 0), resolved(request.until_ms, 1)
+    starts, ends = resolved(from_ms, 0), resolved(until_ms, 1)
     asked = [Asked(tp.topic, tp.partition, starts[tp], ends[tp]) for tp in sorted(valid) if starts[tp] < ends[tp]]
     if not asked:
         raise RequestError(
-            f"{past.pipeline.name} has read no record with a time "
-            f"from {_time(request.from_ms)} until {_time(request.until_ms)}",
+            f"{past.pipeline.name} has read no record with a time from {_time(from_ms)} until {_time(until_ms)}",
             fix=f"It can replay {_in_words(valid)}",
         )
     return asked
