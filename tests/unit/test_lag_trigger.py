@@ -191,7 +191,7 @@ def test_a_log_that_does_not_hold_the_cursor_starts_a_run_that_says_so(ends: dic
     assert watch.due(5 + FAULT_S - 1) is None
     assert watch.observed(ends, 20).due(5 + FAULT_S) == Due("fault", 0, None)
     assert watch.observed({A: 10, B: 0}, 20).due(5 + FAULT_S) is None
-    assert watch.read(cursor(2, a=9 if ends else 0), 5, 6).fault_since_s == (5 if A not in ends else None)
+    assert watch.read(cursor(2, a=9 if ends else 0), 5, 6).fault.since_s == (5 if A not in ends else None)
 
 
 def test_a_log_without_partitions_starts_a_run_that_says_so() -> None:

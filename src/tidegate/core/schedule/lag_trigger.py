@@ -77,27 +77,36 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """What keeps the log or the cursor from being read.
+
+    `unanswered` is whether the last poll had no answer, `damaged` whether the cursor cannot be understood, `since_s` since when
+    it is so, or log and cursor contradict each other, `patience_s` how long it may last before a run is started.
+    """
+
+    unanswered: bool = False
+    damaged: bool = False
+    since_s: float | None = None
+    patience_s: float = FAULT_S
+
+
+@dataclass(frozen=True)
 class Watch:
     """What is known of one pipeline.
 
-    `ends` are the ends of the log as last observed, `cursor` as last read (None: there is none, or it was not read), `damaged`
-    whether it cannot be understood, `known_s` since when, by the first cursor, what the first look at the log finds has been
-    unread, `marks` when each partition's unread records were first seen (kept only for `max_delay`), `unreadable` whether the
-    last poll had no answer, `patience_s` how long that may last before a run is started, `fault_since_s` since when the log or
-    the cursor cannot be read, or they contradict each other, `event` what waits for the cursor to move.
+    `ends` are the ends of the log as last observed, `cursor` as last read (None: there is none, or it was not read), `known_s`
+    since when, by the first cursor, what the first look at the log finds has been unread, `marks` when each partition's unread
+    records were first seen (kept only for `max_delay`), `event` what waits for the cursor to move.
     """
 
     rule: LagSchedule
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     observed_s: float | None = None
     cursor: Cursor | None = None
-    damaged: bool = False
     read_s: float | None = None
     known_s: float | None = None
     marks: Mapping[TopicPartition, tuple[Mark, ...]] = field(default_factory=dict)
-    unreadable: bool = False
-    patience_s: float = FAULT_S
-    fault_since_s: float | None = None
+    fault: Fault = Fault()
     event: Event | None = None
 
     def observed(self, ends: Mapping[TopicPartition, int], now_s: float) -> Watch:
@@ -110,12 +119,13 @@ class Watch:
                 of = self.marks.get(tp, ())
                 seen = of[-1].end if of else _offset(self.cursor, tp)
                 marks[tp] = _marked(of, end, since_s, grain_s) if end > seen else of
-        known = replace(self, ends=dict(ends), observed_s=now_s, marks=marks, unreadable=False, patience_s=FAULT_S)
-        return _judged(known, now_s)
+        fault = replace(self.fault, unanswered=False, patience_s=FAULT_S)
+        return _judged(replace(self, ends=dict(ends), observed_s=now_s, marks=marks, fault=fault), now_s)
 
     def faulty(self, now_s: float, patience_s: float = FAULT_S) -> Watch:
         """After a poll without an answer: a topic is missing, the credentials do not cover it, or the brokers are away."""
-        return _judged(replace(self, observed_s=now_s, unreadable=True, patience_s=patience_s), now_s)
+        fault = replace(self.fault, unanswered=True, patience_s=patience_s)
+        return _judged(replace(self, observed_s=now_s, fault=fault), now_s)
 
     def wants_cursor(self, now_s: float) -> bool:
         """Whether to read the cursor now: at first, before an event, by growing pauses after one, and else now and then."""
@@ -154,7 +164,8 @@ class Watch:
         if known_s is None:
             known_s = -math.inf if cursor is None else now_s if planned_s is None else min(planned_s, now_s)
             marks = {tp: tuple(Mark(known_s, m.end) for m in of) for tp, of in marks.items()}
-        read = replace(self, cursor=cursor, damaged=damaged, read_s=self.observed_s, known_s=known_s, marks=marks, event=event)
+        fault = replace(self.fault, damaged=damaged)
+        read = replace(self, cursor=cursor, read_s=self.observed_s, known_s=known_s, marks=marks, event=event, fault=fault)
         return _judged(read, now_s)
 
     @property
@@ -180,7 +191,7 @@ class Watch:
             return Due("lag", lag, since_s)
         if self.rule.max_delay is not None and since_s is not None and now_s - since_s >= self.rule.max_delay:
             return Due("max_delay", lag, since_s)
-        if self.fault_since_s is not None and now_s - self.fault_since_s >= self.patience_s:
+        if self.fault.since_s is not None and now_s - self.fault.since_s >= self.fault.patience_s:
             return Due("fault", lag, since_s)
         return None
 
@@ -211,11 +222,11 @@ def _judged(watch: Watch, now_s: float) -> Watch:
     An offset of the cursor lies outside the log where the topic was truncated or deleted, and for a moment where a new leader
     learns its end. A log without partitions is one whose topics do not exist.
     """
-    known = {} if watch.cursor is None else watch.cursor.at.offsets
-    faulty = watch.unreadable or watch.damaged
-    if not faulty and watch.ends and all(offset <= watch.ends.get(tp, -1) for tp, offset in known.items()):
-        return replace(watch, fault_since_s=None)
-    return watch if watch.fault_since_s is not None else replace(watch, fault_since_s=now_s)
+    known, fault = {} if watch.cursor is None else watch.cursor.at.offsets, watch.fault
+    readable = watch.ends and not (fault.unanswered or fault.damaged)
+    if readable and all(offset <= watch.ends.get(tp, -1) for tp, offset in known.items()):
+        return replace(watch, fault=replace(fault, since_s=None))
+    return watch if fault.since_s is not None else replace(watch, fault=replace(fault, since_s=now_s))
 
 
 def _marked(marks: tuple[Mark, ...], end: int, now_s: float, grain_s: float) -> tuple[Mark, ...]:
