@@ -397,10 +397,10 @@ LISTENING = {"host": "127.0.0.1", "port": 8080, "tls": None, "idle_s": 60}
 @pytest.mark.parametrize(
     ("receiver", "kind", "arguments"),
     [
-        (POSTS, HttpSource, {**LISTENING, "path": "/", "token": "t", "max_connections": 1000, "key_header": "Tidegate-Key"}),
-        (OWN, HttpSource, {"path": "/orders", "max_body_bytes": 5, "idempotency_header": "Id", "key_header": "Key"}),
+        (POSTS, HttpSource, {**LISTENING, "http": Http(), "token": "t", "max_connections": 1000, "key_header": "Tidegate-Key"}),
+        (OWN, HttpSource, {"http": Http("/orders", 5, "Id"), "key_header": "Key"}),
         (OWN, HttpSource, {"tls": TlsFiles(Path("/c"), Path("/k")), "max_connections": 7, "idle_s": 5}),
-        (replace(POSTS, http=Http(idempotency_field="id")), HttpSource, {"idempotency_field": "id"}),
+        (replace(POSTS, http=Http(idempotency_field="id")), HttpSource, {"http": Http(idempotency_field="id")}),
         (replace(POSTS, kind="tcp_server"), TcpServerSource, {**LISTENING, "max_connections": 200}),
         (
             Receiver("r", "socket", "t", connect=Connect("feed", 9), tls=Tls()),

@@ -22,6 +22,7 @@ from tests.integration.private_broker import PrivateBroker
 from tests.receivers import a_lease, connect, landed, push, send, served, until, values
 from tests.sender_contract import SenderContract
 from tests.topics import make_topic
+from tidegate.core.config.receiver import Http
 from tidegate.core.receivers.records import Headers, Outgoing
 from tidegate.ingest.listening import Tls, client_context
 from tidegate.ingest.producer import KafkaSender
@@ -96,7 +97,7 @@ async def test_each_bad_request_has_its_status_and_lands_nothing(kafka: dict[str
     topic = make_topic(kafka, "http-refusals")
     good = ("-H", "Authorization: Bearer geheim")
 
-    source = HttpSource(path="/in", token="geheim", max_body_bytes=100 * KB)  # noqa: S106
+    source = HttpSource(http=Http("/in", 100 * KB), token="geheim")  # noqa: S106
     limits = Limits(max_record_bytes=50 * KB, buffer_bytes=200 * KB)
     async with served(source, kafka=kafka, lease=a_lease(topic), limits=limits) as one:
         port = source.listening_on

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.receivers import MemorySender, a_lease, served, until
+from tidegate.core.config.receiver import Http
 from tidegate.ingest import listening
 from tidegate.ingest.sources import FileSource, HttpSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
@@ -61,7 +62,7 @@ async def test_what_is_sent_again_over_another_connection_goes_the_same_way() ->
 
 async def test_a_field_of_each_record_is_its_key_where_the_request_has_no_name() -> None:
     """Each record has a stream by its own key; one without the field goes with its connection."""
-    source, sender = HttpSource(idempotency_field="id"), MemorySender()
+    source, sender = HttpSource(http=Http(idempotency_field="id")), MemorySender()
     async with served(source, sender=sender):
         port = source.listening_on
         for _ in range(2):

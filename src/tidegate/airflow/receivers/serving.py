@@ -19,8 +19,6 @@ from tidegate.core.receivers.backpressure import Heard
 if TYPE_CHECKING:
     from tidegate.ingest.receiver import Receiver as Source
 
-KEY_HEADER = "Tidegate-Key"
-
 
 @dataclass(frozen=True)
 class Order:
@@ -128,18 +126,12 @@ def _built_in(order: Order) -> Source:
         return sources.SocketSource(receiver.connect.host, receiver.connect.port, tls)
     if receiver.file is not None:
         return sources.FileSource(Path(receiver.file.path), Path(receiver.state_path or ""))
-    listen, http = cast("Listen", receiver.listen), receiver.http or Http()
+    listen = cast("Listen", receiver.listen)
     common: dict[str, Any] = {"host": listen.host, "port": listen.port, "tls": tls, "idle_s": listen.idle}
     if listen.max_connections is not None:
         common["max_connections"] = listen.max_connections
     if receiver.kind == "tcp_server":
         return sources.TcpServerSource(**common)
-    return sources.HttpSource(
-        **common,
-        path=http.path,
-        token=order.token,
-        max_body_bytes=http.max_body_bytes,
-        key_header=receiver.key or KEY_HEADER,
-        idempotency_header=http.idempotency_header,
-        idempotency_field=http.idempotency_field,
-    )
+    if receiver.key is not None:
+        common["key_header"] = receiver.key
+    return sources.HttpSource(**common, http=receiver.http or Http(), token=order.token)

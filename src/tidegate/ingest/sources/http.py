@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import HttpVersion11, hdrs, web
 
+from tidegate.core.config.receiver import Http
 from tidegate.core.errors import NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
 from tidegate.core.receivers.blocks import MEMORY_BYTES
 from tidegate.core.receivers.records import CONTENT_TYPES, field_key, records_of
@@ -52,15 +53,12 @@ class HttpSource(Receiver):
     Args:
         host: what to listen on.
         port: 0: a free one (`listening_on` has it).
-        path: of the requests.
+        http: path, size and names of the requests that it takes.
         token: what `Authorization: Bearer …` has to hold; None: anybody may send.
         tls: needed, with a token or a CA for client certificates, for anything but the loopback.
-        max_body_bytes: a larger body is refused before it is read as a whole.
         idle_s: a connection without a complete request for so many seconds is closed, and a body has to come in this time.
         max_connections: more are closed at once; those whose TLS handshake goes on count.
         key_header: the request's header with the key of its records.
-        idempotency_header: the request's header with its name; a record's header gets it, with the number of the record.
-        idempotency_field: the field of each JSON record with its name, for requests without that header; None: they have none.
         answer_s: seconds after which a request without an acknowledgement is answered 503.
         linger_s: seconds that open connections are served when the lease has ended; each answer asks the sender to close.
 
@@ -70,26 +68,23 @@ class HttpSource(Receiver):
 
     host: str = "127.0.0.1"
     port: int = 0
-    path: str = "/"
+    http: Http = field(default_factory=Http)
     token: str | None = field(default=None, repr=False)
     tls: Tls | None = None
-    max_body_bytes: int = 10 << 20
     idle_s: float = 60.0
     max_connections: int = 1000
     key_header: str = "Tidegate-Key"
-    idempotency_header: str = "Idempotency-Key"
-    idempotency_field: str | None = None
     answer_s: float = 10.0
     linger_s: float = 1.0
-    _listener: Listener | None = field(default=None, init=False, repr=False)
-    _server: web.Server | None = field(default=None, init=False, repr=False)
-    _peers: dict[web.RequestHandler, _Peer] = field(default_factory=dict, init=False, repr=False)
-    _closing: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_listener(self.host, self.port, self.tls, token=self.token)
         self._authorization = None if self.token is None else _hash(f"Bearer {self.token}")
         self._numbers = itertools.count()
+        self._listener: Listener | None = None
+        self._server: web.Server | None = None
+        self._peers: dict[web.RequestHandler, _Peer] = {}
+        self._closing = False
 
     @property
     def listening_on(self) -> int | None:
@@ -165,15 +160,15 @@ class HttpSource(Receiver):
             given = _hash(request.headers.get(hdrs.AUTHORIZATION, ""))
             if not hmac.compare_digest(given, self._authorization):
                 return _response(401, "the token is missing or wrong", {hdrs.WWW_AUTHENTICATE: "Bearer"})
-        if request.path != self.path:
-            return _response(404, f"records are posted to {self.path}")
+        if request.path != self.http.path:
+            return _response(404, f"records are posted to {self.http.path}")
         if request.method != hdrs.METH_POST:
             return _response(405, "records are posted", {hdrs.ALLOW: hdrs.METH_POST})
         if request.content_type not in CONTENT_TYPES or hdrs.CONTENT_ENCODING in request.headers:
             kinds = f"the content type is one of {', '.join(CONTENT_TYPES)}, and a body is not compressed"
             return _response(415, kinds, {hdrs.ACCEPT_ENCODING: "identity"})
-        if (request.content_length or 0) > self.max_body_bytes:
-            return _response(413, f"a body has at most {self.max_body_bytes} bytes")
+        if (request.content_length or 0) > self.http.max_body_bytes:
+            return _response(413, f"a body has at most {self.http.max_body_bytes} bytes")
         return None
 
     async def _take(self, request: web.BaseRequest, stream: int) -> web.Response:
@@ -226,8 +221,8 @@ class HttpSource(Receiver):
         parts.append(part)
         size += len(part)
         self._held_bytes += len(part)
-        if size > self.max_body_bytes:
-            raise RecordRefused(f"a body has at most {self.max_body_bytes} bytes", fix="Send several requests")
+        if size > self.http.max_body_bytes:
+            raise RecordRefused(f"a body has at most {self.http.max_body_bytes} bytes", fix="Send several requests")
         if size < self._held_bytes > self.limits.buffer_bytes:
             raise Overloaded("too many bodies are held", fix="Send the request again a moment later")
         return size
@@ -250,8 +245,8 @@ class HttpSource(Receiver):
             timer.cancel()
 
     def _offer(self, request: web.BaseRequest, records: list[bytes], stream: int) -> Ticket:
-        key, name = request.headers.get(self.key_header), request.headers.get(self.idempotency_header)
-        field = self.idempotency_field
+        key, name = request.headers.get(self.key_header), request.headers.get(self.http.idempotency_header)
+        field = self.http.idempotency_field
         return self.intake.offer(
             records,
             key=None if key is None else _bytes(key),
