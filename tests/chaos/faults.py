@@ -24,11 +24,11 @@ from pyiceberg.table import Table
 
 from tests.chaos.stage import CONNECT, SUBMIT, TABLES, Held, Stage, send
 from tidegate.core.errors import TidegateError
+from tidegate.failpoints import POINTS
 from tidegate.iceberg.history import load_table
 from tidegate.local import airflow, broker, spark_connect
 from tidegate.local.process import ProcessId, members
 from tidegate.spark.session import connect
-from tidegate.testing.failpoints import POINTS
 from tidegate.waiting import wait_until
 
 RANDOM = "random"

@@ -24,6 +24,7 @@ from typing import Any, Self
 import psutil
 import yaml
 
+from tests import failpoints
 from tests.chaos.generator import Generator, create_topic
 from tests.chaos.proxy import Proxy
 from tests.chaos.verdict import SUMMED, BatchOracle, Oracle
@@ -34,9 +35,9 @@ from tidegate.core.errors import PlatformError, StateUnavailable, TidegateError
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.failpoints import VARIABLE
 from tidegate.iceberg.history import IcebergReader
 from tidegate.local import Platform, airflow, sockets
-from tidegate.testing import failpoints
 from tidegate.waiting import wait_until
 
 REPO = Path(__file__).parents[2]
@@ -111,9 +112,7 @@ class Stage:
         self.root = root
         self.points = root / "failpoints"
         project = root / "project"  # the state lies where the commands of an operator look for it
-        self.platform = Platform(
-            project / ".tidegate", project, extra_env={**AIRFLOW_SETTINGS, failpoints.VARIABLE: str(self.points)}
-        )
+        self.platform = Platform(project / ".tidegate", project, extra_env={**AIRFLOW_SETTINGS, VARIABLE: str(self.points)})
         self.disk: Path | None = None
         self.awake = CONNECT
 

@@ -16,7 +16,7 @@ from tests.chaos.generator import Generator
 from tests.chaos.harness import Harness, Result
 from tests.chaos.schedule import Planned, plan
 from tests.chaos.stage import BATCHES, CONNECT, Stage
-from tidegate.testing.failpoints import POINTS
+from tidegate.failpoints import POINTS
 
 SEED = 2026
 KILLS = ("task", "supervisor", "scheduler", "dag-processor", "api-server", "spark", "broker")

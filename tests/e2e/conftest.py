@@ -14,9 +14,9 @@ import pytest
 from tests.catalogs import let_pyiceberg_find
 from tests.e2e.project import Project
 from tests.e2e.statsd import Statsd, serving
+from tests.failpoints import disarm
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.local import Platform
-from tidegate.testing.failpoints import disarm
 
 HERE = Path(__file__).parent
 

@@ -19,8 +19,8 @@ import yaml
 
 from tests.catalogs import let_pyiceberg_find
 from tidegate.cli import main
+from tidegate.failpoints import VARIABLE
 from tidegate.local import Platform
-from tidegate.testing.failpoints import VARIABLE
 
 REPO = Path(__file__).parents[2]
 READ_AGAIN_S, READING_S = 30, 2.0

@@ -12,10 +12,10 @@ import pytest
 
 from tests.e2e.project import Project
 from tests.e2e.runs import Runs, saved_ranges
+from tests.failpoints import arm, reached
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
-from tidegate.testing.failpoints import arm, reached
 from tidegate.waiting import wait_until
 
 NAME = "cleared"

@@ -14,6 +14,7 @@ import pytest
 
 from tests.e2e.project import Project
 from tests.e2e.runs import POLL_S, Runs, asset_events, state_of
+from tests.failpoints import arm, disarm, reached
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import Verdict, judge
 from tidegate.core.errors import PlatformError
@@ -25,7 +26,6 @@ from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
-from tidegate.testing.failpoints import arm, disarm, reached
 from tidegate.waiting import wait_until
 
 TOPIC = "replayed"

@@ -19,7 +19,7 @@ from airflow.sdk import Variable
 
 from tidegate.core.errors import StateShadowed, StateUnavailable
 from tidegate.core.state.codec import HEAD
-from tidegate.testing.failpoints import reach
+from tidegate.failpoints import reach
 
 PAGE = 1000
 """Keys of one answer; Airflow asks for the next page when there are so many."""

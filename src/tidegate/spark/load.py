@@ -41,6 +41,7 @@ from tidegate.core.errors import (
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Observed, Receipt, Write
 from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.failpoints import reach
 from tidegate.spark.age import age_s
 from tidegate.spark.culprit import with_record
 from tidegate.spark.errors import known, translated
@@ -54,7 +55,6 @@ from tidegate.spark.sinks.port import SinkWriter
 from tidegate.spark.sinks.registry import sink_of
 from tidegate.spark.tally import Tally
 from tidegate.spark.transforms import Transform, find_transform
-from tidegate.testing.failpoints import reach
 
 log = logging.getLogger(__name__)
 
