@@ -395,6 +395,27 @@ def test_the_same_request_goes_on_where_an_unfinished_replay_stopped(world: Worl
     assert world.replayed("f", offsets=[0, 30]).saved.resumes == ()
 
 
+def test_what_landed_of_topics_without_gaps_is_judged_again(world: World) -> None:
+    """Only its load counts the records, after the commit: one that has found a gap leaves a receipt all the same."""
+    world.pipeline = replace(PIPELINE, source=Source(("t",), contiguous=True))
+    first = world.replayed("a", batches="1..3")
+    world.load_chunks(first, 0)
+    again, second = world.replayed("a", batches="1..3"), world.replayed("b", batches="1..3")
+    assert (again.todo, again.redo) == ((0, 1, 2), False)
+    assert (second.saved.selection, second.saved.resumes) == (first.saved.selection, ())
+
+
+def test_a_receipt_that_does_not_count_is_not_found_by_the_load_either(world: World) -> None:
+    """It would take the chunk for landed: another version has replaced its rows, or a replay had the name before."""
+    first = world.replayed("a", batches="1..3")
+    world.load_chunks(first, 0, 1)
+    assert not world.replayed("a", batches="1..3").redo
+    world.replaced(r(5, 7), "m:f@2")
+    assert (world.replayed("a", batches="1..3").todo, world.replayed("a", batches="1..3").redo) == ((0, 2), True)
+    world.store.delete(first.key)
+    assert [world.replayed(run, batches="1..3", save=False).redo for run in ("a", "b")] == [True, False]
+
+
 def test_a_replay_that_a_clock_ahead_dated_is_not_gone_on_with(world: World) -> None:
     """It would count as the newest, and what it landed as never asked for again since."""
     world.now_ms += 86_400_000

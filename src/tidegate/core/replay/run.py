@@ -55,8 +55,9 @@ DEFAULT_CHUNK = 1_000_000
 class PlannedReplay:
     """A saved replay: `planned` now, or this run's `own` from an earlier try.
 
-    `todo` are the chunks to load now. `redo` is set where all of them have landed, and somebody asks for them again. `formerly`
-    are the names that the pipeline had when it loaded into the table.
+    `todo` are the chunks to load now. `redo` is set where the table holds a receipt of one of them that does not count, or
+    where all of them have landed, and somebody asks for them again. `formerly` are the names that the pipeline had when it
+    loaded into the table.
     """
 
     saved: SavedReplay
@@ -210,11 +211,13 @@ def _planned(
         parallel=request.parallel,
         batches=found.batches,
     )
-    report = report_on(past, saved, _receipts_of(past, saved.table), found.landed)
+    receipts, todo = _receipts_of(past, saved.table), tuple(range(len(chunks)))
+    report = report_on(past, saved, receipts, found.landed)
     key = past.ledger.replay_key(saved, request.digest)
     if save:
         past.ledger.save_replay(saved, request.digest, past.listing, keep=pipeline.keep_ranges)
-    return PlannedReplay(saved, key, "planned", tuple(range(len(chunks))), report=report, formerly=past.formerly)
+    redo = _have_receipts(saved, todo, receipts)  # of a replay whose run had the same id, and whose Variable is gone
+    return PlannedReplay(saved, key, "planned", todo, redo=redo, report=report, formerly=past.formerly)
 
 
 def _own(past: Past, run_id: str) -> PlannedReplay | None:
@@ -224,11 +227,22 @@ def _own(past: Past, run_id: str) -> PlannedReplay | None:
     saved = past.ledger.saved_replay(key.key)
     check_permitted(past.pipeline, saved.table, saved.transform)
     check_numbers(saved, past.cursor.generation)
-    landed = landed_chunks(saved, _receipts_of(past, saved.table))
+    receipts = _receipts_of(past, saved.table)
+    landed = landed_chunks(saved, receipts)
     missing = tuple(n for n in range(len(saved.chunks)) if n not in landed)
     check_topics(saved.load.topic_ids, saved.selection, past.brokers, since=PLANNED)
-    todo = missing or tuple(range(len(saved.chunks)))
-    return PlannedReplay(saved, key.key, "own", todo, redo=not missing, formerly=past.formerly)
+    every = tuple(range(len(saved.chunks)))
+    # a load that has landed counts the records of topics without gaps once more
+    todo = every if past.pipeline.source.contiguous else missing or every
+    redo = _have_receipts(saved, missing or every, receipts)
+    return PlannedReplay(saved, key.key, "own", todo, redo=redo, formerly=past.formerly)
+
+
+def _have_receipts(saved: SavedReplay, numbers: Sequence[int], receipts: Sequence[Receipt]) -> bool:
+    """Whether the table holds receipts of chunks that are to be loaded: the loads would take them for landed."""
+    wanted = {n: saved.chunks[n] for n in numbers}
+    mine = (r for r in receipts if r.load.replay == saved.name and r.load.seq in wanted)
+    return any(r.covers(wanted[r.load.seq]) for r in mine)
 
 
 def _check_same_request(saved: SavedReplay, asked: ReplayRequest, *, again: str) -> None:
@@ -264,10 +278,13 @@ def _landed_before(
 ) -> tuple[tuple[OffsetRange, ...], tuple[str, ...]]:
     """What unfinished replays of the same request have landed since the last one that finished, and their names.
 
-    Nothing, while the newest was planned by a clock that ran ahead: their order is not known.
+    Nothing, while the newest was planned by a clock that ran ahead: their order is not known. Nothing either of topics without
+    gaps: a load finds a gap when its commit is in the table, and leaves a receipt.
     """
     landed_ranges: list[OffsetRange] = []
-    resumes = []
+    resumes: list[str] = []
+    if past.pipeline.source.contiguous:
+        return (), ()
     for key in past.listing.replays_of(request.digest):
         saved = past.ledger.saved_replay(key.key)
         if past_time(saved.planned_at_ms, now_ms) is None:
