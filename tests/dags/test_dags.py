@@ -464,9 +464,9 @@ def test_chunks_wait_for_their_turn_and_the_first_never_does(monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("try_number", "max_tries", "cleared"),
-    [(1, 3, False), (2, 3, False), (4, 3, False), (2, 4, True), (3, 4, False), (5, 7, True), (6, 7, False)],
+    [(1, 3, False), (2, 3, False), (4, 3, False), (2, 4, True), (3, 4, True), (5, 7, True), (6, 7, True)],
 )
-def test_the_first_try_after_a_clearing_is_told_from_a_retry(try_number: int, max_tries: int, *, cleared: bool) -> None:
+def test_tries_since_a_clearing_are_told_from_those_before(try_number: int, max_tries: int, *, cleared: bool) -> None:
     """Airflow adds the task's retries to the tries so far; this task has three."""
     load = LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), retries=3)
     ti = SimpleNamespace(try_number=try_number, max_tries=max_tries)

@@ -96,7 +96,7 @@ class Run:
 
         outlets = OutletEventAccessors()
         run = SimpleNamespace(run_type="manual", clear_number=0)
-        ti = SimpleNamespace(xcom_push=push, xcom_pull=pull, try_number=1, max_tries=3, map_index=0, start_date=None)
+        ti = SimpleNamespace(xcom_push=push, xcom_pull=pull, try_number=1, max_tries=0, map_index=0, start_date=None)
         context = {"ti": ti, "run_id": self.run_id, "params": self.params, "dag_run": run, "outlet_events": outlets}
         returned = task.execute(context)
         push("return_value", returned)

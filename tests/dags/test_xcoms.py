@@ -7,6 +7,7 @@ import socket
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,7 @@ from tidegate.airflow.operators import (
     PlanReplayOperator,
 )
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.errors import RequestError, TopicRecreated
+from tidegate.core.errors import RequestError, SparkJobFailed, TopicRecreated
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.metrics import METRICS
 from tidegate.core.offsets.ranges import TopicPartition
@@ -47,6 +48,7 @@ class Run:
 
     def __init__(self, run_id: str, params: Mapping[str, Any] | None = None, run_type: str = "manual", **dag_run: Any) -> None:
         self.run_id, self.params = run_id, dict(params or {})
+        self.cleared = 0  # tries more than the task has of itself, as Airflow adds them
         known = {"clear_number": 0, **dag_run}
         self.dag_run = SimpleNamespace(run_type=run_type, **known)
         self.xcoms: dict[tuple[str, str], str] = {}
@@ -60,7 +62,8 @@ class Run:
             return json.loads(self.xcoms.get((task_ids, key), "null"))
 
         outlets: dict[Any, Any] = defaultdict(lambda: SimpleNamespace(extra={}, add=self._add))
-        ti = SimpleNamespace(xcom_push=push, xcom_pull=pull, try_number=1, max_tries=3, map_index=0, start_date=None)
+        max_tries = task.retries + self.cleared
+        ti = SimpleNamespace(xcom_push=push, xcom_pull=pull, try_number=1, max_tries=max_tries, map_index=0, start_date=None)
         context = {"ti": ti, "run_id": self.run_id, "params": self.params, "dag_run": self.dag_run, "outlet_events": outlets}
         returned = task.execute(context)
         push("return_value", returned)
@@ -195,6 +198,33 @@ def test_a_replay_loads_and_verifies_what_it_planned_itself(sink: FakeReader) ->
         with pytest.raises(RequestError, match="XCom of this run's plan task"):
             run.execute(task)
     assert len(sink.found) == 2
+
+
+@pytest.mark.slow
+def test_a_cleared_task_loads_all_of_its_chunks_again_though_a_try_fails_between_them(
+    sink: FakeReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the table holds their rows as of before, with their receipts."""
+    batch(Run("r1"))
+    run = Run("r2", {"batches": "1", "chunk_size": 60 * PARTITIONS})
+    chunks = [n for turn in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)) for n in turn]
+    assert chunks == [0, 1]
+    task = partial(LoadOperator, task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks)
+    run.execute(task())
+    before, real = len(sink.found), FakeRunner.run
+
+    def second_fails(self: FakeRunner, job: LoadJob) -> LoadResult:
+        if job.load.seq == 1:
+            raise SparkJobFailed("out of memory")
+        return real(self, job)
+
+    run.cleared = 1
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeRunner, "run", second_fails)
+        with pytest.raises(SparkJobFailed):
+            run.execute(task())
+    run.execute(task())
+    assert {receipt.load.seq for receipt in sink.found[before:]} == {0, 1}
 
 
 def test_a_backfill_takes_no_parameters(sink: FakeReader) -> None:

@@ -184,12 +184,12 @@ class LoadOperator(SparkTask):
         return Ledger(VariableStore(), self.pipeline.name)
 
     def cleared(self, context: Context) -> bool:
-        """Whether this is the first try after somebody cleared the task, which asks for a write whatever has landed.
+        """Whether somebody has cleared the task, which asks for a write whatever has landed.
 
-        Airflow counts tries on: that one is the first of a new set of retries. The retries after it look first.
+        Each try since then writes: what one that failed has not written again is there as of before, with its receipt. Airflow
+        adds the task's retries to the tries that there were.
         """
-        ti = context["ti"]
-        return ti.try_number > 1 and ti.try_number == (ti.max_tries or 0) - (self.retries or 0) + 1
+        return (context["ti"].max_tries or 0) > (self.retries or 0)
 
     def run_job(self, job: LoadJob, context: Context) -> dict[str, Any]:
         """Load, and hand on the receipt found in the sink.
