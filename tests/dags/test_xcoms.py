@@ -7,7 +7,6 @@ import socket
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +17,11 @@ from airflow.sdk._shared.observability.metrics import stats as airflow_stats
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
+from jinja2 import Template
 
 from tests.dags.ports import use_ports
 from tidegate.airflow import notes
+from tidegate.airflow.dag_factory import replay_dag
 from tidegate.airflow.operators import (
     FinishOperator,
     LoadOperator,
@@ -33,7 +34,7 @@ from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.metrics import METRICS
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.ledger import Ledger, run_key
 from tidegate.testing.fakes import FakeBrokers, FakeReader, FakeRunner, MemoryStore
 
 PARTITIONS = 5000
@@ -104,10 +105,15 @@ def batch(run: Run, *, commit: bool = True, pipeline: Pipeline = PIPELINE) -> Ru
     return run
 
 
+def load_of(chunks: Any) -> LoadOperator:
+    """A load of the pipeline's replay."""
+    return LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks)
+
+
 def replayed(run: Run) -> Run:
     """A run of the pipeline's replay."""
     for chunks in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
-        run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks))
+        run.execute(load_of(chunks))
     run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
     return run
 
@@ -185,6 +191,22 @@ def test_a_run_loads_and_commits_what_it_planned_itself(
     assert (len(sink.found), cursor(store).seq) == (1, 1)
 
 
+@pytest.mark.parametrize("edited", [0, 7, "01", [], ["0"], [True], [[0]], [-1], {"0": 0}, [0, 0.0]], ids=repr)
+def test_a_load_of_a_replay_takes_the_numbers_of_chunks_and_nothing_else(edited: Any) -> None:
+    """An XCom is edited, or of a version that handed on something else."""
+    run = Run("r1")
+    run.xcoms["plan", "replay"] = json.dumps({"key": f"tidegate.p.replay.0000000001.00000000.{run_key('r1')}"})
+    with pytest.raises(RequestError, match=r"XCom of this run's plan task.*Clear the run's plan task"):
+        run.execute(load_of(edited))
+
+
+@pytest.mark.parametrize(("chunks", "label"), [([6, 7], "chunk 6, 7"), ([6], "chunk 6"), (6, "chunk 6"), (None, "chunk None")])
+def test_a_task_of_a_replay_is_labelled_by_its_chunks(chunks: Any, label: str) -> None:
+    """Where a label cannot be made, Airflow shows that error in the place of the task's own."""
+    template = replay_dag(PIPELINE, spark_jobs=Path()).get_task("load").map_index_template
+    assert Template(str(template)).render(task=load_of(chunks)) == label
+
+
 @pytest.mark.slow
 def test_a_replay_loads_and_verifies_what_it_planned_itself(sink: FakeReader) -> None:
     """Not what another one has planned."""
@@ -192,7 +214,7 @@ def test_a_replay_loads_and_verifies_what_it_planned_itself(sink: FakeReader) ->
     first, run = replayed(Run("r2", {"batches": "1"})), Run("r3", {"batches": "1"})
     run.xcoms["plan", "replay"] = first.xcoms["plan", "replay"]
     for task in (
-        LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=[0]),
+        load_of([0]),
         FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True),
     ):
         with pytest.raises(RequestError, match="XCom of this run's plan task"):
@@ -209,8 +231,7 @@ def test_a_cleared_task_loads_all_of_its_chunks_again_though_a_try_fails_between
     run = Run("r2", {"batches": "1", "chunk_size": 60 * PARTITIONS})
     chunks = [n for turn in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)) for n in turn]
     assert chunks == [0, 1]
-    task = partial(LoadOperator, task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks)
-    run.execute(task())
+    run.execute(load_of(chunks))
     before, real = len(sink.found), FakeRunner.run
 
     def second_fails(self: FakeRunner, job: LoadJob) -> LoadResult:
@@ -222,8 +243,8 @@ def test_a_cleared_task_loads_all_of_its_chunks_again_though_a_try_fails_between
     with monkeypatch.context() as patched:
         patched.setattr(FakeRunner, "run", second_fails)
         with pytest.raises(SparkJobFailed):
-            run.execute(task())
-    run.execute(task())
+            run.execute(load_of(chunks))
+    run.execute(load_of(chunks))
     assert {receipt.load.seq for receipt in sink.found[before:]} == {0, 1}
 
 
@@ -336,5 +357,5 @@ def test_a_load_leaves_for_the_note_how_many_rows_are_of_broken_records(
     if errors:
         again = Run("r2", {"batches": "1", "chunk_size": 60 * PARTITIONS})
         again.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
-        assert len(again.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=[0, 1]))) == 2
+        assert len(again.execute(load_of([0, 1]))) == 2
         assert json.loads(again.xcoms["load", notes.XCOM_KEY]).startswith("rows of broken records: 6,")

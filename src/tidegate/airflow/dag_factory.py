@@ -195,7 +195,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
             pool=pipeline.pool,
             max_active_tis_per_dag=slots,  # of all its runs together
             weight_rule="absolute",
-            map_index_template="chunk {{ task.chunks | join(', ') }}",
+            map_index_template="{{ task.shown_as }}",
         ).expand(chunks=plan.output)
         # not after a load that failed: that one says why, and a second error would only say what is missing for it
         load >> FinishOperator(task_id="verify", pipeline=pipeline, replays=True)

@@ -14,10 +14,11 @@ from airflow.sdk import Context
 
 from tidegate.airflow import notes
 from tidegate.airflow.operators.announce import window_of
-from tidegate.airflow.operators.shared import brokers_of, kafka_settings, plan_of
+from tidegate.airflow.operators.shared import brokers_of, kafka_settings, plan_edited, plan_of
 from tidegate.airflow.operators.spark import SparkTask
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Split
+from tidegate.core.counts import is_whole
 from tidegate.core.errors import TidegateError
 from tidegate.core.load.answer import brief
 from tidegate.core.load.job import LoadJob, LoadResult, Reading
@@ -51,6 +52,11 @@ class LoadOperator(SparkTask):
         self._jobs: list[LoadJob] = []
         self._results: list[LoadResult] = []
 
+    @property
+    def shown_as(self) -> str:
+        """What Airflow shows of the task in the DAG of replays. Where it cannot be made, Airflow shows no other error."""
+        return f"chunk {str(self.chunks).strip('[]')}"
+
     def execute(self, context: Context) -> dict[str, Any] | list[dict[str, Any]]:  # type: ignore[override]
         """Load what is saved, and hand on the receipt found in the sink. What has landed is written again only on purpose.
 
@@ -58,6 +64,8 @@ class LoadOperator(SparkTask):
             TidegateError: as `run_job`.
         """
         plan = plan_of(context, replays=self.chunks is not None)
+        if self.chunks is not None and not _are_numbers(self.chunks):
+            raise plan_edited()
         again = {"redo": bool(plan["redo"]) or self.cleared(context), "formerly": tuple(plan["formerly"])}
         if self.chunks is not None:
             self._wait_for_turn(context, plan["parallel"])
@@ -221,6 +229,11 @@ class LoadOperator(SparkTask):
         if result.observed.repeats is not None:
             self.log.info("%d of the records were repeats, and left out", result.observed.repeats)
         self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
+
+
+def _are_numbers(chunks: object) -> bool:
+    """Whether it is what a plan names chunks by: people edit XComs, and versions before handed on other lists."""
+    return isinstance(chunks, list) and bool(chunks) and all(map(is_whole, chunks))
 
 
 def checked(job: LoadJob, brokers: Brokers | None) -> LoadJob:

@@ -63,8 +63,13 @@ def plan_of(context: Context, *, replays: bool = False) -> dict[str, Any]:
     if not plan:
         raise RequestError("this run has no plan", fix="Clear the run's plan task, with the tasks after it")
     if not isinstance(plan, dict) or not is_of_run(str(plan.get("key")), context["run_id"]):
-        raise RequestError("the XCom of this run's plan task is not what it handed on", fix=_PLAN_ANEW)
+        raise plan_edited()
     return plan
+
+
+def plan_edited() -> RequestError:
+    """The error of a task that finds something else than what the plan of its run hands on."""
+    return RequestError("the XCom of this run's plan task is not what it handed on", fix=_PLAN_ANEW)
 
 
 def now_ms() -> int:
