@@ -66,6 +66,7 @@ class Run:
         table = TaskInstance.__table__
         more = {"id": f"{task_id}{map_index}", "state": state, "pool": "p", "pool_slots": 1, "try_number": 1, "max_tries": 1}
         more |= {"custom_operator_name": "", "executor_config": {}}
+        more["rendered_map_index"] = None if map_index < 0 else f"chunk {2 * map_index}, {2 * map_index + 1}"
         known = {c.name for c in table.columns}
         self.session.execute(table.insert().values(**{k: v for k, v in {**values, **more}.items() if k in known and k != "id"}))
         for key, value in left.items():
@@ -258,7 +259,7 @@ def test_a_run_that_timed_out_says_so_and_what_the_last_try_met(session: Session
     assert told.startswith("Failed in load: the run took longer than its timeout_s. BrokerUnavailable: no broker answers. ")
 
 
-def test_a_failed_chunk_is_named_by_its_index_and_the_verdict_after_it_is_not(session: Session) -> None:
+def test_a_failed_load_is_named_by_its_chunks_and_the_verdict_after_it_is_not(session: Session) -> None:
     """The verdict fails because the chunk did."""
     run = Run(session, replay_dag(PIPELINE, spark_jobs=Path()))
     run.task("plan", "success", replay={"replay": "abc"})
@@ -267,7 +268,7 @@ def test_a_failed_chunk_is_named_by_its_index_and_the_verdict_after_it_is_not(se
     run.task("verify", "failed", **left(StateUnavailable("chunk 1 is missing", fix="Load it")))
     told = run.end()
     assert told is not None
-    assert told.startswith("Failed in load[1]: StateUnavailable: away. Wait. Clear the failed tasks to go on")
+    assert told.startswith("Failed in load[chunk 2, 3]: StateUnavailable: away. Wait. Clear the failed tasks to go on")
 
 
 def test_a_note_of_the_listener_is_replaced_and_one_of_a_person_stays(session: Session) -> None:

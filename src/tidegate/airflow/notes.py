@@ -169,7 +169,7 @@ class _Tasks:
         if not ended:
             return f"{run_notes.FAILED}no task of its own. {run_notes.next_run('', plan, kind)}"
         first = ended[0]
-        name = first.task_id if first.map_index < 0 else f"{first.task_id}[{first.map_index}]"
+        name = first.task_id if first.map_index < 0 else f"{first.task_id}[{first.rendered_map_index}]"
         error = self.xcom(first.task_id, failures.XCOM_KEY, first.map_index)
         next_run = run_notes.next_run(first.task_id, plan, kind, committed=self._is_committed(plan))
         return run_notes.failure(name, error, next_run, timed_out=timed_out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -12,10 +12,11 @@ from airflow.sdk import Asset, AssetAlias, Context
 from tidegate.airflow import metrics, notes
 from tidegate.airflow.events import AssetEvents
 from tidegate.airflow.operators.announce import Announcing, hours_outlets, outlets_with
-from tidegate.airflow.operators.shared import SHOWN, kafka_settings, now_ms, plan_of, ports_of
+from tidegate.airflow.operators.shared import SHOWN, as_note, broken, kafka_settings, now_ms, plan_of, ports_of
 from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
 from tidegate.core.announce.hours import Announcement
+from tidegate.core.audit.views.batch import LoadAnswer
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.times import CLOCKS_APART_MS
 from tidegate.core.errors import TidegateError
@@ -55,6 +56,7 @@ class FinishOperator(Patient):
         super().__init__(outlets=[outlet, *hours_outlets(pipeline)], **kwargs)
         self.pipeline = pipeline
         self.replays = replays
+        self._lines: list[str] = []
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit, or the verdict; the asset event says what was loaded.
@@ -136,8 +138,12 @@ class FinishOperator(Patient):
             "transform": verdict.transform,
         }
         metrics.replayed(pipeline.name, offsets=verdict.offsets, rows=verdict.rows)
+        loads = list(_answers(context["ti"].xcom_pull(task_ids="load")))
+        errors = sum(answer.errors or 0 for answer in map(LoadAnswer.of, loads) if answer)
+        if errors and self.replays:
+            self._note(context, broken(errors))
         if saved.table == pipeline.sink.table:  # a trial's table is nobody's asset, and has no hours
-            said = self._announced_by(saved, verdict, context)
+            said = self._announced_by(saved, verdict, loads, context)
             event = Replayed(
                 pipeline=pipeline.name,
                 run_id=saved.load.run_id,
@@ -166,8 +172,12 @@ class FinishOperator(Patient):
     def _noted(self, said: Announcement, context: Context) -> Announcement:
         """Noted where hours are left out."""
         if said.left:
-            context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Hours announced: {said}")
+            self._note(context, f"Hours announced: {said}")
         return said
+
+    def _note(self, context: Context, line: str) -> None:
+        self._lines.append(line)
+        context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(self._lines))
 
     def _events(self, context: Context, said: Announcement) -> AssetEvents:
         self.outlets = outlets_with(self.outlets, self.pipeline, said.keys)

@@ -14,7 +14,7 @@ from airflow.sdk import Context
 
 from tidegate.airflow import notes
 from tidegate.airflow.operators.announce import window_of
-from tidegate.airflow.operators.shared import brokers_of, kafka_settings, plan_edited, plan_of
+from tidegate.airflow.operators.shared import broken, brokers_of, kafka_settings, plan_edited, plan_of
 from tidegate.airflow.operators.spark import SparkTask
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Split
@@ -211,9 +211,8 @@ class LoadOperator(SparkTask):
         result = self.through_spark(lambda runner: runner.run(checked(job, brokers)), context, patience)
         self._results.append(result)
         self._log_result(result)
-        if result.observed.errors:
-            errors = sum(each.observed.errors or 0 for each in self._results)
-            context["ti"].xcom_push(key=notes.XCOM_KEY, value=_broken(errors))
+        if result.observed.errors and self.chunks is None:  # those of a replay are told of all its chunks, by its last task
+            context["ti"].xcom_push(key=notes.XCOM_KEY, value=broken(result.observed.errors))
         return brief(result)
 
     def _log_result(self, result: LoadResult) -> None:
@@ -225,7 +224,7 @@ class LoadOperator(SparkTask):
         else:
             self.log.info("snapshot %d: %d records read, %d rows written", receipt.snapshot, records, receipt.rows)
         if result.observed.errors:
-            self.log.warning("%s", _broken(result.observed.errors))
+            self.log.warning("%s", broken(result.observed.errors))
         if result.observed.repeats is not None:
             self.log.info("%d of the records were repeats, and left out", result.observed.repeats)
         self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
@@ -249,7 +248,3 @@ def checked(job: LoadJob, brokers: Brokers | None) -> LoadJob:
     except TidegateError as error:
         return replace(job, refused=error.to_dict())
     return job
-
-
-def _broken(errors: int) -> str:
-    return f"rows of broken records: {errors}, each with the reason in its column _error"

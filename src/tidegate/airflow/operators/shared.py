@@ -80,3 +80,8 @@ def now_ms() -> int:
 def as_note(lines: Iterable[str]) -> str:
     """The text of a run's note, as much of it as Airflow keeps."""
     return "\n".join(lines)[: run_notes.LONGEST]
+
+
+def broken(errors: int) -> str:
+    """How many rows are of broken records, for a log and a note."""
+    return f"rows of broken records: {errors}, each with the reason in its column _error"

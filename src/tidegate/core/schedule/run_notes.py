@@ -22,7 +22,7 @@ def failure(where: str, error: Mapping[str, Any] | None, then: str, *, timed_out
     """One paragraph on a run that failed.
 
     Args:
-        where: the task, such as `load` or `load[3]`.
+        where: the task, such as `load` or `load[chunk 6, 7]`.
         error: `message` and `fix`, as the task left them; None where its process ended without leaving any.
         then: what the next run does.
         timed_out: the run was stopped by its `timeout_s`.
