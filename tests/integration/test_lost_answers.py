@@ -92,7 +92,7 @@ def test_a_lost_answer_is_found_by_its_receipt_and_nothing_is_committed_twice(
     assert first.receipt.covers(job.load.ranges)
 
     again = submitted.runner(elsewhere=True).run(job)
-    assert "already holds this batch" in submitted.output
+    assert "already holds this load" in submitted.output
     assert "the result cannot be written" in submitted.output
     assert (again.receipt, again.landed_before) == (first.receipt, True)
 

@@ -43,8 +43,10 @@ def test_a_receipt_is_read_back_from_a_commits_properties(write: Write) -> None:
 
 
 def test_a_receipt_tells_its_batch_its_version_and_where_it_leads() -> None:
-    """Another setting for repeats makes other rows."""
-    assert WRITES["a replay"].load.task != LOAD.load.task
+    """Another setting for repeats makes other rows. A chunk is told from the batch of its number, also in words."""
+    load, chunk = LOAD.load, WRITES["a replay"].load
+    assert chunk.task != load.task
+    assert (load.named, chunk.named) == (f"batch {load.seq}", f"chunk {chunk.seq} of replay {chunk.replay}")
     assert WRITES["where it leads"].load.after == AFTER
     assert (LOAD.version, WRITES["without repeats"].version) == ("abc", "abc, dedupe id within 5")
 

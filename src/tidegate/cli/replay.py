@@ -48,8 +48,8 @@ class Ended:
     """How a run of a replay ended.
 
     `state` is Airflow's word. `chunks` are the loads that the run had to do, 0 where it was not planned, and `landed` those of
-    them that are loaded. `verdict` is what it reported of all its chunks (`chunks`, `offsets`, `rows`), None where it did not
-    come to that. `why` it failed is None where it succeeded.
+    tasks that succeeded: a task that failed may have loaded the first of its chunks. `verdict` is what it reported of all its
+    chunks (`chunks`, `offsets`, `rows`), None where it did not come to that. `why` it failed is None where it succeeded.
     """
 
     run_id: str
@@ -136,7 +136,7 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         err.print(f"the replay {ended.run_id} ended as {ended.state}: {ended.why}", style="red", markup=False)
         if ended.chunks:
             landed = f"{ended.landed} of {ended.chunks} chunks are loaded"
-            err.print(f"{landed}; the same command again loads what is missing", markup=False)
+            err.print(f"at least {landed}; the same command again loads what is missing", markup=False)
         raise typer.Exit(1)
 
 

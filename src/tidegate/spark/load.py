@@ -114,7 +114,7 @@ def _rows(spark: SparkSession, job: LoadJob, spark_jobs: Path, ranges: tuple[Off
 def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
     if total_count(job.load.ranges) == 0:
         raise RequestError(
-            f"batch {job.load.seq} of {job.load.pipeline} holds no offsets",
+            f"{job.load.named} of {job.load.pipeline} holds no offsets",
             fix="Skip the load of an empty batch",
             seq=job.load.seq,
         )
@@ -318,13 +318,13 @@ def _judge(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
     again = "Clear the load task and the tasks after it: the load replaces the whole range"
     if not receipt.covers(job.load.ranges):
         raise ReceiptMismatch(
-            f"snapshot {receipt.snapshot} of {job.table} does not cover the range of batch {job.load.seq}", fix=again, **where
+            f"snapshot {receipt.snapshot} of {job.table} does not cover the range of {job.load.named}", fix=again, **where
         )
     # The receipt's own ranges: one that landed before may cover more than was asked for now.
     outside = observed.outside(receipt.load.ranges)
     if outside:
         raise ReceiptMismatch(
-            f"snapshot {receipt.snapshot} holds offsets outside the batch's ranges: {some(outside, separator='; ')}",
+            f"snapshot {receipt.snapshot} holds offsets outside {job.load.named}: {some(outside, separator='; ')}",
             fix=again,
             **where,
         )
@@ -332,7 +332,7 @@ def _judge(receipt: Receipt, observed: Observed, job: LoadJob) -> None:
     if job.reading.contiguous and observed.records != offsets:
         seen = [f"{r}: {_seen(observed, r)}" for r in sorted(job.load.nonempty)]
         raise ReceiptMismatch(
-            f"batch {job.load.seq} of {job.load.pipeline} holds {offsets} offsets, and the pipeline says its topics have no "
+            f"{job.load.named} of {job.load.pipeline} holds {offsets} offsets, and the pipeline says its topics have no "
             f"gaps, but {observed.records} records were read ({some(seen, separator='; ')})",
             fix="Look for transactions or compaction in the topics; where they belong there, do not declare them contiguous",
             expected=offsets,

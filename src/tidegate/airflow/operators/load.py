@@ -217,12 +217,13 @@ class LoadOperator(SparkTask):
 
     def _log_result(self, result: LoadResult) -> None:
         receipt, records = result.receipt, result.observed.records
+        where = f"snapshot {receipt.snapshot}", receipt.load.named
         if result.landed_before:
-            self.log.info("snapshot %d already holds this batch (an earlier try landed): nothing written", receipt.snapshot)
+            self.log.info("%s already holds %s (an earlier try landed): nothing written", *where)
         elif records is None:
-            self.log.info("snapshot %d, found by its receipt: %d rows written", receipt.snapshot, receipt.rows)
+            self.log.info("%s, found by the receipt of %s: %d rows written", *where, receipt.rows)
         else:
-            self.log.info("snapshot %d: %d records read, %d rows written", receipt.snapshot, records, receipt.rows)
+            self.log.info("%s, %s: %d records read, %d rows written", *where, records, receipt.rows)
         if result.observed.errors:
             self.log.warning("%s", broken(result.observed.errors))
         if result.observed.repeats is not None:

@@ -62,6 +62,11 @@ class Load:
         return None if self.beside is None else self.beside.over(self.ranges, self.topic_ids)
 
     @property
+    def named(self) -> str:
+        """Which load it is, in words."""
+        return f"batch {self.seq}" if self.replay is None else f"chunk {self.seq} of replay {self.replay}"
+
+    @property
     def task(self) -> dict[str, str]:
         """What every attempt at this batch, or at this chunk of a replay, has in common, as keys and values of a commit."""
         return task_properties(self.pipeline, self.seq, self.replay)

@@ -92,10 +92,8 @@ def report_on(past: Past, saved: SavedReplay, receipts: list[Receipt], landed: i
     for receipt, ranges in reversed(live(receipts)):
         offsets = total_count(common(ranges, saved.selection))
         if offsets:
-            load = receipt.load
-            name = f"batch {load.seq}" if load.replay is None else f"replay {load.replay}, chunk {load.seq}"
-            rows = round(receipt.rows * offsets / total_count(load.ranges))
-            replaces.append(Replaced(name, offsets, rows, receipt.write.transform))
+            rows = round(receipt.rows * offsets / total_count(receipt.load.ranges))
+            replaces.append(Replaced(receipt.load.named, offsets, rows, receipt.write.transform))
     return ReplayReport(
         records=records,
         chunks=len(saved.chunks),

@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(result, Maintained):
         say(str(result))
     elif result.landed_before:
-        say(f"snapshot {result.receipt.snapshot} already holds this batch: nothing written")
+        say(f"snapshot {result.receipt.snapshot} already holds this load: nothing written")
     else:
         say(f"snapshot {result.receipt.snapshot}: {result.observed.records} records read, {result.receipt.rows} rows written")
     return 0
@@ -76,9 +76,7 @@ def run(job: LoadJob, *, spark_jobs: Path) -> LoadResult:
     Raises:
         TidegateError: see `tidegate.spark.load.load_range`.
     """
-    say(
-        f"batch {job.load.seq} of {job.load.pipeline}: {total_count(job.load.ranges)} offsets to {job.table} by {job.transform}"
-    )
+    say(f"{job.load.named} of {job.load.pipeline}: {total_count(job.load.ranges)} offsets to {job.table} by {job.transform}")
     with (
         translated(pipeline=job.load.pipeline, seq=job.load.seq, table=job.table),
         classic_session(f"tidegate-{job.load.pipeline}-{job.load.seq}") as spark,
