@@ -23,7 +23,7 @@ PLAN = {"seq": 7, "redo": False}
         ("catch_up", PLAN, "schedule", "The cursor is past batch 7 already, and the next run goes on after it."),
         ("load", {"replay": "abc"}, "schedule", "a backfill does not move the cursor"),
         ("plan", None, "replay", "Nothing was loaded"),
-        ("load", {"replay": "abc"}, "replay", "chunks that landed are not loaded again"),
+        ("load", {"replay": "abc"}, "replay", "which leaves out the chunks that landed"),
         ("compact", None, "maintenance", "holds the same rows"),
     ],
 )

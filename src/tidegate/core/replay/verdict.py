@@ -74,7 +74,7 @@ def verify_replay(saved: SavedReplay, *, sink: SinkReader, brokers: Brokers, lev
         raise ReceiptMismatch(
             f"{len(missing)} of {len(saved.chunks)} chunks of replay {saved.name} are not in {saved.table}, "
             f"or were replaced by another version since: {some(missing)}",
-            fix="Clear the failed load tasks, or trigger the same replay again: only what is missing is loaded",
+            fix="Clear the plan task with those after it, or trigger the same replay again: only what is missing is loaded",
             missing=len(missing),
         )
     resumed = merged(r for receipt in receipts if receipt.load.replay in saved.resumes for r in receipt.load.ranges)

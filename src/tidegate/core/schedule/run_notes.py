@@ -52,7 +52,7 @@ def next_run(task: str, plan: Mapping[str, Any] | None, kind: Kind, *, committed
         return (
             "Nothing was loaded. Correct the parameters, or clear the task."
             if plan is None
-            else "Clear the failed tasks to go on, or replay the same again: chunks that landed are not loaded again."
+            else "Clear the failed tasks to go on, or replay the same again, which leaves out the chunks that landed."
         )
     if plan is None:
         return "The cursor did not move. The next run adopts the saved range, or plans again."
