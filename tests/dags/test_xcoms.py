@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk._shared.observability.metrics import stats as airflow_stats
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from jinja2 import Template
@@ -246,6 +246,25 @@ def test_a_cleared_task_loads_all_of_its_chunks_again_though_a_try_fails_between
             run.execute(load_of(chunks))
     run.execute(load_of(chunks))
     assert {receipt.load.seq for receipt in sink.found[before:]} == {0, 1}
+
+
+@pytest.mark.slow
+def test_a_task_that_is_stopped_begins_no_other_chunk(sink: FakeReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow lets it run on for some seconds, in which a job would begin that goes on in Spark."""
+    batch(Run("r1"))
+    run, real = Run("r2", {"batches": "1", "chunk_size": 60 * PARTITIONS}), FakeRunner.run
+    run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
+    before, task = len(sink.found), load_of([0, 1])
+
+    def stopped(self: FakeRunner, job: LoadJob) -> LoadResult:
+        result = real(self, job)
+        task.on_kill()
+        return result
+
+    monkeypatch.setattr(FakeRunner, "run", stopped)
+    with pytest.raises(AirflowException, match="stopped"):
+        run.execute(task)
+    assert [receipt.load.seq for receipt in sink.found[before:]] == [0]
 
 
 def test_a_backfill_takes_no_parameters(sink: FakeReader) -> None:

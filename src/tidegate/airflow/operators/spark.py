@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Connection, Context
+from airflow.sdk.exceptions import AirflowException
 
 from tidegate.airflow.application import application_of, options_of
 from tidegate.airflow.connections import extra_of, get_connection
@@ -58,7 +59,10 @@ class SparkTask(Patient, SparkSubmitOperator):
 
         Raises:
             TidegateError: Spark, or what the call raises.
+            AirflowException: the task was stopped, and runs on until Airflow ends it.
         """
+        if self._stopped:
+            raise AirflowException("the task was stopped before this job")
         connection = get_connection(
             self.pipeline.spark.connection, expected="spark_connect (a warm server) or spark (spark-submit)"
         )
