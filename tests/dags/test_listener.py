@@ -271,6 +271,31 @@ def test_a_failed_load_is_named_by_its_chunks_and_the_verdict_after_it_is_not(se
     assert told.startswith("Failed in load[chunk 2, 3]: StateUnavailable: away. Wait. Clear the failed tasks to go on")
 
 
+@pytest.mark.parametrize(
+    ("plan", "verify", "verdict", "verified"),
+    [
+        ("success", "success", {"chunks": 2}, True),
+        ("success", "skipped", None, False),
+        ("success", "success", None, False),
+        ("skipped", "skipped", None, True),
+    ],
+    ids=["as it should", "marked as failed, and one load cleared", "marked as a success", "a dry run"],
+)
+def test_a_replay_that_airflow_calls_a_success_without_a_verdict_is_told(
+    session: Session, monkeypatch: pytest.MonkeyPatch, plan: str, verify: str, verdict: Any, *, verified: bool
+) -> None:
+    """In a run that was marked, Airflow skips what has not run, and looks at the last task alone once others are cleared."""
+    sent: list[str] = []
+    monkeypatch.setattr("tidegate.airflow.metrics.replay_failed", sent.append)
+    run = Run(session, replay_dag(PIPELINE, spark_jobs=Path()), "success")
+    run.task("plan", plan, tidegate_note="replay abc")
+    run.task("load", "success", 0)
+    run.task("load", "skipped", 1)
+    run.task("verify", verify, return_value=verdict)
+    assert run.end() == ("replay abc" if verified else f"replay abc\n{run_notes.UNVERIFIED}")
+    assert sent == ([] if verified else ["orders"])
+
+
 def test_a_note_of_the_listener_is_replaced_and_one_of_a_person_stays(session: Session) -> None:
     """A run that was cleared ends again."""
     run = schedule(session)

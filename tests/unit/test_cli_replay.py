@@ -17,6 +17,7 @@ from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, ConfigError, PlatformError, RequestError, SinkUnavailable, TidegateError
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.schedule.run_notes import UNVERIFIED
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
@@ -75,8 +76,8 @@ WHY = "load (chunk 1): SparkJobFailed: out of memory"
 class FakeApi:
     """An Airflow whose one replay run, once planned, ends in the given state."""
 
-    def __init__(self, state: str = "success") -> None:
-        self.state, self.triggered, self.seen = state, list[dict[str, Any]](), list[str]()
+    def __init__(self, state: str = "success", *, marked: bool = False) -> None:
+        self.state, self.triggered, self.seen, self.marked = state, list[dict[str, Any]](), list[str](), marked
 
     def trigger(self, _dag_id: str, params: dict[str, Any]) -> str:
         self.triggered.append(params)
@@ -90,7 +91,7 @@ class FakeApi:
 
     def xcom(self, _dag_id: str, _run_id: str, task_id: str) -> Any:
         if task_id == "verify":
-            return DONE if self.state == "success" else None
+            return DONE if self.state == "success" and not self.marked else None
         return [[0, 1], [2]] if len(self.seen) > 2 else None
 
     def count_mapped(self, *_: Any) -> int:
@@ -128,8 +129,10 @@ class FakeRemote:
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Result, FakeApi]]:
     """The command on that pipeline."""
 
-    def command(*words: str, state: str = "success", fault: TidegateError | None = None) -> tuple[Result, FakeApi]:
-        api = FakeApi(state)
+    def command(
+        *words: str, state: str = "success", fault: TidegateError | None = None, marked: bool = False
+    ) -> tuple[Result, FakeApi]:
+        api = FakeApi(state, marked=marked)
         monkeypatch.setattr(replay, "open_remote", lambda _: contextlib.nullcontext(FakeRemote(api, fault)))
         monkeypatch.setattr(replay, "the_pipeline", lambda *_: ONE)
         return CliRunner().invoke(replay.app, ["p", *words]), api
@@ -184,3 +187,10 @@ def test_a_run_is_followed_to_its_end(
     assert api.triggered == [{"batches": "1", **({"parallel": 2} if "parallel" in words else {})}]
     answer = json.loads(run(*words.split(), "--json", state=state, fault=fault)[0].stdout)
     assert {name: answer[name] for name in told} == told
+
+
+def test_a_run_that_somebody_marked_is_no_success_without_its_verdict(run: Any) -> None:
+    """Its last task was skipped, and Airflow looks at no other."""
+    result, _ = run("--batch", "1", marked=True)
+    assert result.exit_code == 1
+    assert f"ended as success: {UNVERIFIED}" in result.stderr

@@ -74,6 +74,7 @@ def write_note(dag_run: DagRun, msg: str) -> None:
             return
         tasks = _Tasks(dag_run, session)
         failed = tasks.failure(timed_out=msg == "timed_out") if dag_run.state == "failed" else None
+        failed = run_notes.UNVERIFIED if tasks.unverified else failed
         text = run_notes.note(tasks.lines(), "\n".join(filter(None, (tasks.xcom("load", XCOM_KEY), failed))))
         if text is not None and text != dag_run.note:
             dag_run.note = text
@@ -92,11 +93,11 @@ def send_metrics(dag_run: DagRun) -> None:
         session = object_session(dag_run)
         declared = pools.declared_by(dag_run, session) if session is not None else None
         failed = dag_run.state == "failed"
-        if declared is None:
+        if declared is None or session is None:
             return
         if dag_run.dag_id == declared.pipeline and dag_run.run_type != BACKFILL:
             metrics.run_ended(declared.pipeline, at_s=None if failed else time.time())
-        elif dag_run.dag_id == declared.replay_dag and failed:
+        elif dag_run.dag_id == declared.replay_dag and (failed or _Tasks(dag_run, session).unverified):
             metrics.replay_failed(declared.pipeline)
     except Exception:
         log.exception("run %s sends no metrics", dag_run.run_id)
@@ -141,6 +142,23 @@ class _Tasks:
             return bool(saved is not None and cursor_from(str(saved.val), self._run.dag_id).seq >= plan["seq"])
         except (TidegateError, LookupError, TypeError):
             return False
+
+    @property
+    def unverified(self) -> bool:
+        """Whether a replay is a success to Airflow, and has no verdict.
+
+        Airflow skips what has not run in a run that is marked, and looks at the last task alone once some tasks are cleared.
+        """
+        from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415 - as above
+        from sqlalchemy import select  # noqa: PLC0415
+
+        if self._run.state != "success":
+            return False
+        of_run = TaskInstance.dag_id == self._run.dag_id, TaskInstance.run_id == self._run.run_id
+        found = self._session.scalars(select(TaskInstance).where(*of_run, TaskInstance.task_id.in_(("plan", "verify"))))
+        states = {task.task_id: task.state for task in found}
+        judged = states.get("verify") == "success" and self.xcom("verify", "return_value") is not None
+        return "verify" in states and states.get("plan") == "success" and not judged
 
     @property
     def _is_maintenance(self) -> bool:

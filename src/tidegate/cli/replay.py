@@ -30,6 +30,7 @@ from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed
 from tidegate.core.pages import run_page
 from tidegate.core.replay.request import ReplayRequest, check_permitted
 from tidegate.core.replay.run import PlannedReplay, plan_replay
+from tidegate.core.schedule.run_notes import UNVERIFIED
 
 if TYPE_CHECKING:
     from tidegate.airflow.remote.api import AirflowApi
@@ -61,8 +62,8 @@ class Ended:
 
     @property
     def succeeded(self) -> bool:
-        """Whether every chunk is in the table."""
-        return self.state == "success"
+        """Whether every chunk is in the table. A run that somebody marks is a success to Airflow without that."""
+        return self.state == "success" and self.verdict is not None
 
 
 @app.command()
@@ -128,7 +129,7 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         page = remote.api.page(run_page(this.replay_dag, ended.run_id))
     if as_json:
         out.print_json(json.dumps(asdict(ended)))
-    elif ended.succeeded and ended.verdict is not None:
+    elif ended.verdict is not None:
         chunks = f"{ended.verdict['chunks']} chunk{'s' if ended.verdict['chunks'] != 1 else ''}"
         out.print(f"replayed: {chunks}, {ended.verdict['offsets']:,} offsets, {ended.verdict['rows']:,} rows", markup=False)
     show_page(page)
@@ -183,13 +184,15 @@ def follow(api: AirflowApi, dag_id: str, run_id: str) -> Ended:
         state = api.wait_run(dag_id, run_id, timeout_s=LONGEST_S, poll_s=POLL_S, progress=look)["state"]
     tasks = api.task_instances(dag_id, run_id)
     loaded = {task["map_index"] for task in tasks if (task["task_id"], task["state"]) == ("load", "success")}
+    verdict = api.xcom(dag_id, run_id, "verify")
+    why = UNVERIFIED if state == "success" else api.why_failed(dag_id, run_id)
     return Ended(
         run_id,
         state,
         chunks=sum(map(len, turns)),
         landed=sum(len(chunks) for place, chunks in enumerate(turns) if place in loaded),
-        verdict=api.xcom(dag_id, run_id, "verify"),
-        why=None if state == "success" else api.why_failed(dag_id, run_id),
+        verdict=verdict,
+        why=None if state == "success" and verdict is not None else why,
     )
 
 

@@ -12,6 +12,11 @@ from typing import Any, Literal
 
 LONGEST = 1000  # characters of Airflow's own column
 FAILED = "Failed in "
+UNVERIFIED = (
+    "Not verified: somebody has marked this run or tasks of it, and chunks of tasks that were skipped are not loaded. "
+    "Clear the run with all of its tasks: only what is missing is loaded."
+)
+"""Of a replay that Airflow calls a success, since its last task was skipped."""
 _LONGEST_MESSAGE = 350
 
 Kind = Literal["schedule", "replay", "maintenance"]
