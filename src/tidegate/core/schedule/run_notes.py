@@ -13,8 +13,8 @@ from typing import Any, Literal
 LONGEST = 1000  # characters of Airflow's own column
 FAILED = "Failed in "
 UNVERIFIED = (
-    "Not verified: somebody has marked this run or tasks of it, and chunks of tasks that were skipped are not loaded. "
-    "Clear the run with all of its tasks: only what is missing is loaded."
+    "Not verified: somebody has marked this run or tasks of it, so that its last task did not run, and chunks may be missing. "
+    "Clear its task verify, which finds out."
 )
 """Of a replay that Airflow calls a success, since its last task was skipped."""
 _LONGEST_MESSAGE = 350
