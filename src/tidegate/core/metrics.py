@@ -106,7 +106,7 @@ METRICS = {
             "Time since the last run that succeeded",
         ),
         Metric("replay.committed", "counter", "", "replays and runs of backfills that are in the table as a whole", _REPLAYS),
-        Metric("replay.failed", "counter", "", "runs of replays that failed", _REPLAYS),
+        Metric("replay.failed", "counter", "", "runs of replays that failed, or ended without a verdict", _REPLAYS),
         Metric("replay.offsets", "gauge", "records", "offsets of the last one that is in the table", "Size of a replay"),
         Metric("replay.rows", "gauge", "rows", "rows that it wrote", "Size of a replay"),
         Metric("trigger.lag", "gauge", "records", "records that are unread", _BEHIND),
