@@ -299,16 +299,17 @@ def test_a_rebuilt_cursor_is_where_the_newest_batch_led(remote: FakeRemote) -> N
     assert remote.ledger.cursor().at == before.at
 
 
-def test_a_reload_loads_what_is_missing(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a replay of exactly that."""
+@pytest.mark.parametrize(("state", "code"), [("success", 0), ("failed", 1)])
+def test_a_reload_loads_what_is_missing(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch, state: str, code: int) -> None:
+    """By a replay of exactly that. One that failed may have left a receipt: of a load that has found a gap."""
     missing = remote.sink.found.pop()
 
     def follow(*_: object) -> Ended:
         remote.sink.found.append(replace(missing.of(replay="again"), snapshot=900))
-        return Ended("manual__1", "success", 1, 1)
+        return Ended("manual__1", state, 1, 1, {"chunks": 1})
 
     monkeypatch.setattr(repair, "follow", follow)
-    assert run("ledger", "reload", "p").exit_code == 0
+    assert run("ledger", "reload", "p").exit_code == code
     assert remote.api.triggered == [("p__replay", {"offsets": {"t": {"0": [[0, 10]]}}})]
 
 

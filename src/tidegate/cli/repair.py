@@ -38,7 +38,7 @@ def reload_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show what is missing; load nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Load again, by a replay, the committed offsets that the table lacks. Exit code 0 when the table holds all of them.
+    """Load again, by a replay, the committed offsets that the table lacks. Exit code 0 when it succeeded, and none is left.
 
     For a table that was dropped, rolled back or restored, or that the pipeline's file has replaced by another one.
     """
@@ -62,7 +62,8 @@ def reload_command(
         out.print_json(json.dumps(said))
     else:
         _print_reload(this, replayed, holds=left is None)
-    if left is not None:
+    # a load that has found a gap leaves a receipt
+    if left is not None or (replayed is not None and not replayed.succeeded):
         raise typer.Exit(1)
 
 
