@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.load.job import LoadJob, Reading
 from tidegate.core.load.receipt import Load, Write
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -89,6 +90,13 @@ def load_job(
     """A load's order."""
     job = LoadJob(Load(pipeline, seq, run_id, ranges), transform, table, reading=Reading(kafka_options))
     return changed(job, **changes)
+
+
+def planned_job(pipeline: Pipeline, saved: SavedRange, kafka_options: Mapping[str, str]) -> LoadJob:
+    """The order of a batch as its task would give it."""
+    load, reads = saved.load, (saved.load.nonempty, pipeline.transform, pipeline.sink.table, kafka_options)
+    job = load_job(pipeline.name, load.seq, load.run_id, *reads, topic_ids=load.topic_ids, generation=load.generation)
+    return changed(job, identity=pipeline.identity)
 
 
 def range_of(  # noqa: PLR0917 - in the order of a plan

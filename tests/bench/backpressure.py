@@ -12,7 +12,6 @@ made here, in a temporary folder.
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 import time
@@ -22,10 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from confluent_kafka import Producer
 
 from tests.bench.cli import run
+from tests.projects import copy_project, whole_platform, write_files
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.rates.fit import fit_cost
@@ -36,7 +35,6 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic
 
-REPO = Path(__file__).parents[2]
 PARTITIONS = 4
 SLOTS = 2
 """Tasks that the embedded Spark runs at once."""
@@ -189,30 +187,24 @@ class Bench:
 
 def measure(interval_s: float, folder: Path) -> dict[str, Any]:
     """Both pipelines, one after the other."""
-    for name in ("dags", "spark_jobs"):
-        shutil.copytree(REPO / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(folder)
     (folder / "spark_jobs" / "transforms" / "paused.py").write_text(TRANSFORM)
-    platform = Platform(folder / ".tidegate", folder)
+    policies: dict[str, dict[str, Any]] = {"bounded": {"backpressure": {"policy": "target"}}, "unbounded": {}}
+    for name, policy in policies.items():
+        settings = {
+            "source": {"topics": [name]},
+            "transform": "transforms.paused:rows",
+            "sink": {"table": f"lake.bench.{name}"},
+            "limits": {"interval_s": interval_s},
+        }
+        write_files(folder, "pipelines", {name: {**settings, **policy}})
     measured: dict[str, Any] = {"interval_s": interval_s}
-    try:
-        platform.up()
-        for name, policy in {"bounded": {"backpressure": {"policy": "target"}}, "unbounded": {}}.items():
+    with whole_platform(folder) as platform, platform.api() as api:
+        for name in policies:
             create_topic({"bootstrap.servers": platform.bootstrap_servers}, name, PARTITIONS)
-            settings: dict[str, Any] = {
-                "source": {"topics": [name]},
-                "transform": "transforms.paused:rows",
-                "sink": {"table": f"lake.bench.{name}"},
-                "limits": {"interval_s": interval_s},
-                **policy,
-            }
-            (folder / "dags" / "pipelines" / f"{name}.yaml").write_text(yaml.safe_dump(settings))
-        with platform.api() as api:
-            for name in ("bounded", "unbounded"):
-                api.wait_dag(name)
-                api.unpause(name)
-                measured[name] = Bench(platform, api, folder, name, interval_s).measure()
-    finally:
-        platform.down()
+            api.wait_dag(name)
+            api.unpause(name)
+            measured[name] = Bench(platform, api, folder, name, interval_s).measure()
     return measured
 
 

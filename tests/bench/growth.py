@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from tests.bench.cli import run
 from tests.bench.stage import RUN, Stage, seconds_of, tell, told, transform
-from tests.records import changed, cursor_of, load_job, range_of, write_of
+from tests.records import changed, cursor_of, planned_job, range_of, write_of
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
@@ -119,18 +119,8 @@ class Grown:
         planned = plan_batch(self.pipeline, run_id, Request(), **ports, now_ms=time.time_ns() // 1_000_000)
         if not isinstance(planned, Planned):
             raise SystemExit(planned.reason)
-        saved, planned_at = planned.saved, time.perf_counter()
-        job = load_job(
-            pipeline=self.name,
-            seq=saved.load.seq,
-            run_id=run_id,
-            ranges=saved.load.nonempty,
-            transform=self.pipeline.transform,
-            table=self.pipeline.sink.table,
-            kafka_options=self.stage.options,
-            topic_ids=saved.load.topic_ids,
-            generation=saved.load.generation,
-        )
+        planned_at = time.perf_counter()
+        job = planned_job(self.pipeline, planned.saved, self.stage.options)
         loaded = load_range(self.spark, job, spark_jobs=self.stage.spark_jobs)
         loaded_at = time.perf_counter()
         commit_batch(self.pipeline, planned.key, loaded.receipt, store=self.store)

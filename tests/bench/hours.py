@@ -11,42 +11,32 @@ from __future__ import annotations
 
 import statistics
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tests.bench.cli import run
-from tests.bench.loads import by_turns
-from tests.bench.stage import fill, transform, write_transforms
-from tests.records import changed, load_job
+from tests.bench.stage import Stage
+from tests.records import changed
 from tidegate.core.announce.hours import DAY_MS
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.local import Platform
 
-REPO = Path(__file__).parents[2]
 PARTITIONS = 2
 TOPIC = "hours"
 
 
 def measure(records: int, rounds: int, warm_up: int, folder: Path) -> dict[str, Any]:
     """Medians of the whole load, in seconds, and how many times as long it takes with `announce`, after rounds that warm up."""
-    write_transforms(folder)
-    platform = Platform(folder / ".tidegate", REPO)
-    each = records // PARTITIONS
-    try:
-        platform.up(("kafka", "spark"))
+    with closing(Stage(folder, rounds, warm_up)) as stage:
+        stage.up("kafka", "spark")
         begun_ms = time.time_ns() // 1_000_000
-        fill(platform.bootstrap_servers, TOPIC, [each] * PARTITIONS)
-        ranges = tuple(OffsetRange(TOPIC, partition, 0, each) for partition in range(PARTITIONS))
-        options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
-        plain = load_job("bench", 1, "bench", ranges, transform("raw bytes"), "lake.bench.hours", options, redo=True)
+        ranges = stage.fill(TOPIC, [records // PARTITIONS] * PARTITIONS)
+        plain = changed(stage.job_for("raw bytes", ranges, "lake.bench.hours"), redo=True)
         jobs = {
             "without": plain,
             "in order": changed(plain, hours=(0, begun_ms)),
             "late": changed(plain, hours=(0, begun_ms + DAY_MS)),
         }
-        found = by_turns(platform.spark_remote, jobs, rows=each * PARTITIONS, rounds=rounds, warm_up=warm_up, folder=folder)
-    finally:
-        platform.down()
+        found = stage.alternate_loads(jobs)
     medians = {name: round(statistics.median(seconds), 2) for name, seconds in found.items()}
     ratios = {
         name: round(

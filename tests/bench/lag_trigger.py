@@ -10,7 +10,6 @@ that an event loop was not free while a poller asked a broker that answers nothi
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 import statistics
 import time
@@ -20,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
 from tests.bench.cli import run
+from tests.projects import copy_project, whole_platform, write_files
 from tests.topics import make_topic, write
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.config.pipeline import Source
@@ -30,23 +29,10 @@ from tidegate.kafka.ends import watching
 from tidegate.local import Platform, sockets
 from tidegate.local.airflow import TRIGGERER
 
-REPO = Path(__file__).parents[2]
 LAG = 100
 RECORD = b'{"carrier":"AA"}'
 PATIENCE_S = 300.0
 SHORT_S = 120.0
-
-
-def pipeline(poll_s: float) -> str:
-    """Of the topic `lagging`; transform and table as of the demo."""
-    return yaml.safe_dump(
-        {
-            "source": {"topics": ["lagging"]},
-            "transform": "transforms.flights:flights",
-            "sink": {"table": "lake.demo.lagging"},
-            "schedule": {"lag": LAG, "poll": poll_s},
-        }
-    )
 
 
 def runner(platform: Platform) -> psutil.Process:
@@ -118,16 +104,19 @@ async def longest_block(seconds: float) -> float:
 
 def measure(rounds: int, poll_s: float, idle_s: float, folder: Path) -> dict[str, Any]:
     """All figures."""
-    for name in ("dags", "spark_jobs"):
-        shutil.copytree(REPO / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    platform = Platform(folder / ".tidegate", folder)
-    try:
-        platform.up()
+    copy_project(folder)
+    with whole_platform(folder) as platform:
         platform.sync_pools({"tidegate_lake_demo_lagging": 4})
         without = cpu_of(runner(platform), min(idle_s, SHORT_S))
         kafka = {"bootstrap.servers": platform.bootstrap_servers}
         make_topic(kafka, "lagging")
-        (folder / "dags" / "pipelines" / "lagging.yaml").write_text(pipeline(poll_s))
+        lagging = {
+            "source": {"topics": ["lagging"]},
+            "transform": "transforms.flights:flights",
+            "sink": {"table": "lake.demo.lagging"},
+            "schedule": {"lag": LAG, "poll": poll_s},
+        }
+        write_files(folder, "pipelines", {"lagging": lagging})
         with platform.api() as api:
             api.wait_dag("lagging")
             api.unpause("lagging")
@@ -135,8 +124,6 @@ def measure(rounds: int, poll_s: float, idle_s: float, folder: Path) -> dict[str
             before = len(api.dag_runs("lagging"))
             idle = cpu_of(runner(platform), idle_s)
             after = len(api.dag_runs("lagging"))
-    finally:
-        platform.down()
     return {
         "poll_s": poll_s,
         "queued_after_s": {"median": statistics.median(taken), "most": max(taken), "all": taken},

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
+from tests.bench.cli import markdown
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import least_interval
 from tidegate.core.rates.policies import TargetPolicy
@@ -265,10 +266,7 @@ def main() -> None:
         return
     for name, rows in found.items():
         print(f"\n**{name}**\n")  # noqa: T201
-        print("| " + " | ".join(rows[0]) + " |")  # noqa: T201
-        print("|" + "---|" * len(rows[0]))  # noqa: T201
-        for row in rows:
-            print("| " + " | ".join(row.values()) + " |")  # noqa: T201
+        print(markdown([list(rows[0]), *(list(row.values()) for row in rows)]))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -9,19 +9,17 @@ cursors are read. Platform, topics and tables are made here, in a temporary fold
 
 from __future__ import annotations
 
-import shutil
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-import yaml
-
+from tests.bench.cli import markdown, run
+from tests.projects import copy_project, whole_platform, write_files
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.receivers import read_receiver
 from tidegate.airflow.remote.schedule import ApiStore
@@ -35,7 +33,6 @@ from tidegate.local import Platform, sockets
 from tidegate.local.flights import create_topic
 from tidegate.waiting import wait_until
 
-REPO = Path(__file__).parents[2]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 INTERVAL_S = 60.0
 RATE, FACTOR = 200.0, 5.0
@@ -121,8 +118,7 @@ def _most_lag(flow: Flow) -> int:
 
 def write(folder: Path, ports: dict[str, int]) -> None:
     """The files of receivers and pipelines."""
-    for name in ("dags", "spark_jobs"):
-        shutil.copytree(REPO / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(folder)
     for policy, port in ports.items():
         pipeline = {
             "source": {"topics": [policy]},
@@ -133,46 +129,34 @@ def write(folder: Path, ports: dict[str, int]) -> None:
         }
         stated = {"policy": policy, "pipeline": policy, "max_backlog": MAX_BACKLOG}
         taken = {"static": [], "rate": ["pipeline"]}.get(policy, ["pipeline", "max_backlog"])
-        receiver = {
-            "kind": "tcp_server",
-            "topic": policy,
-            "listen": {"port": port},
-            "backpressure": {name: value for name, value in stated.items() if name in ("policy", *taken)},
-        }
-        (folder / "dags" / "pipelines" / f"{policy}.yaml").write_text(yaml.safe_dump(pipeline))
-        (folder / "dags" / "receivers").mkdir(exist_ok=True)
-        (folder / "dags" / "receivers" / f"{policy}.yaml").write_text(yaml.safe_dump(receiver))
+        backpressure = {name: value for name, value in stated.items() if name in ("policy", *taken)}
+        receiver = {"kind": "tcp_server", "topic": policy, "listen": {"port": port}, "backpressure": backpressure}
+        write_files(folder, "pipelines", {policy: pipeline})
+        write_files(folder, "receivers", {policy: receiver})
 
 
 def measure(folder: Path) -> dict[str, Flow]:
     """All policies at the same time."""
     ports: dict[str, int] = {policy: sockets.choose_port() for policy in POLICIES}
     write(folder, ports)
-    platform = Platform(folder / ".tidegate", folder)
-    senders: list[Sender] = []
-    try:
-        platform.up()
+    with whole_platform(folder) as platform, platform.api() as api, ExitStack() as ends:
         for policy in POLICIES:
             create_topic({"bootstrap.servers": platform.bootstrap_servers}, policy, 1)
-        with platform.api() as api:
-            for dag in (*(f"{policy}__receive" for policy in POLICIES), *POLICIES):
-                api.wait_dag(dag)
-                api.unpause(dag)
-            if not wait_until(lambda: all(map(sockets.answers, ports.values())), OPEN_S, poll_s=1):
-                raise SystemExit("the receivers do not listen")
-            time.sleep(INTERVAL_S - time.time() % INTERVAL_S)  # runs begin with the minute
-            began_s = time.monotonic()
-            senders = [Sender(port, began_s) for port in ports.values()]
-            for sender in senders:
-                threading.Thread(target=sender.run, daemon=True).start()
-            flows = _watch(platform, api, began_s)
-            for name, flow in flows.items():
-                (said,) = [each.status for each in read_receiver(api, Receiver(name, "tcp_server", name)).instances]
-                flow.held_s = said["throttled_s"]
-    finally:
-        for sender in senders:
-            sender.ended.set()
-        platform.down()
+        for dag in (*(f"{policy}__receive" for policy in POLICIES), *POLICIES):
+            api.wait_dag(dag)
+            api.unpause(dag)
+        if not wait_until(lambda: all(map(sockets.answers, ports.values())), OPEN_S, poll_s=1):
+            raise SystemExit("the receivers do not listen")
+        time.sleep(INTERVAL_S - time.time() % INTERVAL_S)  # runs begin with the minute
+        began_s = time.monotonic()
+        for port in ports.values():
+            sender = Sender(port, began_s)
+            ends.callback(sender.ended.set)
+            threading.Thread(target=sender.run, daemon=True).start()
+        flows = _watch(platform, api, began_s)
+        for name, flow in flows.items():
+            (said,) = [each.status for each in read_receiver(api, Receiver(name, "tcp_server", name)).instances]
+            flow.held_s = said["throttled_s"]
     return flows
 
 
@@ -195,14 +179,10 @@ def _watch(platform: Platform, api: AirflowApi, began_s: float) -> dict[str, Flo
     return flows
 
 
-def main() -> None:
-    """Measure and print."""
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        flows = measure(Path(folder))
-    rows = [["measured", *flows], ["---"] * (len(flows) + 1)]
-    rows += [[name, *map(shown, flows.values())] for name, shown in FIGURES.items()]
-    print("\n".join(f"| {' | '.join(row)} |" for row in rows))  # noqa: T201
+def table(flows: Mapping[str, Flow]) -> str:
+    """The figures of each policy, for a page."""
+    return markdown([["measured", *flows], *([name, *map(shown, flows.values())] for name, shown in FIGURES.items())])
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, show=table)

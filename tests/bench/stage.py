@@ -1,4 +1,4 @@
-"""What `runs`, `throughput` and `growth` are measured on: an embedded platform, records in its topics, tables, and turns."""
+"""What most benchmarks are measured on: an embedded platform, records in its topics, tables, and turns."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count, cycle, islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from tidegate.local import Platform
 from tidegate.local.flights import create_topic
 from tidegate.spark.identity import identity_of
 from tidegate.spark.kafka_source import read_ranges
+from tidegate.spark.load import load_range
+from tidegate.spark.session import connect
 from tidegate.spark.sinks.registry import sink_of
 from tidegate.spark.transforms import find_transform
 
@@ -139,10 +142,10 @@ class Stage:
         for name, text in {"tidegate_dags": _DAGS, **files}.items():
             (self.dags / f"{name}.py").write_text(text)
 
-    def fill(self, topic: str, counts: Sequence[int]) -> tuple[OffsetRange, ...]:
+    def fill(self, topic: str, counts: Sequence[int], *, header: str | None = None) -> tuple[OffsetRange, ...]:
         """Add so many records to each partition of a topic, which is made if it is missing; the ranges of the new ones."""
         before = self._filled.get(topic, (0,) * len(counts))
-        fill(self.platform.bootstrap_servers, topic, counts)
+        fill(self.platform.bootstrap_servers, topic, counts, header=header)
         self._filled[topic] = tuple(map(sum, zip(before, counts, strict=True)))
         return tuple(
             OffsetRange(topic, p, start, start + count) for p, (start, count) in enumerate(zip(before, counts, strict=True))
@@ -167,6 +170,19 @@ class Stage:
         yield job
         check_rows(spark, job)
         drop(spark, job.table)
+
+    def alternate_loads(self, jobs: Mapping[str, LoadJob]) -> dict[str, list[float]]:
+        """Seconds of each load in each round; one that does not write a row for each of its records ends the benchmark."""
+
+        def load(job: LoadJob) -> None:
+            result, records = load_range(spark, job, spark_jobs=self.spark_jobs), total_count(job.load.ranges)
+            if result.receipt.rows != records:
+                raise SystemExit(f"{job.table}: {result.receipt.rows} rows of {records} records")
+            tell(str(dict(result.seconds)))
+
+        with connect(self.platform.spark_remote, name="bench") as spark:
+            found = self.alternate({name: partial(seconds_of, partial(load, job)) for name, job in jobs.items()})
+        return {name: samples["time"] for name, samples in found.items()}
 
     def alternate(self, contenders: Mapping[str, Round], *, warm_up: int | None = None) -> Samples:
         """Each contender in turn, in every round."""

@@ -43,6 +43,7 @@ from rich.console import Console
 
 from tests.batches import BatchVerdict
 from tests.bench import yardstick_jobs
+from tests.bench.cli import markdown
 from tests.bench.file_store import FileStore
 from tests.bench.yardstick_jobs import BY_BATCH, JOBS, PIPELINE
 from tests.chaos.verdict import SUMMED, BatchOracle
@@ -279,11 +280,8 @@ def main() -> None:
             platform.down()
     if asked.json:
         asked.json.write_text(json.dumps({"seed": asked.seed, "kills": asked.kills, "rows": rows}, indent=2) + "\n")
-    # Markdown, for a page
-    print(f"| {' | '.join(rows[0])} |\n|{'---|' * len(rows[0])}")  # noqa: T201
-    for row in rows:
-        told = (f"{value:,}" if isinstance(value, int) else value or "" for value in row.values())
-        print(f"| {' | '.join(told)} |")  # noqa: T201
+    told = [[f"{value:,}" if isinstance(value, int) else value or "" for value in row.values()] for row in rows]
+    print(markdown([list(rows[0]), *told]))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.bench.file_store import FileStore, save
-from tests.records import load_job
+from tests.records import planned_job
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
@@ -78,19 +78,7 @@ def run_all(spark: SparkSession, case: Case, pipeline: Pipeline) -> None:
         )
         if not isinstance(planned, Planned):
             return
-        saved = planned.saved
-        job = load_job(
-            pipeline.name,
-            saved.load.seq,
-            run_id,
-            saved.load.nonempty,
-            pipeline.transform,
-            case.table,
-            {"kafka.bootstrap.servers": case.bootstrap},
-            topic_ids=saved.load.topic_ids,
-            generation=saved.load.generation,
-            identity=pipeline.identity,
-        )
+        job = planned_job(pipeline, planned.saved, {"kafka.bootstrap.servers": case.bootstrap})
         result = load_range(spark, job, spark_jobs=case.transforms)
         die(case)
         commit_batch(pipeline, planned.key, result.receipt, store=store)

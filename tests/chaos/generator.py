@@ -14,17 +14,9 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 STEP_S = 0.25
 ASK_S = 5.0
-
-
-def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """A new topic."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # its requests end with it
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
 
 
 class Generator:

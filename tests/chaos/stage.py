@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,13 +21,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import psutil
-import yaml
 
 from tests import failpoints
-from tests.chaos.generator import Generator, create_topic
+from tests.chaos.generator import Generator
 from tests.chaos.proxy import Proxy
 from tests.chaos.verdict import SUMMED, BatchOracle, Oracle
+from tests.projects import copy_project, write_files
 from tests.records import cursor_of
+from tests.topics import make_topic
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.errors import PlatformError, StateUnavailable, TidegateError
@@ -40,7 +40,6 @@ from tidegate.iceberg.history import IcebergReader
 from tidegate.local import Platform, airflow, sockets
 from tidegate.waiting import wait_until
 
-REPO = Path(__file__).parents[2]
 TOPIC = "chaos"
 PARTITIONS = 3
 CONNECT, SUBMIT, BATCHES = "chaos", "chaos_submit", "chaos_batches"
@@ -283,17 +282,16 @@ class Stage:
 
     def _write_project(self) -> None:
         project = self.root / "project"
-        for folder in ("dags", "spark_jobs", "plugins"):
-            shutil.copytree(REPO / folder, project / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_project(project)
         transforms = project / "spark_jobs" / "transforms"
         (transforms / "chaos.py").write_text(TRANSFORM)
         (transforms / "sums.py").write_text(SUMMED)
         pipelines = project / "dags" / "pipelines"
         for example in pipelines.glob("*.yaml"):
             example.unlink()
-        self._write_files(project / "dags")
+        self._write_files(project)
 
-    def _write_files(self, dags: Path) -> None:
+    def _write_files(self, project: Path) -> None:
         """What the DAGs are made of."""
         for name, connection in CONNECTIONS.items():
             pipeline = {
@@ -309,7 +307,7 @@ class Stage:
                 pipeline |= {"identity": "batch", "transform": "transforms.sums:summed"}
             if name != SUBMIT:  # which sleeps most of the time, in the middle of a run
                 pipeline["timeout_s"] = RUN_TIMEOUT_S
-            (dags / "pipelines" / f"{name}.yaml").write_text(yaml.safe_dump(pipeline))
+            write_files(project, "pipelines", {name: pipeline})
 
     def _mount_disk(self) -> Path | None:
         """A small disk where the table's data files go; None where mounting is not permitted."""
@@ -320,7 +318,7 @@ class Stage:
 
     def _configure(self, proxy_port: int) -> None:
         """What the platform has to have before the schedule runs, and the first pipeline unpaused."""
-        create_topic(self.platform.bootstrap_servers, TOPIC, PARTITIONS)
+        make_topic({"bootstrap.servers": self.platform.bootstrap_servers}, TOPIC, PARTITIONS)
         self.platform.sync_pools({f"tidegate_{table.replace('.', '_')}": 4 for table in TABLES.values()})
         connection = {**self.platform.spark_connection, "port": proxy_port}
         with self.api() as api:

@@ -15,6 +15,7 @@ from tests.catalogs import let_pyiceberg_find
 from tests.e2e.project import Project
 from tests.e2e.statsd import Statsd, serving
 from tests.failpoints import disarm
+from tests.projects import whole_platform
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.local import Platform
 
@@ -37,13 +38,9 @@ def statsd() -> Iterator[Statsd]:
 @pytest.fixture(scope="package")
 def platform(project: Project, statsd: Statsd) -> Iterator[Platform]:
     """Kafka, Spark Connect and Airflow, stopped by their pid files whatever happens."""
-    made = Platform(project.root / ".tidegate", project.root, extra_env=project.environment | statsd.environment)
-    try:
-        made.up()
+    with whole_platform(project.root, extra_env=project.environment | statsd.environment) as made:
         made.sync_pools({"tidegate_lake_demo_flights": 4})
         yield made
-    finally:
-        made.down()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import yaml
 
 from tests.catalogs import let_pyiceberg_find
+from tests.projects import copy_project, write_files
 from tidegate.cli import main
 from tidegate.failpoints import VARIABLE
 from tidegate.local import Platform
@@ -65,9 +64,7 @@ class Project:
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": str(READ_AGAIN_S),
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": str(TAKEN_OVER_S),
         }
-        for folder in ("dags", "spark_jobs", "plugins"):
-            if (REPO / folder).exists():
-                shutil.copytree(REPO / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_project(root)
         self.write("flights")
 
     @property
@@ -77,7 +74,7 @@ class Project:
 
     def write(self, name: str, **changes: Any) -> None:
         """Write a pipeline like `flights`, changed."""
-        (self.pipelines / f"{name}.yaml").write_text(yaml.safe_dump({**FLIGHTS, **changes}))
+        write_files(self.root, "pipelines", {name: {**FLIGHTS, **changes}})
         self.let_airflow_read()
 
     def remove_pipelines(self) -> None:

@@ -10,11 +10,11 @@ import contextlib
 from pathlib import Path
 
 import psutil
-import yaml
 
-from tests.chaos.generator import create_topic
 from tests.chaos.stage import Held, Stage
 from tests.chaos.verdict import Log
+from tests.projects import write_files
+from tests.topics import make_topic
 from tidegate.core.config.names import RECEIVE_DAG
 from tidegate.core.errors import PlatformError
 from tidegate.iceberg.history import load_table
@@ -65,11 +65,10 @@ class ReceivingStage(Stage):
         table = load_table(TABLE)
         return [] if table is None else table.scan(selected_fields=("id",)).to_arrow().column("id").to_pylist()
 
-    def _write_files(self, dags: Path) -> None:
+    def _write_files(self, project: Path) -> None:
         self.port = sockets.choose_port()
-        (dags / "receivers").mkdir(exist_ok=True)
         receiver = {"kind": "http", "topic": TOPIC, "listen": {"port": self.port}, **LEASE}
-        (dags / "receivers" / f"{RECEIVER}.yaml").write_text(yaml.safe_dump(receiver))
+        write_files(project, "receivers", {RECEIVER: receiver})
         pipeline = {
             "source": {"topics": [TOPIC]},
             "transform": "transforms.chaos:checked",
@@ -79,11 +78,11 @@ class ReceivingStage(Stage):
             "retries": 2,
             "retry_delay_s": 1,
         }
-        (dags / "pipelines" / f"{PIPELINE}.yaml").write_text(yaml.safe_dump(pipeline))
+        write_files(project, "pipelines", {PIPELINE: pipeline})
 
     def _configure(self, proxy_port: int) -> None:
         del proxy_port
-        create_topic(self.platform.bootstrap_servers, TOPIC, PARTITIONS)
+        make_topic({"bootstrap.servers": self.platform.bootstrap_servers}, TOPIC, PARTITIONS)
         self.platform.sync_pools({f"tidegate_{TABLE.replace('.', '_')}": 4})
         for dag in (DAG, PIPELINE):
             self.unpause(dag)
