@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,17 +12,28 @@ from pyspark.sql import SparkSession
 from tests.catalogs import let_pyiceberg_find
 from tests.integration.private_broker import PrivateBroker, new_asking_broker, running
 from tests.integration.shell import Shell, new_shell
+from tests.records import changed, load_job
 from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.kafka.settings import planning_client
 from tidegate.local import Platform
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
 
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+
 
 @pytest.fixture(scope="package")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """Kafka and Spark Connect in a temporary folder, stopped by their pid files whatever happens."""
-    made = Platform(tmp_path_factory.mktemp("platform"), Path(__file__).parents[2])
+    made = Platform(tmp_path_factory.mktemp("platform"), HERE.parents[1])
     try:
         made.up(("kafka", "spark"))
         yield made
@@ -74,3 +86,14 @@ def spark(platform: Platform) -> Iterator[SparkSession]:
 def load(spark: SparkSession, spark_jobs: Path) -> Callable[[LoadJob], LoadResult]:
     """`load_range` in that session, of the transforms in the module's own folder (its fixture `spark_jobs`)."""
     return lambda job: load_range(spark, job, spark_jobs=spark_jobs)
+
+
+@pytest.fixture
+def job_of(platform: Platform) -> Callable[..., LoadJob]:
+    """Makes jobs of ranges on the platform's broker, each into a table of its own."""
+
+    def make(transform: str, *ranges: OffsetRange, seq: int = 0, **what: object) -> LoadJob:
+        options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
+        return changed(load_job("flights", seq, "r", ranges, transform, f"lake.it.t{uuid.uuid4().hex}", options), **what)
+
+    return make

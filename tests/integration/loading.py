@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import uuid
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import load_catalog
 
+from tests import topics
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.local import Platform
 from tidegate.spark.load import load_range
@@ -26,3 +30,20 @@ def rows(platform: Platform, job: LoadJob) -> list[dict[str, Any]]:
     catalog = load_catalog("lake", **platform.catalog_properties)
     found = catalog.load_table(job.table.removeprefix("lake.")).scan().to_arrow().to_pylist()
     return sorted(found, key=lambda row: (row["_kafka_partition"], row["_kafka_offset"]))
+
+
+def offsets(platform: Platform, job: LoadJob) -> list[int]:
+    """Those of its rows."""
+    return [row["_kafka_offset"] for row in rows(platform, job)]
+
+
+def new_topic(platform: Platform, partitions: int = 1, **config: str) -> str:
+    """A topic that no other test has."""
+    return topics.make_topic({"bootstrap.servers": platform.bootstrap_servers}, f"t-{uuid.uuid4().hex}", partitions, **config)
+
+
+def submitted(platform: Platform, *words: object, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    """An application, with its arguments, that spark-submit has run on this machine."""
+    environment = {**os.environ, **platform.environment(), **env}
+    command = [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"), *map(str, words)]
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=180, check=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.projects import REPO, copy_project
 from tidegate.local import Platform
 
-REPO = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 FIRST_PIPELINE = REPO.joinpath("README.md").read_text().split("## Your first pipeline")[1].split("\n## ")[0]
 
@@ -72,8 +71,7 @@ class Shell:
 @contextmanager
 def new_shell(root: Path) -> Iterator[Shell]:
     """The README's pipeline in a project of its own, on a platform that `tidegate up` started."""
-    for folder in ("dags", "spark_jobs", "plugins"):
-        shutil.copytree(REPO / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(root)
     for text, name in zip(
         [*blocks("yaml"), *blocks("python")],
         ["dags/pipelines/orders.yaml", "spark_jobs/transforms/orders.py"],

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from tests.topics import make_topic, transact, write
-from tidegate.core.errors import BrokerUnavailable, KafkaError, TopicNotFound
+from tidegate.core.errors import BrokerUnavailable, TopicNotFound
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
@@ -102,25 +102,6 @@ class TestAdminBrokers(BrokersContract):
 def threads() -> int:
     """Threads of this process, librdkafka's among them."""
     return len(psutil.Process().threads())
-
-
-def test_a_missing_topic_is_named(kafka: dict[str, str]) -> None:
-    """And the file to correct."""
-    with pytest.raises(TopicNotFound, match=r"nowhere .*source\.topics"):
-        AdminBrokers(kafka).watermarks(["nowhere"])
-
-
-def test_a_broker_that_is_away_is_named_within_the_timeout() -> None:
-    """A free port has no broker."""
-    settings = {"bootstrap.servers": f"127.0.0.1:{sockets.choose_port([])}", "client.id": "test"}
-    with pytest.raises(BrokerUnavailable, match="no Kafka broker answers"):
-        AdminBrokers(settings, timeout_s=1).watermarks(["t"])
-
-
-def test_settings_that_librdkafka_refuses_are_named() -> None:
-    """A mistyped name is not a broker that is away."""
-    with pytest.raises(KafkaError, match=r"no\.such\.setting"):
-        AdminBrokers({"bootstrap.servers": "127.0.0.1:1", "no.such.setting": "1"})
 
 
 def test_the_log_holds_committed_records_only_and_shows_its_gaps(kafka: dict[str, str]) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import uuid
+from collections.abc import Callable
 
 import pytest
 
-from tests.integration.loading import SPARK_JOBS
-from tests.records import load_job
-from tests.topics import make_topic, write
+from tests.integration.loading import SPARK_JOBS, new_topic
+from tests.topics import write
 from tidegate.airflow.runners.connect import ConnectRunner
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
@@ -20,21 +19,16 @@ from tidegate.testing.contracts.job_runner import JobRunnerContract
 
 
 @pytest.mark.usefixtures("catalog")
-# PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 class TestConnectRunner(JobRunnerContract):
     @pytest.fixture
     def topic(self, platform: Platform) -> str:
-        settings = {"bootstrap.servers": platform.bootstrap_servers}
-        name = make_topic(settings, f"runner-{uuid.uuid4().hex[:8]}", 1)
-        write(settings, name, 0, [b"{}"] * 10)
+        name = new_topic(platform)
+        write({"bootstrap.servers": platform.bootstrap_servers}, name, 0, [b"{}"] * 10)
         return name
 
     @pytest.fixture
-    def job(self, platform: Platform, topic: str) -> LoadJob:
-        options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
-        ranges = (OffsetRange(topic, 0, 0, 10),)
-        return load_job("flights", 1, "r", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
+    def job(self, job_of: Callable[..., LoadJob], topic: str) -> LoadJob:
+        return job_of("transforms.flights:flights", OffsetRange(topic, 0, 0, 10), seq=1)
 
     @pytest.fixture
     def sink(self) -> IcebergReader:

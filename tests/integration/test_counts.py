@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +10,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.integration.loading import rows
-from tests.records import changed, load_job
-from tests.spark.test_counts import OF_RECORDS, SHAPES
-from tests.topics import make_topic, write
+from tests.integration.loading import new_topic, rows
+from tests.records import changed
+from tests.spark.test_counts import SHAPES
+from tests.topics import write
 from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local import Platform
-
-pytestmark = [
-    # PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +31,7 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def topic(platform: Platform) -> str:
     """A topic of two partitions with 40 records each; every tenth is broken."""
-    settings = {"bootstrap.servers": platform.bootstrap_servers}
-    name = make_topic(settings, f"counts-{uuid.uuid4().hex[:8]}", 2)
+    name, settings = new_topic(platform, 2), {"bootstrap.servers": platform.bootstrap_servers}
     values = [json.dumps({"id": n}).encode() if n % 10 else b"no JSON" for n in range(40)]
     for partition in (0, 1):
         write(settings, name, partition, values)
@@ -46,14 +39,12 @@ def topic(platform: Platform) -> str:
 
 
 @pytest.fixture
-def job(platform: Platform, topic: str) -> LoadJob:
+def job(job_of: Callable[..., LoadJob], topic: str) -> LoadJob:
     """Offsets [0, 20) of both partitions into a table of its own, of a topic without gaps."""
-    ranges = (OffsetRange(topic, 0, 0, 20), OffsetRange(topic, 1, 0, 20))
-    options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
-    return load_job("c", 0, "r", ranges, "twice:plain", f"lake.it.t{uuid.uuid4().hex}", options, contiguous=True)
+    return job_of("twice:plain", *(OffsetRange(topic, partition, 0, 20) for partition in (0, 1)), contiguous=True)
 
 
-@pytest.mark.parametrize("name", OF_RECORDS)
+@pytest.mark.parametrize("name", ["union", "self_joined", "excepted", "subquery", "cached", "counting"])
 def test_a_part_that_runs_twice_is_counted_once(
     platform: Platform, load: Callable[[LoadJob], LoadResult], job: LoadJob, name: str
 ) -> None:

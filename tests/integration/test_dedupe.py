@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,9 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import TopicPartition as Position
 
-from tests import topics
-from tests.integration.loading import rows
-from tests.records import changed, load_job
+from tests.integration.loading import new_topic, offsets
+from tests.records import changed
 from tidegate.core.audit.oracle import dedupings, verify
 from tidegate.core.config.pipeline import Dedupe, Split
 from tidegate.core.errors import LookBackExpired, OffsetsOutOfRange
@@ -36,17 +34,8 @@ def text(records):
     """The value as text."""
     assert records.columns == COLUMNS, records.columns
     return records.select(F.col("value").cast("string"), *COLUMNS[4:])
-
-def counted(records):
-    """How many records there are."""
-    return records.agg(F.count("*").alias("n"))
 '''
 Headers = Sequence[tuple[str, bytes | None]]
-
-pytestmark = [
-    # PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
 
 
 def named(*keys: str | None) -> list[Headers]:
@@ -56,8 +45,8 @@ def named(*keys: str | None) -> list[Headers]:
 
 # offset                  0    1    2     3    4    5    6     7    8    9    10   11
 LOG = named(*("a", "b", None, "a", "c", "b", None, "a", "d", "b", "c", "a"))
-LEFT_OUT = {3: {3}, 4: {3, 5, 7, 9, 11}, 6: {3, 5, 7, 9, 10, 11}}
-"""Which of these are repeats, by the window."""
+LEFT_OUT = {3, 5, 7, 9, 11}
+"""Which of these are repeats in a window of 4."""
 
 
 @pytest.fixture(scope="module")
@@ -70,20 +59,19 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def make_log(platform: Platform) -> Callable[..., str]:
-    """Makes topics that hold records with these headers in partition 0, whose values are their numbers."""
+    """Makes topics that hold records with these headers, whose values are their numbers."""
 
-    def make(records: Sequence[Headers], partitions: int = 1, *, partition: int = 0) -> str:
-        settings = {"bootstrap.servers": platform.bootstrap_servers}
-        name = topics.make_topic(settings, f"repeats-{uuid.uuid4().hex[:8]}", partitions)
-        produce(ck.Producer(settings), name, records, partition)
+    def make(records: Sequence[Headers]) -> str:
+        name = new_topic(platform)
+        produce(ck.Producer({"bootstrap.servers": platform.bootstrap_servers}), name, records)
         return name
 
     return make
 
 
-def produce(producer: ck.Producer, topic: str, records: Sequence[Headers], partition: int = 0) -> None:
+def produce(producer: ck.Producer, topic: str, records: Sequence[Headers]) -> None:
     for number, headers in enumerate(records):
-        producer.produce(topic, str(number).encode(), partition=partition, headers=list(headers))
+        producer.produce(topic, str(number).encode(), partition=0, headers=list(headers))
     assert producer.flush(30) == 0
 
 
@@ -93,15 +81,13 @@ def delete_records(platform: Platform, topic: str, before: int) -> None:
 
 
 @pytest.fixture
-def job(platform: Platform) -> Callable[..., LoadJob]:
-    """Makes jobs of a topic's partition 0, each into a table of its own."""
+def job(job_of: Callable[..., LoadJob]) -> Callable[..., LoadJob]:
+    """Makes jobs of a topic's partition, each into a table of its own."""
 
     def make(topic: str, from_offset: int, until_offset: int, *, window: int = 4, start: int = 0, **plan: object) -> LoadJob:
         ranges = (OffsetRange(topic, 0, from_offset, until_offset),)
-        options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
-        made = load_job("repeats", 1, "r", ranges, "repeats:text", f"lake.it.t{uuid.uuid4().hex}", options)
         since = look_back(ranges, window, {TopicPartition(topic, 0): start})
-        return changed(made, dedupe=Dedupe(window), look_back=since, **plan)
+        return job_of("repeats:text", *ranges, seq=1, dedupe=Dedupe(window), look_back=since, **plan)
 
     return make
 
@@ -111,19 +97,14 @@ Job = Callable[..., LoadJob]
 MakeLog = Callable[..., str]
 
 
-def cut(job: LoadJob, *bounds: int, window: int = 4, start: int = 0) -> list[LoadJob]:
+def cut(job: LoadJob, *bounds: int, window: int = 4) -> list[LoadJob]:
     """The batches between these offsets, into the job's table."""
     batches = []
     for seq, (from_offset, until_offset) in enumerate(pairwise(bounds), start=1):
         ranges = (replace(job.load.ranges[0], from_offset=from_offset, until_offset=until_offset),)
-        since = look_back(ranges, window, {job.load.ranges[0].topic_partition: start})
+        since = look_back(ranges, window, {job.load.ranges[0].topic_partition: 0})
         batches.append(changed(job, seq=seq, ranges=ranges, look_back=since))
     return batches
-
-
-def offsets(platform: Platform, job: LoadJob) -> list[int]:
-    """The offsets in the table as PyIceberg reads it, without Spark."""
-    return [row["_kafka_offset"] for row in rows(platform, job)]
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +117,10 @@ def test_a_record_of_a_key_that_came_within_the_window_is_left_out(platform: Pla
     """At the window's edge too, and by one offset not beyond it; all records count as read."""
     asked = job(log, 0, 12, contiguous=True)
     result = load(asked)
-    kept = sorted(set(range(12)) - LEFT_OUT[4])
+    kept = sorted(set(range(12)) - LEFT_OUT)
     assert offsets(platform, asked) == kept
     assert (result.observed.records, result.observed.rows) == (12, len(kept))
-    assert result.observed.repeats == len(LEFT_OUT[4])
+    assert result.observed.repeats == len(LEFT_OUT)
     assert load(asked).landed_before
 
 
@@ -150,24 +131,12 @@ def test_a_cut_into_batches_gives_the_same_rows_and_so_does_every_replay(
     batches = cut(job(log, 0, 12), 0, 1, 5, 12)
     for batch in batches:
         load(batch)
-    kept = sorted(set(range(12)) - LEFT_OUT[4])
+    kept = sorted(set(range(12)) - LEFT_OUT)
     assert offsets(platform, batches[0]) == kept
     for number, (from_offset, until_offset) in enumerate([(2, 8), (5, 6), (9, 12)]):
         (part,) = cut(batches[0], from_offset, until_offset)
         load(changed(part, seq=number, replay="again", split=Split(max_records_per_partition=2)))
         assert offsets(platform, part) == kept
-
-
-def test_what_the_log_never_held_since_the_pipeline_began_makes_no_record_a_repeat(
-    platform: Platform, load: Load, job: Job, make_log: MakeLog
-) -> None:
-    """It began at offset 3, the first one: what was before is not read."""
-    topic = make_log(LOG)
-    delete_records(platform, topic, 3)
-    batches = cut(job(topic, 3, 12), 3, 5, 12, start=3)
-    for batch in batches:
-        load(batch)
-    assert offsets(platform, batches[0]) == [3, 4, 5, 6, 8, 10]
 
 
 def test_records_without_a_key_are_never_repeats(platform: Platform, load: Load, job: Job, make_log: MakeLog) -> None:
@@ -190,19 +159,6 @@ def test_keys_are_those_of_another_header_where_the_pipeline_says_so(
     assert offsets(platform, asked) == [0, 1]
 
 
-def test_each_partition_has_repeats_of_its_own(platform: Platform, load: Load, job: Job, make_log: MakeLog) -> None:
-    """The same key in two partitions is two rows, and a partition without keys is whole."""
-    topic = make_log(named("a", "a", None), 3)
-    producer = ck.Producer({"bootstrap.servers": platform.bootstrap_servers})
-    produce(producer, topic, named("a", "a"), 1)
-    produce(producer, topic, named(None, None), 2)
-    ranges = tuple(OffsetRange(topic, partition, 0, until) for partition, until in enumerate((3, 2, 2)))
-    asked = changed(job(topic, 0, 3), ranges=ranges, look_back=look_back(ranges, 4, {}))
-    load(asked)
-    found = [(row["_kafka_partition"], row["_kafka_offset"]) for row in rows(platform, asked)]
-    assert found == [(0, 0), (0, 2), (1, 0), (2, 0), (2, 1)]
-
-
 def test_offsets_without_records_count_in_the_window(platform: Platform, load: Load, job: Job, make_log: MakeLog) -> None:
     """Markers of transactions, and records of aborted ones, which make no record a repeat either."""
     topic = make_log([])
@@ -218,43 +174,6 @@ def test_offsets_without_records_count_in_the_window(platform: Platform, load: L
         for batch in cut(asked, 0, 5, 9, window=window):
             load(changed(batch, dedupe=Dedupe(window)))
         assert offsets(platform, asked) == sorted({0, 4, 5, 7} - left_out)
-
-
-def test_a_load_of_nothing_but_repeats_lands_empty(platform: Platform, load: Load, job: Job, make_log: MakeLog) -> None:
-    """With a receipt, so that the schedule goes on."""
-    topic = make_log(named("a", "a", "a"))
-    asked = job(topic, 1, 3)
-    result = load(asked)
-    assert (result.observed.records, result.observed.repeats, result.receipt.rows) == (2, 2, 0)
-    assert offsets(platform, asked) == []
-    assert result.receipt.covers(asked.load.ranges)
-
-
-def test_an_aggregate_counts_first_records_only(platform: Platform, load: Load, job: Job, log: str) -> None:
-    """Batches whose rows are known by their batch leave out the same records."""
-    asked = job(log, 0, 12)
-    for batch in cut(asked, 0, 5, 12):
-        load(changed(batch, identity="batch", transform="repeats:counted"))
-    found = sorted(rows_by_batch(platform, asked))
-    assert found == [(1, 4), (2, 3)]
-
-
-def rows_by_batch(platform: Platform, job: LoadJob) -> list[tuple[int, int]]:
-    from pyiceberg.catalog import load_catalog  # noqa: PLC0415
-
-    catalog = load_catalog("lake", **platform.catalog_properties)
-    found = catalog.load_table(job.table.removeprefix("lake.")).scan().to_arrow().to_pylist()
-    return [(row["_batch"], row["n"]) for row in found]
-
-
-def test_another_window_is_another_load(platform: Platform, load: Load, job: Job, log: str) -> None:
-    """A retry after the file was changed does not take what landed for what is asked."""
-    asked = job(log, 0, 12, window=3)
-    load(asked)
-    again = load(changed(asked, dedupe=Dedupe(6), look_back={TopicPartition(log, 0): 0}))
-    assert not again.landed_before
-    assert again.receipt.load.dedupe == Dedupe(6)
-    assert offsets(platform, asked) == sorted(set(range(12)) - LEFT_OUT[6])
 
 
 def test_a_look_back_that_retention_deleted_is_refused_by_name(
@@ -285,9 +204,9 @@ def test_the_verdict_knows_repeats_from_lost_records(
     (dedupe,) = dedupings(receipts, None)
     logged = LoggedRepeats(dedupe, committed.earliest, {})
     read = read_offsets(kafka, committed, see=[logged.see])
-    assert set(logged.repeats[tp]) == LEFT_OUT[4]
+    assert set(logged.repeats[tp]) == LEFT_OUT
     table = offsets(platform, asked)
     whole = verify(committed, read, {tp: table}, receipts, logged={dedupe: logged})
-    assert (whole.holds, whole.repeats, whole.unclear) == (True, len(LEFT_OUT[4]), 0)
+    assert (whole.holds, whole.repeats, whole.unclear) == (True, len(LEFT_OUT), 0)
     less = verify(committed, read, {tp: [o for o in table if o != 8]}, receipts, logged={dedupe: logged})
     assert [p.lost for p in less.verdict.partitions] == [(8,)]

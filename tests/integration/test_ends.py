@@ -6,19 +6,17 @@ import asyncio
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from typing import Any
 
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from tests.integration.private_broker import PASSWORD, USER, PrivateBroker
+from tests.integration.private_broker import PrivateBroker
 from tests.topics import make_topic, transact, write
 from tidegate.core.config.pipeline import Source
-from tidegate.core.errors import BrokerUnavailable, KafkaAuthFailed, TidegateError, TopicNotFound
+from tidegate.core.errors import BrokerUnavailable, TidegateError, TopicNotFound
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka import ends
 from tidegate.kafka.ends import Reading, Subscription, watching
@@ -32,21 +30,6 @@ LONG_S = 60.0
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ends, "LONGEST_PAUSE_S", 0.5)
     monkeypatch.setattr(ends, "METADATA_S", 0.5)
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each request was made, and how many clients."""
-    counted: Counter[str] = Counter()
-    for name in ("list_offsets", "describe_topics", "list_topics", "__init__"):
-        before = getattr(AdminClient, name)
-
-        def count(self: Any, *args: Any, _name: str = name, _before: Any = before, **kwargs: Any) -> Any:
-            counted[_name] += 1
-            return _before(self, *args, **kwargs)
-
-        monkeypatch.setattr(AdminClient, name, count)
-    return counted
 
 
 def known(settings: Mapping[str, str]) -> ends.Settings:
@@ -102,29 +85,6 @@ def test_ends_follow_the_log_and_its_new_partitions(kafka: dict[str, str]) -> No
             await until(assigned, lambda r: r == Reading({TopicPartition("ends_a", n): 6 - 3 * n for n in (1, 2)}))
 
     run(follow)
-
-
-def test_a_hundred_users_of_a_connection_make_one_request_a_poll_and_share_one_client(
-    kafka: dict[str, str], asked: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No consumer, no group; the topics are described together, and now and then."""
-    monkeypatch.setattr(ends, "METADATA_S", 1000.0)
-    for number in range(20):
-        make_topic(kafka, f"shared_{number}")
-    asked.clear()
-    polls = 5
-
-    async def poll() -> None:
-        with ExitStack() as stack:
-            users = [stack.enter_context(watching("c", known(kafka), Source((f"shared_{n % 20}",)), 1.0)) for n in range(100)]
-            for _ in range(polls):
-                readings = await asyncio.gather(*(user.next() for user in users))
-                assert all(reading.error is None and len(reading.ends) == 1 for reading in readings)
-
-    run(poll)
-    assert asked == {"__init__": 1, "list_offsets": polls, "describe_topics": 1}
-    admin = AdminClient(dict(kafka))
-    assert not [g.group_id for g in admin.list_consumer_groups().result(30).valid if "test" in g.group_id]
 
 
 def test_each_user_sees_what_its_isolation_level_lets_it_read(kafka: dict[str, str]) -> None:
@@ -259,22 +219,3 @@ def test_the_client_ends_with_its_last_user(kafka: dict[str, str]) -> None:
         if thread.name.startswith("tidegate-kafka-ends"):
             thread.join(LONG_S)
     assert not [t for t in threading.enumerate() if t.name.startswith("tidegate-kafka-ends")]
-
-
-def test_credentials_that_do_not_allow_to_describe_a_topic_are_named(own: PrivateBroker) -> None:
-    """And those that the broker does not take."""
-    make_topic({"bootstrap.servers": own.address()}, "hidden")
-
-    def login(password: str) -> dict[str, str]:
-        mechanism = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "PLAIN"}
-        return {**mechanism, "bootstrap.servers": own.address("LOGIN"), "sasl.username": USER, "sasl.password": password}
-
-    async def look() -> None:
-        told_of = {PASSWORD: "does not allow them Describe on topic hidden", "wrong": "refuses the connection's credentials"}
-        for password, told in told_of.items():
-            with watching(password, known(login(password)), Source(("hidden",)), POLL_S) as user:
-                error = (await until(user, wrong(KafkaAuthFailed))).error
-                assert told in str(error)
-                assert "wrong" not in str(error)
-
-    run(look)

@@ -30,10 +30,8 @@ from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.ends import watching
 from tidegate.kafka.settings import planning_client, spark_client
-from tidegate.local import Platform
 from tidegate.spark.errors import translated
 from tidegate.spark.kafka_source import read_ranges
-from tidegate.spark.session import connect
 
 TOPIC = "guarded"
 RECORDS = 20
@@ -50,11 +48,6 @@ LISTENERS = {
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-
-pytestmark = [
-    # gRPC leaves sockets to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
 
 
 @dataclass(frozen=True)
@@ -197,27 +190,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, pem: Path, token_url: str)
         )
 
 
-@pytest.fixture(scope="module")
-def spark(platform: Platform) -> Iterator[SparkSession]:
-    """One session for all reads here."""
-    with connect(platform.spark_remote, name="tests") as session:
-        yield session
-
-
-@pytest.mark.parametrize(
-    "login",
-    [
-        "PLAIN",
-        "SCRAM-SHA-256",
-        "SCRAM-SHA-512",
-        "SCRAM over TLS",
-        "unsecured token",
-        "OIDC",
-        "TLS",
-        "TLS, CA inline",
-        "client certificate",
-    ],
+LOGINS = (
+    *("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "SCRAM over TLS", "unsecured token"),
+    *("OIDC", "TLS", "TLS, CA inline", "client certificate"),
 )
+
+
+@pytest.mark.parametrize("login", LOGINS)
 def test_one_connection_lets_both_clients_in(guarded: Guarded, spark: SparkSession, login: str) -> None:
     """The planner and a trigger see the log's end, and Spark reads up to it."""
     assert guarded.planned(login) == guarded.watched(login) == {TopicPartition(TOPIC, 0): RECORDS}

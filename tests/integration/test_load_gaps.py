@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.cimpl import TopicPartition as Position
+from confluent_kafka import Producer
 from pyiceberg.catalog import load_catalog
 
 from tests import topics
-from tests.records import changed, load_job
+from tests.integration.loading import new_topic, offsets
+from tests.receivers import landed
+from tests.records import changed
 from tidegate.core.config.pipeline import Split
 from tidegate.core.errors import ReceiptMismatch
 from tidegate.core.load.job import LoadJob, LoadResult
@@ -34,11 +34,6 @@ def text(records):
     return records.select(F.col("key").cast("string"), F.col("value").cast("string"), *origin)
 '''
 
-pytestmark = [
-    # PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
 
 def settings_of(platform: Platform) -> dict[str, str]:
     return {"bootstrap.servers": platform.bootstrap_servers}
@@ -53,39 +48,15 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def make_topic(platform: Platform) -> Callable[..., str]:
-    """Makes topics of one partition, with settings."""
-
-    def make(**config: str) -> str:
-        return topics.make_topic(settings_of(platform), f"gaps-{uuid.uuid4().hex[:8]}", **config)
-
-    return make
-
-
-@pytest.fixture
-def job(platform: Platform) -> Callable[..., LoadJob]:
-    """Makes jobs of a topic's partition 0, each into a table of its own."""
-
-    def make(topic: str, from_offset: int, until_offset: int, **plan: object) -> LoadJob:
-        ranges = (OffsetRange(topic, 0, from_offset, until_offset),)
-        options = {"kafka.bootstrap.servers": platform.bootstrap_servers}
-        made = load_job("gaps", 0, "r", ranges, "gaps:text", f"lake.it.t{uuid.uuid4().hex}", options)
-        return changed(made, **plan)
-
-    return make
-
-
-def offsets(platform: Platform, job: LoadJob) -> list[int]:
-    """The offsets in the table as PyIceberg reads it, without Spark."""
-    catalog = load_catalog("lake", **platform.catalog_properties)
-    rows = catalog.load_table(job.table.removeprefix("lake.")).scan().to_arrow().to_pylist()
-    return sorted(row["_kafka_offset"] for row in rows)
+def job(job_of: Callable[..., LoadJob]) -> Callable[..., LoadJob]:
+    """Makes jobs of a topic's partition, each into a table of its own."""
+    return lambda topic, start, until, **plan: job_of("gaps:text", OffsetRange(topic, 0, start, until), **plan)
 
 
 @pytest.fixture(scope="module")
 def transactional(platform: Platform) -> str:
     """Offsets 0-4 committed, 5 a marker, 6-9 aborted, 10 a marker, 11-13 committed, 14 a marker: the log ends at 15."""
-    name = topics.make_topic(settings_of(platform), f"transactions-{uuid.uuid4().hex[:8]}")
+    name = new_topic(platform)
     for records, commit in ((5, True), (4, False), (3, True)):
         topics.transact(settings_of(platform), name, 0, records, commit=commit)
     return name
@@ -112,19 +83,19 @@ def test_an_uncommitted_read_loads_aborted_records_too(platform: Platform, load:
     assert offsets(platform, asked) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 13]
 
 
-@pytest.mark.parametrize(("from_offset", "until_offset"), [(5, 6), (5, 11), (6, 10), (10, 11), (14, 15)])
 def test_a_range_of_markers_and_aborted_records_lands_empty(
-    platform: Platform, load: Load, job: Job, transactional: str, from_offset: int, until_offset: int
+    platform: Platform, load: Load, job: Job, transactional: str
 ) -> None:
     """In the middle and at the end of the log: no record, one commit with a receipt, and quickly."""
-    asked = job(transactional, from_offset, until_offset)
-    started = time.monotonic()
-    result = load(asked)
-    assert time.monotonic() - started < 15
-    assert result.observed == Observed(0, 0, 0, {})
-    assert result.receipt.covers(asked.load.ranges)
-    assert offsets(platform, asked) == []
-    assert load(asked).receipt == result.receipt
+    for span in ((5, 6), (6, 10), (5, 11), (14, 15)):
+        asked = job(transactional, *span)
+        started = time.monotonic()
+        result = load(asked)
+        assert time.monotonic() - started < 15
+        assert result.observed == Observed(0, 0, 0, {})
+        assert result.receipt.covers(asked.load.ranges)
+        assert offsets(platform, asked) == []
+        assert load(asked).receipt == result.receipt
 
 
 def test_ranges_that_cut_through_transactions_meet_without_a_gap(
@@ -148,11 +119,9 @@ def test_a_transactional_topic_is_not_contiguous(platform: Platform, load: Load,
     assert load(job(transactional, 0, 5, contiguous=True)).observed.records == 5
 
 
-def test_a_split_partition_is_several_files_of_that_partition_only(
-    platform: Platform, load: Load, job: Job, make_topic: Callable[..., str]
-) -> None:
+def test_a_split_partition_is_several_files_of_that_partition_only(platform: Platform, load: Load, job: Job) -> None:
     """Spark cuts as `split_ranges` says; a data file holds one Kafka partition."""
-    large, small = make_topic(), make_topic()
+    large, small = new_topic(platform), new_topic(platform)
     topics.write(settings_of(platform), large, 0, 90)
     topics.write(settings_of(platform), small, 0, 10)
     ranges = (OffsetRange(large, 0, 0, 90), OffsetRange(small, 0, 0, 10))
@@ -173,37 +142,15 @@ def test_a_split_partition_is_several_files_of_that_partition_only(
 
 def remaining(platform: Platform, topic: str, until_offset: int) -> list[tuple[int, bytes | None]]:
     """Offset and value of each record before `until_offset` that the broker still hands out."""
-    settings = {"bootstrap.servers": platform.bootstrap_servers, "group.id": uuid.uuid4().hex, "enable.auto.commit": False}
-    consumer = Consumer({**settings, "enable.partition.eof": False})
-    found: list[tuple[int, bytes | None]] = []
-    try:
-        consumer.assign([Position(topic, 0, 0)])
-        while True:
-            message = consumer.poll(10)
-            assert message is not None
-            assert message.error() is None
-            offset = message.offset()
-            assert offset is not None
-            if offset >= until_offset:
-                return found
-            found.append((offset, message.value()))
-    finally:
-        consumer.close()
+    found = [(message.offset(), message.value()) for message in landed(settings_of(platform), topic)]
+    return [(offset, value) for offset, value in found if offset is not None and offset < until_offset]
 
 
-def test_a_compacted_topic_with_tombstones_loads_completely(
-    platform: Platform, load: Load, job: Job, make_topic: Callable[..., str]
-) -> None:
+def test_a_compacted_topic_with_tombstones_loads_completely(platform: Platform, load: Load, job: Job) -> None:
     """Of 60 updates of three keys the broker keeps a few, and a tombstone; the load holds exactly those."""
     # no delete.retention.ms: the tombstone stays
-    topic = make_topic(
-        **{
-            "cleanup.policy": "compact",
-            "segment.ms": "100",
-            "min.cleanable.dirty.ratio": "0.001",
-            "max.compaction.lag.ms": "100",
-        }
-    )
+    often = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001", "max.compaction.lag.ms": "100"}
+    topic = new_topic(platform, 1, **{"cleanup.policy": "compact", **often})
     producer = Producer({"bootstrap.servers": platform.bootstrap_servers})
     for number in range(60):
         producer.produce(topic, key=f"key-{number % 3}".encode(), value=str(number).encode(), partition=0)
@@ -211,10 +158,12 @@ def test_a_compacted_topic_with_tombstones_loads_completely(
     assert producer.flush(30) == 0
     deadline = time.monotonic() + COMPACTION_TIMEOUT_S
     end = 61
-    while len(kept := remaining_before(platform, producer, topic, end)) > 10:
+    while len(kept := remaining(platform, topic, end)) > 10:
         if time.monotonic() > deadline:
             pytest.skip(f"the broker's cleaner did not run within {COMPACTION_TIMEOUT_S:.0f} s")
         time.sleep(1)
+        # only segments before the active one are cleaned, and each of these records begins another
+        topics.write(settings_of(platform), topic, 0, [b"x"], key=b"other")
     asked = job(topic, 0, end)
     result = load(asked)
     assert offsets(platform, asked) == [offset for offset, _ in kept]
@@ -224,10 +173,3 @@ def test_a_compacted_topic_with_tombstones_loads_completely(
     assert result.observed.first_last == {TopicPartition(topic, 0): (kept[0][0], kept[-1][0])}
     # a stretch that compaction emptied
     assert load(replace(job(topic, 0, 30), table=f"{asked.table}b")).observed == Observed(0, 0, 0, {})
-
-
-def remaining_before(platform: Platform, producer: Producer, topic: str, until_offset: int) -> list[tuple[int, bytes | None]]:
-    """As `remaining`; first appends a record, since only segments before the active one are cleaned."""
-    producer.produce(topic, key=b"other", value=b"x", partition=0)
-    assert producer.flush(30) == 0
-    return remaining(platform, topic, until_offset)

@@ -1,16 +1,13 @@
-"""Loads on a real broker: through a warm Spark Connect server and through spark-submit."""
+"""Loads on a real broker, through a warm Spark Connect server."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import threading
 import time
-import uuid
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -19,10 +16,9 @@ from unittest import mock
 import pytest
 from pyspark.sql.connect.logging import logger
 
-from tests.integration.loading import SPARK_JOBS, load, rows
-from tests.records import changed, load_job
-from tests.topics import make_topic, write
-from tidegate.airflow.application import application_of, options_of
+from tests.integration.loading import load, new_topic, rows
+from tests.records import changed
+from tests.topics import write
 from tidegate.core.errors import BrokerUnavailable, OffsetsOutOfRange, SinkFull, SparkJobFailed, TidegateError, TopicNotFound
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.receipt import Observed
@@ -39,32 +35,21 @@ FLIGHT = {"year": 2013, "month": 1, "carrier": "UA", "flight": 1545, "dep_time":
 VALUES: list[bytes | None] = [json.dumps({**FLIGHT, "flight": n}).encode() for n in range(100)]
 VALUES[50], VALUES[51] = b'{"flight": "abc"}', None
 
-pytestmark = [
-    # PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
 
 @pytest.fixture(scope="module")
 def topic(platform: Platform) -> str:
     """A topic of two partitions with 100 records each: record 50 does not fit, record 51 is a tombstone."""
-    settings = {"bootstrap.servers": platform.bootstrap_servers}
-    name = make_topic(settings, f"flights-{uuid.uuid4().hex[:8]}", 2)
+    name, settings = new_topic(platform, 2), {"bootstrap.servers": platform.bootstrap_servers}
     for partition in (0, 1):
         write(settings, name, partition, VALUES)
     return name
 
 
 @pytest.fixture
-def job(platform: Platform, topic: str) -> LoadJob:
+def job(job_of: Callable[..., LoadJob], topic: str) -> LoadJob:
     """Offsets [0, 60) of both partitions into a table of its own."""
-    ranges = (OffsetRange(topic, 0, 0, 60), OffsetRange(topic, 1, 0, 60))
-    options = {"kafka.bootstrap.servers": platform.bootstrap_servers, "kafka.ssl.key.password": SECRET}
-    return load_job("flights", 0, "r/1", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
-
-
-def origins(platform: Platform, job: LoadJob) -> list[tuple[object, object]]:
-    return [(row["_kafka_partition"], row["_kafka_offset"]) for row in rows(platform, job)]
+    made = job_of("transforms.flights:flights", *(OffsetRange(topic, partition, 0, 60) for partition in (0, 1)))
+    return changed(made, kafka_options={**made.reading.kafka_options, "kafka.ssl.key.password": SECRET})
 
 
 def seen(job: LoadJob) -> Observed:
@@ -143,38 +128,19 @@ def test_records_are_read_by_the_reader_of_streams(
     assert SECRET not in plan
 
 
-def test_loads_that_create_the_table_at_once_both_land(platform: Platform, job: LoadJob) -> None:
-    """Whoever is second finds the table and writes into it."""
-    jobs = [changed(job, seq=n, ranges=(r,)) for n, r in enumerate(job.load.ranges)]
-    # The outer session keeps pyspark's switch to Connect on while the threads come and go.
-    with connect(platform.spark_remote, name="tests"), ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda one: load(platform, one), jobs))
-    assert len(origins(platform, job)) == 120
-
-
-def test_offsets_that_the_log_does_not_hold_are_named(platform: Platform, job: LoadJob, topic: str) -> None:
-    """Neither a short read nor a wait of minutes, and nothing is committed."""
-    started = time.monotonic()
-    with pytest.raises(OffsetsOutOfRange):
-        load(platform, changed(job, ranges=(OffsetRange(topic, 0, 90, 200),)))
-    assert time.monotonic() - started < 60
+def test_what_cannot_be_read_is_named_within_a_minute(platform: Platform, job: LoadJob, topic: str) -> None:
+    """Spark's and Kafka's defaults wait for several, and a short read would be worse. Nothing is committed."""
+    refused: list[tuple[type[TidegateError], dict[str, Any]]] = [
+        (OffsetsOutOfRange, {"ranges": (OffsetRange(topic, 0, 90, 200),)}),
+        (TopicNotFound, {"ranges": (OffsetRange("no-such-topic", 0, 0, 10),)}),
+        (BrokerUnavailable, {"kafka_options": {"kafka.bootstrap.servers": "127.0.0.1:9"}}),
+    ]
+    for error, changes in refused:
+        started = time.monotonic()
+        with pytest.raises(error):
+            load(platform, changed(job, **changes))
+        assert time.monotonic() - started < 60
     assert rows(platform, job) == []
-
-
-def test_a_topic_that_is_not_there_is_named(platform: Platform, job: LoadJob) -> None:
-    """The error names it, and comes in bounded time."""
-    started = time.monotonic()
-    with pytest.raises(TopicNotFound):
-        load(platform, changed(job, ranges=(OffsetRange("no-such-topic", 0, 0, 10),)))
-    assert time.monotonic() - started < 60
-
-
-def test_a_broker_that_is_away_is_told_within_a_minute(platform: Platform, job: LoadJob) -> None:
-    """Spark's and Kafka's defaults wait for several."""
-    started = time.monotonic()
-    with pytest.raises(BrokerUnavailable):
-        load(platform, changed(job, kafka_options={"kafka.bootstrap.servers": "127.0.0.1:9"}))
-    assert time.monotonic() - started < 60
 
 
 def test_an_interrupted_load_ends_at_once(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
@@ -208,42 +174,6 @@ def test_a_transform_may_use_python_functions(platform: Platform, job: LoadJob, 
     )
     load(platform, replace(job, transform="shouting:loud"), tmp_path)
     assert rows(platform, job)[7]["loud"] == "7!"
-
-
-def test_an_aggregate_that_makes_no_row_says_what_was_read(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
-    """Spark leaves out of its plan what makes no rows, and with it the count of the records: they are counted all the same."""
-    (tmp_path / "nobody.py").write_text(
-        "from transforms.flights import flights\n"
-        "def carriers(records):\n"
-        "    return flights(records).where(\"carrier = 'nobody'\").groupBy('carrier').count()\n"
-    )
-    (tmp_path / "transforms").symlink_to(SPARK_JOBS / "transforms")
-    result = load(platform, changed(job, transform="nobody:carriers", identity="batch"), tmp_path)
-    # its rows have no `_error`
-    assert result.observed == replace(seen(job), rows=0, first_last=None, errors=None)
-    assert result.receipt.rows == 0
-
-
-def submit(platform: Platform, job_file: Path, result_file: Path, *application: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **platform.environment()}
-    spark_submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
-    command = [spark_submit, *(application or [SPARK_JOBS / "load_range.py"]), "--job", job_file, "--result", result_file]
-    return subprocess.run(
-        [str(word) for word in command], env=environment, capture_output=True, text=True, timeout=180, check=False
-    )
-
-
-def test_spark_submit_answers_with_the_error_of_a_load_that_fails(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
-    """The same error as through Spark Connect, by file, and exit code 1; here from the installed application."""
-    job_file, result_file = tmp_path / "job.json", tmp_path / "result.json"
-    job_file.write_text(json.dumps(replace(job, transform="transforms.absent:absent").to_json()))
-    done = submit(platform, job_file, result_file, application_of(tmp_path), *options_of(tmp_path))
-    assert done.returncode == 1
-    answer = TidegateError.from_dict(json.loads(result_file.read_text())["error"])
-    assert type(answer).__name__ == "TransformError"
-    assert f"no module transforms.absent in {tmp_path}" in str(answer)
-    assert "Traceback" not in done.stdout
-    assert [file.name for file in tmp_path.iterdir() if file.suffix == ".tmp"] == []
 
 
 @pytest.fixture

@@ -6,16 +6,15 @@ import contextlib
 import io
 import json
 import os
-import subprocess
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.records import changed, load_job
-from tests.topics import make_topic, write
+from tests.integration.loading import SPARK_JOBS, new_topic, submitted
+from tests.records import changed
+from tests.topics import write
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.local import Platform, spark_connect
@@ -33,12 +32,6 @@ SECRETS = {
     "kafka.ssl.truststore.password": SECRET,
     "kafka.sasl.oauthbearer.client.credentials.client.secret": SECRET,
 }
-SPARK_JOBS = Path(__file__).parents[2] / "spark_jobs"
-
-pytestmark = [
-    # gRPC leaves sockets to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
 
 
 @dataclass(frozen=True)
@@ -84,18 +77,16 @@ def server(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="module")
 def topic(platform: Platform) -> str:
     """A topic with 10 records."""
-    settings = {"bootstrap.servers": platform.bootstrap_servers}
-    name = make_topic(settings, f"secrets-{uuid.uuid4().hex[:8]}")
-    write(settings, name, 0, [b'{"flight": %d}' % number for number in range(10)])
+    name = new_topic(platform)
+    write({"bootstrap.servers": platform.bootstrap_servers}, name, 0, [b'{"flight": %d}' % number for number in range(10)])
     return name
 
 
 @pytest.fixture
-def job(platform: Platform, topic: str) -> LoadJob:
+def job(job_of: Callable[..., LoadJob], topic: str) -> LoadJob:
     """All of it, with credentials that a broker without security ignores."""
-    ranges = (OffsetRange(topic, 0, 0, 10),)
-    options = {"kafka.bootstrap.servers": platform.bootstrap_servers, **SECRETS}
-    return load_job("flights", 0, "r", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
+    made = job_of("transforms.flights:flights", OffsetRange(topic, 0, 0, 10))
+    return changed(made, kafka_options={**made.reading.kafka_options, **SECRETS})
 
 
 def test_no_plan_shows_an_option_of_the_connection(server: Logging, job: LoadJob) -> None:
@@ -127,12 +118,8 @@ def test_a_submitted_jobs_event_log_holds_no_secret(platform: Platform, server: 
     """Nor its output, nor its answer."""
     job_file, result_file = tmp_path / "job.json", tmp_path / "result.json"
     job_file.write_text(json.dumps(job.to_json()))
-    environment = {**os.environ, **platform.environment(), "SPARK_CONF_DIR": str(server.conf)}
-    spark_submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
-    command = [spark_submit, SPARK_JOBS / "load_range.py", "--job", job_file, "--result", result_file]
-    done = subprocess.run(
-        [str(word) for word in command], env=environment, capture_output=True, text=True, timeout=180, check=False
-    )
+    application = [SPARK_JOBS / "load_range.py", "--job", job_file, "--result", result_file]
+    done = submitted(platform, *application, SPARK_CONF_DIR=str(server.conf))
     assert done.returncode == 0, done.stderr
     told = server.told()
     assert "tidegate-flights-0" in told

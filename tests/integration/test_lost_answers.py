@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
-import subprocess
-import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.integration.loading import SPARK_JOBS, rows
-from tests.records import load_job
-from tests.topics import make_topic, write
+from tests.integration.loading import SPARK_JOBS, new_topic, offsets, submitted
+from tests.records import changed
+from tests.topics import write
+from tidegate.airflow.application import INSTALLED
 from tidegate.airflow.runners.submit import JOB_FILE, SubmitRunner
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.receipt import Observed
@@ -24,25 +23,20 @@ from tidegate.local import Platform
 
 SECRET = "hush-hush-4711"  # noqa: S105 - not one
 
-pytestmark = [
-    pytest.mark.usefixtures("catalog"),
-    # PyIceberg's SQLAlchemy engine leaves sockets and files to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = pytest.mark.usefixtures("catalog")
 
 
 @pytest.fixture
-def job(platform: Platform) -> LoadJob:
+def job(platform: Platform, job_of: Callable[..., LoadJob]) -> LoadJob:
     """Sixty records into a table of its own."""
-    topic = make_topic({"bootstrap.servers": platform.bootstrap_servers}, f"lost-{uuid.uuid4().hex[:8]}", 1)
+    topic = new_topic(platform)
     write({"bootstrap.servers": platform.bootstrap_servers}, topic, 0, [b"{}"] * 60)
-    options = {"kafka.bootstrap.servers": platform.bootstrap_servers, "kafka.ssl.key.password": SECRET}
-    ranges = (OffsetRange(topic, 0, 0, 60),)
-    return load_job("flights", 1, "r", ranges, "transforms.flights:flights", f"lake.it.t{uuid.uuid4().hex}", options)
+    made = job_of("transforms.flights:flights", OffsetRange(topic, 0, 0, 60), seq=1)
+    return changed(made, kafka_options={**made.reading.kafka_options, "kafka.ssl.key.password": SECRET})
 
 
 class Submitted:
-    """spark-submit on this machine, whose driver is cut off from whoever waits for its answer."""
+    """The installed application by spark-submit, whose driver is cut off from whoever waits for its answer."""
 
     def __init__(self, platform: Platform, node: Path) -> None:
         self.platform, self.node, self.output = platform, node, ""
@@ -62,9 +56,7 @@ class Submitted:
         self._run(nowhere, self.node)
 
     def _run(self, arguments: list[str], folder: Path) -> None:
-        environment = {**os.environ, **self.platform.environment()}
-        command = [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"), str(SPARK_JOBS / "load_range.py"), *arguments]
-        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=180, check=False)
+        done = submitted(self.platform, INSTALLED, *arguments, "--spark-jobs", SPARK_JOBS, cwd=folder)
         self.output = done.stdout
         assert SECRET not in done.stdout + done.stderr
         if done.returncode:
@@ -97,4 +89,4 @@ def test_a_lost_answer_is_found_by_its_receipt_and_nothing_is_committed_twice(
     assert (again.receipt, again.landed_before) == (first.receipt, True)
 
     assert IcebergReader().receipts(job.table, job.load.pipeline) == [first.receipt]
-    assert [row["_kafka_offset"] for row in rows(platform, job)] == list(range(60))
+    assert offsets(platform, job) == list(range(60))

@@ -12,12 +12,12 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
+from tests.receivers import values
+from tests.topics import make_topic, write
 from tidegate.core.errors import PlatformError, SparkAuthFailed
 from tidegate.local import Platform, ServerStatus, jars, sockets
 from tidegate.local.process import ProcessId, members
@@ -52,30 +52,8 @@ def processes(platform: Platform) -> list[psutil.Process]:
     return [process for pid in pids for process in members(ProcessId.of(pid))]
 
 
-def produce(platform: Platform, topic: str, values: list[bytes]) -> None:
-    """Make the topic if needed and produce to its only partition, in order."""
-    admin = AdminClient({"bootstrap.servers": platform.bootstrap_servers})
-    if topic not in admin.list_topics(timeout=10).topics:
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": platform.bootstrap_servers, "acks": "all"})
-    for value in values:
-        producer.produce(topic, value)
-    assert producer.flush(30) == 0
-
-
-def consume(platform: Platform, topic: str, count: int) -> list[bytes | None]:
-    """The first records of the topic."""
-    consumer = Consumer({"bootstrap.servers": platform.bootstrap_servers, "group.id": "tests", "enable.auto.commit": False})
-    try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found: list[bytes | None] = []
-        while len(found) < count:
-            batch = consumer.consume(count - len(found), timeout=20.0)
-            assert batch, f"only {len(found)} of {count} records"
-            found.extend(record.value() for record in batch)
-        return found
-    finally:
-        consumer.close()
+def kafka_of(platform: Platform) -> dict[str, str]:
+    return {"bootstrap.servers": platform.bootstrap_servers}
 
 
 def connect(platform: Platform) -> Any:
@@ -163,7 +141,7 @@ def test_a_topic_that_nobody_created_does_not_appear(platform: Platform) -> None
 
 def test_spark_writes_what_kafka_holds_and_pyiceberg_reads_it(platform: Platform) -> None:
     """Broker, Connect server and catalog fit together."""
-    produce(platform, "fits", [b"a", b"b", b"c"])
+    write(kafka_of(platform), make_topic(kafka_of(platform), "fits"), 0, [b"a", b"b", b"c"])
     spark = connect(platform)
     try:
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.platform")
@@ -191,12 +169,12 @@ def test_a_broker_comes_back_on_its_port_with_its_data_whether_it_was_killed_or_
     platform = own
     platform.up(("kafka",))
     before = platform.bootstrap_servers
-    values = [str(i).encode() for i in range(1000)]
-    produce(platform, "kept", values[:900])
+    numbers = [str(i).encode() for i in range(1000)]
+    write(kafka_of(platform), make_topic(kafka_of(platform), "kept"), 0, numbers[:900])
     kill(platform, "kafka")
     platform.up(("kafka",))
     assert platform.bootstrap_servers == before
-    produce(platform, "kept", values[900:])
+    write(kafka_of(platform), "kept", 0, numbers[900:])
     lived, port = processes(platform), server(platform, "kafka").port
     assert lived
     platform.down()
@@ -206,4 +184,4 @@ def test_a_broker_comes_back_on_its_port_with_its_data_whether_it_was_killed_or_
         platform.up(("kafka",))
     assert server(platform, "kafka").state == "stopped"
     platform.up(("kafka",))
-    assert consume(platform, "kept", 1000) == values
+    assert values(kafka_of(platform), "kept") == numbers

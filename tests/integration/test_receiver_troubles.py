@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # its names ar
 from confluent_kafka.cimpl import NewTopic
 
 from tests.integration.private_broker import PASSWORD, USER, PrivateBroker, new_member, running
-from tests.receivers import Running, a_lease, connect, push, send, served, until, values
+from tests.receivers import MemorySender, Running, a_lease, connect, push, send, served, texts, until, values
 from tests.topics import make_topic
 from tidegate.core.errors import KafkaAuthFailed
 from tidegate.core.offsets.ranges import TopicPartition
@@ -189,115 +188,49 @@ async def test_a_broker_that_is_held_loses_and_repeats_nothing_of_a_fast_sender(
 # ---- what senders do
 
 
-async def test_a_line_of_100_mb_is_refused_in_passing(kafka: dict[str, str]) -> None:
-    """It takes no more memory than a chunk; the lines behind it, and those of others, are landed."""
-    topic = make_topic(kafka, "tcp-100-mb")
-    async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease(topic)) as one:
-        _, healthy = await connect(source.listening_on)
-        healthy.write(b"before\n")
-        await until(lambda: source.intake.counts.records == 1)
-        _, writer = await connect(source.listening_on)
-        before, most = psutil.Process().memory_info().rss, 0
-        for _ in range(100):
-            writer.write(b"x" * MB)
-            await writer.drain()
-            most = max(most, psutil.Process().memory_info().rss)
-        healthy.write(b"meanwhile\n")
-        await until(lambda: source.intake.counts.records == 2)
-        writer.write(b"\nbehind\n")
-        await until(lambda: source.intake.counts.records == 3)
-        await one.until_told("a line of more than 1048576 bytes")
-        assert most < before + 20 * MB
-        for each in (healthy, writer):
-            each.close()
-        assert (await one.ended()).refused == 1
-    assert values(kafka, topic) == [b"before", b"meanwhile", b"behind"]
-
-
 HEAD = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+NO_REQUESTS = {
+    "not UTF-8": (HEAD + b'Content-Length: 3\r\n\r\n"\xff"', b"400"),
+    "a negative length": (HEAD + b"Content-Length: -1\r\n\r\n1", b"400"),
+    "two lengths": (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n1", b"400"),
+    "a chunk without a size": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
+    "100 MB": (HEAD + b"Content-Length: %d\r\n\r\n" % (100 * MB), b"413"),
+    "a client of TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), b"400"),
+    "zeros": (bytes(1000), b"400"),
+    "a long line": (b"GET " + b"x" * 20_000, b"400"),
+    "nested too deeply": (HEAD + b"Content-Length: %d\r\n\r\n" % MB + b"[" * MB, b"400"),
+}
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        (HEAD + b'Content-Length: 3\r\n\r\n"\xff"', b"400"),
-        (HEAD + b"Content-Length: -1\r\n\r\n1", b"400"),
-        (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n1", b"400"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
-        (HEAD + b"Content-Length: %d\r\n\r\n" % (100 * MB), b"413"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), b"400"),  # a client of TLS
-        (bytes(1000), b"400"),
-        (b"GET " + b"x" * 20_000, b"400"),
-        (HEAD + b"Content-Length: %d\r\n\r\n" % MB + b"[" * MB, b"400"),
-    ],
-    ids=[
-        "not UTF-8",
-        "a negative length",
-        "two lengths",
-        "a chunk without a size",
-        "100 MB",
-        "TLS",
-        "zeros",
-        "a long line",
-        "nested too deeply",
-    ],
-)
-async def test_what_is_no_request_is_answered_and_others_are_served(kafka: dict[str, str], sent: bytes, status: bytes) -> None:
+async def test_what_is_no_request_is_answered_and_others_are_served() -> None:
     """On a connection that was open before, and goes on."""
-    topic = make_topic(kafka, f"http-bad-{time.monotonic_ns()}")
+    sender = MemorySender()
 
     async def post(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, value: bytes) -> bytes:
         writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(value) + value)
         return (await reader.readuntil(b"}")).split()[1]
 
-    async with served(source := HttpSource(), kafka=kafka, lease=a_lease(topic)) as one:
+    async with served(source := HttpSource(), sender=sender) as one:
         reader, writer = await connect(source.listening_on)
-        assert await post(reader, writer, b"1") == b"202"
-        bad_reader, bad = await connect(source.listening_on)
-        bad.write(sent)
-        assert (await bad_reader.readline()).split()[1] == status
-        bad.close()
-        assert await post(reader, writer, b"2") == b"202"
+        for what, (sent, status) in NO_REQUESTS.items():
+            bad_reader, bad = await connect(source.listening_on)
+            bad.write(sent)
+            assert (await bad_reader.readline()).split()[1] == status, what
+            bad.close()
+            assert await post(reader, writer, b"1") == b"202"
         writer.close()
         report = await one.ended()
-    assert (report.records, report.restarts) == (2, 0)
-    assert values(kafka, topic) == [b"1", b"2"]
-
-
-async def test_an_occupied_port_of_posts_is_named_and_taken_when_it_is_free(kafka: dict[str, str]) -> None:
-    """By a program that does not share it."""
-    topic = make_topic(kafka, "http-port")
-
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        source = HttpSource(port=taken.getsockname()[1])
-        async with served(source, kafka=kafka, lease=a_lease(topic)) as one:
-            await one.until_told(f"cannot listen on 127.0.0.1:{source.port}: Address already in use")
-            taken.close()
-            await until(lambda: source.listening_on)
-
-
-async def test_lines_wait_for_a_topic_that_is_made_later(kafka: dict[str, str]) -> None:
-    """The error names it; nothing is lost and nothing started again."""
-    async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease("tcp-late")) as one:
-        await send(source.listening_on, b"1\n2\n3\n")
-        await one.until_told("topic tcp-late does not exist")
-        await asyncio.to_thread(make_topic, kafka, "tcp-late", 3)
-        await until(lambda: source.intake.counts.records == 3)
-        report = await one.ended()
-    assert (report.restarts, report.undelivered) == (0, 0)
-    assert values(kafka, "tcp-late") == [b"1", b"2", b"3"]
+    assert (report.records, report.restarts) == (len(NO_REQUESTS), 0)
+    assert texts(sender) == [b"1"] * len(NO_REQUESTS)
 
 
 # ---- what a clock does
 
 
 @pytest.mark.parametrize("step_s", [-86_400.0, 86_400.0])
-async def test_a_clock_that_is_set_ends_no_lease_and_lengthens_none(
-    kafka: dict[str, str], monkeypatch: pytest.MonkeyPatch, step_s: float
-) -> None:
+async def test_a_clock_that_is_set_ends_no_lease_and_lengthens_none(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
     """By a day, either way, while the lease lasts."""
-    topic = make_topic(kafka, f"clock-{step_s:g}".replace("-8", "back-8"))
-    clock = time.time
+    sender, clock = MemorySender(), time.time
 
     async def receives(one: Running, number: int) -> None:
         source = one.source
@@ -305,15 +238,15 @@ async def test_a_clock_that_is_set_ends_no_lease_and_lengthens_none(
         await send(source.listening_on, b"%d\n" % number)
         await until(lambda: source.intake.counts.records == number)
 
-    async with served(TcpServerSource(), kafka=kafka, lease=a_lease(topic)) as one:
+    async with served(TcpServerSource(), sender=sender) as one:
         await receives(one, 1)
         monkeypatch.setattr(time, "time", lambda: clock() + step_s)
         await receives(one, 2)
         assert one.task is not None
         assert not one.task.done()
         monkeypatch.setattr(time, "time", clock)
-    async with served(TcpServerSource(), kafka=kafka, lease=a_lease(topic, lasts_s=2.0)) as short:
+    async with served(TcpServerSource(), sender=sender, lease=a_lease(lasts_s=2.0)) as short:
         monkeypatch.setattr(time, "time", lambda: clock() + step_s)
         assert short.task is not None
         await asyncio.wait_for(asyncio.shield(short.task), 30)  # by itself
-    assert values(kafka, topic) == [b"1", b"2"]
+    assert texts(sender) == [b"1", b"2"]

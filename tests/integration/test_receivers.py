@@ -72,26 +72,6 @@ async def test_what_curl_posts_is_in_the_topic_when_it_has_its_answer(kafka: dic
     assert {h["tidegate.receiver"] for h in headers} == {b"r"}
 
 
-async def test_what_is_sent_again_lands_in_the_partition_of_the_first(kafka: dict[str, str]) -> None:
-    """Whatever connection it comes over; otherwise no pipeline could tell it from another record."""
-    topic = make_topic(kafka, "http-repeats", 5)
-    names = [f"request-{number}" for number in range(6)]
-
-    for order in (names, names[::-1]):  # each receiver numbers its connections from 0
-        async with served(source := HttpSource(), kafka=kafka, lease=a_lease(topic)):
-            for name in order:
-                answer = await curl(source.listening_on, "-H", f"Idempotency-Key: {name}", body=b"[1, 2]")
-                assert answer == (202, {"records": 2})
-    places: dict[bytes, list[int | None]] = {}
-    for message in landed(kafka, topic):
-        places.setdefault(dict(cast("list[tuple[str, bytes]]", message.headers()))["tidegate.idempotency_key"], []).append(
-            message.partition()
-        )
-    assert len(places) == 2 * len(names)
-    assert all(len(found) == 2 and len(set(found)) == 1 for found in places.values())
-    assert len({found[0] for found in places.values()}) > 1
-
-
 async def test_each_bad_request_has_its_status_and_lands_nothing(kafka: dict[str, str]) -> None:
     """And the receiver goes on."""
     topic = make_topic(kafka, "http-refusals")
@@ -218,18 +198,6 @@ async def test_lines_are_landed_as_they_are_and_faults_are_named(kafka: dict[str
     assert (report.records, report.refused) == (4, 2)
     assert await one.until_told("a line of more than 1048576 bytes")
     assert values(kafka, topic) == [b"a", b"", b"\xff\xfe", b"b"]
-
-
-async def test_the_lines_of_a_connection_keep_their_order(kafka: dict[str, str]) -> None:
-    """Those of several, in a topic of several partitions, each for itself."""
-    topic = make_topic(kafka, "tcp-order", 3)
-    async with served(source := TcpServerSource(), kafka=kafka, lease=a_lease(topic)) as one:
-        await asyncio.gather(*[send(source.listening_on, b"".join(b"%d %d\n" % (c, n) for n in range(2000))) for c in range(7)])
-        await until(lambda: source.intake.counts.records == 14_000)
-        assert (await one.ended()).last_error is None
-    got = [value.split() for value in values(kafka, topic)]
-    for connection in range(7):
-        assert [int(n) for c, n in got if int(c) == connection] == list(range(2000))
 
 
 async def test_an_occupied_port_is_named_and_the_receiver_starts_when_it_is_free(kafka: dict[str, str]) -> None:

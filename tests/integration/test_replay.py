@@ -10,17 +10,15 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
-from tests.records import load_job
-from tests.topics import make_topic_again
+from tests.records import load_job, planned_job
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
 from tidegate.core.errors import ReceiptMismatch, RequestError
-from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.load.job import LoadResult
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.replay.request import ReplayRequest
 from tidegate.core.replay.run import PlannedReplay, plan_replay
@@ -33,10 +31,6 @@ from tidegate.local import Platform
 from tidegate.spark.load import load_range
 from tidegate.testing.fakes import MemoryStore
 
-pytestmark = [
-    # PyIceberg's SQLAlchemy engine and gRPC leave sockets and files to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
 BATCH = 20
 """Records of each partition in a batch; three batches, and two partitions."""
 FIRST_MS = 1_356_998_400_000
@@ -85,24 +79,10 @@ class World:
         now_ms = time.time_ns() // 1_000_000
         return {"store": self.store, "brokers": AdminBrokers(self.kafka), "sink": self.sink, "now_ms": now_ms}
 
-    def job(self, ranges: tuple[OffsetRange, ...], **what: Any) -> LoadJob:
-        options = {"kafka.bootstrap.servers": self.platform.bootstrap_servers}
-        return load_job(
-            **{
-                "pipeline": self.pipeline.name,
-                "ranges": ranges,
-                "transform": self.pipeline.transform,
-                "table": self.pipeline.sink.table,
-                "kafka_options": options,
-                **what,
-            }
-        )
-
     def run(self, run_id: str) -> None:
         planned = plan_batch(self.pipeline, run_id, Request(), **self.ports)
         assert isinstance(planned, Planned)
-        saved = planned.saved
-        job = self.job(saved.load.nonempty, seq=saved.load.seq, run_id=run_id, topic_ids=saved.load.topic_ids)
+        job = planned_job(self.pipeline, planned.saved, {"kafka.bootstrap.servers": self.platform.bootstrap_servers})
         loaded = load_range(self.spark, job, spark_jobs=self.spark_jobs)
         commit_batch(self.pipeline, planned.key, loaded.receipt, store=self.store, record_bytes=loaded.observed.record_bytes)
 
@@ -111,22 +91,14 @@ class World:
 
     def load(self, planned: PlannedReplay, *numbers: int) -> list[LoadResult]:
         saved = planned.saved
-        return [
-            load_range(
-                self.spark,
-                self.job(
-                    saved.chunks[n],
-                    seq=n,
-                    run_id=saved.load.run_id,
-                    replay=saved.name,
-                    transform=saved.transform,
-                    table=saved.table,
-                    redo=planned.redo,
-                ),
-                spark_jobs=self.spark_jobs,
-            )
-            for n in numbers or planned.todo
-        ]
+        options = {"kafka.bootstrap.servers": self.platform.bootstrap_servers}
+
+        def load(n: int) -> LoadResult:
+            to = (saved.chunks[n], saved.transform, saved.table, options)
+            job = load_job(self.pipeline.name, n, saved.load.run_id, *to, replay=saved.name, redo=planned.redo)
+            return load_range(self.spark, job, spark_jobs=self.spark_jobs)
+
+        return [load(n) for n in numbers or planned.todo]
 
     def replay(self, **params: Any) -> PlannedReplay:
         planned = self.plan(**params)
@@ -209,15 +181,6 @@ def test_every_selector_means_the_offsets_that_it_names(world: World) -> None:
     assert world.sink.history(world.pipeline.sink.table).reached(world.pipeline.name) == (0, 3)
 
 
-def test_a_batch_that_was_pruned_is_found_in_the_tables_history(world: World) -> None:
-    """By its number and by its run."""
-    for key in [key for key in world.store.values if ".range." in key]:
-        del world.store.values[key]
-    for params in ({"batches": "2"}, {"run": "run 2"}):
-        planned = world.replay(**params)
-        assert planned.saved.selection == tuple(OffsetRange(world.topic, p, BATCH, 2 * BATCH) for p in (0, 1))
-
-
 def test_a_replay_goes_on_with_what_is_missing(world: World) -> None:
     """By the same run, and by another one that asks the same; what landed is found and not written again."""
     first = world.plan("first", batches="1..3")
@@ -246,35 +209,6 @@ def test_versions_of_the_transform_select_what_still_stands(world: World) -> Non
     assert world.rows() == new(0, 0, 3 * BATCH) + new(1, 0, 3 * BATCH)
     with pytest.raises(RequestError, match="was loaded by a version <2"):
         world.plan(versions="<2")
-
-
-def test_a_trial_goes_into_a_table_of_its_own(world: World) -> None:
-    """By another transform; the pipeline's table and its history stay."""
-    before = world.sink.receipts(world.pipeline.sink.table, world.pipeline.name)
-    trial = f"{world.pipeline.sink.table}_trial"
-    world.replay(offsets=[5, 25], table=trial, transform="new:rows", chunk_size=10)
-    assert world.rows(trial) == new(0, 5, 25) + new(1, 5, 25)
-    assert world.sink.receipts(world.pipeline.sink.table, world.pipeline.name) == before
-
-
-def test_what_is_no_longer_retained_is_left_out_where_the_loss_is_accepted(world: World) -> None:
-    """Its rows stay; otherwise the replay is refused with the first retained offset."""
-    admin = AdminClient({**world.kafka})
-    for future in admin.delete_records([KafkaPartition(world.topic, 0, BATCH)]).values():
-        future.result()
-    with pytest.raises(RequestError, match=f"is retained from {BATCH} on only"):
-        world.plan(batches="1..2")
-    planned = world.replay(batches="1..2", accept_loss=True, transform="new:rows")
-    assert planned.saved.lost == (OffsetRange(world.topic, 0, 0, BATCH),)
-    of_0 = [*old(0, 0, BATCH), *new(0, BATCH, 2 * BATCH), *old(0, 2 * BATCH, 3 * BATCH)]
-    assert world.rows() == sorted([*of_0, *new(1, 0, 2 * BATCH), *old(1, 2 * BATCH, 3 * BATCH)])
-
-
-def test_a_topic_created_again_is_refused(world: World) -> None:
-    """Its offsets mean other records."""
-    make_topic_again(world.kafka, world.topic, 2)
-    with pytest.raises(RequestError, match="deleted and created again"):
-        world.plan(offsets=[0, None])
 
 
 @pytest.mark.parametrize("params", [{"offsets": [7, 45]}, {"offsets": [7, 45], "chunk_size": 11}])

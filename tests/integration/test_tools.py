@@ -10,10 +10,9 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
-from tests.integration.shell import REPO, Shell, blocks
-from tidegate.local import Platform
+from tests.integration.shell import Shell, blocks
+from tests.projects import REPO
+from tests.receivers import landed
 from tidegate.waiting import wait_until
 
 DAG = '''
@@ -180,113 +179,46 @@ def test_a_killed_scheduler_is_started_again_and_nothing_else(shell: Shell) -> N
     assert {name for name in after if after[name] != before[name]} == {"airflow-scheduler"}
 
 
-def test_topics_are_created_once(shell: Shell) -> None:
-    """What exists is named with its partitions, and a name that Kafka does not take is refused in its own words."""
-    assert shell.json("tidegate topic create once --partitions 3") == {"topic": "once", "partitions": 3}
-    assert "topic once exists, with 3 partitions" in shell.refused("tidegate topic create once")
+def test_lines_become_records_of_a_topic_that_was_created_once(shell: Shell, tmp_path: Path) -> None:
+    """With keys or without, from a file and from the standard input; what cannot be created or produced is one sentence."""
+    assert shell.json("tidegate topic create lines --partitions 1") == {"topic": "lines", "partitions": 1}
+    assert "topic lines exists, with 1 partitions" in shell.refused("tidegate topic create lines")
     assert "cannot be created" in shell.refused("tidegate topic create 'not a name'")
-
-
-def test_lines_become_records_with_keys_or_without(shell: Shell, tmp_path: Path) -> None:
-    """From a file and from the standard input; the table of Spark's Kafka source shows them."""
-    shell.run("tidegate topic create lines")
     file = tmp_path / "lines.txt"
     file.write_bytes(b"k1|one|two\r\n\n|empty key\n")
     assert shell.json(f"tidegate produce lines {file} --key-separator '|'") == {"topic": "lines", "produced": 2}
     assert shell.json("tidegate produce lines", "no key, no end of line")["produced"] == 1
-    assert shell.json("tidegate produce lines -", "")["produced"] == 0
-    found = _records(shell.platform, "lines")
-    assert found == [(b"k1", b"one|two"), (b"", b"empty key"), (None, b"no key, no end of line")]
-
-
-def test_what_cannot_be_produced_is_one_sentence(shell: Shell) -> None:
-    """A missing topic, a missing file, a line without a key."""
-    shell.run("tidegate topic create keyed")
-    assert "tidegate topic create nowhere" in shell.refused("tidegate produce nowhere", "x")
-    assert "cannot be read" in shell.refused("tidegate produce keyed /no/such/file")
-    told = shell.refused("tidegate produce keyed --key-separator ,", "a,1\n\nb\nc,3\n")
+    told = shell.refused("tidegate produce lines --key-separator ,", "a,1\n\nb\nc,3\n")
     assert "line 3 holds no key separator; the 1 records before it were produced" in told
-    assert _records(shell.platform, "keyed") == [(b"a", b"1")]
+    assert "tidegate topic create nowhere" in shell.refused("tidegate produce nowhere", "x")
+    assert "cannot be read" in shell.refused("tidegate produce lines /no/such/file")
+    kafka = {"bootstrap.servers": shell.platform.bootstrap_servers}
+    found = [(record.key(), record.value()) for record in landed(kafka, "lines")]
+    assert found == [(b"k1", b"one|two"), (b"", b"empty key"), (None, b"no key, no end of line"), (b"a", b"1")]
 
 
-def test_sql_answers_with_values_that_json_knows(shell: Shell) -> None:
-    """Nested values, decimals, times in UTC, and what JSON has no number for."""
-    statement = (
-        "SELECT 1 AS n, CAST(1.5 AS DECIMAL(3, 2)) AS d, DATE'2013-01-01' AS day, TIMESTAMP'2013-01-01 05:00:00Z' AS at, "
-        "array(named_struct('a', 1)) AS nested, map('k', 2) AS m, CAST('x' AS BINARY) AS b, double('NaN') AS nan, "
-        "NULL AS nothing"
-    )
-    assert shell.json(f'tidegate sql "{statement}"') == [
-        {
-            "n": 1,
-            "d": "1.50",
-            "day": "2013-01-01",
-            "at": "2013-01-01T05:00:00+00:00",
-            "nested": [{"a": 1}],
-            "m": [["k", 2]],
-            "b": "x",
-            "nan": "nan",
-            "nothing": None,
-        }
-    ]
+def test_sql_answers_with_values_that_json_knows_and_an_error_is_one_sentence(shell: Shell) -> None:
+    """Of the parser, of the analysis, and of the job. JSON objects hold a name once."""
+    statement = "SELECT CAST(1.5 AS DECIMAL(3, 2)) AS d, TIMESTAMP'2013-01-01 05:00:00Z' AS at, map('k', 2) AS m"
+    assert shell.json(f'tidegate sql "{statement}"') == [{"d": "1.50", "at": "2013-01-01T05:00:00+00:00", "m": [["k", 2]]}]
     shown = shell.run("tidegate sql 'SELECT id, NULL AS nothing FROM range(5)' --limit 2")
     assert [line.split() for line in shown.out.splitlines()] == [["id", "nothing"], ["0", "NULL"], ["1", "NULL"]]
     assert "only the first 2 rows are shown" in shown.err
     made = shell.run("tidegate sql 'CREATE NAMESPACE IF NOT EXISTS lake.mine'")
     assert (made.code, made.out, made.err.strip()) == (0, "", "done")
     assert shell.run("tidegate sql 'SELECT 1 AS a WHERE false'").err.strip() == "no rows"
-    assert {"namespace": "mine"} in shell.json("tidegate sql 'SHOW NAMESPACES IN lake'")
-
-
-@pytest.mark.parametrize(
-    ("statement", "told"),
-    [
+    assert "name of its own" in shell.run("tidegate sql 'SELECT 1 AS a, 2 AS a' --json").err
+    for wrong, told in (
         ("SELEC 1", "PARSE_SYNTAX_ERROR"),
         ("SELECT * FROM lake.no.table", "TABLE_OR_VIEW_NOT_FOUND"),
         ("SELECT raise_error('my own words')", "my own words"),
-    ],
-)
-def test_an_error_of_sql_is_one_sentence(shell: Shell, statement: str, told: str) -> None:
-    """Of the parser, of the analysis, and of the job."""
-    assert told in shell.refused(f'tidegate sql "{statement}"')
-
-
-def test_two_columns_of_one_name_are_not_made_into_one(shell: Shell) -> None:
-    """JSON objects hold a name once."""
-    assert "name of its own" in shell.run("tidegate sql 'SELECT 1 AS a, 2 AS a' --json").err
-    assert shell.run("tidegate sql 'SELECT 1 AS a, 2 AS a'").out.split() == ["a", "a", "1", "2"]
+    ):
+        assert told in shell.refused(f'tidegate sql "{wrong}"')
 
 
 def test_a_platform_that_is_down_is_one_sentence_with_the_way_up(tmp_path: Path) -> None:
-    """Of every command that needs it."""
+    """Of a command that needs its addresses, and of one that needs a server."""
     (tmp_path / "dags").mkdir()
     stopped = Shell(tmp_path)
-    for command in ("login", "airflow version", "topic create x", "produce x", "sql 'SELECT 1'"):
+    for command in ("login", "sql 'SELECT 1'"):
         assert "Run `tidegate up`" in stopped.refused(f"tidegate {command}"), command
-
-
-def _records(platform: Platform, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-    """Keys and values of all records of the topic's only partition."""
-    from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415
-
-    consumer = Consumer({"bootstrap.servers": platform.bootstrap_servers, "group.id": "tests", "enable.auto.commit": False})
-    try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found: list[tuple[bytes | None, bytes | None]] = []
-        while len(found) < end:
-            batch = consumer.consume(end - len(found), timeout=20.0)
-            assert batch, f"only {len(found)} of {end} records"
-            found.extend((record.key(), record.value()) for record in batch)
-        return found
-    finally:
-        consumer.close()
-
-
-def test_a_pipeline_is_simulated_without_a_platform_where_its_cost_is_given(shell: Shell) -> None:
-    """And refused by name where it has neither run nor been given a cost."""
-    data = shell.json("tidegate simulate orders --a 5 --b 1e-5 --outage --plot outage.svg")
-    assert list(data["policies"]) == ["static", "pid", "fixed_point", "target"]
-    assert (shell.root / "outage.svg").read_text().startswith("<?xml")
-    assert "daily has no cursor yet" in shell.refused("tidegate simulate daily")
-    assert "b: expected the seconds of each record" in shell.refused("tidegate simulate orders --a 5 --b 0")
