@@ -1,8 +1,7 @@
-"""Servers that are away, and the other way to Spark: one named error, a range that stays, and the next run that adopts it."""
+"""A Spark that is away, and the other way to it: one named error, a range that stays, and the next run that adopts it."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,15 +9,13 @@ from pyiceberg.catalog import load_catalog
 
 from tests.e2e.project import Project
 from tests.e2e.runs import Runs, saved_ranges
+from tests.topics import transact
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.schedule.run_notes import failed_runs
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 
-CONNECTIONS: dict[str, dict[str, Any]] = {
-    "kafka_away": {"conn_type": "kafka", "extra": json.dumps({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 3000})},
-    "spark_away": {"conn_type": "spark_connect", "host": "127.0.0.1", "port": 1},
-}
+AWAY = {"conn_type": "spark_connect", "host": "127.0.0.1", "port": 1}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,8 +25,11 @@ def pipelines(project: Project, platform: Platform) -> None:
     create_topic(kafka, "small", 2)
     produce(kafka, read_flights(200), topic="small")
     small = {"source": {"topics": ["small"]}, "limits": {}, "retries": 0, "wait_s": 0}
+    create_topic(kafka, "marked", 1)
+    produce(kafka, read_flights(20), topic="marked")
+    transact(kafka, "marked", 0, [b"{}"] * 5)
     changed: dict[str, dict[str, Any]] = {
-        "broker_away": {"source": {"topics": ["small"], "connection": "kafka_away"}},
+        "marked": {"source": {"topics": ["marked"], "contiguous": True}},
         "spark_gone": {"spark": {"connection": "spark_away"}},
         "submitted": {"spark": {"connection": "spark_default"}},
     }
@@ -37,8 +37,7 @@ def pipelines(project: Project, platform: Platform) -> None:
         project.write(name, **{**small, "sink": {"table": f"lake.bad.{name}"}, **changes})
     load_catalog("lake", **platform.catalog_properties)  # of two runs that are the first to use it, one would fail
     with platform.api() as api:
-        for connection_id, connection in CONNECTIONS.items():
-            api.sync_connection(connection_id, connection, mark="of a test")
+        api.sync_connection("spark_away", AWAY, mark="of a test")
     platform.sync_pools({f"tidegate_lake_bad_{file.stem}": 1 for file in (project.root / "dags/pipelines").glob("*.yaml")})
 
 
@@ -46,18 +45,7 @@ def pipelines(project: Project, platform: Platform) -> None:
 def first(platform: Platform, pipelines: None) -> dict[str, str]:
     """The id of the first run of each pipeline; they run side by side."""
     with platform.api() as api:
-        return {name: api.trigger(name) for name in ("broker_away", "spark_gone", "submitted") if Runs(api, name)}
-
-
-def test_a_run_and_a_command_say_that_no_broker_answers(project: Project, api: AirflowApi, first: dict[str, str]) -> None:
-    """Nothing is saved. The command does not wait as long as a task, to which the broker may come back, and says why."""
-    run = Runs(api, "broker_away").ended(first["broker_away"])
-    assert run["tasks"] == {"plan": "failed", "load": "upstream_failed", "commit": "upstream_failed"}
-    assert run["note"].startswith("Failed in plan: BrokerUnavailable: no Kafka broker answers at 127.0.0.1:1")
-    assert api.variables("tidegate.broker_away.") == {}
-    refused = project.tidegate("plan", "broker_away", code=1)
-    assert refused["error"] == "BrokerUnavailable"
-    assert refused["message"] == "no Kafka broker answers at 127.0.0.1:1 (connection refused)"
+        return {name: api.trigger(name) for name in ("spark_gone", "submitted") if Runs(api, name)}
 
 
 def test_a_range_whose_load_found_no_spark_is_taken_up_by_the_next_run(
@@ -88,3 +76,12 @@ def test_a_connection_of_type_spark_runs_the_same_job_through_spark_submit(api: 
     run = runs.ended(first["submitted"])
     assert run["state"] == "success", runs.log(run, "load")
     assert api.xcom("submitted", run["dag_run_id"], "load")["receipt"]["rows"] == 200
+
+
+def test_a_marker_in_a_topic_that_is_said_to_have_no_gaps_stops_the_schedule(api: AirflowApi) -> None:
+    """The load fails by name; the schedule waits for somebody to decide."""
+    runs = Runs(api, "marked")
+    run = runs.run()
+    assert run["tasks"] == {"plan": "success", "load": "failed", "commit": "upstream_failed"}
+    assert "holds 26 offsets, and the pipeline says its topics have no gaps, but 25 records were read" in runs.log(run, "load")
+    assert api.variables("tidegate.marked.cursor") == {}

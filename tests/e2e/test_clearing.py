@@ -64,7 +64,7 @@ def saved(api: AirflowApi, run_id: str) -> Any:
     return saved_ranges(api, NAME, run_id)
 
 
-@pytest.mark.parametrize("tasks", [("plan",), ("load",), ("commit",), TASKS], ids="+".join)
+@pytest.mark.parametrize("tasks", [("load",), TASKS], ids="+".join)
 def test_a_cleared_task_does_its_runs_range_again_and_moves_nothing(
     api: AirflowApi, runs: Runs, three: list[str], tasks: tuple[str, ...]
 ) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from datetime import datetime
-
-import pytest
 
 from tests.e2e.project import Project, answer
-from tests.e2e.runs import Runs, state_of
+from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.iceberg.history import load_table
 from tidegate.local import Platform
 from tidegate.waiting import wait_until
 
@@ -41,35 +36,6 @@ def test_the_queries_that_the_demo_prints_answer(project: Project, platform: Pla
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "count_star()" in done.stdout
-
-
-@pytest.mark.usefixtures("project", "catalog")
-def test_every_commit_of_the_table_carries_its_receipt() -> None:
-    """Seen from outside Spark: one snapshot a batch, with the range in its summary."""
-    table = load_table("lake.demo.flights")
-    assert table is not None
-    summaries = [s.summary.additional_properties for s in table.metadata.snapshots if s.summary is not None]
-    receipts = [s for s in summaries if "tidegate.seq" in s]
-    assert [s["tidegate.seq"] for s in receipts] == ["1", "2", "3", "4"]
-    assert all(json.loads(s["tidegate.ranges"])["flights"] for s in receipts)
-
-
-@pytest.mark.usefixtures("project", "platform")
-def test_the_cursor_tells_what_the_last_batch_took(api: AirflowApi) -> None:
-    """As Airflow measured its run from the start of its plan, and no more than that."""
-    took = state_of(api, "tidegate.flights.cursor")["timing"]
-    run = api.dag_runs("flights")[-1]
-    plan = next(t for t in api.task_instances("flights", run["dag_run_id"]) if t["task_id"] == "plan")
-    start, end = (datetime.fromisoformat(time).timestamp() * 1000 for time in (plan["start_date"], run["end_date"]))
-    assert (took["records"], took["bound"]) == (1000, 1500)
-    assert start < took["ended_at_ms"] <= end
-    assert 0 < took["load_ms"] < took["run_ms"] <= end - start
-    due = datetime.fromisoformat(run["run_after"]).timestamp() * 1000
-    planned = datetime.fromisoformat(plan["end_date"]).timestamp() * 1000
-    assert start - due - 2 <= took["scheduling_delay_ms"] <= planned - due
-
-
-"""For longer than four tries with their delays used to bridge."""
 
 
 def test_a_spark_server_killed_during_the_second_load_costs_neither_a_try_nor_a_record(

@@ -1,7 +1,7 @@
 """The built wheel in an empty environment: `tidegate init`, Airflow's own commands, and a first run that loads.
 
-Broker and Spark Connect are the embedded platform's. Airflow, with `tidegate[airflow]`, is in an environment and folders of its
-own, where nothing of the repository is.
+Broker and Spark Connect are those of the platform that all tests here have. Airflow, with `tidegate[airflow]`, is in an
+environment and folders of its own, where nothing of the repository is.
 """
 
 from __future__ import annotations
@@ -60,18 +60,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python.parent
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """The broker and the Spark Connect server."""
-    root = tmp_path_factory.mktemp("servers")
-    platform = Platform(root / ".tidegate", root)
-    try:
-        platform.up(("kafka", "spark"))
-        yield platform
-    finally:
-        platform.down()
-
-
 def test_the_wheel_holds_the_pages_and_not_their_sources(environment: Path) -> None:
     """The script that `make bundle` builds."""
     look = "import tidegate.ui as u; print(u.BUNDLE.is_file(), (u.BUNDLE.parents[1] / 'web').exists())"
@@ -101,13 +89,13 @@ class Home:
 
 
 @pytest.fixture(scope="module")
-def home(environment: Path, servers: Platform, tmp_path_factory: pytest.TempPathFactory) -> Home:
+def home(environment: Path, platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Home:
     """An empty DAG folder; of the platform, its programs know the catalog, and that no proxy leads to the loopback."""
     root = tmp_path_factory.mktemp("home")
     (root / "dags").mkdir()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(OF_OTHERS)}
     ours = {
-        name: value for name, value in servers.environment().items() if name.startswith(("PYICEBERG_", "NO_PROXY", "no_proxy"))
+        name: value for name, value in platform.environment().items() if name.startswith(("PYICEBERG_", "NO_PROXY", "no_proxy"))
     }
     path = os.pathsep.join([str(environment), inherited["PATH"]])
     return Home(root, environment, {**inherited, **ours, "PATH": path, "AIRFLOW_HOME": str(root / "airflow")})
@@ -122,18 +110,18 @@ def steps(home: Home) -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def airflow(home: Home, steps: list[list[str]], servers: Platform) -> Iterator[Airflow]:
+def airflow(home: Home, steps: list[list[str]], platform: Platform) -> Iterator[Airflow]:
     """Airflow's servers, with the connections that `tidegate init` asks for."""
     made = Airflow(home.root / "airflow", home.root, choose_port([]), home.env, home.root / "logs", home.root / "run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(home.programs / "python"))
         made.prepare()
         started = made.servers()
-    spark = servers.spark_connection
+    spark = platform.spark_connection
     values = {"HOST": str(spark["host"]), "15002": str(spark["port"])}
     for step in steps:
         if step[:3] == ["airflow", "connections", "add"]:
-            command = [values.get(word, word).replace("HOST:9092", servers.bootstrap_servers) for word in step]
+            command = [values.get(word, word).replace("HOST:9092", platform.bootstrap_servers) for word in step]
             token = ["--conn-password", str(spark["password"])] if "spark_connect" in step else []
             home.run(*command, *token)
     try:
@@ -168,9 +156,9 @@ def test_what_init_writes_is_valid_at_once(home: Home, steps: list[list[str]]) -
     assert home.json(*check, "--json") == [{"pipeline": "orders", "valid": True, "faults": [], "warnings": []}]
 
 
-def test_the_first_pipeline_runs(home: Home, airflow: Airflow, api: AirflowApi, servers: Platform) -> None:
+def test_the_first_pipeline_runs(home: Home, airflow: Airflow, api: AirflowApi, platform: Platform) -> None:
     """Airflow parses the folder, the plugin makes the pool and writes the note, and each record is in the table once."""
-    kafka = {"bootstrap.servers": servers.bootstrap_servers}
+    kafka = {"bootstrap.servers": platform.bootstrap_servers}
     create_topic(kafka, "orders", 2)
     assert produce_lines(kafka, "orders", ORDERS) == len(ORDERS)
     api.wait_dag("orders")
@@ -188,7 +176,7 @@ def test_the_first_pipeline_runs(home: Home, airflow: Airflow, api: AirflowApi, 
     assert api.get("/pools/tidegate_lake_shop_orders")["slots"] == 1
     scheduler = next(server for server in airflow.servers() if "scheduler" in server.name)
     assert scheduler.log.read_text().count("made the pool tidegate_lake_shop_orders") == 1
-    table = load_catalog("lake", **servers.catalog_properties).load_table("shop.orders").scan().to_arrow()
+    table = load_catalog("lake", **platform.catalog_properties).load_table("shop.orders").scan().to_arrow()
     assert sorted(table.column("item").to_pylist(), key=str) == [None, "desk", "lamp"]
     user, password = airflow.login
     verdict = home.json(

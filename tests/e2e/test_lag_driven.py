@@ -73,31 +73,6 @@ def test_a_run_starts_when_the_lag_crosses_its_threshold_and_none_while_the_topi
     assert [event["seq"] for event in asset_events(api, "lake.demo.crossed")] == [2, 1]
 
 
-def test_a_single_record_waits_for_the_longest_delay_at_most(api: AirflowApi, project: Project, kafka: dict[str, str]) -> None:
-    """And a run that somebody triggers changes nothing for it."""
-    make_topic(kafka, "delayed")
-    lagging(project, "delayed", max_delay="10s")
-    runs = Runs(api, "delayed")
-    write(kafka, "delayed", 0, [RECORD])
-    ended(api, "delayed", 1)
-    write(kafka, "delayed", 0, [RECORD])
-    assert runs.run()["state"] == "success"
-    write(kafka, "delayed", 0, [RECORD])
-    assert [run["state"] for run in ended(api, "delayed", 3)] == ["success"] * 3
-    assert api.xcom("delayed", ended(api, "delayed", 3)[-1]["dag_run_id"], "plan")["records"] == 1
-
-
-def test_a_topic_that_is_missing_makes_a_run_that_fails_by_name(api: AirflowApi, project: Project) -> None:
-    """As with a schedule by time; the triggerer's log names it too."""
-    lagging(project, "nowhere", lag=LAG)
-    runs = Runs(api, "nowhere")
-    (run,) = ended(api, "nowhere", 1)
-    assert run["state"] == "failed"
-    assert "TopicNotFound" in runs.log(run, "plan")
-    log = project.root / ".tidegate" / "logs" / f"{TRIGGERER}.log"
-    assert log.read_text().count("pipeline nowhere: its lag is not known: TopicNotFound: topic nowhere does not exist") == 1
-
-
 @contextmanager
 def second_triggerer(platform: Platform, project: Project) -> Iterator[subprocess.Popen[bytes]]:
     """Another triggerer of the same Airflow, ended with all it started."""

@@ -7,7 +7,6 @@ import pytest
 from tests.e2e.project import Project
 from tests.e2e.runs import Runs, state_of
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.iceberg.history import load_table
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 
@@ -31,24 +30,17 @@ def runs(api: AirflowApi, kafka: dict[str, str]) -> Runs:
     return Runs(api, NAME)
 
 
-def test_history_shows_each_batch_and_the_table_holds_what_it_says(project: Project, api: AirflowApi, runs: Runs) -> None:
-    """Who started it, why it read what it read, and how many rows came of it."""
-    for _ in range(3):
-        assert runs.run()["state"] == "success"
-    shown = project.tidegate("ledger", "show", NAME)
-    assert [(b["seq"], b["state"], b["loads"]) for b in shown["batches"]] == [(n, "committed", 1) for n in (1, 2, 3)]
-    assert sum(b["rows"] for b in shown["batches"]) == 300
-    assert {b["who"] for b in shown["batches"]} == {"admin"}
-    assert shown["batches"][0]["why"] == ["earliest to max_records"]
-    assert len(shown["transforms"]) == 1
-    verified = project.tidegate("ledger", "verify", NAME)
-    assert (verified["holds"], verified["records"], verified["rows"], verified["other_commits"]) == (True, 300, 300, [])
-
-
 def test_a_schedule_whose_variables_are_all_gone_is_rebuilt_from_the_table(
     project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs
 ) -> None:
-    """The cursor is where it was, and the schedule goes on."""
+    """The cursor is where it was, the history tells each batch, and the schedule goes on."""
+    for _ in range(3):
+        assert runs.run()["state"] == "success"
+    shown = project.tidegate("ledger", "show", NAME)
+    assert [(b["seq"], b["state"], b["loads"], b["who"]) for b in shown["batches"]] == [
+        (n, "committed", 1, "admin") for n in (1, 2, 3)
+    ]
+    assert (sum(b["rows"] for b in shown["batches"]), shown["batches"][0]["why"]) == (300, ["earliest to max_records"])
     before = state_of(api, CURSOR)
     for key in api.variables(f"tidegate.{NAME}."):
         api.delete_variable(key)
@@ -65,26 +57,7 @@ def test_a_schedule_whose_variables_are_all_gone_is_rebuilt_from_the_table(
     run = runs.run()
     assert run["state"] == "success", runs.log(run, "plan")
     verified = project.tidegate("ledger", "verify", NAME)
-    assert (verified["holds"], verified["rows"]) == (True, 350)
-
-
-@pytest.mark.usefixtures("catalog")
-def test_rows_that_somebody_deleted_are_found_and_loading_their_batch_again_brings_them_back(
-    project: Project, api: AirflowApi, runs: Runs
-) -> None:
-    """Verify names the batch and the stranger's commit. Its run can be cleared though the schedule was rebuilt since."""
-    table = load_table(TABLE)
-    assert table is not None
-    table.delete("_kafka_partition = 0 and _kafka_offset < 3")
-    found = project.tidegate("ledger", "verify", NAME, code=1)
-    assert (found["lost"], [m["seq"] for m in found["miscounts"]]) == (3, [1])
-    assert [c["operation"] for c in found["other_commits"]] in (["overwrite"], ["delete"])
-    oldest = api.dag_runs(NAME)[0]["dag_run_id"]
-    api.clear(NAME, oldest)
-    again = runs.ended(oldest)
-    assert again["tasks"] == {"plan": "success", "load": "success", "commit": "success"}
-    assert "loading it again" in runs.log(again, "plan")
-    assert project.tidegate("ledger", "verify", NAME)["holds"]
+    assert (verified["holds"], verified["rows"], verified["other_commits"]) == (True, 350, [])
 
 
 def test_a_renamed_pipeline_goes_on_where_it_was(project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs) -> None:

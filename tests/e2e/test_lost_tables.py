@@ -1,9 +1,8 @@
-"""A table that does not hold any more what was committed, and runs whose saved ranges are gone: refused, and loaded again."""
+"""Runs whose saved ranges are gone: their own batch again, or refused. Tables that lost batches: `tests/chaos`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -60,54 +59,14 @@ def check_whole(kafka: dict[str, str]) -> None:
     assert verdict.holds, verdict.to_json()
 
 
-@contextmanager
-def refused(project: Project, api: AirflowApi, runs: Runs, told: str) -> Iterator[dict[str, Any]]:
-    """A run fails by name and changes nothing; the command line says the same."""
-    before = api.variables(f"tidegate.{NAME}.")
-    run = runs.run()
-    assert run["tasks"]["plan"] == "failed"
-    log = runs.log(run, "plan")
-    assert "TableLost" in log
-    assert told in log
-    assert f"tidegate ledger reload {NAME}" in log
-    assert api.variables(f"tidegate.{NAME}.") == before
-    assert project.tidegate("plan", NAME, code=1)["error"] == "TableLost"
-    yield project.tidegate("ledger", "reload", NAME, "--dry-run", code=1)
-
-
-def reload(project: Project, kafka: dict[str, str], runs: Runs) -> None:
-    """One command brings all of it back, and the schedule goes on."""
-    done = project.tidegate("ledger", "reload", NAME)
-    assert (done["left"], done["replay"]["state"]) == (None, "success")
-    batches(kafka, runs)
-    check_whole(kafka)
-    assert project.tidegate("ledger", "verify", NAME)["holds"]
-
-
 pytestmark = pytest.mark.usefixtures("catalog")
-
-
-def test_a_dropped_table_is_refused_and_loaded_again(
-    project: Project, api: AirflowApi, kafka: dict[str, str], runs: Runs, lake: Callable[[str], list[Any]]
-) -> None:
-    """The next run does not begin a new one."""
-    batches(kafka, runs, 3)
-    check_whole(kafka)
-    lake(f"DROP TABLE {TABLE}")
-    with refused(project, api, runs, "there is no such table") as told:
-        assert told["missing"]["batches"] == [1, 2, 3]
-        assert sum(b - a for p in told["missing"]["ranges"][NAME].values() for a, b in p) == 3 * BATCH
-    oldest = api.dag_runs(NAME)[0]["dag_run_id"]
-    cleared = runs.cleared(oldest, "plan", "load", "commit")
-    assert cleared["tasks"]["plan"] == "failed"
-    reload(project, kafka, runs)
 
 
 def test_a_cleared_run_whose_variable_is_gone_does_its_own_batch_or_fails_by_name(
     api: AirflowApi, kafka: dict[str, str], runs: Runs, lake: Callable[[str], list[Any]]
 ) -> None:
     """Nothing is planned under its id; the cursor stays."""
-    batches(kafka, runs, 2)
+    batches(kafka, runs, 3)
     done = [run["dag_run_id"] for run in api.dag_runs(NAME) if run["state"] == "success"]
     keys = sorted(key for key in api.variables(f"tidegate.{NAME}.range."))
     cursor = api.variable(f"tidegate.{NAME}.cursor")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.e2e.project import Project
-from tests.e2e.runs import Runs
+from tests.e2e.runs import Runs, state_of
 from tests.e2e.statsd import Statsd
 from tests.topics import make_topic, write
 from tidegate.airflow.remote.api import AirflowApi
@@ -34,6 +34,8 @@ def test_a_batch_says_what_it_took_and_a_failed_run_that_the_pipeline_stopped(
     assert run["state"] == "success", runs.log(run, "load")
     answer = api.xcom("metered", run["dag_run_id"], "load")
     assert answer["observed"]["errors"] == 1
+    # what the limit `max_bytes` of the next run counts by
+    assert state_of(api, "tidegate.metered.cursor")["record_bytes"] == (29 * len(b'{"carrier":"AA"}') + len(b"no JSON")) / 30
     assert answer["spark_age_s"] > 0
     assert run["note"].endswith("rows of broken records: 1, each with the reason in its column _error")
     assert arrived(statsd, "metered", lag_records="30|g", batch_rows="30|g", batch_errors="1|g", batch_committed="1|c")

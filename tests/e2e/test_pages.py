@@ -1,27 +1,40 @@
-"""The pages in Airflow's own UI, in a browser: what they show, whether they are accessible, and a replay."""
+"""The pages in Airflow's own UI, in a browser: what they show, whether they are accessible, replays, what is gone or odd."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 import pytest
-from playwright.sync_api import Page, Route, expect
+from confluent_kafka.admin import AdminClient
+from playwright.sync_api import Browser, Page, Route, expect
+from pyiceberg.catalog import load_catalog
 
-from tests.e2e.browser import browser, go, harmful, page
+from tests.e2e.browser import browser, go, harmful, logged_in, page
 from tests.e2e.project import Project
 from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import judge
+from tidegate.core.state.ledger import cursor_key
 from tidegate.iceberg.history import IcebergReader
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import Platform
+from tidegate.local import Platform, sockets
+from tidegate.local.airflow import API_SERVER
 from tidegate.local.flights import create_topic, produce, read_flights
+from tidegate.waiting import wait_until
 
-NAME = "shown"
-TABLE = "lake.shown.shown"
+NAME, TABLE = "shown", "lake.shown.shown"
+LIST, RANGES = "/plugin/tidegate", f"/dags/{NAME}/plugin/ranges"
+SOON_MS = 30_000
+"""A page asks again every 10 s."""
+HACK = "<img src=x onerror='globalThis.hacked=1'><script>globalThis.hacked=1</script>"
 __all__ = ["browser", "page"]
 
 pytestmark = pytest.mark.usefixtures("catalog")
@@ -48,6 +61,15 @@ def loaded(project: Project, platform: Platform, kafka: dict[str, str]) -> dict[
     return run
 
 
+def run_page(run: dict[str, Any]) -> str:
+    """Where a run says what it read."""
+    return f"/dags/{NAME}/runs/{quote(run['dag_run_id'], safe='')}/plugin/range"
+
+
+def shown(page: Page) -> Any:
+    return page.locator(".tidegate")
+
+
 def blocks(page: Page, partition: int) -> Any:
     """The row of a partition, once it shows its batches, and Airflow's own panels have come to rest."""
     row = page.get_by_role("slider", name=f"Offsets of {NAME}-{partition}")
@@ -60,73 +82,61 @@ def receipts() -> list[Any]:
     return IcebergReader().receipts(TABLE, NAME)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
-def test_pages_are_accessible(page: Page, loaded: dict[str, Any], theme: str, width: int) -> None:
-    """No serious finding, and what matters is there."""
-    page.set_viewport_size({"width": width, "height": 900})
-    page.evaluate("theme => localStorage.setItem('theme', theme)", theme)
-    shown = {
-        "/plugin/tidegate": f"{NAME}",
-        f"/dags/{NAME}/plugin/ranges": "Batches 1 to 2",
-        f"/dags/{NAME}/runs/{loaded['dag_run_id']}/plugin/range": "Batch 2 is committed",
-    }
-    for path, text in shown.items():
+def test_pages_are_accessible_on_a_small_dark_screen(page: Page, loaded: dict[str, Any]) -> None:
+    """No serious finding, and what matters is there. On a large light one: below a path."""
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.evaluate("localStorage.setItem('theme', 'dark')")
+    for path, text in {LIST: NAME, RANGES: "Batches 1 to 2", run_page(loaded): "Batch 2 is committed"}.items():
         page.goto(path)
-        expect(page.locator(".tidegate")).to_contain_text(text)
+        expect(shown(page)).to_contain_text(text)
         assert harmful(page) == []
 
 
-def test_pages_follow_each_other_in_one_tab(page: Page, loaded: dict[str, Any]) -> None:
-    """The UI's loader runs a script once, so each entry has an address of its own. Nothing is loaded anew between them."""
-    page.goto("/plugin/tidegate")
-    page.evaluate("globalThis.stays = 1")
-    for path, text in (
-        (f"/dags/{NAME}/plugin/ranges", "Batches 1 to 2"),
-        (f"/dags/{NAME}/runs/{loaded['dag_run_id']}/plugin/range", "Batch 2 is committed"),
-        ("/plugin/tidegate", TABLE),
-        (f"/dags/{NAME}/plugin/ranges", "Batches 1 to 2"),
-    ):
-        go(page, path)
-        expect(page.locator(".tidegate")).to_contain_text(text)
-    assert page.evaluate("globalThis.stays") == 1
+def test_pages_follow_each_other_in_each_tab(browser: Browser, platform: Platform, loaded: dict[str, Any]) -> None:
+    """The UI's loader keeps one function by each name, and runs a script once: each entry has an address of its own.
+
+    Nothing is loaded anew between the pages of a tab.
+    """
+    pages = {LIST: TABLE, RANGES: "Batches 1 to 2", run_page(loaded): "Batch 2 is committed"}
+    with logged_in(browser, platform.airflow_url, platform.airflow_login) as context:
+        tabs = [context.pages[0], context.new_page()]
+        for tab, path in zip(tabs, pages, strict=False):
+            tab.goto(path)
+            expect(shown(tab)).to_contain_text(pages[path])
+            tab.evaluate("globalThis.stays = 1")
+        for path in (*pages, *reversed(pages)):
+            for tab in tabs:
+                go(tab, path)
+                expect(shown(tab)).to_contain_text(pages[path])
+        assert [tab.evaluate("globalThis.stays") for tab in tabs] == [1, 1]
 
 
-def test_a_batch_is_opened_by_mouse_and_by_keyboard(page: Page, loaded: dict[str, Any]) -> None:
-    """With its ranges, the reasons for them, and its run."""
-    page.goto(f"/dags/{NAME}/plugin/ranges")
+def test_a_batch_is_found_in_the_map_by_time_and_by_its_run(page: Page, loaded: dict[str, Any]) -> None:
+    """By mouse and by keyboard, with the reasons for its ranges; the address says how the map is shown."""
+    page.goto(RANGES)
     row = blocks(page, 0)
     row.press("Home")
     row.press("Enter")
-    first = page.get_by_role("region", name="Batch 1", exact=True)
+    first, second = (page.get_by_role("region", name=f"Batch {seq}", exact=True) for seq in (1, 2))
     expect(first).to_contain_text("Batch 1 is committed")
     expect(first.get_by_role("table")).to_contain_text("log end")
     row.click(position={"x": row.bounding_box()["width"] * 0.9, "y": 10})
-    second = page.get_by_role("region", name="Batch 2", exact=True)
     expect(second.get_by_role("link").first).to_have_text(loaded["dag_run_id"])
 
-
-def test_the_map_is_shown_by_time_and_by_rate_and_its_address_says_so(page: Page, loaded: dict[str, Any]) -> None:
-    """A block of time opens its batch, and nothing of time can be replayed; a link leads to the same place."""
-    page.goto(f"/dags/{NAME}/plugin/ranges")
-    blocks(page, 0)
     page.get_by_label("Axis").select_option("time")
     row = page.get_by_role("slider", name=f"Batches of {NAME}-0")
     row.press("End")
-    row.press("r")
+    row.press("r")  # nothing of time can be replayed
     row.press("Enter")
-    expect(page.get_by_role("region", name="Batch 2", exact=True)).to_contain_text("Batch 2 is committed")
+    expect(second).to_contain_text("Batch 2 is committed")
     expect(page.get_by_role("region", name="Replay", exact=True)).to_have_count(0)
     page.get_by_label("Colour").select_option("rate")
     expect(page.get_by_role("list", name="Legend")).to_contain_text("rows/s")
     page.reload()
     expect(page.get_by_role("slider", name=f"Batches of {NAME}-0")).to_be_visible()
-    expect(page.get_by_role("region", name="Batch 2", exact=True)).to_contain_text("Batch 2 is committed")
+    expect(second).to_contain_text("Batch 2 is committed")
     expect(page.get_by_label("Colour")).to_have_value("rate")
 
-
-def test_the_last_runs_and_the_history_lead_to_what_a_run_read(page: Page, loaded: dict[str, Any]) -> None:
-    """A run by the keys of its strip; batches over time for as long as is asked."""
-    page.goto(f"/dags/{NAME}/plugin/ranges")
     history = page.get_by_role("region", name="History")
     for chart in ("Records behind", "Records per batch", "Seconds of the run", "Records per second"):
         expect(history.get_by_role("img", name=chart)).to_be_visible()
@@ -137,7 +147,42 @@ def test_the_last_runs_and_the_history_lead_to_what_a_run_read(page: Page, loade
     last.press("ArrowLeft")
     expect(page.locator(":focus")).to_have_attribute("aria-label", re.compile("loaded, batch 1, 200 records"))
     last.press("Enter")
-    expect(page.locator(".tidegate")).to_contain_text("Batch 2 is committed")
+    expect(shown(page)).to_contain_text("Batch 2 is committed")
+
+
+def test_what_an_older_version_has_loaded_is_replayed_by_a_click(page: Page, loaded: dict[str, Any]) -> None:
+    """The form asks Airflow for all rows of that version, a dry run first. Where Airflow refuses it, the form stays."""
+    asked: list[Any] = []
+
+    def two_versions(route: Route) -> None:
+        view = route.fetch().json()
+        view["transforms"] = ["m:f@1.0", "m:f@1.1"]
+        for row in view["rows"]:
+            for block in row["blocks"]:
+                block["transform"] = f"m:f@1.{block['seqs'][0] - 1}"
+        route.fulfill(json=view)
+
+    def queued(route: Route) -> None:
+        if route.request.method == "POST":
+            asked.append(route.request.post_data_json)
+        route.fulfill(json={"dag_run_id": "r", "state": "queued", "note": None})
+
+    page.route("**/map?*", two_versions)
+    page.route("**/dagRuns**", queued)
+    page.goto(RANGES)
+    page.get_by_role("button", name="Replay what m:f@1.0 has loaded").click()
+    form = page.get_by_role("region", name="Replay", exact=True)
+    form.get_by_role("button", name="Dry run").click()
+    expect(form.get_by_role("status")).to_contain_text("Dry run: queued")
+    expect(form.get_by_role("button", name="Replay", exact=True)).to_be_disabled()
+    assert [each["conf"] for each in asked] == [{"versions": "=1.0", "dry_run": True}]
+    page.unroute("**/dagRuns**")
+    page.route("**/dagRuns", lambda route: route.fulfill(status=403, json={"detail": "Forbidden"}))
+    page.goto(RANGES)
+    blocks(page, 0).press("r")
+    form.get_by_role("button", name="Dry run").click()
+    expect(form.get_by_role("status")).to_contain_text("You may not")
+    expect(form.get_by_label("From")).to_be_visible()
 
 
 def test_a_drag_replays_exactly_what_was_dragged_over(
@@ -145,7 +190,7 @@ def test_a_drag_replays_exactly_what_was_dragged_over(
 ) -> None:
     """A dry run first, which replaces nothing; then the rows of these offsets are loaded once more, and each is there once."""
     before = receipts()
-    page.goto(f"/dags/{NAME}/plugin/ranges")
+    page.goto(RANGES)
     row = blocks(page, 1)
     box = row.bounding_box()
     assert box is not None
@@ -168,53 +213,115 @@ def test_a_drag_replays_exactly_what_was_dragged_over(
     assert [(r.partition, r.from_offset, r.until_offset) for r in replayed.load.ranges if r.count] == [(1, start, end)]
     form.get_by_role("status").last.get_by_role("link").click()
     page.goto(f"{page.url.rstrip('/')}/plugin/range")
-    shown = page.locator(".tidegate")
     # the table's commits are read every 15 s, and the page asks every 10 s
-    expect(shown).to_contain_text("1 of 1 chunks are in the table")
-    replaced = shown.get_by_role("region", name="What it replaces").get_by_role("row")
+    expect(shown(page)).to_contain_text("1 of 1 chunks are in the table")
+    replaced = shown(page).get_by_role("region", name="What it replaces").get_by_role("row")
     parts = [int(row.get_by_role("cell").first.inner_text()) for row in replaced.all()[1:]]
     assert (len(parts), sum(parts)) == (2, end - start)
-    page.goto(f"/dags/{NAME}/plugin/ranges")
+    page.goto(RANGES)
     expect(page.get_by_role("list", name="Legend")).to_contain_text("loaded last by a replay")
     marks = AdminBrokers(kafka).watermarks([NAME])
     assert judge(read_offsets(kafka, marks), read_origins(TABLE)).holds
 
 
-def test_what_an_older_version_has_loaded_is_replayed_by_a_click(page: Page, loaded: dict[str, Any]) -> None:
-    """The form asks Airflow for all rows of that version, a dry run first."""
-    asked: list[Any] = []
-
-    def two_versions(route: Route) -> None:
-        view = route.fetch().json()
-        view["transforms"] = ["m:f@1.0", "m:f@1.1"]
-        for row in view["rows"]:
-            for block in row["blocks"]:
-                block["transform"] = f"m:f@1.{block['seqs'][0] - 1}"
-        route.fulfill(json=view)
-
-    def queued(route: Route) -> None:
-        if route.request.method == "POST":
-            asked.append(route.request.post_data_json)
-        route.fulfill(json={"dag_run_id": "r", "state": "queued", "note": None})
-
-    page.route("**/map?*", two_versions)
-    page.route("**/dagRuns**", queued)
-    page.goto(f"/dags/{NAME}/plugin/ranges")
-    page.get_by_role("button", name="Replay what m:f@1.0 has loaded").click()
-    form = page.get_by_role("region", name="Replay", exact=True)
-    form.get_by_role("button", name="Dry run").click()
-    expect(form.get_by_role("status")).to_contain_text("Dry run: queued")
-    expect(form.get_by_role("button", name="Replay", exact=True)).to_be_disabled()
-    assert [each["conf"] for each in asked] == [{"versions": "=1.0", "dry_run": True}]
+def test_the_pages_work_below_a_path(browser: Browser, platform: Platform, loaded: dict[str, Any]) -> None:
+    """As where a proxy serves Airflow: each page, without a serious finding of axe, and a dry run."""
+    with below_a_path(platform) as address, logged_in(browser, address, platform.airflow_login) as context:
+        opened = context.pages[0]
+        asked: list[str] = []
+        opened.on("request", lambda request: asked.append(request.url))
+        for path, text in (
+            (LIST, NAME),
+            (run_page(loaded), "Batch 2 is committed"),
+            (RANGES, "Batches 1 to 2"),
+        ):
+            opened.goto(f"{address}{path}")
+            expect(shown(opened)).to_contain_text(text)
+            assert harmful(opened) == []
+        opened.get_by_role("button", name="Replay a range").click()
+        form = opened.get_by_role("region", name="Replay", exact=True)
+        form.get_by_role("button", name="Dry run").click()
+        expect(form.get_by_role("status").first).to_contain_text("Dry run: success", timeout=120_000)
+        ours = [url for url in asked if "tidegate/" in url or "/api/v2/" in url]
+        assert ours
+        assert [url for url in ours if not url.startswith(f"{address}/")] == []
 
 
-def test_a_request_that_airflow_refuses_is_told(page: Page, loaded: dict[str, Any]) -> None:
-    """The form stays."""
-    page.goto(f"/dags/{NAME}/plugin/ranges")
-    page.route("**/dagRuns", lambda route: route.fulfill(status=403, json={"detail": "Forbidden"}))
-    row = blocks(page, 0)
-    row.press("r")
-    form = page.get_by_role("region", name="Replay", exact=True)
-    form.get_by_role("button", name="Dry run").click()
-    expect(form.get_by_role("status")).to_contain_text("You may not")
-    expect(form.get_by_label("From")).to_be_visible()
+@contextmanager
+def below_a_path(platform: Platform) -> Iterator[str]:
+    """A second API server of the platform's Airflow, below a path; its address."""
+    port = sockets.choose_port()
+    address = f"http://{sockets.LOOPBACK}:{port}/some/path"
+    command, env = platform.airflow_command(["api-server", "--port", str(port)])
+    server = subprocess.Popen(
+        command,
+        env={**env, "AIRFLOW__API__BASE_URL": address, "AIRFLOW__API__PORT": str(port)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert wait_until(lambda: answers(f"{address}/api/v2/monitor/health"), timeout_s=120, poll_s=0.5)
+        yield address
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def answers(address: str) -> bool:
+    try:
+        return httpx.get(address, trust_env=False).is_success
+    except httpx.TransportError:
+        return False
+
+
+def test_a_page_goes_on_once_the_api_server_is_back(browser: Browser, platform: Platform, loaded: dict[str, Any]) -> None:
+    """It shows what it has, and how old that is. Nobody has to reload it."""
+    (server,) = (each for each in platform.servers() if each.name == API_SERVER)
+    with logged_in(browser, platform.airflow_url, platform.airflow_login) as context:
+        opened = context.pages[0]
+        opened.goto(RANGES)
+        expect(shown(opened)).to_contain_text("Batches 1 to 2")
+        server.stop()
+        try:
+            expect(shown(opened)).to_contain_text("does not answer (shown as of", timeout=SOON_MS)
+            expect(shown(opened)).to_contain_text("Batches 1 to 2")
+        finally:
+            server.start()
+        expect(shown(opened)).not_to_contain_text("does not answer", timeout=SOON_MS)
+        expect(shown(opened)).to_contain_text("Batches 1 to 2")
+
+
+def test_what_is_gone_or_odd_is_named_as_text_and_the_rest_is_shown(
+    page: Page, platform: Platform, api: AirflowApi, loaded: dict[str, Any]
+) -> None:
+    """Nothing of a name or of a note is run as a script. Then the table, the topic and the cursor go, one after the other."""
+    page.goto(f"/dags/{NAME}/runs/never/plugin/range")
+    expect(page.locator("body")).to_contain_text("never")
+    odd: dict[str, Any] = {"dag_run_id": "odd+~1:2.3", "logical_date": None, "conf": {}}
+    api.post(f"/dags/{NAME}/dagRuns", odd)
+    assert Runs(api, NAME).ended(odd["dag_run_id"])["tasks"]["plan"] == "skipped"
+    api.patch(f"/dags/{NAME}/dagRuns/{quote(odd['dag_run_id'], safe='')}", {"note": HACK})
+    page.goto(run_page(odd))
+    expect(shown(page)).to_contain_text(HACK)
+    assert page.evaluate("globalThis.hacked") is None
+    page.goto(RANGES)
+    expect(page.get_by_role("navigation", name="The last runs")).to_contain_text("found nothing to read")
+    for path in ("nothing/map", f"{NAME}/batches/99", "~/map", "%3Cscript%3E/lag", f"{NAME}__replay/runs/x"):
+        assert page.evaluate("path => fetch(`tidegate/api/dags/${path}`).then(r => r.status)", path) in (200, 404)
+
+    load_catalog("lake", **platform.catalog_properties).drop_table(TABLE.removeprefix("lake."))
+    page.goto(run_page(loaded))
+    expect(shown(page)).to_contain_text("No snapshot of the table has a receipt of it", timeout=SOON_MS)
+    admin: Any = AdminClient({"bootstrap.servers": platform.bootstrap_servers})
+    admin.delete_topics([NAME])[NAME].result(30)
+    page.goto(RANGES)
+    expect(shown(page).get_by_role("status").first).to_contain_text(NAME, timeout=SOON_MS)
+    expect(shown(page)).to_contain_text("Batches 1 to 2")
+    assert harmful(page) == []
+    api.set_variable(cursor_key(NAME), '{"broken', "")
+    page.goto(LIST)
+    row = page.get_by_role("row").filter(has_text=TABLE)
+    expect(row).to_contain_text("state unreadable", timeout=SOON_MS)
+    expect(row).to_contain_text(cursor_key(NAME))
+    page.goto(RANGES)
+    expect(shown(page)).to_contain_text(cursor_key(NAME))
