@@ -14,12 +14,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, UUIDType
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
 import tidegate.spark.culprit
 import tidegate.spark.load
-from tests.records import changed, load_job, write_of
+from tests.records import load_job
 from tests.spark.conftest import Records
 from tests.spark.sinks_under_test import SinkUnderTest, ids
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
@@ -43,57 +42,11 @@ from tidegate.spark import age
 from tidegate.spark.culprit import with_record
 from tidegate.spark.errors import FAILED
 from tidegate.spark.identity import ByOrigin
-from tidegate.spark.sinks.iceberg.replacement import Cut
 from tidegate.spark.sinks.iceberg.table import IcebergTable
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]
 PARTITION = TopicPartition("orders", 0)
-
-
-def test_a_conflict_is_looked_at_anew(
-    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody merges the batches between the look and the commit: refused, looked at again, written."""
-    load(job(0, 10))
-    real, looks = IcebergTable.find_cut, []
-
-    def look(self: IcebergTable, wanted: ByOrigin) -> Cut | None:
-        looks.append(real(self, wanted))
-        if len(looks) == 1:
-            IcebergTable(spark, table).overwrite(
-                spark.table(table).where("_kafka_offset IN (4, 7)").withColumn("id", F.lit(-4)),
-                ByOrigin([OffsetRange("orders", 0, 0, 10)]),
-                write_of("orders", 0, "r", (OffsetRange("orders", 0, 0, 10),), "t@1", "elsewhere"),
-            )
-        return looks[-1]
-
-    monkeypatch.setattr(IcebergTable, "find_cut", look)
-    result = load(job(5, 15, seq=1))
-    assert len(looks) == 2
-    assert ids(sink, table) == [-4, *range(5, 15)]
-    assert (result.observed.records, result.observed.rows, result.receipt.rows) == (10, 10, 10)
-
-
-def test_only_what_has_rows_in_its_way_is_cut(
-    sink: SinkUnderTest, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A redo, and a batch that has rows in its range; a new batch in a free place is not."""
-    real, looks = IcebergTable.find_cut, []
-
-    def look(self: IcebergTable, wanted: ByOrigin) -> Cut | None:
-        looks.append(wanted)
-        return real(self, wanted)
-
-    monkeypatch.setattr(IcebergTable, "find_cut", look)
-    load(job(0, 10))
-    load(job(10, 20, seq=1))
-    assert looks == []
-    load(job(10, 20, seq=1, redo=True))
-    assert len(looks) == 1
-    load(job(12, 25, seq=2))
-    assert len(looks) == 2
-    assert ids(sink, table) == list(range(25))
 
 
 def test_a_load_that_meets_others_each_time_gives_up_without_writing(
@@ -259,20 +212,6 @@ def test_a_spark_that_does_not_say_when_it_started_fails_no_load(load: Load, job
     monkeypatch.setattr(age, "STARTED", "spark.tidegate.unknown")
     result = load(job(0, 5))
     assert (result.spark_age_s, result.cold) == (None, False)
-
-
-def test_a_topic_that_is_said_to_be_contiguous_has_every_offset(spark: SparkSession, load: Load, job: Job, table: str) -> None:
-    """The log ends at 30: a range beyond it is short, and the error has both counts. The retry fails too."""
-    assert load(changed(job(0, 10), contiguous=True)).observed.records == 10
-    again = load(changed(job(0, 10), contiguous=True))
-    assert again.landed_before
-    assert again.observed.records == 10
-    short = changed(job(20, 40, seq=1), contiguous=True)
-    for _ in range(2):
-        with pytest.raises(ReceiptMismatch, match=r"20 offsets.*10 records.*orders-0 \[20, 40\): rows from 20 to 29") as caught:
-            load(short)
-        assert (caught.value.fields["expected"], caught.value.fields["seen"]) == (20, 10)
-    assert load(changed(short, contiguous=False)).landed_before
 
 
 def test_bounds_are_those_of_the_receipts_own_commit(spark: SparkSession, load: Load, job: Job, table: str) -> None:

@@ -46,19 +46,13 @@ WRITER = F.col("value").cast("string").cast("int").alias("writer")
 
 def rows(records):
     return records.select(WRITER, "_kafka_topic", "_kafka_partition", "_kafka_offset")
-
-def sums(records):
-    return records.groupBy(WRITER).agg(F.count("*").alias("records"))
 """
 BEGIN = 24
 """The offsets that a table begins with, in six files: Iceberg compacts no fewer than five."""
-FILE = 4
-REPLAYS = {
-    ("origin", "a"): [(4, 8), (6, 15)],
-    ("origin", "b"): [(9, 14), (4, 20)],
-    ("batch", "a"): [(4, 8), (8, 12)],
-    ("batch", "b"): [(8, 12), (4, 8)],
-}
+FILE, BATCH = 4, 12
+NEXT = BEGIN // BATCH
+"""The first batch that the table does not begin with."""
+REPLAYS = {"a": [(4, 8), (6, 15)], "b": [(9, 14), (4, 20)]}
 """Chunks of replays that are made at once: of whole files and through files, over each other."""
 TRIES = 10
 """Tries of a load that fails by what may be tried again; Airflow makes as many as the DAG says."""
@@ -87,7 +81,6 @@ class Lake:
     table: str
     spark_jobs: Path
     reader: IcebergReader
-    identity: str = "origin"
     results: dict[int, LoadResult] = field(default_factory=dict)
     """By writer."""
     failures: list[TidegateError] = field(default_factory=list)
@@ -100,51 +93,26 @@ class Lake:
     writers: Iterator[int] = field(default_factory=count)
     ticks: Iterator[int] = field(default_factory=count)
 
-    def job(
-        self, first: int, until: int, *, seq: int, replay: str | None = None, batch: int | None = None, owner: str = "orders"
-    ) -> LoadJob:
+    def job(self, first: int, until: int, *, seq: int, replay: str | None = None, owner: str = "orders") -> LoadJob:
         """A job of partition 0, or of partition 1 for another owner, who shares the table."""
         with self.lock:
             writer = str(next(self.writers))
-        ranges = (OffsetRange("topic", int(owner != "orders"), first, until),)
-        transform = "beside:rows" if self.identity == "origin" else "beside:sums"
-        return load_job(
-            owner,
-            seq,
-            writer,
-            ranges,
-            transform,
-            self.table,
-            {WRITER: writer},
-            replay=replay,
-            identity=self.identity,
-            batch=batch,
-            shared_with=() if self.identity == "batch" else ("orders", "visits"),
-        )
+        ranges, options = (OffsetRange("topic", int(owner != "orders"), first, until),), {WRITER: writer}
+        shared = ("orders", "visits")
+        return load_job(owner, seq, writer, ranges, "beside:rows", self.table, options, replay=replay, shared_with=shared)
 
     def begin(self, owner: str) -> None:
         """Load what the table begins with, of one owner."""
-        for seq in range(self.next):
+        for seq in range(NEXT):
             self.load(self.batch(seq, owner))
 
     def batch(self, seq: int, owner: str = "orders") -> LoadJob:
         """A batch of the schedule."""
-        return self.job(seq * self.size, (seq + 1) * self.size, seq=seq, owner=owner)
-
-    @property
-    def size(self) -> int:
-        """Offsets of a batch."""
-        return FILE if self.identity == "batch" else 3 * FILE
-
-    @property
-    def next(self) -> int:
-        """The first batch that the table does not begin with."""
-        return BEGIN // self.size
+        return self.job(seq * BATCH, (seq + 1) * BATCH, seq=seq, owner=owner)
 
     def chunk(self, first: int, until: int, number: int, replay: str, owner: str = "orders") -> LoadJob:
-        """A chunk of a replay; where rows are known by their batch, the one that begins there."""
-        batch = None if self.identity == "origin" else first // FILE
-        return self.job(first, until, seq=number, replay=replay, batch=batch, owner=owner)
+        """A chunk of a replay."""
+        return self.job(first, until, seq=number, replay=replay, owner=owner)
 
     def load(self, job: LoadJob) -> LoadResult:
         """As a task does it: again, where that may help."""
@@ -214,12 +182,7 @@ class Lake:
         assert held == sorted(self.expected(receipts))
 
     def expected(self, receipts: list[Receipt]) -> list[tuple[Any, ...]]:
-        """The rows: of each offset, or of each batch, what the newest load of it wrote."""
-        if self.identity == "batch":
-            batches = {
-                r.load.batch: (int(r.load.run_id), sum(each.count for each in r.load.ranges), r.load.batch) for r in receipts
-            }
-            return list(batches.values())
+        """The rows: of each offset, what the newest load of it wrote."""
         writers = {
             (each.topic, each.partition, offset): int(r.load.run_id)
             for r in receipts
@@ -241,18 +204,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(params=["origin"])
-def lake(
-    request: pytest.FixtureRequest,
-    spark: SparkSession,
-    folder: Path,
-    table: str,
-    reader: IcebergReader,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Lake:
-    """A table of six batches of four offsets; by the identity of its rows."""
+@pytest.fixture
+def lake(spark: SparkSession, folder: Path, table: str, reader: IcebergReader, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A table of six batches of four offsets."""
     monkeypatch.setattr(tidegate.spark.load, "read_ranges", read)
-    lake = Lake(spark, table, folder, reader, identity=request.param)
+    lake = Lake(spark, table, folder, reader)
     lake.begin("orders")
     return lake
 
@@ -340,24 +296,18 @@ def _stop() -> None:
     raise _Stopped
 
 
-@pytest.mark.parametrize(
-    ("lake", "owners"),
-    [("origin", ["orders", "visits"]), ("batch", ["orders"])],
-    ids=["shared", "batch"],
-    indirect=["lake"],
-)
-def test_loads_replays_and_maintenance_at_once(lake: Lake, owners: list[str]) -> None:
+def test_loads_replays_and_maintenance_at_once(lake: Lake) -> None:
     """The schedule of each owner, replays of old ranges, aligned or not, and maintenance that stops half-way now and then."""
-    for owner in owners[1:]:
-        lake.begin(owner)
+    owners = ("orders", "visits")
+    lake.begin("visits")
     over = Event()
 
     def schedule(owner: str) -> None:
-        for seq in range(lake.next, lake.next + 3):
+        for seq in range(NEXT, NEXT + 3):
             lake.load(lake.batch(seq, owner))
 
     def replays(owner: str, name: str) -> None:
-        for chunk, (first, until) in enumerate(REPLAYS[lake.identity, name]):
+        for chunk, (first, until) in enumerate(REPLAYS[name]):
             lake.load(lake.chunk(first, until, chunk, name, owner))
 
     def maintenance() -> None:
@@ -382,15 +332,11 @@ def test_loads_replays_and_maintenance_at_once(lake: Lake, owners: list[str]) ->
     assert len(lake.files()) == lake.spark.table(f"{lake.table}.data_files").count()
 
 
-@pytest.mark.parametrize(
-    ("lake", "span", "writes"),
-    [("origin", (4, 8), 2), ("origin", (6, 15), 2), ("origin", (24, 36), 1), ("batch", (4, 8), 2)],
-    indirect=["lake"],
-)
+@pytest.mark.parametrize(("span", "writes"), [((4, 8), 2), ((6, 15), 2), ((24, 36), 1)])
 def test_a_load_looks_again_where_its_files_were_compacted_since(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, span: tuple[int, int], writes: int
 ) -> None:
-    """Whole files, files that the range goes through, and a batch; new offsets are in no compaction's way."""
+    """Whole files, and files that the range goes through; new offsets are in no compaction's way."""
     made = before_the_write(monkeypatch, lambda: compact(lake.spark, lake.table, Maintenance()))
     lake.load(lake.chunk(*span, 0, "a"))
     assert next(made) == writes
@@ -419,31 +365,22 @@ def test_only_a_compaction_that_lost_nothing_says_what_is_left(
     job = MaintenanceJob("visits", lake.table, "compact", 0, Maintenance())
     with in_the_next_scan(lake.spark, lake.table, lambda: lake.load(lake.chunk(*span, 0, "a"))):
         done = maintain(lake.spark, job)
-    files, size = IcebergReader().history(lake.table).files.compacted
+    files, size = lake.reader.history(lake.table).files.compacted
     assert (done.warning is None, files, min(size, 1)) == (left != (0, 0), *left)
 
 
-@pytest.mark.parametrize("lake", ["origin", "batch"], indirect=True)
-def test_a_load_looks_again_where_the_snapshot_that_it_looked_at_has_expired(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("becomes", "reads"), [(replace_and_expire, False), (replace_kept_rows, True), (replace_and_expire, True)]
+)
+def test_a_load_that_keeps_rows_is_right_whatever_becomes_of_them(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, becomes: Callable[[Lake], None], *, reads: bool
 ) -> None:
-    """It would keep rows of that snapshot, whose files are gone, too."""
-    compact(lake.spark, lake.table, Maintenance())
-    before_the_write(monkeypatch, partial(replace_and_expire, lake))
-    lake.load(lake.chunk(4, 8, 0, "a"))
-    assert not lake.failures
-    lake.check()
-
-
-@pytest.mark.parametrize("becomes", [replace_kept_rows, replace_and_expire])
-def test_a_load_that_keeps_rows_is_right_whatever_becomes_of_them_while_it_reads(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, becomes: Callable[[Lake], None]
-) -> None:
-    """It looks again where they are replaced, and where their files expire as well."""
+    """Before it reads or while it does, it looks again where they are replaced, and where their files expire as well."""
     compact(lake.spark, lake.table, Maintenance())
     act = partial(becomes, lake)
     with ExitStack() as scan:
-        before_the_write(monkeypatch, lambda: scan.enter_context(in_the_next_scan(lake.spark, lake.table, act)))
+        during = partial(in_the_next_scan, lake.spark, lake.table, act)
+        before_the_write(monkeypatch, (lambda: scan.enter_context(during())) if reads else act)
         lake.load(lake.chunk(4, 8, 0, "a"))
     assert not lake.failures
     lake.check()
@@ -453,14 +390,14 @@ def test_loads_between_the_keeping_of_commits_and_their_expiry_lose_none(lake: L
     """Where maintenance stops there and begins anew, and where they push out more commits than would have expired before."""
 
     def loads() -> None:
-        lake.load(lake.batch(lake.next))
+        lake.load(lake.batch(NEXT))
         lake.load(lake.chunk(6, 15, 0, "a"))
         _stop()
 
     with suppress(_Stopped):
         lake.maintain(between=loads)
     lake.check()
-    lake.maintain(between=lambda: [lake.load(lake.batch(lake.next + more)) for more in (1, 2, 3)], keep=2)
+    lake.maintain(between=lambda: [lake.load(lake.batch(NEXT + more)) for more in (1, 2, 3)], keep=2)
     assert lake.spark.table(f"{lake.table}.snapshots").count() == 3
     lake.check()
 

@@ -247,18 +247,6 @@ def test_a_commit_that_was_rolled_back_is_in_nobodys_way(sink: SinkUnderTest, lo
     assert ids(sink, table) == list(range(20))
 
 
-def test_a_table_of_batches_is_never_shared(sink: SinkUnderTest, load: Load, job: Job, table: str) -> None:
-    """Whatever the job says, and also when the receipts are gone."""
-    load(changed(job(0, 10, seq=1, transform="shapes:counted"), identity="batch"))
-    commits = sink.commits(table)
-    visits = changed(
-        job(10, 20, seq=2, transform="shapes:counted"), identity="batch", pipeline="visits", shared_with=("orders",)
-    )
-    with pytest.raises(SinkMisfit, match="is pipeline orders's, whose batches have the same numbers as those of visits"):
-        load(visits)
-    assert sink.commits(table) == commits
-
-
 def test_a_batch_done_over_leaves_one_copy_and_its_neighbours(
     sink: SinkUnderTest, load: Load, batch: Batch, table: str
 ) -> None:
