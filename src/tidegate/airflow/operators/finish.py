@@ -157,11 +157,12 @@ class FinishOperator(Patient):
         expired = {"expired_offsets": total_count(verdict.expired), "expired": [str(r) for r in verdict.expired[:SHOWN]]}
         return {**loaded, **expired}
 
-    def _announced_by(self, saved: SavedReplay, verdict: ReplayVerdict, context: Context) -> Announcement:
+    def _announced_by(
+        self, saved: SavedReplay, verdict: ReplayVerdict, loads: Sequence[Mapping[str, Any]], context: Context
+    ) -> Announcement:
         """What a replay that is verified announces: what it has changed, and those before it that it goes on with."""
         if self.pipeline.announce is None:
             return Announcement()
-        loads = _answers(context["ti"].xcom_pull(task_ids="load"))
         observed = {load["receipt"]["seq"]: Observed.from_json(load["observed"]) for load in loads}
         announcing = Announcing(self.pipeline, self.patience(context), self.log)
         cursor = Ledger(VariableStore(), self.pipeline.name).cursor()
