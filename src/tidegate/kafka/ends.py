@@ -72,7 +72,7 @@ class Subscription:
         return await self.poller.reading(self)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Poller:
     """What the users of a connection share: its client, and the last answer."""
 

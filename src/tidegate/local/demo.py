@@ -45,7 +45,7 @@ class Progress(Protocol):
         """`done` of `total` of one step; a total of None is not known."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """One DAG run as a row of the demo's table: seconds from queued to success, and of each task."""
 

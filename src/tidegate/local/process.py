@@ -95,7 +95,7 @@ class ProcessId:
             return False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Server:
     """A server and how to know that it works.
 

@@ -359,7 +359,7 @@ def _rows_in(offsets: Sequence[int], r: OffsetRange) -> int:
     return bisect_left(offsets, r.until_offset) - bisect_left(offsets, r.from_offset)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BatchVerification:
     """What is true of a table whose rows are known by their batch.
 

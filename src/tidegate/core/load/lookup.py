@@ -17,7 +17,7 @@ from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.algebra import common
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup:
     """What a table's receipts say of a load. Only receipts of commits that the table's current state descends from count.
 

@@ -7,7 +7,7 @@ record. What executors and cores a load needs is in `resources`.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any
 
 from tidegate.core.counts import check_count
@@ -58,6 +58,7 @@ class Advice:
 
     a: float
     b: float
+    _: KW_ONLY
     interval_s: float
     arrival_rate: float
     utilization: float = 0.9

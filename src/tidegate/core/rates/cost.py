@@ -38,7 +38,7 @@ LEAST_SHARE = 0.02
 """The least share of a batch's time that is due to its records."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """An estimate of t = a + b * n.
 

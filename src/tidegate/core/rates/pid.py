@@ -101,7 +101,7 @@ class PidRateEstimator:
         return rate
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PidPolicy(LearningPolicy):
     """The next bound is the estimator's rate for one interval; the first one stays until the estimator gives a rate.
 

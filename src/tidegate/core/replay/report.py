@@ -27,7 +27,7 @@ class Replaced:
     transform: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReplayReport:
     """What a replay would do. `bytes` and the times are estimates from what was observed; None where nothing was.
 

@@ -54,7 +54,7 @@ class Asked:
     until_offset: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReplayRequest:
     """What a replay is asked: exactly one of `offsets`, `times`, `batches`, `run_id` and `versions`.
 

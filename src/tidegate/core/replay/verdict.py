@@ -44,7 +44,7 @@ def made_by(receipts: Sequence[Receipt], topic_ids: Mapping[str, str]) -> dict[s
     return made
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReplayVerdict:
     """A replay that is whole: chunks, offsets, rows in its commits, the transform's version, and what a log no longer holds.
 

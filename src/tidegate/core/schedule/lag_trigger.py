@@ -76,7 +76,7 @@ class Event:
     pause_s: float = FIRST_LOOK_S
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fault:
     """What keeps the log or the cursor from being read.
 

@@ -64,7 +64,7 @@ def overlong(batches: Sequence[PlantBatch], interval_s: float) -> int:
     return sum(batch.run_s > (1 + BAND) * interval_s for batch in batches)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """A trace in a few figures.
 

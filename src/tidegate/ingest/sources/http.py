@@ -46,7 +46,7 @@ RETRY_AFTER_S = "1"
 _LATE = "late"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class HttpSource(Receiver):
     """POST requests of JSON; see this module for the answers.
 

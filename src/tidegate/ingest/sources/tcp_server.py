@@ -20,7 +20,7 @@ from tidegate.ingest.sources.lines import CHUNK_BYTES, end_streams, land_lines
 POLL_S = 0.01
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class TcpServerSource(Receiver):
     r"""Lines over TCP; a line ends with `\n` or `\r\n`, and one that does not end is no record.
 

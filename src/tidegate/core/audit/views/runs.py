@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from tidegate.core.audit.views.batch import BatchView
@@ -82,6 +82,7 @@ class RunView(View):
     """One DAG run: exactly one of batch, replay and reason is there, by its kind; none where Airflow does not know it."""
 
     kind: Kind
+    _: KW_ONLY
     batch: BatchView | None = None
     replay: ReplayView | None = None
     reason: str | None = None
