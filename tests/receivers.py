@@ -108,7 +108,7 @@ class MemoryDownstream:
         self.asked += 1
         if self.away:
             raise BrokerUnavailable("away")
-        return Heard(self.landed() - self.loaded)
+        return Heard(lag=self.landed() - self.loaded)
 
 
 @dataclass(eq=False)

@@ -53,8 +53,8 @@ def cursor_of(
     **changes: Any,
 ) -> Cursor:
     """How far a pipeline has come."""
-    at, pace = Position(offsets or {}, topic_ids or {}), Pace(rate_state or {})
-    return changed(Cursor(pipeline, seq, at, receipt=receipt, pace=pace), **changes)
+    at, pace = Position(offsets=offsets or {}, topic_ids=topic_ids or {}), Pace(rate_state=rate_state or {})
+    return changed(Cursor(pipeline=pipeline, seq=seq, at=at, receipt=receipt, pace=pace), **changes)
 
 
 def write_of(
@@ -69,7 +69,13 @@ def write_of(
     **load: Any,
 ) -> Write:
     """What one write of a load promises."""
-    return Write(Load(pipeline, seq, run_id, ranges, topic_ids or {}, generation, **load), transform, attempt)
+    return Write(
+        Load(
+            pipeline=pipeline, seq=seq, run_id=run_id, ranges=ranges, topic_ids=topic_ids or {}, generation=generation, **load
+        ),
+        transform,
+        attempt,
+    )
 
 
 def write_of_load(load: Load, transform: str = "v", attempt: str = "a", **changes: Any) -> Write:
@@ -88,7 +94,12 @@ def load_job(
     **changes: Any,
 ) -> LoadJob:
     """A load's order."""
-    job = LoadJob(Load(pipeline, seq, run_id, ranges), transform, table, reading=Reading(kafka_options))
+    job = LoadJob(
+        load=Load(pipeline=pipeline, seq=seq, run_id=run_id, ranges=ranges),
+        transform=transform,
+        table=table,
+        reading=Reading(kafka_options=kafka_options),
+    )
     return changed(job, **changes)
 
 
@@ -114,9 +125,9 @@ def range_of(  # noqa: PLR0917 - in the order of a plan
     **changes: Any,
 ) -> SavedRange:
     """What a run has planned."""
-    load = Load(pipeline, seq, run_id, ranges, topic_ids or {})
-    why = Why(decisions, limits or {}, adopted_from=adopted_from)
-    return changed(SavedRange(load, planned_at_ms, why, jumped=jumped or {}, retired=retired), **changes)
+    load = Load(pipeline=pipeline, seq=seq, run_id=run_id, ranges=ranges, topic_ids=topic_ids or {})
+    why = Why(decisions=decisions, limits=limits or {}, adopted_from=adopted_from)
+    return changed(SavedRange(load=load, planned_at_ms=planned_at_ms, why=why, jumped=jumped or {}, retired=retired), **changes)
 
 
 def replay_of(
@@ -131,5 +142,7 @@ def replay_of(
     **changes: Any,
 ) -> SavedReplay:
     """What a run replays."""
-    load = Load(pipeline, seq=0, run_id=run_id, ranges=(), topic_ids=topic_ids, replay=replay)
-    return changed(SavedReplay(load, chunks, table=table, transform=transform, planned_at_ms=planned_at_ms), **changes)
+    load = Load(pipeline=pipeline, seq=0, run_id=run_id, ranges=(), topic_ids=topic_ids, replay=replay)
+    return changed(
+        SavedReplay(load=load, chunks=chunks, table=table, transform=transform, planned_at_ms=planned_at_ms), **changes
+    )

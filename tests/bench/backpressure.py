@@ -178,7 +178,7 @@ class Bench:
         """Seconds from the beginning of a burst until a batch leaves nothing behind, in virtual time; None: never."""
         steps = Steps([(0.0, BURST * normal), (self.interval_s, normal)])
         settings = {"policy": "target"} if self.name == "bounded" else {"policy": "static"}
-        plant = Plant(self.interval_s, a, b, steps, partitions=PARTITIONS)
+        plant = Plant(self.interval_s, a, record_s=b, arrivals=steps, partitions=PARTITIONS)
         for batch in plant.run(make_rate_policy(settings, interval_s=self.interval_s), 60 * self.interval_s).batches:
             if batch.started_s >= self.interval_s and batch.records >= batch.lag:
                 return batch.ended_s

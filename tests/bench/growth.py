@@ -93,7 +93,7 @@ class Grown:
         keep = Maintenance(keep_snapshots=KEPT_SNAPSHOTS)
         then_ms = time.time_ns() // 1_000_000 + int(2 * keep.keep * 1000)
         for step in keep.steps:
-            maintain(self.spark, MaintenanceJob(self.name, self.pipeline.sink.table, step, then_ms, keep))
+            maintain(self.spark, MaintenanceJob(self.name, self.pipeline.sink.table, step, now_ms=then_ms, maintenance=keep))
 
     def save(self, api: AirflowApi) -> None:
         """Let Airflow's Variables be the state, as far as it has changed."""

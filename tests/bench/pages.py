@@ -118,7 +118,7 @@ def fill(batches: int, partitions: int) -> TableHistory:
     for seq in range(batches, 0, -1):
         load = write_of(NAME, seq, f"run {seq}", ranges(seq, partitions), f"m:f@{1 + seq * 3 // (batches + 1)}", "a")
         commits.append(TableCommit(seq, planned[seq - 1] + 9000, load.to_properties(), EACH * partitions))
-    return TableHistory(tuple(commits))
+    return TableHistory(commits=tuple(commits))
 
 
 def serve(app: Any) -> tuple[uvicorn.Server, str]:

@@ -48,7 +48,7 @@ def best(overhead: float, record_s: float = B) -> float:
 
 def saturated(overhead: float, **changes: Any) -> Plant:
     """More arrives than can be loaded."""
-    return Plant(T, overhead * T, B, 2 / B, **changes)
+    return Plant(T, overhead * T, record_s=B, arrivals=2 / B, **changes)
 
 
 def simulate(name: str, plant: Plant, intervals: int, *, seed: int = 0, **settings: Any) -> list[PlantBatch]:
@@ -130,7 +130,7 @@ def first(name: str, overhead: float, _seeds: int) -> Sequence[str]:
 def burst(name: str, overhead: float, _seeds: int) -> Sequence[str]:
     rate = 0.5 * best(overhead) / T
     arrivals = Steps([(0.0, rate), (DOWN * T, 10 * best(overhead) / T), ((DOWN + 1) * T, rate)])
-    plant = Plant(T, overhead * T, B, arrivals)
+    plant = Plant(T, overhead * T, record_s=B, arrivals=arrivals)
     batches = part(simulate(name, plant, 120, **warm(plant, overhead, name)), DOWN + 1, 120)
     drained = next(k for k, batch in enumerate(batches) if batch.records == batch.lag)
     return f"{batches[0].records / best(overhead):.2f}", str(drained + 1), str(overlong(batches, T))
@@ -139,13 +139,13 @@ def burst(name: str, overhead: float, _seeds: int) -> Sequence[str]:
 def quiet(name: str, overhead: float, _seeds: int) -> Sequence[str]:
     full, calm = 2 * best(overhead) / T, 1000 / T
     rates = [(0.0, full), (30 * T, 0.0), (70 * T, calm), (90 * T, 10 * best(overhead) / T), (91 * T, calm)]
-    batches = part(simulate(name, Plant(T, overhead * T, B, Steps(rates)), 150), 91, 150)
+    batches = part(simulate(name, Plant(T, overhead * T, record_s=B, arrivals=Steps(rates)), 150), 91, 150)
     five = sum(batch.records for batch in batches[:5]) / 5 / best(overhead)
     return f"{batches[0].records / best(overhead):.2f}", f"{five:.2f}", str(overlong(batches, T))
 
 
 def outage(name: str, overhead: float, _seeds: int) -> Sequence[str]:
-    plant = Plant(T, overhead * T, B, 0.5 * best(overhead) / T, backlog=int(40 * best(overhead)))
+    plant = Plant(T, overhead * T, record_s=B, arrivals=0.5 * best(overhead) / T, backlog=int(40 * best(overhead)))
     plant = experiment.outage(plant, since_s=30.5 * T, until_s=90.5 * T)
     batches = simulate(name, plant, 300)
     after = part(batches, 90, 300)

@@ -28,7 +28,7 @@ Tell = Callable[[Planned | Skip], dict[str, Any]]
 @pytest.fixture
 def brokers() -> FakeBrokers:
     """The record at offset 10 is nine seconds old, and kept for a minute."""
-    return FakeBrokers({P0: 105}, times={P0: [0] * 10 + [NOW - 9_000] * 95}, retention={"t": MINUTE})
+    return FakeBrokers(latest={P0: 105}, times={P0: [0] * 10 + [NOW - 9_000] * 95}, retention={"t": MINUTE})
 
 
 @pytest.fixture
@@ -57,21 +57,21 @@ def after(planned_ms: int | None) -> Cursor:
 
 def test_a_plan_says_how_many_records_wait_without_asking_for_it(tell: Tell, brokers: FakeBrokers) -> None:
     """Those that it takes, and those that it leaves; the last batch was planned within the same minute."""
-    assert tell(Planned(SAVED, "key", "planned", cursor=after(NOW - 5_000))) == {"records": 90}
+    assert tell(Planned(saved=SAVED, key="key", origin="planned", cursor=after(NOW - 5_000))) == {"records": 90}
     assert brokers.asked == 0
 
 
 def test_once_a_minute_the_brokers_are_asked_how_old_records_are(tell: Tell) -> None:
     """Records have come since the plan: the later answer counts."""
-    planned = Planned(SAVED, "key", "planned", cursor=after(NOW - 5_001))
+    planned = Planned(saved=SAVED, key="key", origin="planned", cursor=after(NOW - 5_001))
     assert tell(planned) == {"records": 95, "seconds": 9, "retention_left_s": 51}
 
 
 def test_a_batch_that_is_tried_again_says_nothing_of_its_own_time(tell: Tell) -> None:
     """Its range was saved when fewer records waited."""
     for origin in ("adopted", "own"):
-        assert tell(Planned(SAVED, "key", origin, cursor=after(NOW))) == {}
-        assert tell(Planned(SAVED, "key", origin, cursor=after(NOW - MINUTE)))["records"] == 95
+        assert tell(Planned(saved=SAVED, key="key", origin=origin, cursor=after(NOW))) == {}
+        assert tell(Planned(saved=SAVED, key="key", origin=origin, cursor=after(NOW - MINUTE)))["records"] == 95
 
 
 def test_a_run_that_finds_nothing_has_no_lag_and_asks_nobody(tell: Tell, brokers: FakeBrokers) -> None:
@@ -92,18 +92,18 @@ def test_runs_that_wait_for_more_records_ask_once_a_minute_too(
 
 def test_a_first_run_says_what_waits_and_asks_nobody(tell: Tell, brokers: FakeBrokers) -> None:
     """There is no cursor that could be behind."""
-    assert tell(Planned(SAVED, "key", "planned", cursor=cursor_of("p"))) == {"records": 90}
+    assert tell(Planned(saved=SAVED, key="key", origin="planned", cursor=cursor_of("p"))) == {"records": 90}
     assert brokers.asked == 0
 
 
 def test_brokers_that_do_not_answer_fail_no_plan(tell: Tell, brokers: FakeBrokers) -> None:
     """What the plan knows is sent all the same."""
     brokers.away = True
-    assert tell(Planned(SAVED, "key", "planned", cursor=after(None))) == {"records": 90}
+    assert tell(Planned(saved=SAVED, key="key", origin="planned", cursor=after(None))) == {"records": 90}
 
 
 def test_nobody_is_asked_where_metrics_go_nowhere(tell: Tell, brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow's default."""
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
-    tell(Planned(SAVED, "key", "planned", cursor=after(None)))
+    tell(Planned(saved=SAVED, key="key", origin="planned", cursor=after(None)))
     assert brokers.asked == 0

@@ -103,7 +103,7 @@ def test_a_run_that_starts_makes_its_pool_and_leaves_one_that_is_there(session: 
 @pytest.mark.parametrize("dialect", ["mysql", "postgresql", "sqlite"])
 def test_a_pool_that_is_there_is_no_error_on_any_database(dialect: str) -> None:
     """Two schedulers may start two runs at the same time."""
-    text = str(pools._insert(dialect, Declared("orders", "p", 1)))
+    text = str(pools._insert(dialect, Declared(pipeline="orders", pool="p", slots=1)))
     assert ("IGNORE" in text) if dialect == "mysql" else ("ON CONFLICT DO NOTHING" in text)
 
 

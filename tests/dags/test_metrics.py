@@ -22,7 +22,7 @@ from tidegate.ingest.supervisor import LeaseReport, Status
 SAVED = range_of("orders", 7, "r", (), (), {}, {}, 0, remaining=40)
 TIMING = BatchTiming(100, None, run_ms=4000, load_ms=1500, scheduling_delay_ms=20, ended_at_ms=0)
 RESULT = LoadResult(
-    Receipt(write_of("orders", 7, "r", (), "m:f@1", "a"), 1, 1, 90),
+    Receipt(write_of("orders", 7, "r", (), "m:f@1", "a"), 1, 1, rows=90),
     Observed(100, 90, errors=3),
     {"write": 1.2},
     spark_age_s=120.0,
@@ -111,7 +111,7 @@ def test_each_metric_of_the_list_is_sent_and_no_other(sent: dict[str, Any]) -> N
     metrics.skipped("orders")
     metrics.failed("orders")
     metrics.waiting("orders", 7)
-    metrics.lagging("orders", TotalLag(1, 7, 3.5, 9.0))
+    metrics.lagging("orders", TotalLag(partitions=1, records_behind=7, seconds_behind=3.5, retention_left_s=9.0))
     metrics.replayed("orders", offsets=5, rows=4)
     metrics.run_ended("orders", at_s=1.0)
     metrics.replay_failed("orders")

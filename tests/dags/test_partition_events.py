@@ -48,7 +48,7 @@ class World:
         self.now_ms = NOON
         self.lost = False
         self.jobs: list[LoadJob] = []
-        self.brokers = FakeBrokers({T0: 0}, times={T0: []})
+        self.brokers = FakeBrokers(latest={T0: 0}, times={T0: []})
         self.store, self.sink = MemoryStore(), FakeReader()
 
     def write(self, *at_ms: int) -> None:
@@ -216,7 +216,7 @@ def test_what_waits_in_the_log_is_not_complete(world: World) -> None:
 def test_brokers_that_are_away_delay_hours_and_no_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next commit announces them."""
     world.at(9).write(NOON, NOON + HOUR_MS)
-    away = FakeBrokers({}, away=True)
+    away = FakeBrokers(latest={}, away=True)
     with monkeypatch.context() as patch:
         patch.setattr(announcing, "brokers_of", lambda *_: away)
         assert batch("r1", max_records=1).keys is None
@@ -232,7 +232,7 @@ def test_a_load_that_lost_its_account_counts_all_hours_between_its_ends(world: W
     world.write(NOON + HOUR_MS, NOON + 3 * HOUR_MS)
     assert batch("r2").hours == ["13", "14", "15"]
     world.write(NOON + HOUR_MS)
-    monkeypatch.setattr(announcing, "brokers_of", lambda *_: FakeBrokers({}, away=True))
+    monkeypatch.setattr(announcing, "brokers_of", lambda *_: FakeBrokers(latest={}, away=True))
     impatient = replace(PIPELINE, wait_s=0)
     assert batch("r3", impatient).keys is None
 

@@ -427,8 +427,8 @@ def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.Mo
 
     async def supervise(source: Any, lease: Any, limits: Any, *, watch: Any, **more: Any) -> LeaseReport:
         called.update(source=source, lease=lease, limits=limits, **more)
-        watch(supervisor.Status(State.STARTED, 0.5, LeaseReport(4), 9.0))
-        return LeaseReport(5)
+        watch(supervisor.Status(state=State.STARTED, buffer=0.5, report=LeaseReport(records=4), rate=9.0))
+        return LeaseReport(records=5)
 
     monkeypatch.setattr(supervisor, "serve", supervise)
     stated = Stated("credit", "loads", 1000, safe_rate=0, silence=60)
@@ -438,13 +438,15 @@ def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.Mo
     )  # fmt: skip
     shown: list[Mapping[str, Any]] = []
     report = asyncio.run(serve(order(own, downstream=str), stop=asyncio.Event(), tell=print, watch=shown.append))
-    assert report == asdict(LeaseReport(5))
+    assert report == asdict(LeaseReport(records=5))
     (said,) = shown
     assert type(said["state"]) is str  # as XComs take it
     assert (said["state"], said["buffer"], said["rate"], said["records"]) == ("started", 0.5, 9.0, 4)
     assert called["source"] == SimpleNamespace(x=1)
     assert called["lease"] == supervisor.Lease("own", 1, "edge1", "orders", 99.0, 5)
-    assert called["limits"] == supervisor.Limits(0.5, 7, 8, 6, 9, stated)
+    assert called["limits"] == supervisor.Limits(
+        block_interval_s=0.5, block_bytes=7, buffer_bytes=8, max_record_bytes=6, max_rate=9, backpressure=stated
+    )
     assert (called["producer"], called["downstream"]) == ({"bootstrap.servers": "k"}, str)
 
 
@@ -485,7 +487,7 @@ def test_an_instance_without_back_pressure_asks_nobody() -> None:
 
 def test_an_instance_hears_of_the_pipeline_by_its_cursor_and_by_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """And of the buffers of all instances of this run and the one before, where they count and their time can be."""
-    brokers = FakeBrokers({TopicPartition("orders", 0): 100})
+    brokers = FakeBrokers(latest={TopicPartition("orders", 0): 100})
     store = MemoryStore()
     monkeypatch.setattr("tidegate.kafka.brokers.AdminBrokers", lambda settings, timeout_s: brokers)
     monkeypatch.setattr(operators, "VariableStore", lambda: store)
@@ -520,18 +522,18 @@ def test_an_instance_hears_of_the_pipeline_by_its_cursor_and_by_the_log(monkeypa
 
 
 def behind(store: MemoryStore, brokers: FakeBrokers, pipeline: Pipeline = LOADS) -> PipelineBehind:
-    return PipelineBehind(pipeline, "orders", store, brokers, instances=lambda _: 1, buffers=dict)
+    return PipelineBehind(pipeline=pipeline, topic="orders", store=store, brokers=brokers, instances=lambda _: 1, buffers=dict)
 
 
 def test_airflow_is_asked_less_often_than_the_brokers() -> None:
     """What cannot be read is an error, and never an old or an empty answer."""
-    brokers, store = FakeBrokers({TopicPartition("orders", 0): 100}), MemoryStore()
+    brokers, store = FakeBrokers(latest={TopicPartition("orders", 0): 100}), MemoryStore()
     asked = behind(store, brokers)
     assert asked().lag == 100
     brokers.latest[TopicPartition("orders", 0)] = 120
     assert asked().lag == 120
     assert [verb for verb, _ in store.calls] == ["keys"]
-    for fails in (behind(MemoryStore(failing=True), brokers), behind(store, FakeBrokers(brokers.latest, away=True))):
+    for fails in (behind(MemoryStore(failing=True), brokers), behind(store, FakeBrokers(latest=brokers.latest, away=True))):
         for _ in range(2):
             with pytest.raises(TidegateError):
                 fails()
@@ -544,7 +546,7 @@ def test_partitions_that_the_pipeline_never_reads_are_no_backlog(assigned: tuple
     store = MemoryStore()
     Ledger(store, "loads").save_cursor(cursor_of("loads", offsets={read: 100}))
     pipeline = replace(LOADS, source=Source(assign={"orders": assigned}))
-    assert behind(store, FakeBrokers({read: 100, other: 50}), pipeline)().lag == lag
+    assert behind(store, FakeBrokers(latest={read: 100, other: 50}), pipeline)().lag == lag
 
 
 # The live workers

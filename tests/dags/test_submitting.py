@@ -33,7 +33,7 @@ from tidegate.testing.fakes import FakeReader, MemoryStore
 
 RANGES = (OffsetRange("t", 0, 0, 5),)
 JOB = load_job("p", 1, "run", RANGES, "m:f", "lake.a.b", {})
-LOADED = LoadResult(Receipt(write_of("p", 1, "run", RANGES, "m:f@1", "a"), 7, 1, 5), Observed(5, 5), {"write": 0.1})
+LOADED = LoadResult(Receipt(write_of("p", 1, "run", RANGES, "m:f@1", "a"), 7, 1, rows=5), Observed(5, 5), {"write": 0.1})
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), spark=Spark("tests_spark"), wait_s=0)
 
 ScriptWriter = Callable[..., Path]
@@ -166,8 +166,12 @@ def test_a_load_gets_the_executors_that_its_plan_has_found(
     """On YARN and Kubernetes by their number, on a standalone master by all cores together; else spark-submit decides."""
     monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
     notes = script(f"result.write_text({json.dumps(LOADED.to_json())!r})")
-    order: dict[str, Any] = {"load": Load("p", 1, "run", RANGES), "transform": "m:f", "table": "lake.a.b"}
-    task.run_job(task.order({}, resources=Resources(3, 2, None, "why"), **order), {})
+    order: dict[str, Any] = {
+        "load": Load(pipeline="p", seq=1, run_id="run", ranges=RANGES),
+        "transform": "m:f",
+        "table": "lake.a.b",
+    }
+    task.run_job(task.order({}, resources=Resources(3, 2, None, reason="why"), **order), {})
     arguments = json.loads(notes.read_text())
     asked = {name: arguments[arguments.index(name) + 1] for name in arguments if "executor" in name}
     assert asked == {"--num-executors": "3", "--total-executor-cores": "6", "--executor-cores": "2"}
@@ -176,12 +180,16 @@ def test_a_load_gets_the_executors_that_its_plan_has_found(
 def test_a_load_is_cut_as_its_plan_has_found_unless_the_file_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no batch was measured yet, nothing cuts it."""
     monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
-    order: dict[str, Any] = {"load": Load("p", 1, "run", RANGES), "transform": "m:f", "table": "lake.a.b"}
+    order: dict[str, Any] = {
+        "load": Load(pipeline="p", seq=1, run_id="run", ranges=RANGES),
+        "transform": "m:f",
+        "table": "lake.a.b",
+    }
     task = LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path("/jobs"))
-    assert task.order({}, resources=Resources(None, 2, 10, "why"), **order).reading.split == Split(min_partitions=10)
-    assert task.order({}, resources=Resources(None, 2, None, "why"), **order).reading.split == Split()
+    assert task.order({}, resources=Resources(None, 2, 10, reason="why"), **order).reading.split == Split(min_partitions=10)
+    assert task.order({}, resources=Resources(None, 2, None, reason="why"), **order).reading.split == Split()
     task.pipeline = replace(PIPELINE, split=Split(max_records_per_partition=7))
-    cut = task.order({}, resources=Resources(None, 2, 10, "why"), **order).reading.split
+    cut = task.order({}, resources=Resources(None, 2, 10, reason="why"), **order).reading.split
     assert cut == Split(max_records_per_partition=7)
 
 

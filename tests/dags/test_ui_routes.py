@@ -100,7 +100,10 @@ def saved(seq: int, run_id: str, pipeline: str = "orders") -> SavedRange:
 
 def receipt(seq: int, run_id: str, transform: str = "v1") -> Receipt:
     return Receipt(
-        write_of("orders", seq, run_id, saved(seq, run_id).load.ranges, transform, f"a{seq}"), 2**60 + seq, 1000 * seq + 5, 10
+        write_of("orders", seq, run_id, saved(seq, run_id).load.ranges, transform, f"a{seq}"),
+        2**60 + seq,
+        1000 * seq + 5,
+        rows=10,
     )
 
 
@@ -132,7 +135,7 @@ class World:
         if isinstance(self.receipts, Exception):
             raise self.receipts
         loads = (TableCommit(r.snapshot, r.committed_at_ms, r.write.to_properties(), r.rows) for r in self.receipts[::-1])
-        return TableHistory(tuple(loads))
+        return TableHistory(commits=tuple(loads))
 
 
 @pytest.fixture(scope="module")
@@ -490,7 +493,7 @@ def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Ask, wor
     world.receipts = [receipt(1, "r1")]
     assert not ask("api/dags/orders__replay/runs/again").json()["replay"]["chunks"][0]["landed"]
     # the table has been asked just now, before the run ended
-    world.receipts.append(Receipt(write_of("orders", 0, "again", chunk, "v2", "b", replay="x"), 5, 2000, 9))
+    world.receipts.append(Receipt(write_of("orders", 0, "again", chunk, "v2", "b", replay="x"), 5, 2000, rows=9))
     end_run("orders__replay", "again")
     found = ask("api/dags/orders__replay/runs/again").json()
     assert (found["kind"], found["replay"]["chunks"][0]["rows"], found["replay"]["dry_run"]) == ("replay", 9, False)
@@ -617,7 +620,7 @@ def test_what_is_odd_in_one_place_hides_nothing_else(ask: Ask, overviews: Overvi
     broken = receipt(1, "r1")
     properties = {**broken.write.to_properties(), "tidegate.ranges": "{"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(IcebergReader, "history", lambda *_: TableHistory((TableCommit(1, 1, properties, 1),)))
+        patch.setattr(IcebergReader, "history", lambda *_: TableHistory(commits=(TableCommit(1, 1, properties, 1),)))
         view = ask("api/dags/orders/map").json()
     assert [b["kind"] for b in view["rows"][0]["blocks"]] == ["committed", "committed", "planned", "pending"]
     assert "cannot be read" in view["faults"][0]

@@ -30,7 +30,7 @@ from tidegate.core.schedule.plan import Skip
 
 RANGES = (OffsetRange("t", 0, 0, 5),)
 JOB = load_job("p", 1, "run", RANGES, "m:f", "lake.a.b", {})
-LOADED = LoadResult(Receipt(write_of("p", 1, "run", RANGES, "m:f@1", "a"), 7, 1, 5), Observed(5, 5), {"write": 0.1})
+LOADED = LoadResult(Receipt(write_of("p", 1, "run", RANGES, "m:f@1", "a"), 7, 1, rows=5), Observed(5, 5), {"write": 0.1})
 
 
 def pipeline(**changes: Any) -> Pipeline:
@@ -151,7 +151,7 @@ def with_clock(clock: Any) -> Any:
     """The class with another clock."""
     from tidegate.core.schedule.patience import Patience  # noqa: PLC0415 - the real one, which the test replaces where it is used
 
-    return lambda for_s, tell, sleep, show: Patience(for_s, tell, clock, sleep, show=show)
+    return lambda for_s, tell, sleep, show: Patience(for_s=for_s, tell=tell, clock=clock, sleep=sleep, show=show)
 
 
 def test_a_task_that_is_stopped_while_it_waits_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def store() -> MemoryStore:
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeReader) -> FakeBrokers:
     """Ports in memory."""
-    brokers = FakeBrokers({TopicPartition(TOPIC, n): 100 + n % 7 for n in range(PARTITIONS)})
+    brokers = FakeBrokers(latest={TopicPartition(TOPIC, n): 100 + n % 7 for n in range(PARTITIONS)})
     use_ports(monkeypatch, store=store, sink=sink, brokers=brokers, runner=FakeRunner(sink))
     return brokers
 

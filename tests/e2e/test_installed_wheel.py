@@ -112,7 +112,14 @@ def steps(home: Home) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def airflow(home: Home, steps: list[list[str]], platform: Platform) -> Iterator[Airflow]:
     """Airflow's servers, with the connections that `tidegate init` asks for."""
-    made = Airflow(home.root / "airflow", home.root, choose_port([]), home.env, home.root / "logs", home.root / "run")
+    made = Airflow(
+        home=home.root / "airflow",
+        project=home.root,
+        port=choose_port([]),
+        env=home.env,
+        logs=home.root / "logs",
+        pid_files=home.root / "run",
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(home.programs / "python"))
         made.prepare()

@@ -53,7 +53,7 @@ def expire(platform: Platform) -> None:
     """All snapshots but the newest, as maintenance does it ten days later."""
     later_ms = now_ms() + 10 * DAY_S * 1000
     with connect(platform.spark_remote, name="later") as spark:
-        job = MaintenanceJob(NAME, TABLE, "expire", later_ms, Maintenance(keep_snapshots=1))
+        job = MaintenanceJob(NAME, TABLE, "expire", now_ms=later_ms, maintenance=Maintenance(keep_snapshots=1))
         assert maintain(spark, job).counts["snapshots_expired"] > BATCHES
 
 

@@ -37,4 +37,6 @@ class TestConnectRunner(JobRunnerContract):
     @pytest.fixture
     def runner(self, platform: Platform) -> ConnectRunner:
         log = logging.getLogger(__name__)
-        return ConnectRunner(lambda: platform.spark_remote, spark_jobs=SPARK_JOBS, patience=Patience(0.0, log.warning), log=log)
+        return ConnectRunner(
+            lambda: platform.spark_remote, spark_jobs=SPARK_JOBS, patience=Patience(for_s=0.0, tell=log.warning), log=log
+        )

@@ -50,9 +50,8 @@ class Schedule:
         """Plan, take it for loaded, commit; what it read."""
         planned = self.plan(run_id)
         load = planned.saved.load
-        receipt = (
-            Receipt(write_of("p", load.seq, run_id, load.nonempty, "v", "a"), load.seq, load.seq, 1) if load.nonempty else None
-        )
+        write = write_of("p", load.seq, run_id, load.nonempty, "v", "a")
+        receipt = Receipt(write, load.seq, load.seq, rows=1) if load.nonempty else None
         self.ports["sink"].found += [receipt] if receipt is not None else []
         commit_batch(self.pipeline, planned.key, receipt, store=self.store)
         return [str(r) for r in load.ranges]

@@ -68,7 +68,7 @@ class Submitted:
             lambda: None,
             elsewhere=elsewhere,
             sink=IcebergReader(),
-            patience=Patience(0.0, print),
+            patience=Patience(for_s=0.0, tell=print),
             log=logging.getLogger(__name__),
         )
 

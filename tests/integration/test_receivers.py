@@ -351,7 +351,9 @@ async def test_a_file_is_landed_over_rotation_truncation_and_leases(kafka: dict[
     """Each line once, also those that were written while nobody read."""
     topic = make_topic(kafka, "file")
     path, state = tmp_path / "app.log", tmp_path / "place.json"
-    async with served(source := FileSource(path, state, poll_s=0.01, linger_s=0.1), kafka=kafka, lease=a_lease(topic)) as one:
+    async with served(
+        source := FileSource(path=path, state_path=state, poll_s=0.01, linger_s=0.1), kafka=kafka, lease=a_lease(topic)
+    ) as one:
         append(path, 1, 2)
         append(tmp_path / "app.log.audit", "another file")
         await until(lambda: source.intake.counts.records == 2)
@@ -372,7 +374,9 @@ async def test_a_file_is_landed_over_rotation_truncation_and_leases(kafka: dict[
     append(path, 8)
     path.rename(tmp_path / "app.log.2")
     append(path, 9)
-    async with served(source := FileSource(path, state, poll_s=0.01, linger_s=0.1), kafka=kafka, lease=a_lease(topic)) as one:
+    async with served(
+        source := FileSource(path=path, state_path=state, poll_s=0.01, linger_s=0.1), kafka=kafka, lease=a_lease(topic)
+    ) as one:
         await until(lambda: source.intake.counts.records == 3)
         assert (await one.ended()).last_error is None
     assert values(kafka, topic) == [b"1", b"2", b"3", b"44", b"5", b"6", b"7", b"8", b"9"]

@@ -23,7 +23,7 @@ from tidegate.core.offsets.ranges import OffsetRange
 RANGES = (OffsetRange("t", 0, 5, 10), OffsetRange("t", 1, 0, 0), OffsetRange("u", 0, 0, 3))
 OPTIONS = {"kafka.bootstrap.servers": "one:9092, two:9092", "kafka.sasl.jaas.config": "secret"}
 JOB = load_job("p", 3, "r", RANGES, "m:f", "lake.a.b", OPTIONS)
-RESULT = LoadResult(Receipt(write_of("p", 3, "r", RANGES, "m:f@2", "x"), 2**62, 5, 8), Observed(8, 8), {})
+RESULT = LoadResult(Receipt(write_of("p", 3, "r", RANGES, "m:f@2", "x"), 2**62, 5, rows=8), Observed(8, 8), {})
 
 
 @pytest.fixture

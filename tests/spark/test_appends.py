@@ -134,7 +134,7 @@ def test_a_load_knows_of_no_later_rows_only_where_each_of_its_partitions_has_non
     assert look((0, 0, 10), (1, 5, 5)) == (False, True)
     assert look((0, 0, 10), (1, 5, 8)) is None
     before = tuple(OffsetRange("orders", *span) for span in ((0, 0, 10), (1, 8, 8)))
-    last = Receipt(write_of("orders", 0, "r", before, "t@1", "a"), head[0], 0, 10)
+    last = Receipt(write_of("orders", 0, "r", before, "t@1", "a"), head[0], 0, rows=10)
     found = ByOrigin((OffsetRange("orders", 0, 10, 20), OffsetRange("orders", 1, 8, 8)))
     assert found.follows(last.load)
     for others in ((0, 9, 20), (2, 0, 0), (2, 0, 5)):

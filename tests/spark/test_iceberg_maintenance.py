@@ -59,7 +59,7 @@ def offsets(spark: SparkSession, table: str) -> list[int]:
 
 def maintained(spark: SparkSession, table: str) -> dict[str, Maintained]:
     """All steps, at a time when all that exists now is old."""
-    jobs = (MaintenanceJob("orders", table, step, later_ms(), AGED) for step in get_args(Step))
+    jobs = (MaintenanceJob("orders", table, step, now_ms=later_ms(), maintenance=AGED) for step in get_args(Step))
     return {job.step: maintain(spark, job) for job in jobs}
 
 
@@ -104,7 +104,7 @@ def test_only_a_whole_compaction_says_how_many_files_cannot_be_merged(
     """One that its bound has stopped leaves files for the next run; rewritten manifests merge no files."""
     spark.sql(f"CALL lake.system.rewrite_manifests('{loaded.partition('.')[2]}')").collect()
     assert reader.history(loaded).files.compacted == (0, 0)
-    bounded = MaintenanceJob("orders", loaded, "compact", later_ms(), Maintenance(max_files=5))
+    bounded = MaintenanceJob("orders", loaded, "compact", now_ms=later_ms(), maintenance=Maintenance(max_files=5))
     left = maintain(spark, bounded).counts["files_after"]
     assert left == files(spark, loaded) < 5
     assert reader.history(loaded).files.compacted == (0, 0)
@@ -140,7 +140,7 @@ def test_the_table_of_another_pipeline_is_left_alone(spark: SparkSession, loaded
     snapshots = spark.table(f"{loaded}.snapshots").count()
     for step in get_args(Step):
         with pytest.raises(SinkMisfit, match="belongs to orders, by its properties, and not to visits"):
-            maintain(spark, MaintenanceJob("visits", loaded, step, later_ms(), AGED))
+            maintain(spark, MaintenanceJob("visits", loaded, step, now_ms=later_ms(), maintenance=AGED))
     assert spark.table(f"{loaded}.snapshots").count() == snapshots
 
 
@@ -162,7 +162,7 @@ def test_a_rollback_can_be_undone_after_maintenance(spark: SparkSession, loaded:
     receipts = reader.receipts(loaded, "orders")
     name = loaded.partition(".")[2]
     spark.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {receipts[3].snapshot})").collect()
-    job = MaintenanceJob("orders", loaded, "expire", later_ms(), Maintenance(keep_snapshots=2))
+    job = MaintenanceJob("orders", loaded, "expire", now_ms=later_ms(), maintenance=Maintenance(keep_snapshots=2))
     maintain(spark, job)
     spark.sql(f"CALL lake.system.set_current_snapshot('{name}', {receipts[-1].snapshot})").collect()
     assert offsets(spark, loaded) == list(range(24))
@@ -188,7 +188,7 @@ def test_a_table_whose_properties_may_not_be_written_is_compacted(
         return real(session, text)
 
     monkeypatch.setattr(SparkSession, "sql", refuse)
-    done = maintain(spark, MaintenanceJob("orders", loaded, "compact", later_ms(), Maintenance()))
+    done = maintain(spark, MaintenanceJob("orders", loaded, "compact", now_ms=later_ms(), maintenance=Maintenance()))
     assert done.counts["files_after"] == 1
     assert "no right to alter tables" in (done.warning or "")
     assert reader.history(loaded).files.compacted == (0, 0)
@@ -199,9 +199,9 @@ def test_an_empty_table_has_nothing_to_maintain(spark: SparkSession, loaded: str
     empty = f"{loaded}_empty"
     spark.sql(f"CREATE TABLE {empty} USING iceberg TBLPROPERTIES ('tidegate.owner.orders' = 'true') AS TABLE {loaded} LIMIT 0")
     for step in get_args(Step):
-        done = maintain(spark, MaintenanceJob("orders", empty, step, later_ms(), AGED))
+        done = maintain(spark, MaintenanceJob("orders", empty, step, now_ms=later_ms(), maintenance=AGED))
         assert done.counts.get("files_removed", 0) == 0
-    assert maintain(spark, MaintenanceJob("orders", loaded, "remove_orphans", later_ms())).counts == {"files_removed": 0}
+    assert maintain(spark, MaintenanceJob("orders", loaded, "remove_orphans", now_ms=later_ms())).counts == {"files_removed": 0}
 
 
 def test_files_that_cannot_be_merged_are_reported(spark: SparkSession, loaded: str, load: Load, job: Job) -> None:
@@ -209,7 +209,7 @@ def test_files_that_cannot_be_merged_are_reported(spark: SparkSession, loaded: s
     lost = spark.table(f"{loaded}.data_files").select("file_path").orderBy("file_path").first()
     assert lost is not None
     Path(lost["file_path"].removeprefix("file:")).unlink()
-    done = maintain(spark, MaintenanceJob("orders", loaded, "compact", later_ms(), AGED))
+    done = maintain(spark, MaintenanceJob("orders", loaded, "compact", now_ms=later_ms(), maintenance=AGED))
     assert done.warning is not None
     assert "files could not be merged" in done.warning
 
@@ -247,7 +247,7 @@ def test_nothing_expires_where_the_name_of_the_table_of_commits_is_taken(
     order, answer = tmp_path / "job.json", tmp_path / "result.json"
     answers = {}
     for step in get_args(Step):
-        order.write_text(json.dumps(MaintenanceJob("orders", loaded, step, later_ms(), AGED).to_json()))
+        order.write_text(json.dumps(MaintenanceJob("orders", loaded, step, now_ms=later_ms(), maintenance=AGED).to_json()))
         failed = submit.main(["--job", str(order), "--result", str(answer), "--spark-jobs", str(tmp_path)])
         answers[step] = json.loads(answer.read_text())
         assert failed == (step == "expire")

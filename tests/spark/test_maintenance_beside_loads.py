@@ -362,7 +362,7 @@ def test_only_a_compaction_that_lost_nothing_says_what_is_left(
 ) -> None:
     """A load of new offsets takes nothing from it, and its files are not what is left."""
     lake.begin("visits")
-    job = MaintenanceJob("visits", lake.table, "compact", 0, Maintenance())
+    job = MaintenanceJob("visits", lake.table, "compact", now_ms=0, maintenance=Maintenance())
     with in_the_next_scan(lake.spark, lake.table, lambda: lake.load(lake.chunk(*span, 0, "a"))):
         done = maintain(lake.spark, job)
     files, size = lake.reader.history(lake.table).files.compacted

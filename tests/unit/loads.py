@@ -18,7 +18,7 @@ def receipt(seq: int, start: int, until: int, **changes: Any) -> Receipt:
     load = write_of(
         "p", seq, f"run{seq}", (OffsetRange("t", 0, start, until),), "v1", f"a{seq}", {"t": "id"}, beside=Position()
     )
-    return Receipt(changed(load, **changes), 100 + seq, 1000 * seq, until - start)
+    return Receipt(changed(load, **changes), 100 + seq, 1000 * seq, rows=until - start)
 
 
 def saved(seq: int, start: int, until: int, **changes: Any) -> SavedRange:

@@ -32,7 +32,7 @@ class World(common.World):
     """A pipeline that begins at offset 20 of a log of 50, and has not run yet."""
 
     pipeline: Pipeline = PIPELINE
-    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 50}))
+    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers(latest={P0: 50}))
     step_ms: int = 1000
     version: str = "m:f@1"
 
@@ -66,7 +66,7 @@ def test_a_table_of_others_is_refused_before_positions_are_saved(world: World) -
         "belongs to pipeline old, not to p. If p is old under a new name, name its file back, or run `tidegate rename old p`"
     )
     assert refused in world.misfit()
-    world.sink.found.append(Receipt(write_of("old", 1, "run", (), "v", "a"), 1, 1, 0))
+    world.sink.found.append(Receipt(write_of("old", 1, "run", (), "v", "a"), 1, 1, rows=0))
     world.sink.owners = frozenset()
     assert refused in world.misfit()
     world.pipeline = replace(PIPELINE, identity="batch")

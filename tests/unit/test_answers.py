@@ -27,7 +27,7 @@ def saved(partitions: int = 2, until: int = 1_000_000) -> SavedRange:
 def result(partitions: int = 2) -> LoadResult:
     load = write_of("p", 3, "run", ranges(partitions), "m:f@1", "attempt", {"t": "id"}, 4)
     bounds = {TopicPartition("t", n): (0, 9) for n in range(partitions)}
-    return LoadResult(Receipt(load, 7, 1, 5, 2), Observed(5, 6, 70, bounds, errors=2), {"write": 0.1}, True, 3.5)
+    return LoadResult(Receipt(load, 7, 1, rows=5, kept=2), Observed(5, 6, 70, bounds, errors=2), {"write": 0.1}, True, 3.5)
 
 
 def nothing(_: int) -> None:
@@ -73,7 +73,7 @@ TOOK = {"submit": 4.5}
 
 
 def receipt(snapshot: int, attempt: str, *, seq: int = 3, until: int = 1_000_000, replay: str | None = None) -> Receipt:
-    return Receipt(write_of("p", seq, "run", ranges(2, until), "m:f@1", attempt, replay=replay), snapshot, snapshot, 5)
+    return Receipt(write_of("p", seq, "run", ranges(2, until), "m:f@1", attempt, replay=replay), snapshot, snapshot, rows=5)
 
 
 def test_an_answer_that_was_lost_is_the_receipt_of_its_attempt() -> None:

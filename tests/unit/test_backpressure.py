@@ -37,7 +37,7 @@ def took(records: int, run_s: float, ended_ms: int, bound: int | None = None) ->
 
 
 def limited(log_end: int = 1000, **changes: Any) -> World:
-    return World(pipeline=replace(PIPELINE, **changes), brokers=FakeBrokers({P0: log_end}))
+    return World(pipeline=replace(PIPELINE, **changes), brokers=FakeBrokers(latest={P0: log_end}))
 
 
 def run(world: World, run_id: str, run_s: float) -> Planned:
@@ -53,7 +53,7 @@ def test_the_first_batch_is_bounded_and_each_next_one_by_what_the_last_ones_took
     """The bound aims at 0.9 of the interval; bound and terms are in the saved range, what was learned in the cursor."""
     world = limited()
     first = run(world, "run1", run_s=3.0)
-    assert first.saved.why.rate == RateBound("target", 10, {}, limiting=True)
+    assert first.saved.why.rate == RateBound("target", 10, terms={}, limiting=True)
     assert total_count(first.saved.load.ranges) == 10
     assert first.saved.remaining == 990
     assert first.saved.why.decisions[0].until_reason == "backpressure"
@@ -90,7 +90,7 @@ def test_a_batch_whose_time_is_not_known_teaches_nothing() -> None:
 
 def test_the_bound_is_shared_by_lag_within_the_rate_of_each_partition_and_raised_to_the_minimum() -> None:
     """A partition that its rate holds back leaves its share to the others; each gets its least records."""
-    brokers = FakeBrokers({P0: 900, P1: 100})
+    brokers = FakeBrokers(latest={P0: 900, P1: 100})
     limits = Limits(interval_s=10, max_rate_per_partition=5, min_rate_per_partition=20)
 
     def planned(bound: int) -> tuple[dict[int, int], list[str]]:
@@ -116,7 +116,7 @@ def test_a_rate_is_kept_while_a_pipeline_catches_up() -> None:
 @given(st.dictionaries(st.integers(0, 30), st.integers(1, 1000), min_size=1), st.integers(1, 100))
 def test_a_batch_of_all_that_its_partitions_are_given_is_full(lags: dict[int, int], bound: int) -> None:
     """Whole records for each partition are up to one less than its share: a bound of 10 gives 4 and 5 to two partitions."""
-    brokers = FakeBrokers({TopicPartition("t", partition): lag for partition, lag in lags.items()})
+    brokers = FakeBrokers(latest={TopicPartition("t", partition): lag for partition, lag in lags.items()})
     world = World(pipeline=replace(PIPELINE, backpressure=Backpressure("target", initial_records=bound)), brokers=brokers)
     saved = run(world, "run1", run_s=0.001).saved
     assert saved.why.rate is not None
@@ -129,7 +129,7 @@ def test_max_records_of_the_pipeline_is_a_limit_beside_the_policy() -> None:
     world = limited(limits=Limits(max_records=4, interval_s=10), backpressure=Backpressure("target"))
     saved = run(world, "run1", run_s=3.0).saved
     assert total_count(saved.load.ranges) == 4
-    assert saved.why.rate == RateBound("target", 10_000, {}, limiting=False)
+    assert saved.why.rate == RateBound("target", 10_000, terms={}, limiting=False)
     assert world.cursor.pace.rate_state["state"]["bound"] == 10_000
 
 
@@ -140,7 +140,7 @@ def test_whoever_triggers_a_run_with_max_records_gets_them() -> None:
     assert isinstance(planned, Planned)
     assert total_count(planned.saved.load.ranges) == 500
     assert planned.saved.remaining == 500
-    assert planned.saved.why.rate == RateBound("target", 10, {}, applied=False)
+    assert planned.saved.why.rate == RateBound("target", 10, terms={}, applied=False)
     assert str(planned.saved.why.rate).endswith("not applied, since the run was triggered for a range of its own")
     to = limited().plan("run1", until={P0: 500})
     assert isinstance(to, Planned)
@@ -201,17 +201,17 @@ def test_the_static_policy_bounds_every_batch() -> None:
     world = limited(backpressure=Backpressure("static", max_records=7))
     for n in range(3):
         planned = run(world, f"run{n}", run_s=3.0)
-        assert planned.saved.why.rate == RateBound("static", 7, {}, limiting=True)
+        assert planned.saved.why.rate == RateBound("static", 7, terms={}, limiting=True)
     assert world.cursor.pace.rate_state["state"] == {"policy": "static"}
     assert Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b")).rate_control is None
 
 
 def test_the_terms_of_pid_are_its_rate_and_error() -> None:
     """From the first batch that it has measured; `fixed_point` learns nothing but its bound."""
-    assert RateControl({"policy": "fixed_point"}, 10.0).bound({}) == RateBound("fixed_point", 10_000, {})
+    assert RateControl({"policy": "fixed_point"}, 10.0).bound({}) == RateBound("fixed_point", 10_000, terms={})
     control = RateControl({"policy": "pid", "initial_rate": 100, "min_rate": 1}, 10.0)
     first = control.bound({})
-    assert first == RateBound("pid", 1000, {})
+    assert first == RateBound("pid", 1000, terms={})
     state = control.observed({}, took(1000, 5.0, 10_000))
     after = control.bound(control.observed(state, took(1000, 5.0, 20_000)))
     assert after is not None
@@ -246,7 +246,7 @@ def test_a_poisoned_bound_counts_as_none(poison: Any) -> None:
     assert (bound.records, bound.reset) == (10, "the saved state cannot be read")
     static = RateControl({"policy": "static", "max_records": 3}, 10.0)
     read = static.bound({"settings": {"policy": "static", "max_records": 3, "interval_s": 10.0}, "state": {"bound": poison}})
-    assert read == RateBound("static", 3, {}, reset="the saved state cannot be read")
+    assert read == RateBound("static", 3, terms={}, reset="the saved state cannot be read")
 
 
 def test_a_cursor_keeps_a_bounded_number_of_timings_and_ignores_what_is_none() -> None:

@@ -129,7 +129,7 @@ def test_a_plan_that_was_frozen_while_another_run_committed_leaves_nothing_behin
 @pytest.mark.slow
 def test_a_long_history_costs_a_batch_no_further_call() -> None:
     """One listing and the same few values, after three batches as after five hundred."""
-    world = World(brokers=FakeBrokers({P0: 10_000}))
+    world = World(brokers=FakeBrokers(latest={P0: 10_000}))
 
     def calls_of_the_next(run_id: str) -> list[str]:
         before = len(world.store.calls)
@@ -188,7 +188,7 @@ def test_a_range_that_a_late_plan_wrote_over_is_no_fault_of_the_cursor() -> None
 @pytest.mark.parametrize("made_anew", [False, True])
 def test_a_commit_that_happened_is_done_again_though_a_partition_was_retired_or_made_anew_since(*, made_anew: bool) -> None:
     """As for a run that is cleared: the cursor keeps how far it had come there."""
-    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
+    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers(latest={P0: 5, Q0: 7}))
     first = world.run("run1")
     if made_anew:
         world.brokers.ids["q"], world.brokers.latest[Q0] = "new", 3
@@ -257,7 +257,7 @@ def test_a_topic_that_is_made_again_starts_anew_once_that_is_accepted() -> None:
 @pytest.mark.parametrize("named", [{"topics": ("q",)}, {"pattern": "q"}, {"assign": {"q": (0,)}}])
 def test_a_pipeline_whose_only_topic_was_retired_skips_until_there_is_one(named: dict[str, Any]) -> None:
     """Every run of it is green, as the one that retired the topic."""
-    world = World(pipeline=source(**named, on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
+    world = World(pipeline=source(**named, on_deleted="retire"), brokers=FakeBrokers(latest={P0: 5, Q0: 7}))
     world.run("run1")
     del world.brokers.latest[Q0]
     world.run("run2")
@@ -286,7 +286,7 @@ def test_unread_records_of_a_topic_that_the_file_left_out_are_counted_and_accept
 
 def test_a_start_is_resolved_once_by_the_first_run_and_saved_as_numbers() -> None:
     """By time; where no record is that late, it is the log's end. Offsets are taken as they are."""
-    world = World(pipeline=source(topics=("t", "q"), start=StartTime(4)), brokers=FakeBrokers({P0: 9, Q0: 3}))
+    world = World(pipeline=source(topics=("t", "q"), start=StartTime(4)), brokers=FakeBrokers(latest={P0: 9, Q0: 3}))
     first = world.run("run1")
     assert ranges_of(first) == ["q-0 [3, 3)", "t-0 [4, 9)"]
     assert {d.from_reason for d in first.saved.why.decisions} == {"timestamp"}
@@ -334,7 +334,7 @@ def test_what_is_announced_with_a_batch_is_saved_with_the_cursor() -> None:
 @given(st.data())
 def test_over_growth_limits_expansions_and_crashes_each_offset_is_committed_once_and_in_order(data: st.DataObject) -> None:
     """A run may die after its plan, be called again, be cleared later; the log may grow, and the topic, at any moment."""
-    world = World(brokers=FakeBrokers({P0: data.draw(st.integers(0, 30))}))
+    world = World(brokers=FakeBrokers(latest={P0: data.draw(st.integers(0, 30))}))
     done: list[Planned] = []
     committed: dict[TopicPartition, list[OffsetRange]] = {}
     for n in range(data.draw(st.integers(1, 12))):
@@ -443,7 +443,7 @@ def test_a_pending_range_of_a_topic_that_is_gone_and_retired_is_named_and_its_lo
 def test_a_batch_carries_the_positions_of_what_it_does_not_read() -> None:
     """Its receipt tells the whole cursor."""
     p1 = TopicPartition("t", 1)
-    world = World(brokers=FakeBrokers({P0: 25, p1: 0}))
+    world = World(brokers=FakeBrokers(latest={P0: 25, p1: 0}))
     world.run("run1")
     world.brokers.latest[P0] = 30
     beside = world.run("run2").saved.load.beside
@@ -455,7 +455,7 @@ def test_a_batch_carries_the_positions_of_what_it_does_not_read() -> None:
 def test_a_rebuilt_schedule_keeps_where_a_topic_begins_that_had_no_record_yet() -> None:
     """By the batch that fixed it, which leaves no receipt, as long as its saved range is kept; later by a receipt."""
     start = source(topics=("t", "q"), start="latest")
-    world = World(pipeline=source(topics=("t",)), brokers=FakeBrokers({P0: 5}))
+    world = World(pipeline=source(topics=("t",)), brokers=FakeBrokers(latest={P0: 5}))
     world.run("run1")
     world.pipeline, world.brokers.latest[Q0] = start, 100
     assert world.run("run2").saved.load.nonempty == ()
@@ -470,7 +470,7 @@ def test_a_rebuilt_schedule_keeps_where_a_topic_begins_that_had_no_record_yet() 
 
 def test_what_was_read_of_one_topic_is_held_though_another_one_was_made_again() -> None:
     """A receipt counts for the topics that are still the same ones."""
-    world = World(pipeline=source(topics=("t", "q")), brokers=FakeBrokers({P0: 25, Q0: 5}))
+    world = World(pipeline=source(topics=("t", "q")), brokers=FakeBrokers(latest={P0: 25, Q0: 5}))
     world.run("run1")
     cursor = changed(world.cursor, topic_ids={**world.cursor.at.topic_ids, "q": "new"}, offsets={P0: 25, Q0: 0})
     assert find_missing(cursor, world.sink.history("lake.a.b"), lambda: (), lineage=False) is None
@@ -479,7 +479,7 @@ def test_what_was_read_of_one_topic_is_held_though_another_one_was_made_again() 
 def test_what_was_accepted_goes_with_a_rebuild() -> None:
     """It was for a batch of the schedule that is replaced; a commit keeps what is for a later batch."""
     world = World()
-    key = world.ledger.save_accepted(Accepted(2))
+    key = world.ledger.save_accepted(Accepted(seq=2))
     world.run("run1")
     assert world.ledger.replace(world.ledger.listing(), world.cursor, (), keep=10) == [key]
 

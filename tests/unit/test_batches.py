@@ -83,7 +83,7 @@ def test_the_newest_commit_says_what_a_batch_was_made_of_and_else_its_saved_rang
     book = Ledger(MemoryStore(), "p")
     for seq, run, ranges in ((1, "a", of((0, 5))), (2, "a", of((5, 9), (0, 0))), (2, "b", of((5, 9)))):
         book.save_range(range_of("p", seq, run, ranges, (), {}, {}, 1))
-    receipts = [Receipt(write_of("p", 1, "a", of((0, until)), "m:f", "attempt", batch=1), until, 1, 1) for until in (8, 6)]
+    receipts = [Receipt(write_of("p", 1, "a", of((0, until)), "m:f", "attempt", batch=1), until, 1, rows=1) for until in (8, 6)]
     assert ranges_of_batches(book, receipts) == {1: of((0, 6)), 2: of((5, 9))}
     book.save_range(range_of("p", 2, "c", of((5, 7)), (), {}, {}, 1))
     with pytest.raises(AssertionError, match="copies of a saved range differ"):

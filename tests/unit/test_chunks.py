@@ -35,7 +35,7 @@ def offsets(ranges: object) -> set[tuple[int, int]]:
 
 
 def receipt(number: int, *ranges: OffsetRange, replay: str | None = None) -> Receipt:
-    return Receipt(write_of("p", number, f"run{number}", ranges, "m:f@1", f"a{number}", replay=replay), number, number, 1)
+    return Receipt(write_of("p", number, f"run{number}", ranges, "m:f@1", f"a{number}", replay=replay), number, number, rows=1)
 
 
 some_ranges = st.lists(

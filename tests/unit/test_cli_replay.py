@@ -117,12 +117,12 @@ class FakeRemote:
         cursor = cursor_of("p", seq=1, offsets={TopicPartition("t", 0): 10}, topic_ids={"t": "id"})
         Ledger(self.store, "p").save_cursor(cursor)
         load = write_of("p", 1, "run1", (OffsetRange("t", 0, 0, 10),), "m:f@1", "a", {"t": "id"})
-        self.sink.found.append(Receipt(load, 10, 1, 1))
+        self.sink.found.append(Receipt(load, 10, 1, rows=1))
 
     def brokers(self, _pipeline: Pipeline) -> FakeBrokers:
         if self.fault is not None:
             raise self.fault
-        return FakeBrokers({TopicPartition("t", 0): 10})
+        return FakeBrokers(latest={TopicPartition("t", 0): 10})
 
 
 @pytest.fixture

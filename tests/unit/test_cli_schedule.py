@@ -75,9 +75,9 @@ class FakeRemote:
     """One committed batch of ten records, of thirty in the log."""
 
     store: MemoryStore = field(default_factory=MemoryStore)
-    sink: FakeReader = field(default_factory=lambda: FakeReader([receipt(1, 0, 10)]))
+    sink: FakeReader = field(default_factory=lambda: FakeReader(found=[receipt(1, 0, 10)]))
     api: FakeApi = field(default_factory=FakeApi)
-    log: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 30}, retention={"t": 60_000}))
+    log: FakeBrokers = field(default_factory=lambda: FakeBrokers(latest={P0: 30}, retention={"t": 60_000}))
     pipeline: Pipeline = PIPELINE
     active: list[str] = field(default_factory=list)
     no_page: bool = False
@@ -149,7 +149,7 @@ def table(*found: Receipt, kept: tuple[Receipt, ...] = (), expired: bool = False
 
 
 def has_many_files(remote: FakeRemote) -> None:
-    many = replace(remote.sink.history("lake.a.b"), files=DataFiles(2000, 2000))
+    many = replace(remote.sink.history("lake.a.b"), files=DataFiles(count=2000, size=2000))
     remote.sink.history = lambda *_, **__: many  # type: ignore[method-assign]
 
 
@@ -173,9 +173,9 @@ NEW_TOPIC: World = lambda remote: remote.log.ids.update({"t": "new"})  # noqa: E
 BY_BATCH = in_turn(policy(identity="batch"), lambda remote: setattr(remote.sink, "found", [receipt(1, 0, 10, batch=1)]))
 BEGAN_AT_10 = cursor_of("p", 2, {P0: 30}, {"t": "id"}, starts={P0: 10})
 ACCEPTED = in_turn(BY_BATCH, lambda remote: remote.ledger.save_cursor(BEGAN_AT_10))
-LATE = table(receipt(2, 10, 20, beside=Position({}, {}, {P0: 10})))
-EXPIRED = receipt(2, 10, 20, beside=Position({}, {}, {P0: 3}))
-ENDS = Position({}, {})
+LATE = table(receipt(2, 10, 20, beside=Position(offsets={}, topic_ids={}, starts={P0: 10})))
+EXPIRED = receipt(2, 10, 20, beside=Position(offsets={}, topic_ids={}, starts={P0: 3}))
+ENDS = Position(offsets={}, topic_ids={})
 LACKS = in_turn(table(receipt(1, 0, 10), receipt(3, 25, 30, beside=ENDS)), lambda remote: remote.save(2, 10, 25))
 JUMPS = table(receipt(1, 0, 10), receipt(2, 10, 20), receipt(4, 25, 30, beside=ENDS))
 AS_IT_IS: World = in_turn()
@@ -306,7 +306,7 @@ def test_a_reload_loads_what_is_missing(remote: FakeRemote, monkeypatch: pytest.
 
     def follow(*_: object) -> Ended:
         remote.sink.found.append(replace(missing.of(replay="again"), snapshot=900))
-        return Ended("manual__1", state, 1, 1, {"chunks": 1})
+        return Ended(run_id="manual__1", state=state, chunks=1, landed=1, verdict={"chunks": 1})
 
     monkeypatch.setattr(repair, "follow", follow)
     assert run("ledger", "reload", "p").exit_code == code

@@ -27,7 +27,7 @@ class FakeRemote:
     """Three committed batches of thirty records, and ten more in the log."""
 
     store: MemoryStore = field(default_factory=MemoryStore)
-    sink: FakeReader = field(default_factory=lambda: FakeReader([receipt(n, 10 * n - 10, 10 * n) for n in (1, 2, 3)]))
+    sink: FakeReader = field(default_factory=lambda: FakeReader(found=[receipt(n, 10 * n - 10, 10 * n) for n in (1, 2, 3)]))
     api: Any = None
     ran: list[dict[str, Any]] = field(default_factory=list)
 
@@ -42,7 +42,7 @@ class FakeRemote:
         return None
 
     def brokers(self, _pipeline: Pipeline) -> FakeBrokers:
-        return FakeBrokers({P0: 40})
+        return FakeBrokers(latest={P0: 40})
 
     def cursor(self, _pipeline: Pipeline) -> Cursor:
         return Ledger(self.store, "p").cursor()
@@ -102,7 +102,7 @@ def test_a_reload_shows_what_was_missing_what_is_left_and_the_replay(
     lost = remote.sink.found.pop()
     missing = told("ledger reload p --dry-run", 1)["missing"]
     assert missing["ranges"] == {"t": {"0": [[20, 30]]}}
-    ended = Ended("manual__1", "success", 1, 1, {"chunks": 1, "offsets": 10, "rows": 10})
+    ended = Ended(run_id="manual__1", state="success", chunks=1, landed=1, verdict={"chunks": 1, "offsets": 10, "rows": 10})
 
     def follow(*_: object) -> Ended:
         remote.sink.found.append(replace(lost.of(replay="again"), snapshot=900))

@@ -23,7 +23,7 @@ PLAN = range_of(
 )
 CURSOR = cursor_of("p", 3, {P0: 5})
 SAVED = planned_on(CURSOR, PLAN)
-RECEIPT = Receipt(write_of("p", 4, "run", RANGES, "v", "a"), 1, 1, 8)
+RECEIPT = Receipt(write_of("p", 4, "run", RANGES, "v", "a"), 1, 1, rows=8)
 
 
 def commit(cursor: Cursor, saved: SavedRange, receipt: Receipt | None) -> Cursor:
@@ -79,4 +79,4 @@ def saved_range(start: int, until: int, reason: str = "cursor", seq: int = 4, **
 
 
 def receipt_of(saved: SavedRange) -> Receipt:
-    return Receipt(write_of("p", saved.load.seq, "run", saved.load.nonempty, "v", "a", saved.load.topic_ids), 1, 1, 1)
+    return Receipt(write_of("p", saved.load.seq, "run", saved.load.nonempty, "v", "a", saved.load.topic_ids), 1, 1, rows=1)

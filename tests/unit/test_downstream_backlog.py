@@ -51,8 +51,8 @@ def test_a_receiver_that_is_not_refused_goes_on_whatever_a_run_leaves_behind(low
         return
     throttle = Throttle(stated, None)
     lag, now_s, batch = 900, 0.0, planned
-    throttle.hear(Heard(lag), throttle.taken, now_s)
+    throttle.hear(Heard(lag=lag), throttle.taken, now_s)
     while throttle.room(now_s) == 0:
         assert lag >= least, "no run starts, and no record comes"
         lag, now_s, batch = lag - min(lag, batch), now_s + 1, least
-        throttle.hear(Heard(lag), throttle.taken, now_s)
+        throttle.hear(Heard(lag=lag), throttle.taken, now_s)

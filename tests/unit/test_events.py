@@ -11,7 +11,17 @@ TABLE, TOPICS = "iceberg://lake/a/b", ("kafka://kafka_default/t",)
 
 def test_a_commit_says_which_batch_and_what_its_load_made() -> None:
     """Nothing of it where there was nothing to load."""
-    committed = Committed("p", 7, "tidegate.p.range.0000000007.r", 200, 190, "m:f@1", 2**62, TABLE, TOPICS)
+    committed = Committed(
+        pipeline="p",
+        seq=7,
+        key="tidegate.p.range.0000000007.r",
+        offsets=200,
+        rows=190,
+        transform="m:f@1",
+        snapshot=2**62,
+        table=TABLE,
+        topics=TOPICS,
+    )
     assert json.loads(json.dumps(committed.to_json())) == {
         "pipeline": "p",
         "seq": 7,
@@ -28,7 +38,17 @@ def test_a_commit_says_which_batch_and_what_its_load_made() -> None:
 
 def test_a_replay_says_which_one_and_what_its_loads_made() -> None:
     """All of its chunks together."""
-    replayed = Replayed("p", "manual__1", "again", 3, 600, 590, "m:f@2", TABLE, TOPICS)
+    replayed = Replayed(
+        pipeline="p",
+        run_id="manual__1",
+        replay="again",
+        chunks=3,
+        offsets=600,
+        rows=590,
+        transform="m:f@2",
+        table=TABLE,
+        topics=TOPICS,
+    )
     assert json.loads(json.dumps(replayed.to_json())) == {
         "pipeline": "p",
         "run_id": "manual__1",

@@ -35,7 +35,7 @@ class World(common.World):
     """A pipeline with twenty records in one partition, two batches of them."""
 
     sink: CountingReader = field(default_factory=CountingReader)
-    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 40}))
+    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers(latest={P0: 40}))
 
     def __post_init__(self) -> None:
         for name in ("one", "two"):

@@ -23,7 +23,7 @@ def plan(seq: int) -> Point:
 
 
 def load(seq: int, at_ms: int, rows: int = 9) -> Point:
-    return Point(at_ms, seq, 1, None, records=10, rows=rows)
+    return Point(at_ms, seq, 1, lag=None, records=10, rows=rows)
 
 
 def timing(ended_at_ms: int, records: int = 10, run_ms: int = 400) -> BatchTiming:
@@ -33,7 +33,7 @@ def timing(ended_at_ms: int, records: int = 10, run_ms: int = 400) -> BatchTimin
 def test_what_waited_is_the_batch_and_what_it_left_behind() -> None:
     """The bound is what the policy allowed, where it was applied."""
     assert Point.of(SAVED) == Point(1000, 3, 1, lag=22, records=15)
-    rate = RateBound("pid", 20, {})
+    rate = RateBound("pid", 20, terms={})
     assert Point.of(changed(SAVED, rate=rate)).bound == 20
     assert Point.of(changed(SAVED, rate=replace(rate, applied=False))).bound is None
 
@@ -44,10 +44,10 @@ def test_each_batch_is_one_point() -> None:
     cursor = cursor_of("p", 3, timings=(timing(500), timing(3500)))
     found = points([plan(4), plan(3), plan(2)], receipts, cursor)
     assert found == [
-        Point(900, 1, 1, None, 10, rows=9),
-        Point(2000, 2, 1, 15, 10, run_s=0.6, rows=9),
-        Point(3000, 3, 1, 15, 10, run_s=0.4, load_s=0.2, rows=9),
-        Point(4000, 4, 1, 15, 10),
+        Point(900, 1, 1, lag=None, records=10, rows=9),
+        Point(2000, 2, 1, lag=15, records=10, run_s=0.6, rows=9),
+        Point(3000, 3, 1, lag=15, records=10, run_s=0.4, load_s=0.2, rows=9),
+        Point(4000, 4, 1, lag=15, records=10),
     ]
 
 
@@ -56,9 +56,9 @@ def test_a_batch_that_is_loaded_again_keeps_its_place_in_time() -> None:
     cursor = cursor_of("p", 3, timings=(timing(1100), timing(3400, run_ms=700)))
     found = points([plan(3)], [load(1, 900), load(3, 3300), load(1, 5000, rows=8), load(2, 3350)], cursor)
     assert found == [
-        Point(900, 1, 1, None, 10, run_s=0.4, load_s=0.2, rows=8),
-        Point(3000, 2, 1, None, 10, rows=9),
-        Point(3000, 3, 1, 15, 10, run_s=0.7, load_s=0.35, rows=9),
+        Point(900, 1, 1, lag=None, records=10, run_s=0.4, load_s=0.2, rows=8),
+        Point(3000, 2, 1, lag=None, records=10, rows=9),
+        Point(3000, 3, 1, lag=15, records=10, run_s=0.7, load_s=0.35, rows=9),
     ]
 
 
@@ -72,7 +72,7 @@ def test_a_sample_has_each_batch_of_its_span_once(
     batches: list[tuple[int, int]], from_ms: int, length: int, buckets: int
 ) -> None:
     """In order, in as many points as are asked for at most, with the greatest lag and all records."""
-    made = [Point(at_ms, seq, 1, lag, records=lag, rows=1) for seq, (at_ms, lag) in enumerate(batches)]
+    made = [Point(at_ms, seq, 1, lag=lag, records=lag, rows=1) for seq, (at_ms, lag) in enumerate(batches)]
     inside = [point for point in made if from_ms <= point.at_ms < from_ms + length]
     found = sampled(made, from_ms=from_ms, until_ms=from_ms + length, buckets=buckets)
     assert len(found) <= buckets
@@ -84,8 +84,8 @@ def test_a_sample_has_each_batch_of_its_span_once(
 
 def test_what_is_not_known_of_one_batch_is_known_of_others() -> None:
     """But a sum needs all of them."""
-    known, unknown = Point(1, 1, 1, 5, 5, bound=9, run_s=1.0, rows=5), Point(2, 2, 1, None, 3)
-    assert known.joined(unknown) == Point(2, 2, 2, 5, 8, bound=9, run_s=1.0)
+    known, unknown = Point(1, 1, 1, lag=5, records=5, bound=9, run_s=1.0, rows=5), Point(2, 2, 1, lag=None, records=3)
+    assert known.joined(unknown) == Point(2, 2, 2, lag=5, records=8, bound=9, run_s=1.0)
     assert unknown.to_json()["lag"] is None
 
 
@@ -94,7 +94,7 @@ def test_the_forecast_says_what_the_policy_allows_and_when_the_backlog_is_gone()
     control = RateControl({"policy": "static", "max_records": 40}, 1.0)
     timings = tuple(timing(1000 * n, records=n, run_ms=100 + 10 * n) for n in range(10, 31))
     cursor = cursor_of("p", 20, rate_state=control.saved({}), timings=timings)
-    batches = [Point(1000 * n, n, 1, 20, 10) for n in range(20)]
+    batches = [Point(1000 * n, n, 1, lag=20, records=10) for n in range(20)]
     found = forecast(cursor, batches, interval_s=1.0, lag=100)
     assert (found.next_bound, found.arrival_per_s, found.interval_s) == (40, 10.0, 1.0)
     assert found.verdict is not None
@@ -110,8 +110,8 @@ def test_the_forecast_says_what_the_policy_allows_and_when_the_backlog_is_gone()
     ("state", "batches", "interval_s"),
     [
         ({}, [], 1.0),
-        ({"settings": "?"}, [Point(1, 1, 1, 5, 5), Point(1, 2, 1, 5, 5)], 1.0),
-        ({"settings": {"policy": "unheard of", "interval_s": 1.0}, "state": {}}, [Point(1, 1, 1, None, 5)], None),
+        ({"settings": "?"}, [Point(1, 1, 1, lag=5, records=5), Point(1, 2, 1, lag=5, records=5)], 1.0),
+        ({"settings": {"policy": "unheard of", "interval_s": 1.0}, "state": {}}, [Point(1, 1, 1, lag=None, records=5)], None),
         ({"settings": {"policy": "static"}, "state": {}}, [], None),
     ],
 )

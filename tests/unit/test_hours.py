@@ -209,7 +209,7 @@ def asked(brokers: FakeBrokers, cursor: Cursor, *, remaining: int = 1, assign: A
 
 def test_a_batch_that_read_to_the_end_asks_nothing() -> None:
     """The log ended there when it was planned, not when it is committed."""
-    away = FakeBrokers({P0: 9}, away=True)
+    away = FakeBrokers(latest={P0: 9}, away=True)
     assert asked(away, cursor_of("p", 1, {P0: 9}), remaining=0) == NOON - GRACE_MS
     with pytest.raises(BrokerUnavailable):
         asked(away, cursor_of("p", 1, {P0: 8}))
@@ -218,7 +218,7 @@ def test_a_batch_that_read_to_the_end_asks_nothing() -> None:
 def test_what_waits_says_until_when_everything_is_read() -> None:
     """By the next unread record; one of the year 2099 that was read harms nothing, and one that is not read little."""
     early, late = NOON - 5 * HOUR_MS, NOON + 10 * 365 * DAY_MS
-    brokers = FakeBrokers({P0: 4, P1: 2}, times={P0: [early, late, early + 7, NOON], P1: [early, early]})
+    brokers = FakeBrokers(latest={P0: 4, P1: 2}, times={P0: [early, late, early + 7, NOON], P1: [early, early]})
     assert asked(brokers, cursor_of("p", 1, {P0: 2, P1: 2})) == early + 7
     assert asked(brokers, cursor_of("p", 1, {P0: 3, P1: 2})) == NOON + 1000 - GRACE_MS
     assert asked(brokers, cursor_of("p", 1, {P0: 1}), assign={"t": (0,)}) == NOON + 1000
@@ -233,7 +233,7 @@ def test_what_waits_says_until_when_everything_is_read() -> None:
 def test_the_times_of_a_load_that_lost_them_are_those_between_its_ends() -> None:
     """Of ranges that are still in the log; empty ones say nothing."""
     at = [NOON, NOON + HOUR_MS, NOON + 3 * HOUR_MS, NOON + 9 * HOUR_MS]
-    brokers = FakeBrokers({P0: 4, P1: 0}, times={P0: at})
+    brokers = FakeBrokers(latest={P0: 4, P1: 0}, times={P0: at})
     ranges = [OffsetRange("t", 0, 1, 3), OffsetRange("t", 1, 0, 0)]
     found = times_by_ends(ranges, brokers, level="read_committed", window=(0, NOON + 30 * HOUR_MS))
     assert found == Times(NOON + HOUR_MS, hours_of(*(NOON + n * HOUR_MS for n in (1, 2, 3))))
@@ -246,7 +246,7 @@ def test_every_range_of_a_partition_counts_to_its_last_record(hours: list[int | 
     """Also where a marker of a transaction comes after it. None: such a marker."""
     at = [None if hour is None else NOON + hour * HOUR_MS for hour in hours]
     ranges = [OffsetRange("t", 0, *pair) for pair in pairwise(sorted(min(n, len(hours)) for n in bounds))][::2]
-    brokers = FakeBrokers({P0: len(hours)}, times={P0: at})
+    brokers = FakeBrokers(latest={P0: len(hours)}, times={P0: at})
     found = times_by_ends(ranges, brokers, level="read_committed", window=(0, NOON + 40 * HOUR_MS))
     for r in ranges:
         held = [time for time in at[r.from_offset : r.until_offset] if time is not None]

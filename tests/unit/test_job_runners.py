@@ -56,7 +56,7 @@ class Submitted(JobRunnerContract):
         class Silent:
             def info(self, *_: object) -> None: ...
 
-        patience = Patience(0.0, print)
+        patience = Patience(for_s=0.0, tell=print)
         return SubmitRunner(submit, lambda: None, elsewhere=not self.answers, sink=sink, patience=patience, log=Silent())
 
 

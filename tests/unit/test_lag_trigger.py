@@ -37,7 +37,7 @@ def cursor(seq: int = 1, **offsets: int) -> Cursor:
 def armed(rule: LagSchedule, at: Cursor | None = None, *, now_s: float = 0.0) -> Watch:
     """A watch that has seen an idle log and read the cursor."""
     known = at or cursor()
-    return Watch(rule).observed(known.at.offsets, now_s).read(known, now_s, now_s)
+    return Watch(rule=rule).observed(known.at.offsets, now_s).read(known, now_s, now_s)
 
 
 BY_LAG = LagSchedule(lag=100)
@@ -60,7 +60,7 @@ def test_a_run_starts_when_a_record_has_waited_for_the_longest_delay() -> None:
 
 def test_an_idle_log_never_starts_a_run_and_asks_for_the_cursor_once_an_hour() -> None:
     """Whatever the schedule, and however long it is idle."""
-    watch, reads = Watch(LagSchedule(1, 1)), 0
+    watch, reads = Watch(rule=LagSchedule(1, 1)), 0
     for minute in range(600):
         watch = watch.observed({A: 5, B: 7}, minute * 60)
         if watch.wants_cursor(minute * 60):
@@ -150,7 +150,7 @@ def test_events_are_repeated_as_seldom_as_the_longest_delay(max_delay: float, ag
 
 def test_after_a_restart_what_is_unread_counts_from_the_plan_of_the_last_batch() -> None:
     """It has come since then: a run may start early, and never late."""
-    first = Watch(BY_TIME).observed({A: 5, B: 0}, 1000)
+    first = Watch(rule=BY_TIME).observed({A: 5, B: 0}, 1000)
     assert first.wants_cursor(1000)
     assert first.due(1000) is None
     assert first.read(cursor(), 100, 1000).due(1000) == Due("max_delay", 5, 100)
@@ -163,7 +163,7 @@ def test_after_a_restart_what_is_unread_counts_from_the_plan_of_the_last_batch()
 
 def test_a_fault_before_the_first_look_at_the_log_changes_nothing_of_this() -> None:
     """Brokers may start later than the trigger."""
-    faulty = Watch(BY_TIME).faulty(1000)
+    faulty = Watch(rule=BY_TIME).faulty(1000)
     assert faulty.read(cursor(), 100, 1000).observed({A: 5, B: 0}, 1005).since_s == 100
     assert faulty.read(None, None, 1000).observed({A: 1}, 1005).due(1005) == Due("max_delay", 1, -math.inf)
     later = faulty.read(cursor(), 100, 1000).observed({A: 0, B: 0}, 1005).observed({A: 5, B: 0}, 1010)
@@ -172,10 +172,10 @@ def test_a_fault_before_the_first_look_at_the_log_changes_nothing_of_this() -> N
 
 def test_a_pipeline_that_never_ran_waits_for_its_lag_and_for_no_delay() -> None:
     """All that the log has is unread; an empty log starts no run."""
-    assert Watch(BY_LAG).observed({A: 99}, 0).read(None, None, 0).due(0) is None
-    assert Watch(BY_LAG).observed({A: 100}, 0).read(None, None, 0).due(0) == Due("lag", 100, None)
-    assert Watch(BY_TIME).observed({A: 1}, 0).read(None, None, 0).due(0) == Due("max_delay", 1, -math.inf)
-    assert Watch(BY_TIME).observed({A: 0}, 0).read(None, None, 0).due(0) is None
+    assert Watch(rule=BY_LAG).observed({A: 99}, 0).read(None, None, 0).due(0) is None
+    assert Watch(rule=BY_LAG).observed({A: 100}, 0).read(None, None, 0).due(0) == Due("lag", 100, None)
+    assert Watch(rule=BY_TIME).observed({A: 1}, 0).read(None, None, 0).due(0) == Due("max_delay", 1, -math.inf)
+    assert Watch(rule=BY_TIME).observed({A: 0}, 0).read(None, None, 0).due(0) is None
 
 
 def test_a_partition_that_the_cursor_does_not_know_is_unread_from_its_first_record() -> None:
@@ -196,7 +196,7 @@ def test_a_log_that_does_not_hold_the_cursor_starts_a_run_that_says_so(ends: dic
 
 def test_a_log_without_partitions_starts_a_run_that_says_so() -> None:
     """A pattern that matches no topic, or names that are all missing where missing topics are retired."""
-    watch = Watch(BY_LAG).observed({}, 5).read(None, None, 5)
+    watch = Watch(rule=BY_LAG).observed({}, 5).read(None, None, 5)
     assert watch.due(5 + FAULT_S - 1) is None
     assert watch.due(5 + FAULT_S) == Due("fault", 0, None)
     assert watch.observed({A: 1}, 60).due(math.inf) is None
@@ -217,7 +217,7 @@ def test_a_log_that_cannot_be_read_starts_a_run_that_says_so() -> None:
 
 def test_a_cursor_that_is_damaged_starts_a_run_that_says_so() -> None:
     """However short the log is; one that was repaired ends the fault."""
-    watch = Watch(BY_LAG).observed({A: 1}, 5).read(None, None, 5, damaged=True).observed({A: 2}, 5 + FAULT_S)
+    watch = Watch(rule=BY_LAG).observed({A: 1}, 5).read(None, None, 5, damaged=True).observed({A: 2}, 5 + FAULT_S)
     assert watch.due(5 + FAULT_S) == Due("fault", 2, None)
     assert watch.wants_cursor(5 + FAULT_S)
     assert watch.read(cursor_of("p", 1, {A: 1}), 0, 70).due(math.inf) is None
@@ -225,8 +225,8 @@ def test_a_cursor_that_is_damaged_starts_a_run_that_says_so() -> None:
 
 def test_nothing_is_due_before_the_cursor_was_read() -> None:
     """The first poll asks for it."""
-    assert not Watch(BY_LAG).wants_cursor(0)
-    watch = Watch(LagSchedule(1, 1)).observed({A: 1000}, 0)
+    assert not Watch(rule=BY_LAG).wants_cursor(0)
+    watch = Watch(rule=LagSchedule(1, 1)).observed({A: 1000}, 0)
     assert watch.wants_cursor(0)
     assert watch.due(math.inf) is None
     assert watch.since_s is None
@@ -253,7 +253,7 @@ def played(
     rule: LagSchedule, polls: list[tuple[float, int, int]], run_s: float, most: int
 ) -> Iterator[tuple[str, float, Watch]]:
     """What happens to a pipeline whose runs take so long and so many records of a partition at most."""
-    watch, now_s, ends, at = Watch(rule), 0.0, {A: 0, B: 0}, cursor(0)
+    watch, now_s, ends, at = Watch(rule=rule), 0.0, {A: 0, B: 0}, cursor(0)
     running: tuple[float, Cursor] | None = None
     for passed_s, a, b in polls:
         now_s += passed_s

@@ -22,7 +22,17 @@ def test_an_event_stays_small_however_many_topics_and_partitions_there_are() -> 
     ranges = [OffsetRange(f"{'t' * 200}{n % 300}", n, 0, 1) for n in range(10_000)]
     topics = topic_uris("kafka_default", ranges)
     assert len(topics) == MOST_TOPICS
-    event = Committed("p", 1, "key", 10_000, 1, "m:f@1", 2**62, table_uri("a.b.c"), topics)
+    event = Committed(
+        pipeline="p",
+        seq=1,
+        key="key",
+        offsets=10_000,
+        rows=1,
+        transform="m:f@1",
+        snapshot=2**62,
+        table=table_uri("a.b.c"),
+        topics=topics,
+    )
     assert len(json.dumps(event.to_json())) < 16_000
 
 

@@ -26,7 +26,7 @@ def commit(snapshot: int, seq: int, replay: str | None = None, pipeline: str = "
 
 
 def landed(seq: int, at_ms: int, offsets: int) -> Point:
-    return Point(at_ms, seq, 1, None, offsets, rows=9)
+    return Point(at_ms, seq, 1, lag=None, records=offsets, rows=9)
 
 
 COMMITS = [
@@ -39,7 +39,7 @@ COMMITS = [
     commit(7, 0, "late"),
     commit(8, 2),
 ]
-HISTORY = TableHistory(tuple(COMMITS[::-1]))
+HISTORY = TableHistory(commits=tuple(COMMITS[::-1]))
 
 
 def test_the_receipts_of_some_batches_come_with_the_replays_that_may_have_replaced_them() -> None:
@@ -71,7 +71,7 @@ def test_offsets_are_counted_as_the_ranges_have_them() -> None:
         with pytest.raises(StateCorrupt, match="snapshot 9 "):
             offsets_of({"tidegate.ranges": broken}, snapshot=9)
     with pytest.raises(StateCorrupt, match="snapshot 9 "):
-        Loads.of(TableHistory((TableCommit(9, 1, {"tidegate.pipeline": "p", "tidegate.seq": "?"}),)), "p")
+        Loads.of(TableHistory(commits=(TableCommit(9, 1, {"tidegate.pipeline": "p", "tidegate.seq": "?"}),)), "p")
 
 
 def test_a_request_counts_for_so_long_and_the_next_one_goes_on() -> None:

@@ -69,7 +69,7 @@ def test_receivers_take_no_slot_of_tasks_that_run_for_seconds(tmp_path: Path, mo
     receivers.mkdir(parents=True)
 
     def parallelism() -> int:
-        airflow.Airflow(tmp_path / "home", project, 8123, {}, tmp_path, tmp_path).prepare()
+        airflow.Airflow(home=tmp_path / "home", project=project, port=8123, env={}, logs=tmp_path, pid_files=tmp_path).prepare()
         config = configparser.ConfigParser()
         config.read(tmp_path / "home" / "airflow.cfg")
         return config.getint("core", "parallelism")
@@ -84,7 +84,9 @@ def test_receivers_take_no_slot_of_tasks_that_run_for_seconds(tmp_path: Path, mo
 
 def test_the_api_server_does_not_wait_long_for_a_lock_that_it_may_hold_itself(tmp_path: Path) -> None:
     """It waits in its event loop, in which the request that holds the lock has to end."""
-    servers = airflow.Airflow(tmp_path, tmp_path, 8123, {"A": "1"}, tmp_path, tmp_path).servers()
+    servers = airflow.Airflow(
+        home=tmp_path, project=tmp_path, port=8123, env={"A": "1"}, logs=tmp_path, pid_files=tmp_path
+    ).servers()
     name = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
     assert [server.env.get(name) for server in servers] == [f"sqlite:///{tmp_path}/airflow.db", None, None, None]
     assert all(server.env["A"] == "1" for server in servers)
@@ -94,7 +96,7 @@ def test_a_folder_that_the_url_of_its_database_would_cut_short_is_refused(tmp_pa
     """Two such projects would share one database outside of both."""
     home = tmp_path / "what?1"
     with pytest.raises(PlatformError, match="has a question mark"):
-        airflow.Airflow(home, tmp_path, 8123, {}, tmp_path, tmp_path).prepare()
+        airflow.Airflow(home=home, project=tmp_path, port=8123, env={}, logs=tmp_path, pid_files=tmp_path).prepare()
     assert not home.exists()
 
 

@@ -19,7 +19,7 @@ BATCHES = changed(JOB, identity="batch")
 
 
 def loaded(pipeline: str, *ranges: OffsetRange) -> Receipt:
-    return Receipt(write_of(pipeline, 0, "r", ranges, "t@1", "a"), 1, 0, 1)
+    return Receipt(write_of(pipeline, 0, "r", ranges, "t@1", "a"), 1, 0, rows=1)
 
 
 def test_a_commit_of_another_pipeline_is_in_the_way_where_ranges_overlap() -> None:

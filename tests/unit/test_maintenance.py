@@ -20,7 +20,7 @@ from tidegate.core.maintenance.job import Maintained, MaintenanceJob
 
 PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders"), maintenance=Maintenance())
 NOW_MS = 100 * DAY_S * 1000
-TABLE = TableHistory(files=DataFiles(10, 10 * MIB))
+TABLE = TableHistory(files=DataFiles(count=10, size=10 * MIB))
 
 
 def parsed(maintenance: Any) -> Pipeline:
@@ -65,7 +65,7 @@ def test_nothing_that_a_running_load_may_refer_to_can_be_removed(setting: dict[s
 @pytest.mark.parametrize("step", get_args(Step))
 def test_orders_and_answers_travel_as_json(step: Step) -> None:
     """With all that they say; what is none is refused by name."""
-    job = MaintenanceJob("orders", "a.b.c", step, NOW_MS, Maintenance("@daily", keep=2 * DAY_S))
+    job = MaintenanceJob("orders", "a.b.c", step, now_ms=NOW_MS, maintenance=Maintenance("@daily", keep=2 * DAY_S))
     assert MaintenanceJob.from_json(json.loads(json.dumps(job.to_json()))) == job
     done = Maintained(step, {"files_before": 1200, "files_after": 3}, "beware")
     assert Maintained.from_json(json.loads(json.dumps(done.to_json()))) == done
@@ -93,7 +93,7 @@ def test_snapshots_may_expire_that_are_old_and_not_among_the_newest() -> None:
 @pytest.mark.parametrize(("files", "mib"), [(999, 1), (1000, 16_000), (0, 0)])
 def test_a_table_of_few_or_of_large_files_needs_nothing(files: int, mib: int) -> None:
     """Whatever the other number is."""
-    assert advice(PIPELINE, TableHistory(files=DataFiles(files, mib * MIB)), now_ms=NOW_MS) is None
+    assert advice(PIPELINE, TableHistory(files=DataFiles(count=files, size=mib * MIB)), now_ms=NOW_MS) is None
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_table_of_few_or_of_large_files_needs_nothing(files: int, mib: int) ->
 def test_advice_says_what_there_is_and_what_to_do(maintenance: Maintenance | None, shared: tuple[str, ...], do: str) -> None:
     """By what the pipeline's file says."""
     pipeline = replace(PIPELINE, maintenance=maintenance, sink=Sink("lake.shop.orders", shared_with=shared))
-    small = TableHistory(files=DataFiles(2000, 2000 * MIB))
+    small = TableHistory(files=DataFiles(count=2000, size=2000 * MIB))
     assert advice(pipeline, small, now_ms=NOW_MS) == (
         "lake.shop.orders needs maintenance: it has 2,000 data files of 1.0 MiB on average and 0 snapshots, "
         f"0 of which may expire; {do}"
@@ -123,7 +123,7 @@ def test_advice_says_what_there_is_and_what_to_do(maintenance: Maintenance | Non
 
 def test_files_that_a_compaction_has_left_are_no_reason_for_another() -> None:
     """A table of many partitions keeps small files in each, which are too few to be merged."""
-    small = TableHistory(files=DataFiles(2000, 2000 << 10, compacted=(1500, 1500 << 10)))
+    small = TableHistory(files=DataFiles(count=2000, size=2000 << 10, compacted=(1500, 1500 << 10)))
     assert advice(PIPELINE, small, now_ms=NOW_MS) is None
     more = advice(PIPELINE, replace(small, files=replace(small.files, count=2500)), now_ms=NOW_MS) or ""
     assert "2,500 data files of 0.8 KiB on average" in more
@@ -132,14 +132,14 @@ def test_files_that_a_compaction_has_left_are_no_reason_for_another() -> None:
 def test_small_files_are_seen_beside_many_large_ones() -> None:
     """What counts is the size of those that have come since the compaction."""
     large = (8000, 8000 * 128 * MIB)
-    table = TableHistory(files=DataFiles(9500, large[1] + (1500 << 10), compacted=large))
+    table = TableHistory(files=DataFiles(count=9500, size=large[1] + (1500 << 10), compacted=large))
     assert "needs maintenance" in (advice(PIPELINE, table, now_ms=NOW_MS) or "")
     assert advice(PIPELINE, replace(table, files=replace(table.files, size=large[1] + 1500 * 64 * MIB)), now_ms=NOW_MS) is None
 
 
 def test_a_batch_of_many_partitions_is_no_reason_yet() -> None:
     """Iceberg merges small files of a partition where there are five."""
-    table = TableHistory(files=DataFiles(8000, 8000 << 10, partitions=2000))
+    table = TableHistory(files=DataFiles(count=8000, size=8000 << 10, partitions=2000))
     assert advice(PIPELINE, table, now_ms=NOW_MS) is None
     assert advice(PIPELINE, replace(table, files=replace(table.files, count=10_000)), now_ms=NOW_MS) is not None
 

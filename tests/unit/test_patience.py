@@ -24,7 +24,7 @@ class Time:
         self.now += seconds
 
     def patience(self, for_s: float, spread: float = 1.0) -> Patience:
-        return Patience(for_s, self.told.append, lambda: self.now, self.sleep, lambda: spread)
+        return Patience(for_s=for_s, tell=self.told.append, clock=lambda: self.now, sleep=self.sleep, spread=lambda: spread)
 
     def away(self, seconds: float, error: type[TidegateError] = SparkUnavailable) -> Callable[[], str]:
         """A step whose server is away for so long."""
@@ -133,4 +133,4 @@ def test_what_the_sleep_raises_ends_the_waiting() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Patience(600, time.told.append, lambda: time.now, stopped).through(time.away(60))
+        Patience(for_s=600, tell=time.told.append, clock=lambda: time.now, sleep=stopped).through(time.away(60))

@@ -28,10 +28,10 @@ P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
 Bounds = list[tuple[int, int]]
 """The earliest and the latest offset of partitions 0, 1, … of topic t."""
 FIRST = cursor_of("p")
-LOSS = Accepted(2, loss=(OffsetRange("t", 0, 4, 6),))
+LOSS = Accepted(seq=2, loss=(OffsetRange("t", 0, 4, 6),))
 LEFT = frozenset({P1})
 NONSENSE = ({"start": "now"}, {"on_deleted": "skip"}, {"max_bytes": 0}, *({"max_records": n} for n in (0, True, 1.5)))
-RECREATED = Accepted(2, recreated={"t": "new"})
+RECREATED = Accepted(seq=2, recreated={"t": "new"})
 
 
 def at(*offsets: int, topic_id: str = "id", **changes: Any) -> Cursor:
@@ -43,7 +43,7 @@ def policy_of(**asked: Any) -> RangePolicy:
     names = {"start": "at", "start_reason": "reason", "begin": "of"}
     start = {field: asked.pop(name) for name, field in names.items() if name in asked}
     limits = {f.name: asked.pop(f.name) for f in fields(Limits) if f.name in asked}
-    return RangePolicy(Limits(**limits), Beginning(**start), **asked)
+    return RangePolicy(limits=Limits(**limits), start=Beginning(**start), **asked)
 
 
 def plan(cursor: Cursor, bounds: Bounds, *, topic_id: str = "id", now_ms: int = 0, interval_s: int = 0, **policy: Any) -> Plan:

@@ -76,7 +76,7 @@ class CreatedTopics:
 class TestFakeBrokers(BrokersContract):
     @pytest.fixture
     def brokers(self) -> FakeBrokers:
-        return FakeBrokers({TopicPartition("__consumer_offsets", 0): 7})
+        return FakeBrokers(latest={TopicPartition("__consumer_offsets", 0): 7})
 
     @pytest.fixture
     def cluster(self, brokers: FakeBrokers) -> CreatedTopics:
@@ -84,7 +84,7 @@ class TestFakeBrokers(BrokersContract):
 
     @pytest.fixture
     def unreachable(self) -> FakeBrokers:
-        return FakeBrokers({TopicPartition("t", 0): 5}, away=True)
+        return FakeBrokers(latest={TopicPartition("t", 0): 5}, away=True)
 
 
 class CommittedRows:

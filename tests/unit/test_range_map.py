@@ -44,8 +44,10 @@ def entry(
 ) -> Entry:
     """A batch; each range is partition, from and until."""
     write = write_of("p", seq, f"run {seq}", (*(OffsetRange("t", *r) for r in ranges), *more), "v1", **load)
-    saved = None if planned_ms is None else SavedRange(write.load, planned_ms)
-    return Entry(seq, state, saved, () if loaded_ms is None else (Receipt(write, 1, loaded_ms, rows),))
+    saved = None if planned_ms is None else SavedRange(load=write.load, planned_at_ms=planned_ms)
+    return Entry(
+        seq=seq, state=state, saved=saved, receipts=() if loaded_ms is None else (Receipt(write, 1, loaded_ms, rows=rows),)
+    )
 
 
 def a_map(

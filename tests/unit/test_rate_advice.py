@@ -45,7 +45,7 @@ def test_the_least_interval_is_where_a_plant_keeps_up(factor: float, *, stays: b
     assert least is not None
     interval_s = factor * least
     policy = make_rate_policy({"policy": "target"}, interval_s=interval_s)
-    trace = Plant(interval_s, A, B, rate).run(policy, 300 * interval_s)
+    trace = Plant(interval_s, A, record_s=B, arrivals=rate).run(policy, 300 * interval_s)
     kept_up = trace.batches[-1].lag < 3 * rate * interval_s
     assert kept_up == stays
 
@@ -71,7 +71,7 @@ def test_a_backlog_is_drained_when_the_plant_has_drained_it(rate: float) -> None
     """With what arrives meanwhile, within an interval."""
     batch, backlog = 4_900_000, 40_000_000
     policy = make_rate_policy({"policy": "static", "max_records": batch}, interval_s=T)
-    trace = Plant(T, A, B, rate, backlog=backlog - round(rate * T)).run(policy, 100 * T)
+    trace = Plant(T, A, record_s=B, arrivals=rate, backlog=backlog - round(rate * T)).run(policy, 100 * T)
     first = trace.batches[0]
     assert first.lag == backlog
     drained = next(b for b in trace.batches if b.records == b.lag)

@@ -34,7 +34,7 @@ def simulate(name: str, plant: Plant, intervals: int, *, seed: int = 0, **settin
 
 def saturated(overhead: float, record_s: Steps | float = B, **changes: Any) -> Plant:
     """More arrives than can be loaded."""
-    return Plant(T, overhead * T, record_s, 2 / B, **changes)
+    return Plant(T, overhead * T, record_s=record_s, arrivals=2 / B, **changes)
 
 
 def step(down: int = 30, back: int = 60) -> Steps:
@@ -92,7 +92,7 @@ def test_a_burst_after_quiet_hours_meets_the_full_bound(name: str, overhead: flo
     best = optimum(name, overhead)
     quiet, full = 1000 / T, 2 * best / T
     arrivals = Steps([(0, full), (30 * T, 0.0), (70 * T, quiet), (90 * T, 10 * full), (91 * T, quiet)])
-    batches = simulate(name, Plant(T, overhead * T, B, arrivals), 150)
+    batches = simulate(name, Plant(T, overhead * T, record_s=B, arrivals=arrivals), 150)
     assert [batch.records for batch in part(batches, 71, 90)] == [1000] * 19
     burst = part(batches, 91, 111)
     assert burst[0].records >= 0.75 * best
@@ -114,7 +114,7 @@ def test_a_first_batch_four_times_too_large_is_the_only_overlong_one(overhead: f
 def test_an_outage_of_an_hour_drains_without_a_second_overlong_batch(name: str) -> None:
     """The run that met it took an hour; from then on the backlog drains within bounds that grow back."""
     best = optimum(name, SMALL)
-    plant = Plant(T, SMALL * T, B, 0.5 * best / T, backlog=int(40 * best), outages=[(30.5 * T, 90.5 * T)])
+    plant = Plant(T, SMALL * T, record_s=B, arrivals=0.5 * best / T, backlog=int(40 * best), outages=[(30.5 * T, 90.5 * T)])
     batches = simulate(name, plant, 250)
     after = part(batches, 90, 250)
     assert overlong(batches) == 1

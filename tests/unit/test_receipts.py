@@ -21,7 +21,9 @@ RECEIPT = Receipt(LOAD, snapshot=99, committed_at_ms=1, rows=15)
 
 SILENT = TopicPartition("u", 3)
 STARTS = {r.topic_partition: 0 for r in RANGES} | {SILENT: 4}
-AFTER = Position(until_offsets(RANGES) | {SILENT: 40}, {"u": "id"}, STARTS, {SILENT: 90}, "lake.a.b")
+AFTER = Position(
+    offsets=until_offsets(RANGES) | {SILENT: 40}, topic_ids={"u": "id"}, starts=STARTS, former={SILENT: 90}, foreign="lake.a.b"
+)
 WRITES = {
     "a batch": LOAD,
     "a replay": changed(LOAD, replay="again", topic_ids={"t": "id"}, generation=2, batch=3),
@@ -37,7 +39,7 @@ def test_a_receipt_is_read_back_from_a_commits_properties(write: Write) -> None:
     assert all(isinstance(v, str) for v in properties.values())
     for kept in (0, 4):
         found = Receipt.from_properties(properties, snapshot=99, committed_at_ms=1, rows=15, kept=kept)
-        assert found == Receipt(write, 99, 1, 15, kept)
+        assert found == Receipt(write, 99, 1, rows=15, kept=kept)
     assert ("tidegate.seq" in properties) == (write.load.replay is None)  # the same number names a chunk there
     assert ("tidegate.dedupe" in properties) == (write.load.dedupe is not None)
 

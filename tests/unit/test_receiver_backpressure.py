@@ -35,7 +35,7 @@ def test_static_knows_nothing_but_its_maximum() -> None:
     """Whatever it hears, however late."""
     this = throttle("static", 70)
     assert this.heard is None
-    this.hear(Heard(10**9, rate=1), NOTHING, 0)
+    this.hear(Heard(lag=10**9, rate=1), NOTHING, 0)
     this.stored(10**6)
     assert (this.limit(10**6), this.room(10**6), this.is_deaf(10**6)) == (70, math.inf, False)
 
@@ -44,7 +44,7 @@ def test_static_knows_nothing_but_its_maximum() -> None:
 def test_rate_is_the_instances_part_of_what_the_pipeline_loads(rate: float | None, instances: int, limit: float) -> None:
     """Never above the maximum; a pipeline without a bound sets none."""
     this = throttle("rate", 50)
-    this.hear(Heard(10**9, rate, instances), NOTHING, 0)
+    this.hear(Heard(lag=10**9, rate=rate, instances=instances), NOTHING, 0)
     assert (this.limit(0), this.room(0)) == (limit, math.inf)
     assert this.acquire(int(limit), 0) == 0
     assert this.delay_s(0) == pytest.approx(int(limit) / limit)
@@ -72,11 +72,11 @@ def test_credit_is_the_places_that_are_free_or_a_part_of_half_of_them(
     this.ended(40)
     taken = this.taken
     assert taken == Taken(40 + in_flight, in_flight)
-    this.hear(Heard(lag, instances=instances), taken, 0)
+    this.hear(Heard(lag=lag, instances=instances), taken, 0)
     assert this.room(0) == room
     this.stored(room)
     assert this.room(0) == 0
-    this.hear(Heard(0), taken, 1)
+    this.hear(Heard(lag=0), taken, 1)
     assert this.room(1) == 100 - in_flight - room
 
 
@@ -94,7 +94,7 @@ def test_under_credit_the_backlog_stays_within_its_bound_whatever_is_stored_and_
     stored, flying = [0] * instances, [0] * instances
     for number, (step, which, many) in enumerate(steps):
         looks = each[number % instances]
-        looks.hear(Heard(end - loaded, instances=instances), looks.taken, number)
+        looks.hear(Heard(lag=end - loaded, instances=instances), looks.taken, number)
         at = which % instances
         if step == "store":
             fits = int(max(0, min(many, each[at].room(number))))
@@ -117,7 +117,7 @@ def fill(count: int, max_backlog: int, *, lands: bool) -> int:
     landed = 0
     for second in range(200):
         for each in throttles:
-            each.hear(Heard(landed, instances=count), each.taken, float(second))
+            each.hear(Heard(lag=landed, instances=count), each.taken, float(second))
             each.stored(max(0, int(each.room(float(second)))))
         for each in throttles if lands else ():
             landed += each.taken.in_flight
@@ -142,8 +142,8 @@ def test_a_backlog_of_fewer_places_than_instances_is_used(max_backlog: int) -> N
 def test_watermark_stops_at_the_high_mark_of_the_backlog_and_goes_on_at_the_low_one(lag: int, *, goes_on: bool) -> None:
     """Between the marks it stays as it was, here stopped; what is in flight counts as backlog."""
     this = throttle("watermark", max_backlog=100, high=0.8, low=0.2)
-    this.hear(Heard(0 if goes_on and lag > 20 else 85), NOTHING, 0)
-    this.hear(Heard(lag - 5), Taken(5, 5), 1)
+    this.hear(Heard(lag=0 if goes_on and lag > 20 else 85), NOTHING, 0)
+    this.hear(Heard(lag=lag - 5), Taken(5, 5), 1)
     assert this.room(1) == (math.inf if goes_on else 0)
     assert this.limit(1) == math.inf
 
@@ -151,14 +151,14 @@ def test_watermark_stops_at_the_high_mark_of_the_backlog_and_goes_on_at_the_low_
 def test_watermark_stops_for_the_buffer_of_any_instance_until_its_flag_expires() -> None:
     """One that died raises it no more."""
     this = throttle("watermark", max_backlog=100, silence=30)
-    this.hear(Heard(0, buffers={"a": (0.95, 0.0), "b": (0.1, 0.0)}), NOTHING, 0)
+    this.hear(Heard(lag=0, buffers={"a": (0.95, 0.0), "b": (0.1, 0.0)}), NOTHING, 0)
     assert this.room(0) == 0
-    this.hear(Heard(0, buffers={"a": (0.95, 29.0), "b": (0.1, 0.0)}), NOTHING, 29)
+    this.hear(Heard(lag=0, buffers={"a": (0.95, 29.0), "b": (0.1, 0.0)}), NOTHING, 29)
     assert this.room(29) == 0
-    this.hear(Heard(0, buffers={"a": (0.95, 31.0), "b": (0.1, 0.0)}), NOTHING, 31)
+    this.hear(Heard(lag=0, buffers={"a": (0.95, 31.0), "b": (0.1, 0.0)}), NOTHING, 31)
     assert this.room(31) == math.inf
-    this.hear(Heard(0, buffers={"b": (0.91, 0.0)}), NOTHING, 32)
-    this.hear(Heard(0, buffers={"b": (0.3, 0.0)}), NOTHING, 33)
+    this.hear(Heard(lag=0, buffers={"b": (0.91, 0.0)}), NOTHING, 32)
+    this.hear(Heard(lag=0, buffers={"b": (0.3, 0.0)}), NOTHING, 33)
     assert this.room(33) == math.inf
 
 
@@ -167,13 +167,13 @@ def test_an_instance_that_hears_nothing_goes_on_at_its_safe_rate(policy: Any) ->
     """Before the first word, and when the last one is old. It goes by what it hears again at once."""
     this = throttle(policy, safe_rate=7, silence=30)
     assert (this.is_deaf(0), this.limit(0), this.room(0)) == (True, 7, math.inf)
-    heard = Heard(10**6, rate=1000)
+    heard = Heard(lag=10**6, rate=1000)
     this.hear(heard, NOTHING, 5)
     assert this.heard == heard
     assert (this.is_deaf(34.9), this.limit(34.9)) == (False, 1000 if policy == "rate" else math.inf)
     assert (this.room(34.9) > 0) is (policy == "rate")
     assert (this.is_deaf(35), this.limit(35), this.room(35)) == (True, 7, math.inf)
-    this.hear(Heard(0, rate=500), NOTHING, 40)
+    this.hear(Heard(lag=0, rate=500), NOTHING, 40)
     assert not this.is_deaf(40)
     assert this.limit(40) == (500 if policy == "rate" else math.inf)
 

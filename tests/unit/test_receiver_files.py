@@ -48,7 +48,7 @@ class Written:
 
     def source(self) -> FileSource:
         """What reads it."""
-        return FileSource(self.path, self.state, poll_s=0.005, linger_s=0.02)
+        return FileSource(path=self.path, state_path=self.state, poll_s=0.005, linger_s=0.02)
 
 
 @pytest.fixture

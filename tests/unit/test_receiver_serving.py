@@ -114,7 +114,7 @@ async def test_headers_that_are_many_or_long_are_refused() -> None:
 async def test_a_body_of_many_small_records_is_refused_before_they_are_made() -> None:
     """By the number that the buffer has room for."""
     source, sender = HttpSource(), MemorySender()
-    async with served(source, sender=sender, limits=Limits(0.01, buffer_bytes=4096, max_record_bytes=100)):
+    async with served(source, sender=sender, limits=Limits(block_interval_s=0.01, buffer_bytes=4096, max_record_bytes=100)):
         answer = await post(source.listening_on, b"[" + b"1," * 9)
         assert answer.startswith(b"413")
         assert b"at most 8 records" in answer
@@ -128,7 +128,7 @@ async def test_bodies_that_wait_for_their_rate_count_as_held_until_they_are_stor
         await has_turn.wait()
         return 0.0
 
-    limits = Limits(0.01, buffer_bytes=4096, max_record_bytes=1000)
+    limits = Limits(block_interval_s=0.01, buffer_bytes=4096, max_record_bytes=1000)
     body = b" " * 3000 + b"1"
     async with served(source, sender=sender, limits=limits):
         monkeypatch.setattr(source.intake, "pace", pace)
@@ -182,7 +182,7 @@ async def test_what_follows_a_file_that_is_gone_is_read_and_nothing_before_it(tm
 
     async def lease(expected: list[bytes]) -> None:
         sender = MemorySender()
-        async with served(FileSource(path, state, poll_s=0.01, linger_s=0.02), sender=sender) as running:
+        async with served(FileSource(path=path, state_path=state, poll_s=0.01, linger_s=0.02), sender=sender) as running:
             await until(lambda: len(sender.log) == len(expected))
             await running.ended()
         assert [record.value for record in sender.log] == expected
@@ -203,7 +203,7 @@ async def test_what_is_no_file_is_named_and_holds_nothing_up(tmp_path: Path) -> 
     os.mkfifo(fifo)
 
     for path in (fifo, tmp_path):
-        source = FileSource(path, tmp_path.parent / "state")
+        source = FileSource(path=path, state_path=tmp_path.parent / "state")
         async with served(source, sender=MemorySender(), lease=a_lease()) as running:
             await running.until_told("is no regular file")
             assert "is no regular file. Name a file" in str((await running.ended()).last_error)

@@ -28,9 +28,11 @@ class Clock:
 
 def instance(backpressure: Backpressure, monkeypatch: pytest.MonkeyPatch) -> Intake:
     """One that has heard of the pipeline at 0 s."""
-    found = Intake("r", 0, "h", Limits(0.001, backpressure=backpressure), MemorySender(), report=lambda _: None)
+    found = Intake(
+        "r", 0, "h", Limits(block_interval_s=0.001, backpressure=backpressure), MemorySender(), report=lambda _: None
+    )
     monkeypatch.setattr(intake, "_now_s", lambda: 0.0)
-    found.hear(Heard(0), found.throttle.taken)
+    found.hear(Heard(lag=0), found.throttle.taken)
     return found
 
 
@@ -42,7 +44,7 @@ async def test_records_wait_where_the_safe_rate_is_0(looks: int, monkeypatch: py
     storing = asyncio.create_task(found.store([b"a", b"b"]))
     for _ in range(5):
         await asyncio.sleep(0)
-    found.hear(Heard(0), found.throttle.taken)
+    found.hear(Heard(lag=0), found.throttle.taken)
     await storing
     assert found.throttle.taken.stored == 2
 

@@ -100,7 +100,7 @@ async def test_records_that_are_too_long_are_refused_before_they_are_stored() ->
 
 async def test_a_full_buffer_holds_the_source_back_and_is_never_exceeded() -> None:
     """However much it wants to store while the broker is away."""
-    limits = Limits(0.01, 1000, 10_000, max_record_bytes=100)
+    limits = Limits(block_interval_s=0.01, block_bytes=1000, buffer_bytes=10_000, max_record_bytes=100)
     sender = MemorySender(away=True)
     async with served(source := Scripted(), sender=sender, limits=limits) as running:
         stores = [asyncio.create_task(source.store([b"%d" % n] * 3)) for n in range(20)]
@@ -119,7 +119,7 @@ async def test_a_full_buffer_holds_the_source_back_and_is_never_exceeded() -> No
 
 async def test_more_records_than_the_buffer_holds_are_stored_in_parts() -> None:
     """In their order; the ticket ends with the last one."""
-    limits = Limits(0.01, 1000, 4 * MEMORY_BYTES, max_record_bytes=10)
+    limits = Limits(block_interval_s=0.01, block_bytes=1000, buffer_bytes=4 * MEMORY_BYTES, max_record_bytes=10)
     async with served(source := Scripted(), sender=(sender := MemorySender()), limits=limits):
         await (await source.store([b"%d" % n for n in range(50)]))
         assert texts(sender) == [b"%d" % n for n in range(50)]
@@ -186,7 +186,9 @@ async def test_offers_are_refused_at_once_while_the_broker_is_known_to_be_away(m
 
 async def test_the_rate_paces_what_is_stored_and_tells_when_to_offer_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short wait is waited for, a long one is told."""
-    async with served(source := Scripted(), sender=MemorySender(), limits=Limits(0.01, max_rate=1000)) as running:
+    async with served(
+        source := Scripted(), sender=MemorySender(), limits=Limits(block_interval_s=0.01, max_rate=1000)
+    ) as running:
         assert await source.intake.pace(20) == 0
         await source.store([b"1"] * 20)
         assert await source.intake.pace(10_000) == 0
@@ -259,7 +261,7 @@ async def test_a_lease_ends_by_itself_and_drains_what_is_stored() -> None:
 async def test_what_is_not_acknowledged_within_the_drain_is_counted_and_told(*, resumes: bool) -> None:
     """The lease still ends; a source that reads it again has lost nothing."""
     kind: Any = type("Kind", (Scripted,), {"resumes": resumes})
-    limits = Limits(0.01, 1000, 4 * MEMORY_BYTES, max_record_bytes=10)
+    limits = Limits(block_interval_s=0.01, block_bytes=1000, buffer_bytes=4 * MEMORY_BYTES, max_record_bytes=10)
     source: Receiver = kind()
     async with served(source, sender=MemorySender(away=True), lease=a_lease(drain_s=0.05), limits=limits) as running:
         ticket = await source.store([b"1", b"2"])

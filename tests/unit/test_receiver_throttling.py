@@ -18,7 +18,7 @@ from tidegate.ingest import supervisor
 from tidegate.ingest.sources import HttpSource, SocketSource, TcpServerSource
 from tidegate.ingest.supervisor import Limits
 
-CREDIT = Limits(0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=0))
+CREDIT = Limits(block_interval_s=0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=0))
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ async def test_an_instance_that_cannot_ask_says_so_and_goes_on_at_its_safe_rate(
 
     sender = MemorySender()
     pipeline, source = behind(sender, away=True), Scripted()
-    limits = Limits(0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=1e6))
+    limits = Limits(block_interval_s=0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=1e6))
     async with served(source, sender=sender, limits=limits, downstream=pipeline) as running:
         assert await running.until_told("away") == "r[0]: away"
         await (await source.store(numbers(50)))
@@ -170,7 +170,7 @@ def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPa
         asked.set()
         answers.wait(30)
         ended.set()
-        return Heard(0)
+        return Heard(lag=0)
 
     async def test() -> None:
         async with served(Scripted(), sender=MemorySender(), downstream=hangs) as running:
@@ -183,12 +183,13 @@ def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("heard", "takes"), [(Heard(5, 1e6, buffers={"a": (0.95, 0.0)}), False), (Heard(9), False), (Heard(5, 1e6), True)]
+    ("heard", "takes"),
+    [(Heard(lag=5, rate=1e6, buffers={"a": (0.95, 0.0)}), False), (Heard(lag=9), False), (Heard(lag=5, rate=1e6), True)],
 )
 async def test_under_watermark_all_stop_while_one_is_full(heard: Heard, *, takes: bool) -> None:
     """Or while the backlog is."""
     sender, source = MemorySender(), Scripted()
-    limits: Any = Limits(0.001, backpressure=Backpressure("watermark", max_backlog=10, safe_rate=0))
+    limits: Any = Limits(block_interval_s=0.001, backpressure=Backpressure("watermark", max_backlog=10, safe_rate=0))
     async with served(source, sender=sender, limits=limits, downstream=lambda: heard):
         await until(lambda: source.intake.throttle.heard)
         storing = asyncio.create_task(source.store(numbers(3)))

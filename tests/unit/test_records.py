@@ -24,16 +24,16 @@ from tidegate.core.state.saved_range import Decision
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
 RANGES = (OffsetRange("t", 0, 10, 20), OffsetRange("t", 1, 0, 5))
 SEVERAL = (OffsetRange("t", 0, 5, 9), OffsetRange("t", 0, 12, 20))
-CURSOR = cursor_of("p", 3, {P0: 5}, {"t": "id"}, receipt=LastCommit(1, None, 3))
+CURSOR = cursor_of("p", 3, {P0: 5}, {"t": "id"}, receipt=LastCommit(1, parent=None, committed_at_ms=3))
 JOB = load_job("p", 1, "r", RANGES, "transforms.x:f", "lake.a.b", {"kafka.sasl.jaas.config": "hunter2"})
 RECEIPT = Receipt(write_of("p", 7, "manual__x", RANGES, "abc", "attempt-1"), snapshot=99, committed_at_ms=1, rows=15)
 BOUNDS = {P0: (10, 19), P1: (3, 3), TopicPartition("u", 10): (0, 2**62)}
 WHY = (Decision(P0, "cursor", "max_records"), Decision(P1, "earliest", "log end"))
 RECORDS = {
-    "first cursor": Cursor("p"),
+    "first cursor": Cursor(pipeline="p"),
     "cursor": changed(CURSOR, starts={P0: 1}, former={P1: 9}, timings=(BatchTiming(1, None, 2, 3, 4, 5),), fired_at_ms=1),
     "range": range_of("p", 1, "run", RANGES, WHY, {"t": "id"}, {"max_records": 40}, 5, {P0: 1}, (P2,), "other"),
-    "range that leads on": range_of("p", 2, "r", (), (), {}, {}, 1, beside=Position({P1: 4}, {"t": "id"})),
+    "range that leads on": range_of("p", 2, "r", (), (), {}, {}, 1, beside=Position(offsets={P1: 4}, topic_ids={"t": "id"})),
     "replay": replay_of(
         "p",
         "run",
@@ -50,7 +50,7 @@ RECORDS = {
         generation=1,
         batches=(1, 2),
     ),
-    "acceptance": Accepted(4, RANGES, {"t": "new"}, SEVERAL, gone=True, foreign="lake.a.b"),
+    "acceptance": Accepted(seq=4, loss=RANGES, recreated={"t": "new"}, absent=SEVERAL, gone=True, foreign="lake.a.b"),
     "receipt": RECEIPT,
     "receipt without repeats": changed(RECEIPT, dedupe=Dedupe(5)),
     "job": JOB,

@@ -48,7 +48,7 @@ def names(**settings: Any) -> Happens:
 
 def two() -> World:
     """A pipeline that has read two topics."""
-    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers({P0: 5, Q0: 7}))
+    world = World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=FakeBrokers(latest={P0: 5, Q0: 7}))
     world.run("run1")
     return world
 
@@ -116,7 +116,7 @@ def pruned(world: World) -> None:
 
 def newer(world: World) -> None:
     load = write_of("p", 1, "r", (OffsetRange("t", 0, 0, 10),), generation=1)
-    world.sink.found.append(Receipt(load, 1, 1, 1))
+    world.sink.found.append(Receipt(load, 1, 1, rows=1))
 
 
 def landed(world: World) -> None:
@@ -139,7 +139,7 @@ def no_range(world: World) -> None:
 
 
 def accepted_for_another(world: World) -> None:
-    world.store.values["tidegate.p.accepted.0000000002"] = encode("accepted", Accepted(9).to_json())
+    world.store.values["tidegate.p.accepted.0000000002"] = encode("accepted", Accepted(seq=9).to_json())
 
 
 def reads(*ends: int) -> Happens:

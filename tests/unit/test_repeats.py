@@ -142,7 +142,7 @@ def test_a_job_that_leaves_out_repeats_says_how_far_it_looks_back() -> None:
 
 def receipt(from_offset: int, until_offset: int, dedupe: Dedupe | None = DEDUPE) -> Receipt:
     load = write_of("p", from_offset + 1, "r", (OffsetRange("t", 0, from_offset, until_offset),), "v", "a", dedupe=dedupe)
-    return Receipt(load, from_offset, 0, len(set(range(from_offset, until_offset)) - (LEFT_OUT if dedupe else set())))
+    return Receipt(load, from_offset, 0, rows=len(set(range(from_offset, until_offset)) - (LEFT_OUT if dedupe else set())))
 
 
 def judged(

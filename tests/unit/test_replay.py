@@ -50,7 +50,7 @@ def ask(**params: Any) -> ReplayRequest:
 class World(common.World):
     """A pipeline of two partitions that has committed batches of ten offsets each, and one more record each waits."""
 
-    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 31, P1: 31}))
+    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers(latest={P0: 31, P1: 31}))
     pipeline: Pipeline = PIPELINE
     step_ms: int = 1000
     landing_ms: int = 1000
@@ -302,7 +302,9 @@ def test_chunks_are_whole_batches_where_they_fit(world: World) -> None:
 def test_more_chunks_than_airflow_maps_are_refused_with_the_smallest_size_that_fits() -> None:
     """Where no size was asked for, the smallest one that fits is used."""
     limits = Limits(10**6)
-    world = World(brokers=FakeBrokers({P0: 10**6}), pipeline=replace(PIPELINE, limits=limits, keep_ranges=2), committed=1)
+    world = World(
+        brokers=FakeBrokers(latest={P0: 10**6}), pipeline=replace(PIPELINE, limits=limits, keep_ranges=2), committed=1
+    )
     told = refused(world, batches="1", chunk_size=10)
     most = f"are about 100,000 chunks, and a replay has at most {MOST_CHUNKS:,}"
     assert f"{most}. The smallest chunk size that fits is 1000" in told

@@ -30,7 +30,7 @@ def run(state: str, note: str | None = None, run_id: str = "again", since_ms: in
 
 
 def landed(rows: int) -> Receipt:
-    return Receipt(write_of("p", 0, "again", CHUNKS[0], "v2", "a", replay="x"), 7, 100, rows)
+    return Receipt(write_of("p", 0, "again", CHUNKS[0], "v2", "a", replay="x"), 7, 100, rows=rows)
 
 
 def test_a_replay_shows_what_landed_and_what_it_replaced() -> None:
@@ -114,9 +114,9 @@ def test_the_last_runs_are_told_apart() -> None:
 
 def test_a_batch_shows_its_reasons_and_its_loads() -> None:
     """The newest load counts; replays, and loads of other batches, are none of its."""
-    rate = RateBound("fixed_point", 500, {"a": 0.5})
+    rate = RateBound("fixed_point", 500, terms={"a": 0.5})
     loads = [
-        Receipt(write_of("p", seq, "r3", SAVED.load.ranges, transform, "x", replay=replay), 2**60, 5, 15)
+        Receipt(write_of("p", seq, "r3", SAVED.load.ranges, transform, "x", replay=replay), 2**60, 5, rows=15)
         for seq, transform, replay in ((3, "v1", None), (3, "v2", "again"), (2, "v1", None), (3, "v3", None))
     ]
     view = batch_view(
@@ -149,8 +149,8 @@ def test_a_batch_says_what_was_adopted_kept_lost_and_read_anew() -> None:
     load = write_of("p", 3, "r3", SAVED.load.ranges, "v1", "x")
     former = changed(load, replay="before", topic_ids={"t": "old"})
     backfill = changed(load, replay="since", run_id="backfill__x", ranges=(OffsetRange("t", 0, 25, 40),))
-    loads = [Receipt(each, 1, 5, 15, kept=7) for each in (load, former, backfill)]
-    answer = LoadAnswer({"write": 1.0}, landed_before=True)
+    loads = [Receipt(each, 1, 5, rows=15, kept=7) for each in (load, former, backfill)]
+    answer = LoadAnswer(seconds={"write": 1.0}, landed_before=True)
     view = batch_view(saved, cursor_of("p", 3), loads, answer=answer).to_json()
     assert view["explained"] == [
         "Run r2 saved the range and did not commit it. Run r3 adopted it.",
@@ -178,7 +178,7 @@ def answer(**changes: Any) -> dict[str, Any]:
 def test_seconds_and_counts_are_read() -> None:
     """What an older version did not count is not known."""
     found = LoadAnswer.of(answer())
-    assert found == LoadAnswer({"write": 0.5}, records=10, rows=9, repeats=1)
+    assert found == LoadAnswer(seconds={"write": 0.5}, records=10, rows=9, repeats=1)
     assert found.marks == frozenset()
     assert found.to_json()["seconds"] == {"write": 0.5}
 
@@ -205,5 +205,5 @@ def test_what_is_no_answer_is_left_out(value: object) -> None:
 def test_what_is_no_number_is_not_known() -> None:
     """No batch depends on it."""
     odd = answer(observed={"records": -1, "rows": "9", "errors": True}, seconds={"write": "long", "read": 1}, spark_age_s="x")
-    assert LoadAnswer.of(odd) == LoadAnswer({"read": 1.0})
-    assert LoadAnswer.of(answer(seconds=3)) == LoadAnswer({}, records=10, rows=9, repeats=1)
+    assert LoadAnswer.of(odd) == LoadAnswer(seconds={"read": 1.0})
+    assert LoadAnswer.of(answer(seconds=3)) == LoadAnswer(seconds={}, records=10, rows=9, repeats=1)

@@ -58,7 +58,7 @@ class Schedule(OnPorts, RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store, self.sink = MemoryStore(), FakeReader(exists=False, owners=frozenset({"p"}))
-        self.brokers = FakeBrokers(dict.fromkeys(PARTITIONS, 5))
+        self.brokers = FakeBrokers(latest=dict.fromkeys(PARTITIONS, 5))
         self.rows: list[Receipt] = []
         self.begins: dict[tuple[str, TopicPartition], int] = {}
         self.cursors: list[str] = []
@@ -260,7 +260,7 @@ class Schedule(OnPorts, RuleBasedStateMachine):
     def land(self, write: Write) -> Receipt:
         self.now_ms += 1
         parent = self.sink.found[-1].snapshot if self.sink.found else None
-        receipt = Receipt(write, self.now_ms, self.now_ms, total_count(write.load.ranges), parent=parent)
+        receipt = Receipt(write, self.now_ms, self.now_ms, rows=total_count(write.load.ranges), parent=parent)
         self.sink.exists = self.sink.has_rows = True
         self.sink.found.append(receipt)
         self.rows.append(receipt)

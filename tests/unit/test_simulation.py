@@ -18,7 +18,7 @@ from tidegate.core.simulation.steps import Steps, read_load
 
 T, A, B = 60.0, 6.0, 1e-5
 BEST = 4_800_000
-PLANT = Plant(T, A, B, 2 / B)
+PLANT = Plant(T, A, record_s=B, arrivals=2 / B)
 
 
 def batch(started_s: float, run_s: float, records: int, lag: int = 0) -> PlantBatch:
@@ -104,7 +104,7 @@ def test_a_policy_without_a_bound_has_no_headroom(name: str) -> None:
 def test_static_needs_an_interval_that_is_longer_than_the_overhead() -> None:
     """Otherwise no bound would do; the policy is named."""
     with pytest.raises(RequestError, match="static: an empty run takes 60 s, longer than 90% of the interval of 60 s"):
-        policy_at({"policy": "static"}, Plant(T, T, B, 1.0), 0.9)
+        policy_at({"policy": "static"}, Plant(T, T, record_s=B, arrivals=1.0), 0.9)
     with pytest.raises(ConfigError, match="utilization"):
         policy_at({"policy": "static"}, PLANT, 1.5)
 
@@ -179,7 +179,7 @@ def test_the_lags_of_a_trace_are_those_of_all_runs_that_were_due() -> None:
 def test_a_burst_from_a_file_drains_under_every_policy() -> None:
     """The same load, the same records."""
     load = read_load(["second,records_per_s", f"0,{0.3 / B}", f"1800,{3 / B}", f"2400,{0.3 / B}"], name="burst.csv")
-    plant = Plant(T, A, B, load, partitions=4)
+    plant = Plant(T, A, record_s=B, arrivals=load, partitions=4)
     policies = {name: policy_at({"policy": name}, plant, 0.9) for name in ("static", "pid", "fixed_point", "target")}
     for each in compare(plant, policies, 6 * 3600):
         assert each.summary.backlog_s is not None, each.name

@@ -26,7 +26,7 @@ def elastic(**spark: Any) -> World:
     """A pipeline of 10 s intervals, whose records take 10 ms of a core each."""
     limits, policy = Limits(interval_s=10), Backpressure()
     pipeline = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=limits, spark=Spark(**spark), backpressure=policy)
-    return World(pipeline=pipeline, brokers=FakeBrokers({P0: 0}))
+    return World(pipeline=pipeline, brokers=FakeBrokers(latest={P0: 0}))
 
 
 def run(world: World, records: int, *, known: bool = True) -> SavedRange:
@@ -67,7 +67,7 @@ def test_executors_follow_the_records_up_at_once_and_down_one_a_run() -> None:
 def test_without_a_measured_batch_a_load_gets_the_least() -> None:
     """And without any cores of its own known, none of the batches before counts."""
     world = elastic(max_executors=4)
-    assert run(world, 5000).resources == Resources(1, 1, None, "no batch with these cores was measured yet")
+    assert run(world, 5000).resources == Resources(1, 1, None, reason="no batch with these cores was measured yet")
     world = elastic()
     warm(world)
     world.pipeline = replace(world.pipeline, spark=Spark(min_executors=2, max_executors=4))
@@ -80,7 +80,7 @@ def test_without_a_measured_batch_a_load_gets_the_least() -> None:
 def test_a_load_of_a_running_spark_is_cut_by_what_its_records_are_worth() -> None:
     """Five pieces a core where there is work for them, fewer otherwise."""
     world = elastic(cores=2)
-    assert run(world, 100).resources == Resources(None, 2, None, "no batch with these cores was measured yet")
+    assert run(world, 100).resources == Resources(None, 2, None, reason="no batch with these cores was measured yet")
     warm(world)
     assert [size.pieces for records in (30, 100, 5000) if (size := run(world, records).resources)] == [1, 5, 10]
 
@@ -105,10 +105,10 @@ def test_spark_decides_where_nobody_asks() -> None:
 
 def test_resources_are_one_line_for_people() -> None:
     """In the log of a plan, the note of its run, and `tidegate plan`."""
-    assert str(Resources(1, 1, None, "why")) == "1 executor of 1 core: why"
-    assert str(Resources(3, 2, None, "why")) == "3 executors of 2 cores: why"
-    assert str(Resources(None, 2, 10, "why")) == "at least 10 Spark tasks on 2 cores: why"
-    assert str(Resources(None, 2, None, "why")) == "2 cores: why"
+    assert str(Resources(1, 1, None, reason="why")) == "1 executor of 1 core: why"
+    assert str(Resources(3, 2, None, reason="why")) == "3 executors of 2 cores: why"
+    assert str(Resources(None, 2, 10, reason="why")) == "at least 10 Spark tasks on 2 cores: why"
+    assert str(Resources(None, 2, None, reason="why")) == "2 cores: why"
 
 
 def test_a_cursor_whose_cores_are_none_is_believed_without_them() -> None:

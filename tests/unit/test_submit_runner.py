@@ -64,7 +64,7 @@ class Driver:
     def land(self, job: LoadJob) -> Receipt:
         """Commit the job's rows."""
         load = write_of(job.load.pipeline, job.load.seq, job.load.run_id, job.load.ranges, "m:f@1", job.attempt or "?")
-        self.sink.found.append(Receipt(load, len(self.sink.found) + 1, 1, 5))
+        self.sink.found.append(Receipt(load, len(self.sink.found) + 1, 1, rows=5))
         return self.sink.found[-1]
 
     def lose(self, job: LoadJob, _: Path) -> None:
@@ -72,7 +72,7 @@ class Driver:
         self.land(job)
 
     def runner(self, *, elsewhere: bool = False, patience: Patience | None = None) -> SubmitRunner:
-        patience = patience or Patience(0.0, print)
+        patience = patience or Patience(for_s=0.0, tell=print)
         return SubmitRunner(self.submit, self.kill, elsewhere=elsewhere, sink=self.sink, patience=patience, log=Log())
 
 
@@ -188,7 +188,7 @@ def test_a_catalog_that_is_away_is_waited_for_without_another_submission(driver:
     driver.sink = Away()
     driver.does = driver.lose
     lines: list[str] = []
-    result = driver.runner(patience=Patience(60.0, lines.append, sleep=lambda _: None)).run(JOB)
+    result = driver.runner(patience=Patience(for_s=60.0, tell=lines.append, sleep=lambda _: None)).run(JOB)
     assert result.receipt == driver.sink.found[0]
     assert len(driver.jobs) == 1
     assert len(lines) == 2

@@ -41,7 +41,7 @@ def t(start: int, until: int) -> OffsetRange:
 class World(common.World):
     """A pipeline that has committed three batches of ten offsets, an hour apart, and whose next ten wait."""
 
-    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 40}))
+    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers(latest={P0: 40}))
     step_ms: int = HOUR_MS
     landing_ms: int = 1
     committed: int = 3
@@ -208,7 +208,7 @@ def test_lost_batches_of_aggregates_are_told_by_their_numbers(batches: World) ->
 )
 def test_every_offset_of_a_complete_lineage_is_in_a_receipt_or_missing(held: set[int], replayed: list[tuple[int, int]]) -> None:
     """None is lost silently, none is asked for twice."""
-    world = World(brokers=FakeBrokers({P0: 100}), committed=7)
+    world = World(brokers=FakeBrokers(latest={P0: 100}), committed=7)
     world.sink.found = [r for r in world.sink.found if r.load.seq in held]
     for start, count in replayed:
         world.replay(t(start, start + count))
@@ -381,7 +381,7 @@ def test_a_table_with_rows_of_the_pipeline_is_never_taken_for_new() -> None:
     """Its receipts have expired and its Variables are gone: it says itself who owns it. A replay has loaded rows, too."""
     sink = FakeReader(others=[TableCommit(1, 1)], owners=frozenset({"p"}), has_rows=True, expired=True)
     replayed = write_of("p", 0, "again", (t(0, 5),), "v", "x", {"t": "id"}, replay="again")
-    for held in (sink, FakeReader([Receipt(replayed, 1, 1, 5)])):
+    for held in (sink, FakeReader(found=[Receipt(replayed, 1, 1, rows=5)])):
         with pytest.raises(CursorLost):
             common.World(sink=held).plan("run")
     for new in (replace(sink, has_rows=False), replace(sink, expired=False)):
@@ -391,4 +391,4 @@ def test_a_table_with_rows_of_the_pipeline_is_never_taken_for_new() -> None:
 def test_missing_batches_are_named_and_those_whose_ranges_were_pruned_are_not() -> None:
     """In words that fit a sentence."""
     named: dict[tuple[int, ...], Any] = {(3, 4): "batches 3, 4", (3,): "batch 3", (): "earlier batches"}
-    assert {numbers: Missing((), numbers, "gone").named_batches for numbers in named} == named
+    assert {numbers: Missing(ranges=(), batches=numbers, why="gone").named_batches for numbers in named} == named

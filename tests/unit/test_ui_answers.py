@@ -36,10 +36,10 @@ def test_an_answer_is_kept_for_a_while() -> None:
         return answers.get(key, count)
 
     answers = answers_of(clock)
-    assert ask("a") == ask("a") == Answer(1, 1000)
-    assert ask("b") == Answer(2, 1000)
+    assert ask("a") == ask("a") == Answer(value=1, at_ms=1000)
+    assert ask("b") == Answer(value=2, at_ms=1000)
     clock.now += 5000
-    assert ask("a") == Answer(3, 6000)
+    assert ask("a") == Answer(value=3, at_ms=6000)
     assert asked == ["a", "b", "a"]
 
 
@@ -51,14 +51,14 @@ def test_what_is_known_stays_while_nobody_answers() -> None:
     def fail() -> int:
         raise GONE
 
-    assert answers.get("a", fail) == Answer(None, 1000, GONE)
+    assert answers.get("a", fail) == Answer(value=None, at_ms=1000, error=GONE)
     assert answers.get("a", lambda: 1).value is None
     clock.now += 5000
-    assert answers.get("a", lambda: 1) == Answer(1, 6000)
+    assert answers.get("a", lambda: 1) == Answer(value=1, at_ms=6000)
     clock.now += 5000
-    assert answers.get("a", fail) == Answer(1, 6000, GONE)
+    assert answers.get("a", fail) == Answer(value=1, at_ms=6000, error=GONE)
     clock.now += 5000
-    assert answers.get("a", lambda: 2) == Answer(2, 16_000)
+    assert answers.get("a", lambda: 2) == Answer(value=2, at_ms=16_000)
 
 
 def test_a_fault_of_ours_is_named_and_hides_nothing_else() -> None:
@@ -121,11 +121,11 @@ def test_nobody_waits_for_what_does_not_answer() -> None:
         may_answer.clear()
         return answer
 
-    assert answers.get("a", lambda: late(1)) == Answer(None, 1000, waiting=True)
-    assert settled() == Answer(1, 1000)
+    assert answers.get("a", lambda: late(1)) == Answer(value=None, at_ms=1000, waiting=True)
+    assert settled() == Answer(value=1, at_ms=1000)
     clock.now += 5000
-    assert answers.get("a", lambda: late(2)) == Answer(1, 1000, waiting=True)
-    assert settled() == Answer(2, 6000)
+    assert answers.get("a", lambda: late(2)) == Answer(value=1, at_ms=1000, waiting=True)
+    assert settled() == Answer(value=2, at_ms=6000)
 
 
 def test_an_answer_from_before_a_change_is_not_kept() -> None:
@@ -150,7 +150,7 @@ def test_who_never_answers_is_named_and_asked_again_after_a_while() -> None:
         assert answered.wait(LONG_S)
         return 1
 
-    assert answers.get("a", hang) == Answer(None, 1000, waiting=True)
+    assert answers.get("a", hang) == Answer(value=None, at_ms=1000, waiting=True)
     clock.now += 20_000
     late = answers.get("a", hang)
     assert (late.value, late.waiting) == (None, True)
@@ -159,9 +159,9 @@ def test_who_never_answers_is_named_and_asked_again_after_a_while() -> None:
     clock.now += 580_000
     while (found := answers.get("a", lambda: 2)).waiting:
         continue
-    assert found == Answer(2, 601_000)
+    assert found == Answer(value=2, at_ms=601_000)
     answered.set()
-    assert answers.get("a", lambda: 3) == Answer(2, 601_000)
+    assert answers.get("a", lambda: 3) == Answer(value=2, at_ms=601_000)
 
 
 def test_several_questions_are_asked_at_once() -> None:

@@ -18,7 +18,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def receipt(start: int, until: int, rows: int | None = None, replay: str | None = None, topic: str = "t") -> Receipt:
     load = write_of("p", 1, "r", (OffsetRange(topic, 0, start, until),), "v", "a", replay=replay)
-    return Receipt(load, 1, 1, until - start if rows is None else rows)
+    return Receipt(load, 1, 1, rows=until - start if rows is None else rows)
 
 
 def check(rows: list[int], *receipts: Receipt, log: list[int] | None = None, **changes: Any) -> Verification:
@@ -99,7 +99,7 @@ def test_a_verification_counts_what_is_right_and_what_is_not(
 def test_what_a_former_topic_left_is_told_by_the_cursor_or_by_receipts() -> None:
     """Under another topic id."""
     cursor = cursor_of("p", 3, {P0: 20}, {"t": "new"}, former={P0: 40})
-    old = Receipt(write_of("p", 1, "r", (OffsetRange("t", 1, 0, 9),), "v", "a", {"t": "old"}), 1, 1, 9)
+    old = Receipt(write_of("p", 1, "r", (OffsetRange("t", 1, 0, 9),), "v", "a", {"t": "old"}), 1, 1, rows=9)
     assert former_ranges(cursor, [old, receipt(0, 5)]) == [OffsetRange("t", 1, 0, 9), OffsetRange("t", 0, 0, 40)]
 
 
@@ -117,7 +117,7 @@ def of_batch(batch: int, rows: int, replay: str | None = None) -> Receipt:
     load = write_of(
         "p", batch if replay is None else 1, "r", (OffsetRange("t", 0, 0, 9),), "v", "a", replay=replay, batch=batch
     )
-    return Receipt(load, 1, 1, rows)
+    return Receipt(load, 1, 1, rows=rows)
 
 
 def test_each_batch_has_the_rows_that_its_newest_commit_wrote() -> None:

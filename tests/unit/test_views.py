@@ -82,17 +82,25 @@ def test_versions_share_out_every_offset_that_was_ever_loaded(loads: list[tuple[
 def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> None:
     """What is read to its end has no time; what retention has passed has none left; a clock ahead of ours gives no lag."""
     p2 = TopicPartition("u", 0)
-    brokers = FakeBrokers({P0: 30, P1: 40, p2: 9_000}, {P0: 0, P1: 25}, retention={"t": 5_000, "v": 1})
+    brokers = FakeBrokers(latest={P0: 30, P1: 40, p2: 9_000}, earliest={P0: 0, P1: 25}, retention={"t": 5_000, "v": 1})
     partitions = measure_lag(brokers, {p2: 8_000, P1: 20, P0: 30}, now_ms=2_025, isolation_level="read_committed")
     assert partitions == [
-        PartitionLag(P0, 30, 30, 0, None, None),
-        PartitionLag(P1, 20, 40, 20, 2.0, 0.0),
-        PartitionLag(p2, 8_000, 9_000, 1_000, 0.0, None),
+        PartitionLag(
+            topic_partition=P0, next_offset=30, latest=30, records_behind=0, seconds_behind=None, retention_left_s=None
+        ),
+        PartitionLag(
+            topic_partition=P1, next_offset=20, latest=40, records_behind=20, seconds_behind=2.0, retention_left_s=0.0
+        ),
+        PartitionLag(
+            topic_partition=p2, next_offset=8_000, latest=9_000, records_behind=1_000, seconds_behind=0.0, retention_left_s=None
+        ),
     ]
     assert brokers.isolation_level == "read_committed"
-    assert measure_lag(brokers, {P1: 30}, now_ms=2_030, assign={"t": [1]}) == [PartitionLag(P1, 30, 40, 10, 2.0, 3.0)]
+    assert measure_lag(brokers, {P1: 30}, now_ms=2_030, assign={"t": [1]}) == [
+        PartitionLag(topic_partition=P1, next_offset=30, latest=40, records_behind=10, seconds_behind=2.0, retention_left_s=3.0)
+    ]
     view = LagView("p", tuple(partitions))
-    assert view.total == TotalLag(3, 1_020, 2.0, 0.0)
+    assert view.total == TotalLag(partitions=3, records_behind=1_020, seconds_behind=2.0, retention_left_s=0.0)
     shown = json.loads(json.dumps(view.to_json()))
     assert shown["partitions"][1] == {
         "topic": "t", "partition": 1, "next_offset": 20, "latest": 40, "records_behind": 20, "seconds_behind": 2.0,
@@ -104,11 +112,22 @@ def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> Non
 def test_a_partition_that_the_cursor_does_not_know_is_unread_from_its_first_record_on() -> None:
     """Of the topics that the cursor knows, and where the pipeline reads it."""
     p2 = TopicPartition("u", 0)
-    brokers = FakeBrokers({P0: 30, P1: 1_000_000, p2: 9}, {P1: 5})
-    added = PartitionLag(P1, 5, 1_000_000, 999_995, 2.0, None)
-    assert measure_lag(brokers, {P0: 30}, now_ms=2_005) == [PartitionLag(P0, 30, 30, 0, None, None), added]
+    brokers = FakeBrokers(latest={P0: 30, P1: 1_000_000, p2: 9}, earliest={P1: 5})
+    added = PartitionLag(
+        topic_partition=P1, next_offset=5, latest=1_000_000, records_behind=999_995, seconds_behind=2.0, retention_left_s=None
+    )
+    assert measure_lag(brokers, {P0: 30}, now_ms=2_005) == [
+        PartitionLag(
+            topic_partition=P0, next_offset=30, latest=30, records_behind=0, seconds_behind=None, retention_left_s=None
+        ),
+        added,
+    ]
     assert measure_lag(brokers, {P0: 30}, now_ms=2_005, assign={"t": [1], "u": [0]})[1:] == [added]
-    assert measure_lag(brokers, {P0: 30}, now_ms=2_005, assign={"t": [0]}) == [PartitionLag(P0, 30, 30, 0, None, None)]
+    assert measure_lag(brokers, {P0: 30}, now_ms=2_005, assign={"t": [0]}) == [
+        PartitionLag(
+            topic_partition=P0, next_offset=30, latest=30, records_behind=0, seconds_behind=None, retention_left_s=None
+        )
+    ]
 
 
 def _refuse(*_: Any, **__: Any) -> None:
@@ -117,7 +136,7 @@ def _refuse(*_: Any, **__: Any) -> None:
 
 def test_records_behind_an_open_transaction_are_told_apart_from_those_that_can_be_read() -> None:
     """In the lag, in a plan, and in the reason of a skip: each with the age of the transaction that is open longest."""
-    world = World(brokers=FakeBrokers({P0: 30, P1: 40}, stable={P0: 20, P1: 39}), pipeline=PIPELINE, now_ms=100_000)
+    world = World(brokers=FakeBrokers(latest={P0: 30, P1: 40}, stable={P0: 20, P1: 39}), pipeline=PIPELINE, now_ms=100_000)
     told = "11 records wait behind an open transaction, open for 100 s"
     planned = world.run("a")
     assert (planned.remarks.held_back, [r.until_offset for r in planned.saved.load.ranges]) == (told, [20, 39])
@@ -125,7 +144,28 @@ def test_records_behind_an_open_transaction_are_told_apart_from_those_that_can_b
     assert isinstance(skip, Skip)
     assert skip.reason == f"nothing new: the cursor is at the end of the log; {told}"
     found = measure_lag(world.brokers, world.cursor.at.offsets, now_ms=60_020, isolation_level="read_committed")
-    assert found == [PartitionLag(P0, 20, 20, 0, None, None, 10, 60.0), PartitionLag(P1, 39, 39, 0, None, None, 1, 59.981)]
+    assert found == [
+        PartitionLag(
+            topic_partition=P0,
+            next_offset=20,
+            latest=20,
+            records_behind=0,
+            seconds_behind=None,
+            retention_left_s=None,
+            held_back=10,
+            open_s=60.0,
+        ),
+        PartitionLag(
+            topic_partition=P1,
+            next_offset=39,
+            latest=39,
+            records_behind=0,
+            seconds_behind=None,
+            retention_left_s=None,
+            held_back=1,
+            open_s=59.981,
+        ),
+    ]
     assert total_lag(found).open_transaction == "11 records wait behind an open transaction, open for 60 s"
     assert total_lag(measure_lag(world.brokers, {P1: 39}, now_ms=0, assign={"t": [1]})).open_transaction is None
     with pytest.MonkeyPatch.context() as patch:
@@ -147,7 +187,7 @@ def test_a_cursor_that_does_not_fit_the_log_has_no_lag(
 ) -> None:
     """The partition is named."""
     with pytest.raises(error, match=words):
-        measure_lag(FakeBrokers({P0: 30}), cursor, now_ms=0)
+        measure_lag(FakeBrokers(latest={P0: 30}), cursor, now_ms=0)
 
 
 def test_a_committed_batch_without_a_receipt_is_missing_where_it_read_something() -> None:
@@ -168,11 +208,11 @@ def test_what_is_missing_is_loaded_again_as_far_as_it_is_retained() -> None:
     for plan in (saved(1, 0, 10), saved(2, 10, 20)):
         ledger.save_range(plan)
     cursor = cursor_of("p", 2, {P0: 20}, {"t": "id"})
-    missing = Missing((OffsetRange("t", 0, 0, 20),), (1, 2), "there is no such table", by_batch=True)
+    missing = Missing(ranges=(OffsetRange("t", 0, 0, 20),), batches=(1, 2), why="there is no such table", by_batch=True)
 
     def reload(what: Missing, earliest: int, *, accept_loss: bool) -> tuple[OffsetRange, ...]:
         def brokers() -> FakeBrokers:
-            return FakeBrokers({P0: 30}, {P0: earliest})
+            return FakeBrokers(latest={P0: 30}, earliest={P0: earliest})
 
         return offsets_to_reload(PIPELINE, cursor, what, store=store, brokers=brokers, accept_loss=accept_loss)
 

@@ -13,23 +13,31 @@ FULL, FREE, GONE = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)
 @pytest.mark.parametrize(
     ("task", "slots", "line"),
     [
-        (Task("load", "scheduled", "p"), FULL, "load waits for a slot of the pool p (4 of 4 taken)"),
-        (Task("load", "scheduled", "p"), FREE, None),
-        (Task("load", "queued", "p"), FULL, None),
-        (Task("load", "scheduled", "p"), Slots("p", -1, 9), None),
-        (Task("load", "scheduled", "p"), GONE, "load waits for the pool p, which does not exist"),
-        (Task("load", "scheduled", "p"), Slots("p", 0), "load waits for a slot of the pool p, which has none"),
-        (Task("load", "up_for_retry", "p", 12_400, "SparkUnavailable"), FREE, "load is tried again in 12 s (SparkUnavailable)"),
-        (Task("load", "up_for_retry", "p", -5), FREE, "load is tried again in 0 s"),
-        (Task("load[3]", "up_for_retry", "p"), FREE, "load[3] is tried again"),
-        (Task("plan", "running", "p", away="no broker answers"), FREE, "plan waits for a server: no broker answers"),
-        (Task("plan", "failed", "p", away="no broker answers"), FREE, None),
-        (Task("load", "running", "p"), FULL, None),
+        (Task(name="load", state="scheduled", pool="p"), FULL, "load waits for a slot of the pool p (4 of 4 taken)"),
+        (Task(name="load", state="scheduled", pool="p"), FREE, None),
+        (Task(name="load", state="queued", pool="p"), FULL, None),
+        (Task(name="load", state="scheduled", pool="p"), Slots("p", -1, 9), None),
+        (Task(name="load", state="scheduled", pool="p"), GONE, "load waits for the pool p, which does not exist"),
+        (Task(name="load", state="scheduled", pool="p"), Slots("p", 0), "load waits for a slot of the pool p, which has none"),
+        (
+            Task(name="load", state="up_for_retry", pool="p", retry_at_ms=12_400, retry_reason="SparkUnavailable"),
+            FREE,
+            "load is tried again in 12 s (SparkUnavailable)",
+        ),
+        (Task(name="load", state="up_for_retry", pool="p", retry_at_ms=-5), FREE, "load is tried again in 0 s"),
+        (Task(name="load[3]", state="up_for_retry", pool="p"), FREE, "load[3] is tried again"),
+        (
+            Task(name="plan", state="running", pool="p", away="no broker answers"),
+            FREE,
+            "plan waits for a server: no broker answers",
+        ),
+        (Task(name="plan", state="failed", pool="p", away="no broker answers"), FREE, None),
+        (Task(name="load", state="running", pool="p"), FULL, None),
     ],
 )
 def test_a_run_says_what_it_waits_for(task: Task, slots: Slots, line: str | None) -> None:
     """Nothing where a task runs, or has the slot that it needs."""
-    assert waits_for([Task("before", "success", "p"), task], {"p": slots}.__getitem__, now_ms=0) == line
+    assert waits_for([Task(name="before", state="success", pool="p"), task], {"p": slots}.__getitem__, now_ms=0) == line
 
 
 def receiver(name: str, instances: int, pool: str = DEFAULT_POOL) -> Receiver:

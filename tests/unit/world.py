@@ -67,7 +67,7 @@ class World(OnPorts):
     """One pipeline with its ports. Each plan is `step_ms` after what was before it, each commit of the table `landing_ms`."""
 
     store: MemoryStore = field(default_factory=MemoryStore)
-    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers({P0: 25}))
+    brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers(latest={P0: 25}))
     sink: FakeReader = field(default_factory=FakeReader)
     pipeline: Pipeline = PIPELINE
     now_ms: int = 0
@@ -89,7 +89,7 @@ class World(OnPorts):
         """The table's newest commit."""
         self.now_ms += self.landing_ms
         self.snapshots += 1
-        receipt = Receipt(write, self.snapshots, self.now_ms, total_count(write.load.ranges))
+        receipt = Receipt(write, self.snapshots, self.now_ms, rows=total_count(write.load.ranges))
         self.sink.found.append(receipt)
         self.sink.exists = True
         return receipt

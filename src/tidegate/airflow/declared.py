@@ -17,7 +17,7 @@ from tidegate.core.offsets.isolation import IsolationLevel
 MARK = "tidegate"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Declared:
     """A pipeline, as its DAGs declare it. A DAG that an older version has serialized lacks the later ones.
 
@@ -42,14 +42,14 @@ class Declared:
     def of(pipeline: Pipeline) -> Declared:
         """What the DAGs of a pipeline declare."""
         return Declared(
-            pipeline.name,
-            pipeline.pool,
-            pipeline.sink.slots,
-            pipeline.sink.table,
-            pipeline.source.connection,
-            pipeline.source.isolation_level,
-            pipeline.fixed_interval_s,
-            pipeline.source.assign,
+            pipeline=pipeline.name,
+            pool=pipeline.pool,
+            slots=pipeline.sink.slots,
+            table=pipeline.sink.table,
+            connection=pipeline.source.connection,
+            isolation_level=pipeline.source.isolation_level,
+            interval_s=pipeline.fixed_interval_s,
+            assign=pipeline.source.assign,
         )
 
     @staticmethod

@@ -39,7 +39,7 @@ class Patient(BaseOperator):
                 self.log.warning("what this task waits for cannot be shown: %s", error)
 
         if self._patience is None:
-            self._patience = Patience(self.pipeline.wait_s, self.log.warning, sleep=self._sleep, show=show)
+            self._patience = Patience(for_s=self.pipeline.wait_s, tell=self.log.warning, sleep=self._sleep, show=show)
         return self._patience
 
     def took(self, context: Context) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class LagTrigger(BaseEventTrigger):
         self.pipeline = pipeline
         self.source = dict(source)
         self.schedule = dict(schedule)
-        self._watch = Watch(LagSchedule(**self.schedule))
+        self._watch = Watch(rule=LagSchedule(**self.schedule))
         self._held = ExitStack()
         self._damage: StateCorrupt | None = None
         self._trouble: tuple[frozenset[str], float] | None = None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Checked:
     """One file of a `kind`: the pipeline or the receiver, or the faults of the file; and its settings without effect."""
 
@@ -47,13 +47,13 @@ class Checked:
     def of(kind: str, file: Path, stated: Pipeline | Receiver | ConfigError, broken: Mapping[str, str]) -> Checked:
         """A file by what it states, or what is wrong with it, and by what is wrong with each transform."""
         if isinstance(stated, ConfigError):
-            return Checked(kind, file.stem, None, str(stated).splitlines())
+            return Checked(kind=kind, name=file.stem, stated=None, faults=str(stated).splitlines())
         if isinstance(stated, Receiver):
-            return Checked(kind, file.stem, stated)
+            return Checked(kind=kind, name=file.stem, stated=stated)
         named = [("transform", stated.transform), *(("replay.transforms", name) for name in stated.replay.transforms)]
         faults = [f"{setting}: {broken[name].removeprefix('transform ')}" for setting, name in named if name in broken]
         faults, warnings = ([f"{shown_as(file)}: {each}" for each in said] for said in (faults, ineffective(stated)))
-        return Checked(kind, file.stem, stated, faults, warnings)
+        return Checked(kind=kind, name=file.stem, stated=stated, faults=faults, warnings=warnings)
 
     @property
     def valid(self) -> bool:

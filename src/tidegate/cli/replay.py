@@ -44,7 +44,7 @@ UNSEEN = (ConfigError, BrokerUnavailable, KafkaAuthFailed, SinkUnavailable, Stat
 """Errors of a service that this machine does not reach, while Airflow may reach it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Ended:
     """How a run of a replay ended.
 
@@ -187,8 +187,8 @@ def follow(api: AirflowApi, dag_id: str, run_id: str) -> Ended:
     verdict = api.xcom(dag_id, run_id, "verify")
     why = UNVERIFIED if state == "success" else api.why_failed(dag_id, run_id)
     return Ended(
-        run_id,
-        state,
+        run_id=run_id,
+        state=state,
         chunks=sum(map(len, turns)),
         landed=sum(len(chunks) for place, chunks in enumerate(turns) if place in loaded),
         verdict=verdict,

@@ -11,7 +11,7 @@ from typing import Any
 from tidegate.core.pages import ranges_page
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     """The cursor moved past a batch, now or in an earlier try.
 
@@ -42,7 +42,7 @@ class Committed:
         return {**asdict(self), "topics": list(self.topics), "page": ranges_page(self.pipeline, batch=self.seq)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
     """The table of a pipeline holds every chunk of a replay.
 

@@ -60,14 +60,14 @@ class IcebergReader:
         has_rows = bool(commits) and holds_rows(commits[0].properties)
         files, size = file_counts(commits[0].properties) if commits else (0, 0)
         return TableHistory(
-            commits,
+            commits=commits,
             complete=complete,
             has_rows=has_rows,
             owners=frozenset(owners_in(loaded.properties)),
             renamed=renamed,
             files=DataFiles(
-                files,
-                size,
+                count=files,
+                size=size,
                 compacted=compacted(loaded.properties),
                 partitions=max((changed_partitions(commit.properties) for commit in commits), default=0),
                 may_expire=loaded.properties.get("gc.enabled") != "false",

@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TypeAlias
 
 from tidegate.core.config.receiver import Backpressure
@@ -46,7 +46,7 @@ LOOK_S = 1.0
 """What a wait depends on may change with time alone; so often it is looked at."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """How much an instance takes in.
 
@@ -73,6 +73,7 @@ class _Entry:
     """The records of one call of `store` or `offer`."""
 
     values: Sequence[bytes]
+    _: KW_ONLY
     key: bytes | None
     stream: int
     resend: bool
@@ -83,7 +84,7 @@ class _Entry:
     error: TidegateError | None = None
 
 
-@dataclass
+@dataclass(kw_only=True)
 class LeaseReport:
     """What an instance has done.
 
@@ -178,7 +179,7 @@ class Intake:
                     fits = await self._wait(len(part), size)
                     if fits < len(part):
                         part, size = part[:fits], _size(part[:fits], len(key or b""))
-                    ticket = self._add(_Entry(part, key, stream, resend=True), size)
+                    ticket = self._add(_Entry(part, key=key, stream=stream, resend=True), size)
                     left -= len(part)
         except asyncio.CancelledError:
             self.counts.undelivered += 0 if self.resumes else left
@@ -219,7 +220,7 @@ class Intake:
         if self._closing or not self._buffer.has_room(size):
             raise Overloaded("the receiver's buffer is full", fix="Send the request again a moment later")
         return self._add(
-            _Entry(values, key, stream, resend=False, idempotency_key=idempotency_key, record_keys=record_keys), size
+            _Entry(values, key=key, stream=stream, resend=False, idempotency_key=idempotency_key, record_keys=record_keys), size
         )
 
     async def admit(self, patience_s: float) -> bool:

@@ -58,7 +58,7 @@ class Lease:
     drain_s: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Status:
     """How an instance does.
 
@@ -159,9 +159,9 @@ class _Supervisor:
         throttle, now_s = self._intake.throttle, time.monotonic()
         rate, room, heard = throttle.limit(now_s), throttle.room(now_s), throttle.heard
         return Status(
-            self._state,
-            self._intake.fill,
-            replace(self._intake.counts),
+            state=self._state,
+            buffer=self._intake.fill,
+            report=replace(self._intake.counts),
             rate=None if rate == math.inf else rate,
             room=None if room == math.inf else max(0, int(room)),
             lag=None if heard is None else heard.lag,

@@ -183,7 +183,7 @@ class AdminBrokers:
             latest |= self._offsets(self._list(behind, LATEST, level))
         latest = {tp: max(end, earliest[tp]) for tp, end in latest.items()}
         held_back = {tp: ends[tp] - end for tp, end in latest.items() for ends in high if end < ends[tp]}
-        return Watermarks(earliest, latest, ids, held_back)
+        return Watermarks(earliest, latest, ids, held_back=held_back)
 
     def _list(self, partitions: Sequence[ck.TopicPartition], spec: Any, level: ck.IsolationLevel) -> Offsets:
         """Ask for an offset of each partition; the answers come later."""

@@ -57,7 +57,7 @@ class Reading:
     error: TidegateError | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Subscription:
     """One user's wish: the ends of what a source names, every `poll_s` seconds."""
 
@@ -277,7 +277,7 @@ def watching(connection: str, settings: Settings, source: Source, poll_s: float)
     if connection not in _OPEN:
         _OPEN[connection] = Poller()
     poller = _OPEN[connection]
-    user = Subscription(source, poll_s, settings, poller)
+    user = Subscription(source=source, poll_s=poll_s, settings=settings, poller=poller)
     poller.users.append(user)
     try:
         yield user

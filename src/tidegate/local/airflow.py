@@ -19,7 +19,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -67,13 +67,14 @@ class Secrets:
     fernet_key: str
     jwt_secret: str
     api_secret_key: str
+    _: KW_ONLY
     password: str
 
     @staticmethod
     def make() -> Secrets:
         """New random ones."""
         fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
-        return Secrets(fernet, secrets.token_urlsafe(32), secrets.token_urlsafe(32), secrets.token_urlsafe(12))
+        return Secrets(fernet, secrets.token_urlsafe(32), secrets.token_urlsafe(32), password=secrets.token_urlsafe(12))
 
     @staticmethod
     def load(home: Path) -> Secrets | None:
@@ -99,7 +100,7 @@ class Secrets:
         write_private(home / "secrets.json", json.dumps(vars(self)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Airflow:
     """One Airflow: its home, where it finds DAGs, its port, and the environment of its processes."""
 

@@ -114,8 +114,10 @@ def _load(remote: str, kafka: Mapping[str, str], first: Mapping[int, int], scrat
     options = spark_client(kafka, connection=NAME, client_id=f"tidegate-{NAME}").settings
     for number in range(LOADS):
         ranges = (OffsetRange(WARM_UP_TOPIC, p, at + number * RECORDS, at + (number + 1) * RECORDS) for p, at in first.items())
-        load = Load(NAME, number + 1, NAME, ranges=tuple(ranges))
-        job = LoadJob(load, "rows:rows", f"{SCRATCH_CATALOG}.{CATALOG}.rows", reading=Reading(options))
+        load = Load(pipeline=NAME, seq=number + 1, run_id=NAME, ranges=tuple(ranges))
+        job = LoadJob(
+            load=load, transform="rows:rows", table=f"{SCRATCH_CATALOG}.{CATALOG}.rows", reading=Reading(kafka_options=options)
+        )
         with connect(remote, name=NAME) as session:
             for key, value in catalog_settings(SCRATCH_CATALOG, scratch).items():
                 session.conf.set(key, value)

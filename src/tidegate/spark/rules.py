@@ -11,7 +11,7 @@ LOOKED_UP = "the saved range stays, and the next try looks in the sink before it
 """Part of the fix of every error after which a write may have landed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rule:
     """One kind of failure: what its text holds, the error it is, what happened and what to do."""
 
@@ -23,4 +23,4 @@ class Rule:
 
 def rule(pattern: str, error: type[TidegateError], message: str, fix: str) -> Rule:
     """A rule of a regular expression that is searched in the text."""
-    return Rule(re.compile(pattern), error, message, fix)
+    return Rule(pattern=re.compile(pattern), error=error, message=message, fix=fix)

@@ -60,7 +60,7 @@ class MemoryStore:
         self.values.pop(key, None)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FakeBrokers:
     """A log that a test lets grow: the end of every partition, and its beginning where that is not 0.
 
@@ -96,7 +96,7 @@ class FakeBrokers:
         ids = {topic: self.ids.get(topic, "id") for topic in topics}
         stable = self.stable if isolation_level == "read_committed" else {}
         held_back = {tp: ends[tp] - end for tp, end in stable.items() if tp in ends}
-        return Watermarks(earliest, ends | {tp: stable[tp] for tp in held_back}, ids, held_back)
+        return Watermarks(earliest, ends | {tp: stable[tp] for tp in held_back}, ids, held_back=held_back)
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """As the port."""
@@ -147,7 +147,7 @@ class FakeBrokers:
         return {topic: kept for topic, kept in self.retention.items() if topic in topics}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FakeReader:
     """One table: the receipts of its loads, and `others`, the commits of somebody else, in the order of their times.
 
@@ -177,7 +177,7 @@ class FakeReader:
         loads = [TableCommit(r.snapshot, r.committed_at_ms, r.write.to_properties(), r.rows, r.kept, r.parent) for r in named]
         commits = sorted([*loads, *self.others], key=lambda commit: commit.committed_at_ms)
         return TableHistory(
-            tuple(commits[::-1]),
+            commits=tuple(commits[::-1]),
             complete=not self.expired,
             owners=self.owners,
             renamed=self.renamed,
@@ -219,7 +219,7 @@ class FakeRunner:
         attempt = job.attempt or f"attempt {len(self.sink.found) + 1}"
         write = Write(job.load, f"{job.transform}@1", attempt)
         rows = total_count(job.load.ranges)
-        receipt = Receipt(write, len(self.sink.found) + 1, 1, rows)
+        receipt = Receipt(write, len(self.sink.found) + 1, 1, rows=rows)
         self.sink.found.append(receipt)
         first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.load.nonempty}
         return LoadResult(receipt, Observed(rows, rows, 100 * rows, first_last), {"write": 0.1})

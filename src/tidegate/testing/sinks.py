@@ -37,7 +37,7 @@ class MemoryCommit:
     rows: tuple[Row, ...]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class MemoryTable:
     """A table: its columns, the pipelines that own it, and the commits that its current state descends from, oldest first."""
 
@@ -81,7 +81,7 @@ class MemorySink:
 
     def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> None:
         """As the port."""
-        table = self.tables.setdefault(self.name, MemoryTable(schema, {job.load.pipeline}))
+        table = self.tables.setdefault(self.name, MemoryTable(schema=schema, owners={job.load.pipeline}))
         check_rows(job, lookup.others)
         check_owners(job, table.owners, lookup.others)
         identity.check_kind([f.name.lower() for f in table.schema.fields], self.name)
@@ -107,7 +107,7 @@ class MemorySink:
                 kept = tuple(row for row in table.rows if not _is_of(row, identity))
                 parent = table.commits[-1].receipt.snapshot if table.commits else None
                 table.last_snapshot += 1
-                receipt = Receipt(write, table.last_snapshot, time.time_ns() // 1_000_000, len(new_rows), parent=parent)
+                receipt = Receipt(write, table.last_snapshot, time.time_ns() // 1_000_000, rows=len(new_rows), parent=parent)
                 new = tuple({name: row.get(name) for name in names} for row in new_rows)
                 table.commits.append(MemoryCommit(receipt, (*kept, *new)))
         with phases("receipt", "reading the receipt of the commit"):

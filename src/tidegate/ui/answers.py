@@ -28,7 +28,7 @@ AGAIN_S = 600.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(Generic[T]):
     """What was asked last, and when it was answered (epoch ms).
 
@@ -113,7 +113,7 @@ class Answers(Generic[T]):
 
     def _ask(self, key: Hashable, ask: Callable[[], T], asking: _Asking[T]) -> None:
         try:
-            answer = Answer(ask(), self._now_ms())
+            answer = Answer(value=ask(), at_ms=self._now_ms())
         except TidegateError as error:
             answer = replace(self._known(key), error=error)
         except Exception as error:  # a fault of ours, which hides nothing of what else a page shows
@@ -145,4 +145,4 @@ class Answers(Generic[T]):
     def _known(self, key: Hashable) -> Answer[T]:
         with self._lock:
             held = self._held.get(key)
-            return Answer(None, self._now_ms()) if held is None else held.answer
+            return Answer(value=None, at_ms=self._now_ms()) if held is None else held.answer

@@ -88,7 +88,7 @@ class Landings:
                 if len(self._offsets) >= MOST_KNOWN:
                     self._offsets.clear()
                 known = self._offsets[commit.snapshot] = offsets_of(commit.properties, snapshot=commit.snapshot)
-            found.append(Point(commit.committed_at_ms, seq, 1, None, known, rows=commit.rows))
+            found.append(Point(commit.committed_at_ms, seq, 1, lag=None, records=known, rows=commit.rows))
         return found[::-1], complete
 
 

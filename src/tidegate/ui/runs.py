@@ -70,11 +70,11 @@ def tasks(dag_id: str, run_id: str) -> list[Task]:
     with create_session(scoped=False) as session:
         return [
             Task(
-                row.task_id if row.map_index < 0 else f"{row.task_id}[{row.map_index}]",
-                str(row.state),
-                row.pool,
-                _retry_ms(row.state, row.end_date, row.retry_delay_override),
-                row.retry_reason,
+                name=row.task_id if row.map_index < 0 else f"{row.task_id}[{row.map_index}]",
+                state=str(row.state),
+                pool=row.pool,
+                retry_at_ms=_retry_ms(row.state, row.end_date, row.retry_delay_override),
+                retry_reason=row.retry_reason,
             )
             for row in session.execute(of.order_by(TaskInstance.task_id, TaskInstance.map_index))
         ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import PurePosixPath
 from threading import Lock
 from typing import Any, TypeVar
@@ -48,6 +48,7 @@ class Found:
     """A DAG of ours: what it declares, whether it is paused, whether Airflow still finds it in its file, and its bundle."""
 
     declared: Declared
+    _: KW_ONLY
     paused: bool
     current: bool = True
     bundle: str | None = None
@@ -78,7 +79,7 @@ class Dags:
         if dag_id is None:
             self._known = {each: known for each, known in self._known.items() if each in rows}
         return {
-            each: Found(said, bool(rows[each].is_paused), not rows[each].is_stale, rows[each].bundle_name)
+            each: Found(said, paused=bool(rows[each].is_paused), current=not rows[each].is_stale, bundle=rows[each].bundle_name)
             for each, said in declared.items()
         }
 

@@ -156,14 +156,14 @@ class LoadOperator(SparkTask):
         load = replace(load, dedupe=pipeline.dedupe)
         look_back = {} if load.dedupe is None else self._look_back(load.ranges, load.dedupe.window, begun, context)
         reading = Reading(
-            kafka_settings(pipeline, "load", spark_client, self.log),
+            kafka_options=kafka_settings(pipeline, "load", spark_client, self.log),
             isolation_level=source.isolation_level,
             contiguous=source.contiguous,
             split=self._cut(resources),
             look_back=look_back,
             hours=window_of(self._ledger, replay=load.replay is not None) if pipeline.announce else None,
         )
-        return LoadJob(load, reading=reading, shared_with=pipeline.sink.shared_with, **what)
+        return LoadJob(load=load, reading=reading, shared_with=pipeline.sink.shared_with, **what)
 
     def _look_back(
         self, ranges: Sequence[OffsetRange], window: int, begun: Mapping[TopicPartition, int] | None, context: Context

@@ -23,7 +23,7 @@ Buffers = Mapping[str, tuple[float, float]]
 """As `Heard.buffers`."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class PipelineBehind:
     """The pipeline that loads a receiver's topic, and the other instances.
 

@@ -291,10 +291,10 @@ class ReceiveOperator(BaseOperator):
         until_s = self.placed["until_s"]
         told = self._told(context) if receiver.backpressure.policy == "watermark" else dict
         return PipelineBehind(
-            self.behind,
-            receiver.topic,
-            VariableStore(),
-            brokers,
+            pipeline=self.behind,
+            topic=receiver.topic,
+            store=VariableStore(),
+            brokers=brokers,
             instances=lambda now_s: sharing(receiver.instances, now_s, until_s, receiver.lease, receiver.overlap_s),
             buffers=told,
         )

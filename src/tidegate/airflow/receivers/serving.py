@@ -125,7 +125,7 @@ def _built_in(order: Order) -> Source:
     if receiver.connect is not None:
         return sources.SocketSource(receiver.connect.host, receiver.connect.port, tls)
     if receiver.file is not None:
-        return sources.FileSource(Path(receiver.file.path), Path(receiver.state_path or ""))
+        return sources.FileSource(path=Path(receiver.file.path), state_path=Path(receiver.state_path or ""))
     listen = cast("Listen", receiver.listen)
     common: dict[str, Any] = {"host": listen.host, "port": listen.port, "tls": tls, "idle_s": listen.idle}
     if listen.max_connections is not None:

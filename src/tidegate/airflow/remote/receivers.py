@@ -31,4 +31,4 @@ def _instances(api: AirflowApi, receiver: Receiver, run_id: str) -> Iterator[Ins
     for each, task_id, index in mapped(placed, receiver.workers.tasks):
         task = tasks.get((task_id, index), {"state": None, "try_number": 0})
         status = api.xcom(receiver.dag_id, run_id, task_id, "status", map_index=index)
-        yield InstanceView(each, run_id, task["state"], task["try_number"], status or {})
+        yield InstanceView(placed=each, run_id=run_id, task_state=task["state"], tries=task["try_number"], status=status or {})

@@ -24,7 +24,7 @@ from tidegate.core.replay.chunks import live
 from tidegate.core.state.cursor import Cursor, Position
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PartitionVerdict:
     """One partition: records in the log, rows in the table, and the offsets that do not fit (sorted)."""
 
@@ -87,9 +87,9 @@ def judge(log: Mapping[TopicPartition, Iterable[int]], table: Mapping[TopicParti
         rows = Counter(table.get(tp, ()))
         verdicts.append(
             PartitionVerdict(
-                tp,
-                len(records),
-                rows.total(),
+                topic_partition=tp,
+                records=len(records),
+                rows=rows.total(),
                 lost=tuple(sorted(records - rows.keys())),
                 duplicated=tuple(sorted(offset for offset, count in rows.items() if count > 1)),
                 unknown=tuple(sorted(rows.keys() - records)),
@@ -129,7 +129,7 @@ UNJUDGED = {
 """Whose rows cannot be judged."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verification:
     """What is true of a pipeline's table.
 
@@ -264,9 +264,9 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
     miscounts = tuple(_miscounts(receipts, rows))
     verdict = judge(records, inside)
     return Verification(
-        verdict,
-        miscounts,
-        ahead,
+        verdict=verdict,
+        miscounts=miscounts,
+        ahead=ahead,
         without_origin=0 if foreign_accepted else without_origin,
         repeats=left_out,
         unclear=undecided,

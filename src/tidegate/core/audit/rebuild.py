@@ -53,11 +53,11 @@ def rebuild(pipeline: str, receipts: Sequence[Receipt], *, generation: int = 0, 
             "and the cursor cannot be rebuilt",
             fix="Receipts are not edited: roll the table back to the commit of an earlier batch",
         )
-    before = before or Cursor(pipeline)
+    before = before or Cursor(pipeline=pipeline)
     generation = max([generation, *(receipt.load.generation for receipt in batches)]) + 1
     cursor = Cursor(
-        pipeline,
-        last.load.seq,
+        pipeline=pipeline,
+        seq=last.load.seq,
         at=after,
         receipt=last.summary,
         fired_at_ms=last.committed_at_ms,
@@ -89,5 +89,5 @@ def _notes(batches: Sequence[Receipt]) -> Iterator[str]:
 def saved_of(receipt: Receipt, generation: int) -> SavedRange:
     """The saved range of a batch, made of its receipt."""
     load = replace(receipt.load, generation=generation)
-    why = Why(tuple(Decision(r.topic_partition, "rebuilt", "rebuilt") for r in load.ranges))
-    return SavedRange(load, receipt.committed_at_ms, why)
+    why = Why(decisions=tuple(Decision(r.topic_partition, "rebuilt", "rebuilt") for r in load.ranges))
+    return SavedRange(load=load, planned_at_ms=receipt.committed_at_ms, why=why)

@@ -7,7 +7,7 @@ On ports, as `tidegate.core.schedule.run`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from tidegate.core.audit.readable import Readable
@@ -34,6 +34,7 @@ class Restored:
     """
 
     pipeline: str
+    _: KW_ONLY
     cursor: Cursor
     batches: int
     notes: tuple[str, ...] = ()
@@ -83,8 +84,8 @@ def restore(
     gaps = _gaps(rebuilt, history, before)
     forgotten = _forgotten(rebuilt, history, before)
     refused = None if accept_gaps else _refusal(pipeline, gaps, forgotten)
-    cursor = replace(Accepted(rebuilt.cursor.seq, absent=gaps).applied_to(rebuilt.cursor), head=history.head)
-    view = Restored(pipeline.name, cursor, len(rebuilt.ranges), rebuilt.notes, gaps, refused)
+    cursor = replace(Accepted(seq=rebuilt.cursor.seq, absent=gaps).applied_to(rebuilt.cursor), head=history.head)
+    view = Restored(pipeline.name, cursor=cursor, batches=len(rebuilt.ranges), notes=rebuilt.notes, gaps=gaps, refused=refused)
     if not save:
         return view
     if refused is not None:

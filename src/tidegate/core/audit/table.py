@@ -63,7 +63,7 @@ class TableCommit:
         return receipt
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DataFiles:
     """The data files of a table's current state, for those who maintain it.
 
@@ -93,7 +93,7 @@ class Origins:
     unproved: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TableHistory:
     """The commits that a table's current state descends from, newest first, as far as they are kept.
 
@@ -164,7 +164,7 @@ class TableHistory:
         return tuple(commit for commit in self.commits if commit.properties.get(PIPELINE) == pipeline)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Missing:
     """What the cursor has committed and the table does not hold: ranges, the batches they belong to, and why it is believed.
 
@@ -246,7 +246,7 @@ def find_missing(
     if not left:
         return None
     named = tuple(n for n, plan in sorted(batches.items()) if common(plan.load.nonempty, left))
-    return Missing(left, named, _why(history, cursor.receipt.committed_at_ms), by_batch)
+    return Missing(ranges=left, batches=named, why=_why(history, cursor.receipt.committed_at_ms), by_batch=by_batch)
 
 
 def _missing_offsets(cursor: Cursor, receipts: Sequence[Receipt]) -> tuple[OffsetRange, ...]:

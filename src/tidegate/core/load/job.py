@@ -26,7 +26,7 @@ COLD_S = 120
 SPLIT = optional(form(Split.to_json, lambda limits: Split(**limits)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """How a load reads its records.
 
@@ -59,7 +59,7 @@ class Reading:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadJob(Record):
     """One bounded job: read the ranges of `load`, apply `transform`, replace exactly those rows in `table`.
 

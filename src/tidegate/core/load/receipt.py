@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from tidegate.core.announce.hours import Times
@@ -34,7 +34,7 @@ DEDUPE = f"{PREFIX}dedupe"
 """The property that says what a load took for a repeat, where it left any out."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """What one load is of: a batch of the schedule, or a chunk of a replay.
 
@@ -137,6 +137,7 @@ class Receipt(Record):
     write: Write = field(metadata=held(Write))
     snapshot: int
     committed_at_ms: int
+    _: KW_ONLY
     rows: int
     kept: int = 0
     parent: int | None = None
@@ -149,7 +150,7 @@ class Receipt(Record):
     @property
     def summary(self) -> LastCommit:
         """As kept in the cursor."""
-        return LastCommit(self.snapshot, self.parent, self.committed_at_ms, batch=self.load.batch)
+        return LastCommit(self.snapshot, parent=self.parent, committed_at_ms=self.committed_at_ms, batch=self.load.batch)
 
     def of(self, **changes: Any) -> Receipt:
         """The receipt of a load that differs in these fields."""
@@ -201,7 +202,7 @@ class Receipt(Record):
             raise _unreadable(snapshot, error) from error
         if rows is None:
             raise _unreadable(snapshot, "the commit's counters are no numbers")
-        return Receipt(write, snapshot, committed_at_ms, rows, kept=kept, parent=parent)
+        return Receipt(write, snapshot, committed_at_ms, rows=rows, kept=kept, parent=parent)
 
     def covers(self, ranges: tuple[OffsetRange, ...]) -> bool:
         """Whether the load replaced every offset of `ranges`; rows of a batch need a load of exactly these ranges.

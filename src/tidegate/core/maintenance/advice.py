@@ -20,7 +20,7 @@ GRACE_S = 2 * DAY_S
 """Snapshots wait for the next run of the maintenance, which is mostly nightly, before they are a reason for advice."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
     """What there is to maintain. None where the table does not count its files.
 
@@ -58,7 +58,7 @@ def state_of(history: TableHistory, maintenance: Maintenance, *, now_ms: int) ->
     """
     before_ms = now_ms - maintenance.keep * 1000
     old = sum(commit.committed_at_ms < before_ms for commit in history.commits[maintenance.keep_snapshots :])
-    return TableState(history.files.count, history.files.size, len(history.commits), old)
+    return TableState(files=history.files.count, file_bytes=history.files.size, snapshots=len(history.commits), expirable=old)
 
 
 def advice(pipeline: Pipeline, history: TableHistory, *, now_ms: int) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
 from tidegate.core.config.maintenance import Maintenance, Step
@@ -26,6 +26,7 @@ class MaintenanceJob(Record):
     pipeline: str
     table: str
     step: Step
+    _: KW_ONLY
     now_ms: int
     maintenance: Maintenance = field(default=Maintenance(), metadata=MAINTENANCE)
 

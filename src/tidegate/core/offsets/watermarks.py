@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from tidegate.core.errors import RequestError, TopicRecreated
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -22,6 +22,7 @@ class Watermarks:
     earliest: Mapping[TopicPartition, int]
     latest: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    _: KW_ONLY
     held_back: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -39,7 +40,7 @@ class Watermarks:
             {tp: offset for tp, offset in offsets.items() if tp.partition in assign.get(tp.topic, ())}
             for offsets in (self.earliest, self.latest, self.held_back)
         )
-        return Watermarks(earliest, latest, self.topic_ids, held_back)
+        return Watermarks(earliest, latest, self.topic_ids, held_back=held_back)
 
 
 def other_topics(known: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ says why.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from tidegate.core.config.times import past
@@ -34,6 +34,7 @@ class RateBound:
 
     policy: str
     records: int
+    _: KW_ONLY
     terms: Mapping[str, float]
     reset: str | None = None
     limiting: bool = False
@@ -93,7 +94,7 @@ class RateControl:
         policy = self.policy()
         state, reset = self._state(policy, saved)
         records = policy.bound(state)
-        return None if records is None else RateBound(self.settings["policy"], records, policy.terms(state), reset)
+        return None if records is None else RateBound(self.settings["policy"], records, terms=policy.terms(state), reset=reset)
 
     def observed(self, saved: Mapping[str, Any], timing: BatchTiming, *, catching_up: bool = False) -> dict[str, Any]:
         """The cursor's `rate_state` after a batch.

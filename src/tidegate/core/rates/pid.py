@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any, ClassVar
 
 from tidegate.core.errors import ConfigError, RequestError
@@ -22,6 +22,7 @@ class PidState:
 
     first_run: bool = True
     latest_time_ms: int = -1
+    _: KW_ONLY
     latest_rate: float = -1.0
     latest_error: float = -1.0
 
@@ -175,7 +176,7 @@ class PidPolicy(LearningPolicy):
             self.integral,
             self.derivative,
             self._min_rate(),
-            state=PidState(known["first_run"], last, known["latest_rate"], known["latest_error"]),
+            state=PidState(known["first_run"], last, latest_rate=known["latest_rate"], latest_error=known["latest_error"]),
         )
         rate = estimator.compute(ended_at_ms, timing.records, timing.run_ms, timing.scheduling_delay_ms)
         learned = {"bound": known["bound"], **_estimate(estimator.state)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from tidegate.core.counts import check_count
@@ -36,6 +36,7 @@ class Resources:
     executors: int | None
     cores: int
     pieces: int | None
+    _: KW_ONLY
     reason: str
 
     @property
@@ -87,7 +88,7 @@ def executors_for(
     """
     kept = min(max(last or least, least), most)
     if records_s <= 0:
-        return Resources(kept, cores, None, "the overhead takes the whole target time, which executors do not shorten")
+        return Resources(kept, cores, None, reason="the overhead takes the whole target time, which executors do not shorten")
     wanted = max(1, math.ceil(records * core_s / records_s / cores - 1e-9))
     work = f"{_work(records, core_s)} in {records_s:.3g} s need {wanted}"
     count, why = min(max(wanted, least), most), ""
@@ -95,7 +96,7 @@ def executors_for(
         why = f", the {'least' if count > wanted else 'most'} is {count}"
     if last is not None and count < kept:
         count, why = kept - 1, f", {kept} shrink by one a run"
-    return Resources(count, cores, None, work + why)
+    return Resources(count, cores, None, reason=work + why)
 
 
 def pieces_for(records: int, core_s: float, *, cores: int) -> Resources:
@@ -107,7 +108,7 @@ def pieces_for(records: int, core_s: float, *, cores: int) -> Resources:
         cores: of the Spark that runs the load.
     """
     worth = math.floor(records * core_s / LEAST_PIECE_S + 1e-9)
-    return Resources(None, cores, min(max(1, worth), PIECES_PER_CORE * cores), _work(records, core_s))
+    return Resources(None, cores, min(max(1, worth), PIECES_PER_CORE * cores), reason=_work(records, core_s))
 
 
 def _work(records: int, core_s: float) -> str:

@@ -40,7 +40,7 @@ LEAST_SHARE = 0.1
 """Of what the pipeline loads, however much it has left behind: with nothing to load, its policy would learn nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
     """What one look at the pipeline and at the other instances has found.
 

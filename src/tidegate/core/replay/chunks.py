@@ -163,7 +163,7 @@ def _evenly(layer: Chunk, parts: int) -> list[Chunk]:
     return [tuple(pieces[n] for pieces in cut if n < len(pieces)) for n in range(max(map(len, cut)))]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SavedReplay(Record):
     """What one DAG run replays, made durable before any work: written once, never changed.
 

@@ -17,7 +17,7 @@ LOOK_BACK = 5
 """Batches that the observed rate is taken from."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Replaced:
     """What a replay replaces of one earlier load: offsets, and about so many rows."""
 
@@ -93,7 +93,7 @@ def report_on(past: Past, saved: SavedReplay, receipts: list[Receipt], landed: i
         offsets = total_count(common(ranges, saved.selection))
         if offsets:
             rows = round(receipt.rows * offsets / total_count(receipt.load.ranges))
-            replaces.append(Replaced(receipt.load.named, offsets, rows, receipt.write.transform))
+            replaces.append(Replaced(load=receipt.load.named, offsets=offsets, rows=rows, transform=receipt.write.transform))
     return ReplayReport(
         records=records,
         chunks=len(saved.chunks),

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from tidegate.core.config.pipeline import Pipeline
@@ -62,6 +62,7 @@ class PlannedReplay:
 
     saved: SavedReplay
     key: str
+    _: KW_ONLY
     origin: Literal["planned", "own"]
     todo: tuple[int, ...]
     redo: bool = False
@@ -113,7 +114,7 @@ def plan_replay(
         run_id,
         request,
         chunks,
-        Found(topic_ids, lost, resumes, landed=total_count(common(selection, landed)), batches=tuple(whole)),
+        Found(topic_ids, lost=lost, resumes=resumes, landed=total_count(common(selection, landed)), batches=tuple(whole)),
         now_ms=now_ms,
         save=save,
     )
@@ -173,6 +174,7 @@ class Found:
     """What is known of the offsets of a replay; see `SavedReplay`. `landed` offsets are left out, by those it `resumes`."""
 
     topic_ids: Mapping[str, str]
+    _: KW_ONLY
     lost: tuple[OffsetRange, ...] = ()
     resumes: tuple[str, ...] = ()
     landed: int = 0
@@ -191,7 +193,7 @@ def _planned(
 ) -> PlannedReplay:
     pipeline = past.pipeline
     load = Load(
-        pipeline.name,
+        pipeline=pipeline.name,
         seq=0,
         run_id=run_id,
         ranges=(),
@@ -200,8 +202,8 @@ def _planned(
         replay=run_key(run_id),
     )
     saved = SavedReplay(
-        load,
-        chunks,
+        load=load,
+        chunks=chunks,
         table=request.table or pipeline.sink.table,
         transform=request.transform or pipeline.transform,
         planned_at_ms=now_ms,
@@ -217,7 +219,7 @@ def _planned(
     if save:
         past.ledger.save_replay(saved, request.digest, past.listing, keep=pipeline.keep_ranges)
     redo = _have_receipts(saved, todo, receipts)  # of a replay whose run had the same id, and whose Variable is gone
-    return PlannedReplay(saved, key, "planned", todo, redo=redo, report=report, formerly=past.formerly)
+    return PlannedReplay(saved, key, origin="planned", todo=todo, redo=redo, report=report, formerly=past.formerly)
 
 
 def _own(past: Past, run_id: str) -> PlannedReplay | None:
@@ -235,7 +237,7 @@ def _own(past: Past, run_id: str) -> PlannedReplay | None:
     # a load that has landed counts the records of topics without gaps once more
     todo = every if past.pipeline.source.contiguous else missing or every
     redo = _have_receipts(saved, missing or every, receipts)
-    return PlannedReplay(saved, key.key, "own", todo, redo=redo, formerly=past.formerly)
+    return PlannedReplay(saved, key.key, origin="own", todo=todo, redo=redo, formerly=past.formerly)
 
 
 def _have_receipts(saved: SavedReplay, numbers: Sequence[int], receipts: Sequence[Receipt]) -> bool:

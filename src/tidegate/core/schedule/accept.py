@@ -143,15 +143,15 @@ def _accept(
     gone: bool = False,
     foreign: str = "",
 ) -> Accepted:
-    before = evidence.accepted(cursor) or Accepted(cursor.seq + 1)
+    before = evidence.accepted(cursor) or Accepted(seq=cursor.seq + 1)
     accepted = Accepted(
-        before.seq,
-        before.loss if loss is None else loss,
-        {**before.recreated, **(recreated or {})},
-        before.absent if absent is None else absent,
-        before.gone or gone,
-        foreign or before.foreign,
-        cursor.last,
+        seq=before.seq,
+        loss=before.loss if loss is None else loss,
+        recreated={**before.recreated, **(recreated or {})},
+        absent=before.absent if absent is None else absent,
+        gone=before.gone or gone,
+        foreign=foreign or before.foreign,
+        after=cursor.last,
     )
     ledger.save_accepted(accepted)
     return accepted

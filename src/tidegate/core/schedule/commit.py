@@ -45,12 +45,12 @@ def leads_to(cursor: Cursor, saved: SavedRange, accepted: Accepted | None = None
     left = {tp: at for tp, at in cursor.at.offsets.items() if tp in saved.retired}
     recreated = {tp: at for tp, at in saved.jumped.items() if tp.topic in anew}
     return Position(
-        offsets,
-        {**cursor.at.topic_ids, **saved.load.topic_ids},
-        {tp: starts.get(tp, 0) for tp in offsets},
+        offsets=offsets,
+        topic_ids={**cursor.at.topic_ids, **saved.load.topic_ids},
+        starts={tp: starts.get(tp, 0) for tp in offsets},
         # until records of the new topic have replaced the rows of the former one
-        {tp: until for tp, until in {**cursor.at.former, **left, **recreated}.items() if offsets.get(tp, 0) < until},
-        cursor.at.foreign,
+        former={tp: until for tp, until in {**cursor.at.former, **left, **recreated}.items() if offsets.get(tp, 0) < until},
+        foreign=cursor.at.foreign,
     )
 
 

@@ -27,7 +27,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """What the store and the sink hold of a pipeline.
 
@@ -99,7 +99,7 @@ def read_evidence(
         cursor = ledger.cursor()
     else:
         _check_never_ran(pipeline, listing, history)
-        cursor = Cursor(pipeline.name)
+        cursor = Cursor(pipeline=pipeline.name)
     own = None if run_id is None else listing.of_run(run_id)
     near = [r for r in listing.ranges if r.seq >= cursor.seq or r == own or (oldest and r == listing.ranges[0])]
     keys = {r.key for r in near}
@@ -108,13 +108,13 @@ def read_evidence(
     if is_doubted(cursor, history):
         keys.update(listing.committed(cursor.seq))
     evidence = Evidence(
-        pipeline,
-        listing,
-        history,
-        current,
-        cursor,
-        _kept(sorted(keys), ledger.saved_range),
-        _kept((n for n in listing.accepted if n > cursor.seq), ledger.accepted_for),
+        pipeline=pipeline,
+        listing=listing,
+        history=history,
+        current=current,
+        cursor=cursor,
+        ranges=_kept(sorted(keys), ledger.saved_range),
+        acceptances=_kept((n for n in listing.accepted if n > cursor.seq), ledger.accepted_for),
     )
     asks = (
         history.origins.unproved

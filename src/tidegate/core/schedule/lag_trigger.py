@@ -66,7 +66,7 @@ class Due:
     since_s: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Event:
     """An event that the cursor has not answered yet: when it was, the size of the log at the last look, and the next one."""
 
@@ -90,7 +90,7 @@ class Fault:
     patience_s: float = FAULT_S
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Watch:
     """What is known of one pipeline.
 
@@ -197,7 +197,7 @@ class Watch:
 
     def fired(self, now_s: float) -> Watch:
         """After an event."""
-        return replace(self, event=Event(now_s, sum(self.ends.values()), now_s + FIRST_LOOK_S))
+        return replace(self, event=Event(at_s=now_s, size=sum(self.ends.values()), look_s=now_s + FIRST_LOOK_S))
 
     def came_to_nothing(self, now_s: float) -> bool:
         """Whether the last event is so old that its run may have come to nothing.

@@ -32,7 +32,7 @@ def is_away(error: TidegateError) -> bool:
     return isinstance(error, AWAY)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Patience:
     """How long one try waits for servers that are away; reports one line when a server goes, and one when it is back.
 

@@ -60,7 +60,7 @@ class Beginning:
             raise ConfigError(f'a start is "earliest", "latest" or offsets, not {self.at!r}')
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RangePolicy:
     """What a pipeline, a trigger and an operator ask of a plan. Absent limits do not limit.
 
@@ -106,7 +106,7 @@ class Skip:
     cursor: Cursor | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The ranges of one batch, sorted, with a decision for each; or a skip, and then nothing else.
 
@@ -151,7 +151,7 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
     jumped = {tp: cursor.at.offsets[tp] for tp, (_, reason) in starts.items() if reason != "cursor" and tp in cursor.at.offsets}
     waiting = sum(watermarks.latest[tp] - offset for tp, offset in from_offsets.items())
     if not (jumped or retired) and (skip := _too_early(waiting, cursor, policy, now_ms)) is not None:
-        return Plan((), (), skip)
+        return Plan(ranges=(), decisions=(), skip=skip)
 
     ends, until_reasons = _ends(from_offsets, watermarks, policy, interval_s)
     ranges: list[OffsetRange] = []
@@ -161,12 +161,12 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
             ranges.append(OffsetRange(tp.topic, tp.partition, from_offset, ends[tp]))
             decisions.append(Decision(tp, from_reason, until_reasons[tp]))
     if not starts and not retired:
-        return Plan((), (), Skip("nothing to read: no topic of the pipeline's `source` exists any more"))
+        return Plan(ranges=(), decisions=(), skip=Skip("nothing to read: no topic of the pipeline's `source` exists any more"))
     if not ranges and not retired:
         end = "the end of the log" if policy.until is None else "the `until` asked for"
-        return Plan((), (), Skip(f"nothing new: the cursor is at {end}", waiting))
+        return Plan(ranges=(), decisions=(), skip=Skip(f"nothing new: the cursor is at {end}", waiting))
     remaining = waiting - total_count(ranges)
-    return Plan(tuple(ranges), tuple(decisions), jumped=jumped, retired=retired, remaining=remaining)
+    return Plan(ranges=tuple(ranges), decisions=tuple(decisions), jumped=jumped, retired=retired, remaining=remaining)
 
 
 def _recreated(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy) -> frozenset[str]:

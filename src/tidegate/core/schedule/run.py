@@ -74,7 +74,7 @@ class Remarks:
     held_back: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Planned:
     """A saved range and how it came to this run: `planned` now, `adopted` from another run, or `own` from an earlier try.
 
@@ -152,9 +152,9 @@ def plan_batch(
     formerly = evidence.history.formerly(pipeline.name)
     if belief.saved is not None and belief.origin == "own":
         return Planned(
-            decided,
-            belief.key,
-            "own",
+            saved=decided,
+            key=belief.key,
+            origin="own",
             committed=belief.redo,
             caught_up_from=belief.caught_up_from,
             create=belief.create,
@@ -168,18 +168,18 @@ def plan_batch(
         _check_in_time(ledger, decided, key, sink, pipeline.sink.table)
     if belief.saved is not None:
         return Planned(
-            decided,
-            key,
-            "adopted",
+            saved=decided,
+            key=key,
+            origin="adopted",
             caught_up_from=belief.caught_up_from,
             create=belief.create,
             formerly=formerly,
             cursor=cursor,
         )
     return Planned(
-        decided,
-        key,
-        "planned",
+        saved=decided,
+        key=key,
+        origin="planned",
         caught_up_from=belief.caught_up_from,
         create=belief.create,
         remarks=Remarks(
@@ -250,7 +250,7 @@ def _new_range(
     if request.max_records is not None:
         limits = replace(limits, max_records=request.max_records)
     policy = RangePolicy(
-        limits,
+        limits=limits,
         start=log.start,
         on_deleted=pipeline.source.on_deleted,
         until=request.until,
@@ -284,12 +284,12 @@ def _new_range(
         generation=cursor.generation,
     )
     why = Why(
-        plan.decisions,
+        decisions=plan.decisions,
         limits={name: getattr(limits, name) for name in in_force if getattr(limits, name) is not None},
         rate=rate and replace(rate, limiting=any(d.until_reason == "backpressure" for d in plan.decisions)),
     )
     return SavedRange(
-        load,
+        load=load,
         planned_at_ms=now_ms,
         why=why,
         jumped=plan.jumped,
@@ -360,7 +360,7 @@ def commit_batch(
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()
     saved = ledger.saved_range(key)
-    cursor = ledger.cursor() if listing.has_cursor else Cursor(pipeline.name)
+    cursor = ledger.cursor() if listing.has_cursor else Cursor(pipeline=pipeline.name)
     accepted = ledger.accepted(listing, cursor)
     rate_state = _rate_state(pipeline, cursor, saved, timing)
     after = moved(cursor, saved, receipt, accepted=accepted, timing=timing, record_bytes=record_bytes, rate_state=rate_state)
@@ -369,7 +369,7 @@ def commit_batch(
     if announce is not None:
         after = replace(after, announced=announce(saved, after))
     if accepted and accepted.creates and receipt is None:  # the table is still to be created
-        ledger.save_accepted(Accepted(after.seq + 1, gone=True, after=after.last))
+        ledger.save_accepted(Accepted(seq=after.seq + 1, gone=True, after=after.last))
     ledger.save_cursor(after)
     ledger.prune(listing, committed=after.seq, keep=pipeline.keep_ranges)
     return saved, after, True

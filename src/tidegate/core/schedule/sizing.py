@@ -36,7 +36,7 @@ def size_load(pipeline: Pipeline, cursor: Cursor, records: int) -> Resources | N
         return None
     cores, cost, least = spark.cores or 1, _cost(cursor), spark.min_executors or 1
     if cost is None:
-        return Resources(None if spark.max_executors is None else least, cores, None, NOTHING_MEASURED)
+        return Resources(None if spark.max_executors is None else least, cores, None, reason=NOTHING_MEASURED)
     overhead_s, core_s = cost
     if spark.max_executors is None:
         return pieces_for(records, core_s, cores=cores)

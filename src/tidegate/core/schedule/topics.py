@@ -21,7 +21,7 @@ from tidegate.core.state.saved_range import SavedRange
 WATERMARK_READS = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LogReading:
     """What a new range is planned on: the watermarks, and `RangePolicy`'s fields of where new partitions begin.
 
@@ -44,7 +44,7 @@ def read_log(source: Source, cursor: Cursor, brokers: Brokers) -> LogReading:
     watermarks = read_watermarks(source, cursor, brokers)
     missing = left_out(source, cursor)
     unread = read_unread(source, cursor, missing, brokers)
-    return LogReading(watermarks, _start(source, cursor, watermarks, brokers), missing, unread)
+    return LogReading(watermarks=watermarks, start=_start(source, cursor, watermarks, brokers), left_out=missing, unread=unread)
 
 
 def left_out(source: Source, cursor: Cursor) -> frozenset[TopicPartition]:

@@ -11,7 +11,7 @@ Pure: functions of `Evidence`. The plan calls `believe`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal
 
 from tidegate.core.audit.rebuild import saved_of
@@ -62,6 +62,7 @@ class Belief:
 
     cursor: Cursor
     caught_up_from: int | None = None
+    _: KW_ONLY
     accepted: Accepted | None = None
     saved: SavedRange | None = None
     origin: Literal["own", "adopted"] = "own"
@@ -105,7 +106,7 @@ def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Be
     if own is not None:
         saved = evidence.range_at(own.key)
         redo = own.seq <= cursor.seq
-        belief = Belief(cursor, caught_up_from, accepted, saved, key=own.key, redo=redo, create=create)
+        belief = Belief(cursor, caught_up_from, accepted=accepted, saved=saved, key=own.key, redo=redo, create=create)
         return replace(belief, landed=not belief.redo and has_landed(evidence, saved))
     forgotten = forgotten_range(evidence, cursor, run_id, ran_at_ms)
     if forgotten is not None:
@@ -115,14 +116,14 @@ def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Be
     pending = pending_range(evidence, cursor)
     check_not_passed(evidence, cursor, pending)
     if pending is None:
-        return Belief(cursor, caught_up_from, accepted, create=create)
+        return Belief(cursor, caught_up_from, accepted=accepted, create=create)
     return Belief(
         cursor,
         caught_up_from,
-        with_earlier(evidence, cursor, accepted),
-        pending.adopted_by(run_id),
-        "adopted",
-        range_key(pipeline.name, pending.load.seq, pending.load.run_id),
+        accepted=with_earlier(evidence, cursor, accepted),
+        saved=pending.adopted_by(run_id),
+        origin="adopted",
+        key=range_key(pipeline.name, pending.load.seq, pending.load.run_id),
         new=True,
         landed=has_landed(evidence, pending),
         create=create,
@@ -183,7 +184,7 @@ def missing_in_table(evidence: Evidence, cursor: Cursor, accepted: Accepted | No
     if missing is not None and (earlier := with_earlier(evidence, cursor, accepted)) is not accepted:
         missing = find(earlier)
     gone = not evidence.history.exists and cursor.receipt is not None and not (accepted and accepted.creates)
-    return Missing((), (), "there is no such table") if missing is None and gone else missing
+    return Missing(ranges=(), batches=(), why="there is no such table") if missing is None and gone else missing
 
 
 def with_earlier(evidence: Evidence, cursor: Cursor, accepted: Accepted | None) -> Accepted | None:
@@ -201,7 +202,7 @@ def with_earlier(evidence: Evidence, cursor: Cursor, accepted: Accepted | None) 
         ]
         news = anew or after.foreign != cursor.at.foreign
         if news and saved.load.generation == cursor.generation and landed(evidence.pipeline, saved, evidence.receipts):
-            known = accepted or Accepted(cursor.seq + 1)
+            known = accepted or Accepted(seq=cursor.seq + 1)
             accepted = replace(known, absent=merged([*known.absent, *anew]), foreign=known.foreign or after.foreign)
     return accepted
 

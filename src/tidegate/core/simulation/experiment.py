@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 from tidegate.core.config.pipeline import Limits
@@ -46,6 +46,7 @@ class Model:
 
     interval_s: float
     utilization: float
+    _: KW_ONLY
     a: float
     b: float
     arrival_rate: float
@@ -96,12 +97,12 @@ def model_of(
     half = 0.5 * (full_batch(a, b, interval_s=interval_s, utilization=utilization) / interval_s or utilization / b)
     known: dict[ArrivalSource, float | None] = {"given": rate, "history": arrival_rate(timings), "half of a full load": half}
     source, arrives = next((source, arrives) for source, arrives in known.items() if arrives is not None)
-    return Model(interval_s, utilization, a, b, min(arrives, MOST_RATE), source, fit)
+    return Model(interval_s, utilization, a=a, b=b, arrival_rate=min(arrives, MOST_RATE), arrival_source=source, fit=fit)
 
 
 def limits_of(limits: Limits, record_bytes: float | None) -> RangePolicy:
     """A pipeline's limits as the planner takes them; `max_bytes` only where the size of a record is known."""
-    return RangePolicy(limits if record_bytes else replace(limits, max_bytes=None), record_bytes=record_bytes)
+    return RangePolicy(limits=limits if record_bytes else replace(limits, max_bytes=None), record_bytes=record_bytes)
 
 
 def step(plant: Plant, *, since_s: float, until_s: float, factor: float = 3.0) -> Plant:
@@ -124,7 +125,7 @@ def outage(plant: Plant, *, since_s: float, until_s: float) -> Plant:
     return replace(plant, outages=(*plant.outages, (since_s, until_s)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A plant, the time that is simulated, and when something happens to it.
 
@@ -176,7 +177,7 @@ def experiment(
         check_number("lasting", lasting_s)
         if event is None:
             raise RequestError("lasting: there is no event that lasts", fix="Add --step, --quiet or --outage, or leave it out")
-    plant = Plant(interval_s, model.a, model.b, model.arrival_rate if load is None else load, **settings)
+    plant = Plant(interval_s, model.a, record_s=model.b, arrivals=model.arrival_rate if load is None else load, **settings)
     usual_s = {"step": USUAL_INTERVALS * interval_s, "quiet": QUIET_INTERVALS * interval_s, "outage": OUTAGE_S}
     length_s = lasting_s or (usual_s[event] if event else 0.0)
     if seconds is None:
@@ -184,7 +185,7 @@ def experiment(
         seconds = shown_s if load is None else max(shown_s, load.values[-1][0] + USUAL_INTERVALS * interval_s)
     check_number("hours", seconds / 3600)
     if event is None:
-        return Experiment(plant, seconds)
+        return Experiment(plant=plant, seconds=seconds)
     since_s = seconds // (3 * interval_s) * interval_s
     until_s = since_s + length_s
     if until_s >= seconds:
@@ -207,4 +208,4 @@ def experiment(
         since_s += min(0.5 * model.a, 0.5 * interval_s)
         until_s = since_s + length_s
         plant = outage(plant, since_s=since_s, until_s=until_s)
-    return Experiment(plant, seconds, told, since_s, until_s)
+    return Experiment(plant=plant, seconds=seconds, event=told, since_s=since_s, until_s=until_s)

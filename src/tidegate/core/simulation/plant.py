@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal
 
 from tidegate.core.counts import check_count
@@ -100,6 +100,7 @@ class Plant:
 
     interval_s: float
     overhead_s: Steps | float
+    _: KW_ONLY
     record_s: Steps | float
     arrivals: Steps | float
     backlog: int = 0
@@ -164,7 +165,7 @@ class Runs:
         self.partitions = [TopicPartition("simulated", partition) for partition in range(plant.partitions)]
         self.earliest = dict.fromkeys(self.partitions, 0)
         self.loaded = 0
-        self.cursor = Cursor("simulated", at=Position(self.earliest), pace=Pace(policy.start()))
+        self.cursor = Cursor(pipeline="simulated", at=Position(offsets=self.earliest), pace=Pace(rate_state=policy.start()))
         self.trace = Trace()
         self._slot, self._free_s, self._due_s = 1, 0.0, plant.interval_s
 

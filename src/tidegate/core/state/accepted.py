@@ -10,7 +10,7 @@ from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.fields import MAPPING, RANGES, SELECTION, TUPLE, Record
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Accepted(Record):
     """What an operator has accepted for one batch, the one with sequence number `seq`, and for no other.
 

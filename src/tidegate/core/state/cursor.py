@@ -7,7 +7,7 @@ the next batch has `seq + 1`; `offsets` are the next offsets to read, one for ea
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,7 @@ MOST_TIMINGS = 100
 """So many batches show what a batch costs, in about 5 kB of a cursor."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Position:
     """Where a cursor is, and where a batch leads, as its saved range and the receipt of its load say.
 
@@ -89,6 +89,7 @@ class LastCommit:
     """
 
     snapshot: int
+    _: KW_ONLY
     parent: int | None
     committed_at_ms: int
     batch: int | None = None
@@ -97,7 +98,7 @@ class LastCommit:
 LAST_COMMIT = optional(form(fields_to_json, partial(fields_from_json, LastCommit)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pace:
     """What a pipeline has learned of its batches.
 
@@ -122,7 +123,7 @@ class Pace:
         return replace(self, timing=timing, timings=timings[-MOST_TIMINGS:], cores=all_cores[-MOST_TIMINGS:])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cursor(Record):
     """The state of a pipeline's schedule: `at` is where it is, after `seq` batches.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 from tidegate.core.config.names import MASKED_WORDS
@@ -104,7 +104,7 @@ class RangeKey:
     key: str
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, kw_only=True)
 class ReplayKey:
     """Where a saved replay is: planned at `at_s` (epoch s), for the request with this digest, by this run."""
 
@@ -120,6 +120,7 @@ class Listing:
 
     has_cursor: bool
     ranges: tuple[RangeKey, ...]
+    _: KW_ONLY
     accepted: tuple[int, ...] = ()
     replays: tuple[ReplayKey, ...] = ()
 
@@ -186,8 +187,8 @@ class Ledger:
             elif match := ACCEPTED_KEY.fullmatch(rest):
                 accepted.append(int(match["seq"]))
             elif match := REPLAY_KEY.fullmatch(rest):
-                replays.append(ReplayKey(int(match["at"]), match["request"], match["run"], key))
-        return Listing(has_cursor, tuple(sorted(ranges)), tuple(sorted(accepted)), tuple(sorted(replays)))
+                replays.append(ReplayKey(at_s=int(match["at"]), request=match["request"], run=match["run"], key=key))
+        return Listing(has_cursor, tuple(sorted(ranges)), accepted=tuple(sorted(accepted)), replays=tuple(sorted(replays)))
 
     def cursor(self) -> Cursor:
         """The saved cursor; ask `listing` first whether there is one.

@@ -74,7 +74,7 @@ def records_allowed(bound: int, ranges: Sequence[OffsetRange], decisions: Iterab
     return total_count(ranges) if cut_by == {"backpressure"} else bound
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Why:
     """Why a range is what it is, for people.
 
@@ -88,7 +88,7 @@ class Why:
     adopted_from: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SavedRange(Record):
     """The plan of one DAG run, made durable before any work: written once, never changed.
 

@@ -44,7 +44,7 @@ ROTATED = re.compile(rf"[.-](\d[\d.:_T-]*|old)({'|'.join(map(re.escape, PACKED))
 """What rotation adds to a file's name. Others beside it are other files."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Place:
     """Up to where a file has been landed.
 
@@ -149,7 +149,7 @@ class _File:
         return SourceUnavailable(f"{self.path} may hold lines that were not read, and cannot be read: {why}", fix=fix)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class FileSource(Receiver):
     r"""Lines of a file that grows; a line ends with `\n` or `\r\n`.
 
@@ -195,7 +195,7 @@ class FileSource(Receiver):
             with _open(self.path) as opened:
                 return _place(opened, 0)
         except FileNotFoundError:
-            return Place(0, 0, 0, _hash(b""), time.time_ns(), _hash(b""))
+            return Place(device=0, inode=0, offset=0, head=_hash(b""), modified_ns=time.time_ns(), tail=_hash(b""))
 
     async def _follow(self, place: Place) -> None:
         """Read one file after the other."""
@@ -371,7 +371,7 @@ def _place(opened: IO[bytes], offset: int) -> Place:
     """An offset in a file that was read up to it."""
     about = os.fstat(opened.fileno())
     head, tail = _marks(opened, offset) or ("", "")
-    return Place(about.st_dev, about.st_ino, offset, head, about.st_mtime_ns, tail)
+    return Place(device=about.st_dev, inode=about.st_ino, offset=offset, head=head, modified_ns=about.st_mtime_ns, tail=tail)
 
 
 def _marks(content: IO[bytes], offset: int) -> tuple[str, str] | None:

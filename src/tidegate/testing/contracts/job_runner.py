@@ -64,7 +64,7 @@ class JobRunnerContract:
         """Each step answers for itself, unless its answer is lost; the batch is found afterwards."""
         first = runner.run(job)
         for step in get_args(Step):
-            done = runner.maintain(MaintenanceJob(job.load.pipeline, job.table, step, first.receipt.committed_at_ms))
+            done = runner.maintain(MaintenanceJob(job.load.pipeline, job.table, step, now_ms=first.receipt.committed_at_ms))
             assert done is None or done.step == step
         assert sink.receipts(job.table, job.load.pipeline) == [first.receipt]
         assert runner.run(job).landed_before

@@ -45,7 +45,7 @@ class ReadTable(Protocol):
 def write_of(seq: int, *offsets: int, **changes: Any) -> Write:
     """What a load of the pipeline `p` promises: batch `seq`, from the least to the greatest of the offsets."""
     ranges = (OffsetRange("t", 0, min(offsets), max(offsets) + 1),)
-    return Write(replace(Load("p", seq, f"run{seq}", ranges), **changes), "v", f"attempt{seq}")
+    return Write(replace(Load(pipeline="p", seq=seq, run_id=f"run{seq}", ranges=ranges), **changes), "v", f"attempt{seq}")
 
 
 class SinkReaderContract:

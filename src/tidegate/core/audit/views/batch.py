@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from tidegate.core.audit.views.entries import Entry, entries
@@ -21,7 +21,7 @@ from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LoadAnswer(View):
     """What one load took and saw; None is what is not known.
 
@@ -52,7 +52,7 @@ class LoadAnswer(View):
         counts = {name: seen.get(name) for name in ("records", "rows", "repeats", "errors")}
         age = answer.get("spark_age_s")
         return LoadAnswer(
-            {str(k): float(v) for k, v in seconds.items() if is_number(v)} if isinstance(seconds, Mapping) else {},
+            seconds={str(k): float(v) for k, v in seconds.items() if is_number(v)} if isinstance(seconds, Mapping) else {},
             **{name: value if is_whole(value) else None for name, value in counts.items()},
             spark_age_s=age if is_number(age) else None,
             landed_before=answer.get("landed_before") is True,
@@ -82,6 +82,7 @@ class BatchView:
     """
 
     saved: SavedRange
+    _: KW_ONLY
     entry: Entry
     timing: BatchTiming | None = None
     replays: tuple[Receipt, ...] = ()
@@ -179,7 +180,7 @@ def batch_view(
     (entry,) = entries([saved], (r for r in receipts if r.load.replay is None and r.load.seq == seq), cursor, who)
     replays = (r for r in receipts if r.load.replay is not None and _same_topics(r, saved))
     again = tuple(r for r in replays if common(r.load.ranges, saved.load.ranges))
-    return BatchView(saved, entry, cursor.pace.timing if seq == cursor.seq else None, again, answer)
+    return BatchView(saved, entry=entry, timing=cursor.pace.timing if seq == cursor.seq else None, replays=again, answer=answer)
 
 
 def _same_topics(receipt: Receipt, saved: SavedRange) -> bool:

@@ -17,7 +17,7 @@ from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange, Why
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """One batch, or one chunk of a replay: its plan and its loads, of which at least one is known.
 
@@ -125,7 +125,7 @@ def _entry(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], stat
     by_run = {plan.load.run_id: plan for plan in sorted(plans, key=lambda p: (p.why.adopted_from is not None, p.load.run_id))}
     saved = by_run.get(loads[-1].load.run_id) if loads else None
     saved = saved or next(reversed(by_run.values()), None)
-    entry = Entry(seq, state, saved, tuple(loads))
+    entry = Entry(seq=seq, state=state, saved=saved, receipts=tuple(loads))
     return replace(entry, who=who.get(entry.load.run_id))
 
 

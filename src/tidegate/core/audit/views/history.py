@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from tidegate.core.audit.views.view import View
@@ -30,6 +30,7 @@ class Point(View):
     at_ms: int
     seq: int
     batches: int
+    _: KW_ONLY
     lag: int | None
     records: int
     bound: int | None = None
@@ -42,7 +43,7 @@ class Point(View):
         """What is kept of a saved range: a range never changes, and one of thousands of partitions is large."""
         offsets = total_count(saved.load.ranges)
         bound = saved.why.rate.records if saved.why.rate is not None and saved.why.rate.applied else None
-        return Point(saved.planned_at_ms, saved.load.seq, 1, offsets + saved.remaining, offsets, bound)
+        return Point(saved.planned_at_ms, saved.load.seq, 1, lag=offsets + saved.remaining, records=offsets, bound=bound)
 
     def joined(self, later: Point) -> Point:
         """This point and a later one as one."""
@@ -50,12 +51,12 @@ class Point(View):
             later.at_ms,
             later.seq,
             self.batches + later.batches,
-            _most(self.lag, later.lag),
-            self.records + later.records,
-            _most(self.bound, later.bound),
-            _most(self.run_s, later.run_s),
-            _most(self.load_s, later.load_s),
-            None if self.rows is None or later.rows is None else self.rows + later.rows,
+            lag=_most(self.lag, later.lag),
+            records=self.records + later.records,
+            bound=_most(self.bound, later.bound),
+            run_s=_most(self.run_s, later.run_s),
+            load_s=_most(self.load_s, later.load_s),
+            rows=None if self.rows is None or later.rows is None else self.rows + later.rows,
         )
 
 
@@ -121,7 +122,7 @@ def sampled(batches: Sequence[Point], *, from_ms: int, until_ms: int, buckets: i
     return [point for _, point in sorted(found.items())]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Forecast(View):
     """What is to be expected, as far as it is known.
 
@@ -150,7 +151,7 @@ def forecast(cursor: Cursor, batches: Sequence[Point], *, interval_s: float | No
         lag: records that wait now; None where that is not known.
     """
     bound, arrival = _next_bound(cursor), _arrival(batches[-RECENT_BATCHES:])
-    known = Forecast(bound, interval_s, arrival)
+    known = Forecast(next_bound=bound, interval_s=interval_s, arrival_per_s=arrival)
     try:
         fit = fit_cost(cursor.pace.timings[-RECENT_BATCHES:])
     except RequestError:  # none of them had records

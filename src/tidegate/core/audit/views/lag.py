@@ -23,7 +23,7 @@ NAMED = 10
 """Partitions that one message names."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, kw_only=True)
 class PartitionLag(View):
     """How far behind one partition is.
 
@@ -49,7 +49,7 @@ class PartitionLag(View):
     open_s: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TotalLag(View):
     """All partitions together: the sums of the records, the most seconds, the least time left (None: of none known)."""
 

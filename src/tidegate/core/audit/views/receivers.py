@@ -10,7 +10,7 @@ from tidegate.core.config.times import utc
 from tidegate.core.receivers.placement import Assigned
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class InstanceView:
     """One instance in one run.
 

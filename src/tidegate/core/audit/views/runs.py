@@ -116,6 +116,7 @@ class RunMark(View):
     """One run. `seq` and `records` are those of the batch that it saved, None where it saved none; `at_ms` is epoch ms."""
 
     run_id: str
+    _: KW_ONLY
     dag_id: str
     kind: MarkKind
     at_ms: int
@@ -155,4 +156,4 @@ def _mark(run: Mapping[str, Any], dag_id: str, batch: tuple[int, int | None] | N
     elif replays or run["run_type"] == BACKFILL:
         kind = "replay"
     seq, records = (None, None) if batch is None else batch
-    return RunMark(str(run["dag_run_id"]), dag_id, kind, int(run["since_ms"]), seq, records)
+    return RunMark(str(run["dag_run_id"]), dag_id=dag_id, kind=kind, at_ms=int(run["since_ms"]), seq=seq, records=records)

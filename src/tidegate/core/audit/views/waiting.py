@@ -20,7 +20,7 @@ STANDS_STILL = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """A task of a run, as Airflow has it.
 

@@ -30,7 +30,7 @@ from tidegate.spark.origin import any_of
 from tidegate.spark.sinks.iceberg.cutting import cut_boxes, hull
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cut:
     """The boxes to write anew, as of a snapshot, and how many of their rows are to be kept.
 
@@ -53,13 +53,13 @@ def find_free(spark: SparkSession, table: str, identity: Identity, lookup: Looku
     that identifies a row, a column may have been renamed since, and nothing is known.
     """
     if lookup.head is None or (lookup.last is not None and identity.follows(lookup.last.load)):
-        return Cut(lookup.head, last=True)
+        return Cut(snapshot=lookup.head, last=True)
     held = spark.read.option("versionAsOf", str(lookup.head)).table(table)
     if not {*identity.columns} <= {name.lower() for name in held.columns}:
         return None
     for rows, last in ((identity.since(), True), (identity.inside(), False)):
         if not held.where(rows).select(*identity.columns).take(1):
-            return Cut(lookup.head, last=last)
+            return Cut(snapshot=lookup.head, last=last)
     return None
 
 
@@ -81,7 +81,7 @@ def find_cut(spark: SparkSession, table: str, identity: Identity) -> Cut | None:
         return None
     (snapshot,) = head[0]
     boxes = _closed(spark, table, snapshot, identity)
-    return Cut(snapshot, boxes, _kept(spark, table, identity, boxes).count()) if boxes else None
+    return Cut(snapshot=snapshot, boxes=boxes, kept=_kept(spark, table, identity, boxes).count()) if boxes else None
 
 
 def kept_rows(spark: SparkSession, table: str, identity: Identity, cut: Cut) -> DataFrame:
