@@ -42,7 +42,9 @@ def test_retention_is_that_of_the_topic(kafka: dict[str, str], now_ms: int) -> N
         topics.write(kafka, name, 0, [b"v"], key=b"k", times=[now_ms - 1000])
         tp = TopicPartition(name, 0)
         assert measure_lag(AdminBrokers(kafka), {tp: 0}, now_ms=now_ms) == [
-            PartitionLag(tp, next_offset=0, latest=1, records_behind=1, seconds_behind=1.0, retention_left_s=left)
+            PartitionLag(
+                topic_partition=tp, next_offset=0, latest=1, records_behind=1, seconds_behind=1.0, retention_left_s=left
+            )
         ]
     assert committed_offsets(kafka, "test-lag", [TopicPartition("lag-hour", 0)]) == {}
 
