@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.records import changed, cursor_of, range_of
 from tests.unit.loads import P0, receipt
 from tests.unit.loads import saved as range_saved
 from tests.unit.world import in_turn
-from tidegate.cli import app, ledger, receivers, repair, schedule, shared, verify
+from tidegate.cli import app, check, ledger, receivers, repair, schedule, shared, verify
 from tidegate.cli.replay import Ended
 from tidegate.core.audit.table import DataFiles, Origins
 from tidegate.core.audit.views.waiting import dead_servers
@@ -34,6 +34,10 @@ from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 P1 = TopicPartition("t", 1)
 COMMIT = {"snapshot": 7, "operation": "delete", "at": "2013-01-01 00:00:00"}
+RAN = [
+    {"dag_run_id": "run1", "state": "success", "run_type": "manual", "triggering_user_name": "ann"},
+    {"dag_run_id": "run2", "state": "failed", "run_type": "scheduled", "note": "Failed in load: no [space] left."},
+]
 
 
 @dataclass
@@ -82,6 +86,7 @@ class FakeRemote:
     active: list[str] = field(default_factory=list)
     no_page: bool = False
     rows: dict[int | None, int] = field(default_factory=lambda: {1: 10})
+    ran: list[dict[str, str]] = field(default_factory=lambda: RAN)
 
     def __post_init__(self) -> None:
         self.ledger.save_cursor(cursor_of("p", 1, {P0: 10}, {"t": "id"}, starts={P0: 0}, receipt=self.sink.found[0].summary))
@@ -105,10 +110,7 @@ class FakeRemote:
         return self.active
 
     def runs(self, _pipeline: str) -> list[dict[str, str]]:
-        return [
-            {"dag_run_id": "run1", "state": "success", "run_type": "manual", "triggering_user_name": "ann"},
-            {"dag_run_id": "run2", "state": "failed", "run_type": "scheduled", "note": "Failed in load: no [space] left."},
-        ]
+        return self.ran
 
     def cursor(self, pipeline: Pipeline) -> Cursor:
         return Ledger(self.store, pipeline.name).cursor()
@@ -197,7 +199,7 @@ MANY = "lake.a.b needs maintenance: it has 2,000 data files"
             "plan p",
             AS_IT_IS,
             0,
-            {"ranges.t.0": [10, 30], "origin": "planned", "held_back": None, "maintenance": None},
+            {"seq": 2, "ranges.t.0": [10, 30], "origin": "planned", "held_back": None, "maintenance": None},
         ),
         (
             "plan p",
@@ -223,7 +225,12 @@ MANY = "lake.a.b needs maintenance: it has 2,000 data files"
         ("lag p", in_turn(LOST, lambda remote: setattr(remote.sink, "exists", False)), 0, {"maintenance": None, "lost": GONE}),
         ("ledger show p", AS_IT_IS, 0, {"batches.0.who": "ann", "failures.run2": "Failed in load: no [space] left."}),
         ("ledger show p", lambda remote: remote.store.values.update({"tidegate.p.cursor": "{"}), 1, {}),
-        ("ledger verify p", BY_BATCH, 0, {"holds": True, "other_commits": [COMMIT]}),
+        (
+            "ledger verify p",
+            BY_BATCH,
+            0,
+            {"pipeline": "p", "holds": True, "other_commits": [COMMIT], "changed_columns": ["a was dropped"]},
+        ),
         ("ledger verify p", ACCEPTED, 0, {"holds": True, "began_anew": {"t": {"0": [0, 10]}}}),
         (
             "ledger verify p",
@@ -250,7 +257,7 @@ MANY = "lake.a.b needs maintenance: it has 2,000 data files"
 )
 @pytest.mark.usefixtures("remote")
 def test_a_command_tells_what_it_found(remote: FakeRemote, words: str, world: World, code: int, told: dict[str, Any]) -> None:
-    """As JSON and as text, with one exit code."""
+    """As JSON and as text, with one exit code. What only looks writes nothing."""
     world(remote)
     before = dict(remote.store.values)
     found = run(*words.split(), "--json")
@@ -261,6 +268,7 @@ def test_a_command_tells_what_it_found(remote: FakeRemote, words: str, world: Wo
         for name in path.split("."):
             at = at[int(name) if isinstance(at, list) else name]
         assert str(at).startswith(value) if path == "maintenance" and value else at == value, path
+    assert remote.store.values == before or words.startswith(("accept", "ledger rebuild"))
     remote.store.values = before
     shown = run(*words.split())
     assert (shown.exit_code, bool(shown.stdout)) == (code, True)
@@ -301,16 +309,51 @@ def test_a_rebuilt_cursor_is_where_the_newest_batch_led(remote: FakeRemote) -> N
 
 @pytest.mark.parametrize(("state", "code"), [("success", 0), ("failed", 1)])
 def test_a_reload_loads_what_is_missing(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch, state: str, code: int) -> None:
-    """By a replay of exactly that. One that failed may have left a receipt: of a load that has found a gap."""
+    """By a replay of exactly that; one that failed may have left a receipt: of a load that has found a gap."""
     missing = remote.sink.found.pop()
+    ended = Ended(run_id="manual__1", state=state, chunks=1, landed=1, verdict={"chunks": 1, "offsets": 10, "rows": 10})
 
     def follow(*_: object) -> Ended:
         remote.sink.found.append(replace(missing.of(replay="again"), snapshot=900))
-        return Ended(run_id="manual__1", state=state, chunks=1, landed=1, verdict={"chunks": 1})
+        return ended
 
     monkeypatch.setattr(repair, "follow", follow)
-    assert run("ledger", "reload", "p").exit_code == code
-    assert remote.api.triggered == [("p__replay", {"offsets": {"t": {"0": [[0, 10]]}}})]
+    lost = json.loads(run("ledger", "reload", "p", "--dry-run", "--json").stdout)["missing"]
+    told = run("ledger", "reload", "p", "--json")
+    assert told.exit_code == code
+    assert json.loads(told.stdout) == {"pipeline": "p", "missing": lost, "left": None, "replay": asdict(ended)}
+    assert (
+        remote.api.triggered
+        == [("p__replay", {"offsets": lost["ranges"]})]
+        == [("p__replay", {"offsets": {"t": {"0": [[0, 10]]}}})]
+    )
+
+
+def test_the_history_names_who_ran_it_what_failed_and_what_cannot_be_read(remote: FakeRemote) -> None:
+    """A broken part of the saved state hides nothing else; a run without a user is named by its kind."""
+    remote.sink.found += [receipt(2, 10, 20), receipt(3, 20, 30, run_id="catch_up__3")]
+    remote.ledger.save_cursor(changed(remote.ledger.cursor(), seq=3, offsets={P0: 30}))
+    remote.save(2, 10, 20)
+    broken = remote.ledger.range_key(1, "run1")
+    remote.store.values[broken] = "{"
+    remote.ran = [
+        {**RAN[0], "state": "failed"},
+        {"dag_run_id": "run2", "state": "success", "run_type": "scheduled"},
+        {"dag_run_id": "catch_up__3", "state": "success", "run_type": "operator_triggered"},
+        {"dag_run_id": "run3", "state": "failed", "run_type": "scheduled", "note": "Failed in load: out of memory."},
+    ]
+    found = run("ledger", "show", "p", "--json")
+    shown = json.loads(found.stdout)
+    assert (found.exit_code, list(shown)) == (1, ["pipeline", "batches", "transforms", "failures", "faults"])
+    batches = [(b["seq"], b["state"], b["who"]) for b in shown["batches"]]
+    assert batches == [(1, "committed", "ann"), (2, "committed", "scheduled"), (3, "committed", "catch_up")]
+    assert (shown["batches"][0]["ranges"], shown["transforms"]) == ({"t": {"0": [0, 10]}}, {"v1": {"t": {"0": [[0, 30]]}}})
+    assert shown["failures"] == {"run3": "Failed in load: out of memory."}
+    assert [broken in fault for fault in shown["faults"]] == [True]
+    remote.store.values[remote.ledger.cursor_key] = "{"
+    shown = json.loads(run("ledger", "show", "p", "--json").stdout)
+    assert [b["state"] for b in shown["batches"]] == ["loaded"] * 3
+    assert [sum(key in fault for fault in shown["faults"]) for key in (broken, remote.ledger.cursor_key)] == [1, 1]
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -399,3 +442,34 @@ def test_the_status_of_an_airflow_of_ones_own_names_a_server_that_does_not_run(
     assert dead_servers({"scheduler": {"status": "unhealthy"}}) == [
         "Airflow's scheduler does not run: no run and no task starts. Start it, or see its log"
     ]
+
+
+@pytest.mark.parametrize(
+    ("held", "plugin", "said"),
+    [
+        ({}, True, ["pool p: not there yet, made when the next run starts"]),
+        ({}, False, ["pool p: missing, and its loads wait for ever. Run `airflow pools set p 2 "]),
+        ({"p": 0}, None, ["pool p: has no slots, and its loads wait for ever. Run `airflow pools set p 2 "]),
+        ({"q": 0}, True, ["pool p: not there yet", "pool q: has no slots, and its loads wait for ever"]),
+        ({"p": -1}, None, []),
+        ({"p": 1}, None, []),
+    ],
+)
+def test_loads_wait_for_ever_for_a_pool_that_no_run_makes(
+    capsys: pytest.CaptureFixture[str], held: dict[str, int], said: list[str], *, plugin: bool | None
+) -> None:
+    """One without slots among them: operators set it to 0 to stop loads, and forget it. The plugin makes what is missing."""
+
+    class Api:
+        pool_slots = staticmethod(held.get)
+
+        @staticmethod
+        def has_plugin(_name: str) -> bool:
+            assert plugin is not None, "asked for nothing"
+            return plugin
+
+    api: Any = Api()
+    assert check.loads_can_run(api, {"p": 2} | dict.fromkeys(held, 2)) == ("for ever" not in "".join(said))
+    told = " ".join(capsys.readouterr().err.split())
+    assert [each for each in said if each not in f"{told} "] == []
+    assert bool(told) == bool(said)
