@@ -177,19 +177,12 @@ def test_records_that_came_before_the_machine_was_started_have_their_time(world:
 
 
 def test_an_event_of_thousands_of_partitions_names_those_that_lag_most(world: World) -> None:
-    """Events are rows of Airflow's database."""
+    """Events are rows of Airflow's database. A pipeline that never ran has no cursor, which is no error."""
     world.cursor = None
-    (event,) = played(world, [ends(*range(3000))])
-    assert event["lag"] == sum(range(3000))
-    assert sorted(event["ends"]["t"].values()) == list(range(2500, 3000))
-
-
-def test_a_pipeline_that_never_ran_starts_by_its_lag(world: World) -> None:
-    """It has no cursor, which is no error."""
-    world.cursor = None
-    (event,) = played(world, [ends(99), ends(100)])
-    assert (event["lag"], event["oldest"]) == (100, None)
+    (event,) = played(world, [ends(99), ends(*range(3000))])
+    assert (event["lag"], event["oldest"]) == (sum(range(3000)), None)
     assert not world.counts["tidegate.trigger.errors.p"]
+    assert sorted(event["ends"]["t"].values()) == list(range(2500, 3000))
 
 
 def test_an_idle_hour_costs_one_message_to_airflow(world: World) -> None:
@@ -207,12 +200,13 @@ def test_an_event_costs_one_look_at_the_cursor_and_looks_by_growing_pauses_until
 
 
 def test_a_broker_that_is_away_is_told_once_and_so_is_its_return(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """Five minutes, one instance, two lines; each failed poll counts."""
+    """Five minutes, one instance, two lines; each failed poll counts, and the metrics name the pipeline."""
     events = played(world, [ends(0), *[failed(AWAY)] * 60, ends(100)])
     assert len(events) == 1
     told = lines(capsys)
     assert told[0].startswith("its lag is not known: BrokerUnavailable: no Kafka broker answers at k:9092")
     assert told[1:] == ["its lag is known again, after 300 s"]
+    assert world.metrics == {"tidegate.trigger.polled.p": 1_000_310, "tidegate.trigger.lag.p": 100}
     assert world.counts == {"tidegate.trigger.errors.p": 60, "tidegate.trigger.events.p": 1}
 
 
@@ -252,18 +246,12 @@ def test_a_cursor_that_cannot_be_read_starts_no_run(world: World, capsys: pytest
 
 
 def test_a_cursor_that_is_damaged_starts_one_run_that_says_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its plan fails with the repair. The log names it once, however often the cursor is looked at."""
-    world.cursor = "tidegate 2 {} damaged"
-    assert len(played(world, [ends(1000)] * 30)) == 1
-    (line,) = lines(capsys)
-    assert "StateCorrupt: tidegate.p.cursor" in line
-
-
-def test_a_cursor_that_is_damaged_starts_a_run_though_the_log_is_short(world: World) -> None:
-    """Whatever it held, fewer records than the threshold may be unread."""
+    """However short the log is; its plan fails with the repair. The log names it once, however often it is looked at."""
     world.cursor = "tidegate 2 {} damaged"
     (event,) = played(world, [ends(10)] * 30)
     assert event["reason"] == "fault"
+    (line,) = lines(capsys)
+    assert "StateCorrupt: tidegate.p.cursor" in line
 
 
 def test_brokers_that_stay_away_start_a_run_that_fails_of_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,13 +281,6 @@ def test_an_event_is_repeated_only_while_no_run_is_active(world: World) -> None:
     assert world.asked["GetDRCount"] == 3
     world.active = 0
     assert len(played(world, [ends(100)] * polls * 3)) == 4
-
-
-def test_metrics_name_the_pipeline(world: World) -> None:
-    """Last poll, lag, events, errors."""
-    played(world, [ends(0), failed(AWAY), ends(100)])
-    assert world.metrics == {"tidegate.trigger.polled.p": 1_000_015, "tidegate.trigger.lag.p": 100}
-    assert world.counts == {"tidegate.trigger.errors.p": 1, "tidegate.trigger.events.p": 1}
 
 
 def test_connections_are_read_without_blocking(world: World) -> None:
