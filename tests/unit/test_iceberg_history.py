@@ -41,8 +41,8 @@ def load(table: Table, seq: int, *offsets: int, **changes: Any) -> int:
     return write(table, *offsets, **promise.to_properties())
 
 
-def write(table: Table, *offsets: int, **properties: str) -> int:
-    rows = {"_kafka_topic": ["t"] * len(offsets), "_kafka_partition": [0] * len(offsets), "_kafka_offset": list(offsets)}
+def write(table: Table, *offsets: int | None, topic: str | None = "t", **properties: str) -> int:
+    rows = {"_kafka_topic": [topic] * len(offsets), "_kafka_partition": [0] * len(offsets), "_kafka_offset": list(offsets)}
     table.append(pa.table(rows, schema=SCHEMA), snapshot_properties=properties)
     snapshot = table.current_snapshot()
     assert snapshot is not None
@@ -134,8 +134,8 @@ def test_rows_of_no_record_are_counted(table: Table) -> None:
     assert rows_without_origin("lake.demo.nothing") == 0
     load(table, 1, 0, 1)
     assert rows_without_origin(NAME) == 0
-    rows = {"_kafka_topic": ["t", None], "_kafka_partition": [0, 0], "_kafka_offset": [None, 5]}
-    table.append(pa.table(rows, schema=SCHEMA))
+    write(table, None)
+    write(table, 5, topic=None)
     assert rows_without_origin(NAME) == 2
     assert {tp: list(offsets) for tp, offsets in read_origins(NAME).items()} == {TopicPartition("t", 0): [0, 1]}
 
@@ -173,8 +173,7 @@ def test_rows_without_origin_are_found_by_metadata(table: Table, monkeypatch: py
     assert origins() == (False, None)
     write(table, 7)
     assert origins() == (True, None)
-    rows = {"_kafka_topic": ["t"], "_kafka_partition": [0], "_kafka_offset": [None]}
-    table.append(pa.table(rows, schema=SCHEMA))
+    write(table, None)
     monkeypatch.setattr(Table, "scan", None)
     assert origins() == (True, "foreign")
     assert not IcebergReader().without_origin("lake.demo.nothing")
@@ -217,8 +216,7 @@ def test_an_origin_that_was_renamed_is_followed_by_its_column(table: Table) -> N
     with table.update_schema() as change:
         change.rename_column("at", "_kafka_offset")
     assert (IcebergReader().history(NAME).origins.lacks, origins()) == ((), (True, None))
-    rows = {"_kafka_topic": [None], "_kafka_partition": [0], "_kafka_offset": [5]}
-    table.append(pa.table(rows, schema=SCHEMA))
+    write(table, 5, topic=None)
     assert origins() == (True, "foreign")
     with table.update_schema() as change:
         change.delete_column("_kafka_offset")
@@ -238,9 +236,8 @@ def test_partitions_prove_the_origin_of_what_was_loaded_before_the_oldest_commit
     with monkeypatch.context() as patched:
         patched.setattr(ManifestFile, "fetch_manifest_entry", None)
         assert origins() == (True, None)
-    rows = {"_kafka_topic": [None], "_kafka_partition": [0], "_kafka_offset": [5]}
     last = load(table, 3, 3)
-    table.append(pa.table(rows, schema=SCHEMA))
+    write(table, 5, topic=None)
     load(table, 4, 4)
     for snapshot in [s.snapshot_id for s in table.metadata.snapshots[:-1] if s.snapshot_id != last]:
         table.maintenance.expire_snapshots().by_id(snapshot).commit()

@@ -54,22 +54,21 @@ def test_settings_that_would_move_on_by_themselves_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "module"), [("PLAIN", "plain.PlainLoginModule"), ("SCRAM-SHA-512", "scram.ScramLoginModule")]
+    ("mechanism", "module", "password", "escaped"),
+    [
+        ("PLAIN", "plain.PlainLoginModule", 'p"\\x', 'p\\"\\\\x'),
+        ("SCRAM-SHA-512", "scram.ScramLoginModule", "a\nb\r", "a\\nb\\r"),
+    ],
 )
-def test_sasl_becomes_a_jaas_line_with_quotes_escaped(mechanism: str, module: str) -> None:
-    """One client has user and password, the other a login module."""
-    settings = java(
-        {**PLAIN, "security.protocol": "sasl_ssl", "sasl.mechanisms": mechanism, "sasl.username": "u", "sasl.password": 'p"\\x'}
-    )
+def test_sasl_becomes_a_jaas_line_with_quotes_and_line_ends_escaped(
+    mechanism: str, module: str, password: str, escaped: str
+) -> None:
+    """One client has user and password, the other a login module. The end of a line cannot end a password."""
+    login = {"security.protocol": "sasl_ssl", "sasl.mechanisms": mechanism, "sasl.username": "u", "sasl.password": password}
+    settings = java({**PLAIN, **login})
     assert settings["kafka.security.protocol"] == "SASL_SSL"
     assert settings["kafka.sasl.mechanism"] == mechanism
-    assert settings["kafka.sasl.jaas.config"].endswith(f'{module} required username="u" password="p\\"\\\\x";')
-
-
-def test_a_mechanism_without_translation_is_refused_by_name() -> None:
-    """Not passed on half."""
-    with pytest.raises(ConfigError, match="GSSAPI"):
-        java({**PLAIN, "security.protocol": "SASL_PLAINTEXT"})
+    assert settings["kafka.sasl.jaas.config"].endswith(f'{module} required username="u" password="{escaped}";')
 
 
 def test_pem_files_travel_by_content(tmp_path: Path) -> None:
@@ -94,12 +93,9 @@ def test_pem_files_travel_by_content(tmp_path: Path) -> None:
     assert settings["kafka.ssl.endpoint.identification.algorithm"] == ""
     with pytest.raises(ConfigError, match="cannot be read"):
         java({**PLAIN, "ssl.ca.location": str(tmp_path / "none")})
-
-
-def test_an_unverified_connection_is_refused_rather_than_half_translated() -> None:
-    """Java has no such switch."""
-    with pytest.raises(ConfigError, match=r"ssl\.ca\.location"):
-        java({**PLAIN, "enable.ssl.certificate.verification": False})
+    ca.write_bytes(b"\x30\x82\xff")  # a DER file is a usual mistake
+    with pytest.raises(ConfigError, match="it is not a text file"):
+        java({**PLAIN, "ssl.ca.location": str(ca)})
 
 
 def test_settings_of_one_client_only_are_left_out_of_the_other() -> None:
@@ -163,6 +159,8 @@ UNSECURED = {"sasl.oauthbearer.method": "default", "enable.sasl.oauthbearer.unse
         ({"sasl.oauthbearer.client.secret": ""}, r"needs sasl\.oauthbearer\.client\.secret"),
         ({"sasl.oauthbearer.extensions": "a"}, "list of name=value"),
         ({"sasl.mechanism": "PLAIN"}, r"sasl\.username and sasl\.password"),
+        ({"sasl.mechanism": "GSSAPI"}, "GSSAPI"),
+        ({"enable.ssl.certificate.verification": False}, r"ssl\.ca\.location"),
         ({"ssl.crl.location": "x"}, "revocation"),
         ({"https.ca.pem": "x"}, "token endpoint"),
         ({"ssl.key.pem": KEY}, "certificate .* is missing"),
@@ -193,25 +191,6 @@ def test_keys_travel_inline_encrypted_or_in_a_store() -> None:
     store = java({**PLAIN, "ssl.keystore.location": "k.p12", "ssl.keystore.password": "p"})
     assert store["kafka.ssl.keystore.type"] == "PKCS12"
     assert store["kafka.ssl.keystore.location"] == "k.p12"
-
-
-def test_a_pem_file_that_is_no_text_is_named(tmp_path: Path) -> None:
-    """A DER file is a usual mistake."""
-    (tmp_path / "der").write_bytes(b"\x30\x82\xff")
-    with pytest.raises(ConfigError, match="it is not a text file"):
-        java({**PLAIN, "ssl.ca.location": str(tmp_path / "der")})
-
-
-def test_the_end_of_a_line_cannot_end_a_password() -> None:
-    """JAAS texts are one line."""
-    extra = {
-        **PLAIN,
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "u",
-        "sasl.password": "a\nb\r",
-    }
-    assert java(extra)["kafka.sasl.jaas.config"].endswith('password="a\\nb\\r";')
 
 
 def test_timeouts_and_idle_times_mean_the_same_in_both_clients() -> None:

@@ -42,6 +42,13 @@ def run(world: World, records: int, *, known: bool = True) -> SavedRange:
     return saved
 
 
+def resources(world: World, records: int) -> Resources:
+    """What the load of such a batch gets."""
+    found = run(world, records).resources
+    assert found is not None
+    return found
+
+
 def warm(world: World) -> World:
     """Batches of different sizes tell the overhead from the cost of a record, whatever cores they had."""
     for records in (100, 400, 200, 300):
@@ -52,14 +59,11 @@ def warm(world: World) -> World:
 def test_executors_follow_the_records_up_at_once_and_down_one_a_run() -> None:
     """What a record takes is learned together with the cores that loaded it; the overhead needs no executor."""
     world = warm(elastic(cores=2, min_executors=1, max_executors=8))
-    burst = run(world, 7000).resources
-    assert burst is not None
+    burst = resources(world, 7000)
     assert (burst.executors, burst.cores, burst.pieces) == (5, 2, None)
     assert burst.reason == "7,000 records of 10,000 core seconds a million in 7 s need 5"
-    sizes = [run(world, 10).resources for _ in range(5)]
-    assert [size.executors for size in sizes if size] == [4, 3, 2, 1, 1]
-    most = run(world, 70_000).resources
-    assert most is not None
+    assert [resources(world, 10).executors for _ in range(5)] == [4, 3, 2, 1, 1]
+    most = resources(world, 70_000)
     assert most.executors == 8
     assert most.reason.endswith("the most is 8")
 
@@ -71,9 +75,7 @@ def test_without_a_measured_batch_a_load_gets_the_least() -> None:
     world = elastic()
     warm(world)
     world.pipeline = replace(world.pipeline, spark=Spark(min_executors=2, max_executors=4))
-    size = run(world, 5000).resources
-    assert size is not None
-    assert size.executors == 2
+    assert resources(world, 5000).executors == 2
     assert world.cursor.pace.cores == (0, 0, 0, 0, 2)
 
 
@@ -82,15 +84,14 @@ def test_a_load_of_a_running_spark_is_cut_by_what_its_records_are_worth() -> Non
     world = elastic(cores=2)
     assert run(world, 100).resources == Resources(None, 2, None, reason="no batch with these cores was measured yet")
     warm(world)
-    assert [size.pieces for records in (30, 100, 5000) if (size := run(world, records).resources)] == [1, 5, 10]
+    assert [resources(world, records).pieces for records in (30, 100, 5000)] == [1, 5, 10]
 
 
 def test_the_pieces_of_a_bounded_batch_are_those_of_its_own_records() -> None:
     """Not of all that waits: the rest is another batch's."""
     world = warm(elastic(cores=2))
     world.pipeline = replace(world.pipeline, backpressure=Backpressure("static", max_records=30))
-    size = run(world, 5000).resources
-    assert size is not None
+    size = resources(world, 5000)
     assert size.pieces == 1
     assert size.reason.startswith("30 records of ")
 
