@@ -60,9 +60,31 @@ def accessors() -> OutletEventAccessors:
     return OutletEventAccessors()
 
 
-def asset_events(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> AssetEvents:
+@pytest.fixture(params=[Asset(name=TABLE), AssetAlias(name="p__replay")], ids=["commit", "replay"])
+def outlet(request: pytest.FixtureRequest) -> Asset | AssetAlias:
+    """Of a commit, and of a replay."""
+    made: Asset | AssetAlias = request.param
+    return made
+
+
+@pytest.fixture
+def events(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> AssetEvents:
     context: Any = {"outlet_events": accessors}
     return AssetEvents(context, [outlet, HOURS_ASSET], TABLE, HOURS_ASSET.name)
+
+
+@pytest.fixture
+def written(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> Written:
+    """What whoever listens reads: of a commit, Airflow keeps one event; of a replay, there are those of the table's asset."""
+
+    def read() -> list[dict[str, Any]]:
+        if isinstance(outlet, Asset):
+            return [accessors[outlet].extra] if accessors[outlet].extra else []
+        added = accessors[outlet].asset_alias_events
+        assert {event.dest_asset_key.name for event in added} <= {TABLE}
+        return [event.extra for event in added]
+
+    return read
 
 
 @pytest.fixture
@@ -71,77 +93,32 @@ def announced(accessors: OutletEventAccessors) -> Announced:
     return lambda: dict.fromkeys(accessors[HOURS_ASSET].partition_keys, accessors[HOURS_ASSET].extra)
 
 
-class Laws:
-    """What happened is written whole, as JSON that others read.
-
-    Fixtures of the subclass:
-        events: to the outlet; nothing has happened yet.
-        written: returns what whoever listens reads, as JSON-ready mappings; where only the last event is kept, that one.
-        announced: returns what whoever listens for hours reads, by the hour.
-    """
-
-    def test_nothing_is_written_before_something_happened(self, events: AssetEvents, written: Written) -> None:
-        """Whoever listens is not woken for nothing."""
-        del events
-        assert written() == []
-
-    @pytest.mark.parametrize("event", [COMMITTED, REPLAYED], ids=["batch", "replay"])
-    def test_each_hour_comes_with_what_happened(
-        self, events: AssetEvents, written: Written, announced: Announced, event: Committed | Replayed
-    ) -> None:
-        """As the event of the table, which comes as well."""
-        events.write(event, HOURS)
-        assert written() == [event.to_json()]
-        assert announced() == dict.fromkeys(HOURS, event.to_json())
-
-    def test_without_hours_nobody_who_listens_for_them_is_told(
-        self, events: AssetEvents, written: Written, announced: Announced
-    ) -> None:
-        """Most batches complete none."""
-        events.write(COMMITTED)
-        events.write(REPLAYED)
-        assert written()
-        assert announced() == {}
-
-    def test_the_last_event_of_a_task_is_there(self, events: AssetEvents, written: Written) -> None:
-        """A task that is run again writes its event again."""
-        events.write(EMPTY)
-        events.write(COMMITTED)
-        assert written()[-1] == COMMITTED.to_json()
+def test_nothing_is_written_before_something_happened(events: AssetEvents, written: Written) -> None:
+    """Whoever listens is not woken for nothing."""
+    del events
+    assert written() == []
 
 
-class TestOfAnAsset(Laws):
-    """As of a commit: Airflow keeps one event of the task."""
-
-    @pytest.fixture
-    def outlet(self) -> Asset:
-        return Asset(name=TABLE)
-
-    @pytest.fixture
-    def events(self, accessors: OutletEventAccessors, outlet: Asset) -> AssetEvents:
-        return asset_events(accessors, outlet)
-
-    @pytest.fixture
-    def written(self, accessors: OutletEventAccessors, outlet: Asset) -> Written:
-        return lambda: [accessors[outlet].extra] if accessors[outlet].extra else []
+@pytest.mark.parametrize("event", [COMMITTED, REPLAYED], ids=["batch", "chunks"])
+def test_each_hour_comes_with_what_happened(
+    events: AssetEvents, written: Written, announced: Announced, event: Committed | Replayed
+) -> None:
+    """As the event of the table, which comes as well."""
+    events.write(event, HOURS)
+    assert written() == [event.to_json()]
+    assert announced() == dict.fromkeys(HOURS, event.to_json())
 
 
-class TestOfAnAlias(Laws):
-    """As of a replay: there is an event only where the table's asset gets one."""
+def test_without_hours_nobody_who_listens_for_them_is_told(events: AssetEvents, written: Written, announced: Announced) -> None:
+    """Most batches complete none."""
+    events.write(COMMITTED)
+    events.write(REPLAYED)
+    assert written()
+    assert announced() == {}
 
-    @pytest.fixture
-    def outlet(self) -> AssetAlias:
-        return AssetAlias(name="p__replay")
 
-    @pytest.fixture
-    def events(self, accessors: OutletEventAccessors, outlet: AssetAlias) -> AssetEvents:
-        return asset_events(accessors, outlet)
-
-    @pytest.fixture
-    def written(self, accessors: OutletEventAccessors, outlet: AssetAlias) -> Written:
-        def read() -> list[dict[str, Any]]:
-            added = accessors[outlet].asset_alias_events
-            assert {event.dest_asset_key.name for event in added} <= {TABLE}
-            return [event.extra for event in added]
-
-        return read
+def test_the_last_event_of_a_task_is_there(events: AssetEvents, written: Written) -> None:
+    """A task that is run again writes its event again."""
+    events.write(EMPTY)
+    events.write(COMMITTED)
+    assert written()[-1] == COMMITTED.to_json()

@@ -55,29 +55,30 @@ def after(planned_ms: int | None) -> Cursor:
     return cursor_of("p", 1, {P0: 10}, fired_at_ms=planned_ms)
 
 
-def test_a_plan_says_how_many_records_wait_without_asking_for_it(tell: Tell, brokers: FakeBrokers) -> None:
-    """Those that it takes, and those that it leaves; the last batch was planned within the same minute."""
-    assert tell(Planned(saved=SAVED, key="key", origin="planned", cursor=after(NOW - 5_000))) == {"records": 90}
-    assert brokers.asked == 0
+def planned(cursor: Cursor, origin: Any = "planned") -> Planned:
+    return Planned(saved=SAVED, key="key", origin=origin, cursor=cursor)
 
 
-def test_once_a_minute_the_brokers_are_asked_how_old_records_are(tell: Tell) -> None:
-    """Records have come since the plan: the later answer counts."""
-    planned = Planned(saved=SAVED, key="key", origin="planned", cursor=after(NOW - 5_001))
-    assert tell(planned) == {"records": 95, "seconds": 9, "retention_left_s": 51}
+NOW_KNOWN = {"records": 95, "seconds": 9, "retention_left_s": 51}
+"""What the brokers say; more records have come since the plan."""
 
 
-def test_a_batch_that_is_tried_again_says_nothing_of_its_own_time(tell: Tell) -> None:
-    """Its range was saved when fewer records waited."""
-    for origin in ("adopted", "own"):
-        assert tell(Planned(saved=SAVED, key="key", origin=origin, cursor=after(NOW))) == {}
-        assert tell(Planned(saved=SAVED, key="key", origin=origin, cursor=after(NOW - MINUTE)))["records"] == 95
-
-
-def test_a_run_that_finds_nothing_has_no_lag_and_asks_nobody(tell: Tell, brokers: FakeBrokers) -> None:
-    """The commonest run of a quiet pipeline stays as short as it is."""
-    assert tell(Skip("nothing new", 0, after(NOW - MINUTE))) == {"records": 0, "seconds": 0}
-    assert brokers.asked == 0
+@pytest.mark.parametrize(
+    ("outcome", "sent"),
+    [
+        (planned(after(NOW - 5_000)), {"records": 90}),  # of the same minute: those that it takes, and those that it leaves
+        (planned(after(NOW - 5_001)), NOW_KNOWN),
+        (planned(cursor_of("p")), {"records": 90}),  # there is no cursor that could be behind
+        *[(planned(after(NOW), origin), {}) for origin in ("adopted", "own")],  # saved when fewer records waited
+        *[(planned(after(NOW - MINUTE), origin), NOW_KNOWN) for origin in ("adopted", "own")],
+        (Skip("nothing new", 0, after(NOW - MINUTE)), {"records": 0, "seconds": 0}),  # the commonest run of a quiet pipeline
+    ],
+)
+def test_a_plan_says_how_many_records_wait_and_asks_once_a_minute_how_old_they_are(
+    tell: Tell, brokers: FakeBrokers, outcome: Planned | Skip, sent: dict[str, Any]
+) -> None:
+    """A run of the same minute, a first one, and one that finds nothing ask nobody."""
+    assert (tell(outcome), brokers.asked) == (sent, int(sent is NOW_KNOWN))
 
 
 @pytest.mark.parametrize(("ago_ms", "asked"), [(0, 1), (4_000, 0)])
@@ -90,20 +91,14 @@ def test_runs_that_wait_for_more_records_ask_once_a_minute_too(
     assert brokers.asked == asked
 
 
-def test_a_first_run_says_what_waits_and_asks_nobody(tell: Tell, brokers: FakeBrokers) -> None:
-    """There is no cursor that could be behind."""
-    assert tell(Planned(saved=SAVED, key="key", origin="planned", cursor=cursor_of("p"))) == {"records": 90}
-    assert brokers.asked == 0
-
-
 def test_brokers_that_do_not_answer_fail_no_plan(tell: Tell, brokers: FakeBrokers) -> None:
     """What the plan knows is sent all the same."""
     brokers.away = True
-    assert tell(Planned(saved=SAVED, key="key", origin="planned", cursor=after(None))) == {"records": 90}
+    assert tell(planned(after(None))) == {"records": 90}
 
 
 def test_nobody_is_asked_where_metrics_go_nowhere(tell: Tell, brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow's default."""
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
-    tell(Planned(saved=SAVED, key="key", origin="planned", cursor=after(None)))
+    tell(planned(after(None)))
     assert brokers.asked == 0
