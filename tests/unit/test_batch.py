@@ -380,14 +380,6 @@ def test_a_cursor_that_is_rebuilt_once_more_is_later_than_every_saved_range() ->
         del world.store.values[CURSOR]
 
 
-@pytest.mark.parametrize("left", [{"topics": ("t",)}, {"pattern": "t|q", "exclude": ("q",)}, {"assign": {"t": (0,)}}])
-def test_what_the_file_left_out_is_retired_where_it_says_so(left: dict[str, Any]) -> None:
-    """Whatever names the source."""
-    world = two()
-    world.pipeline = source(**left, on_deleted="retire")
-    assert world.planned("run2").saved.retired == (Q0,)
-
-
 @pytest.mark.parametrize(("start", "begins"), [("latest", 9), (StartTime(4), 4), (StartOffsets({Q0: 7}), 7), ("earliest", 0)])
 def test_a_topic_that_is_added_to_the_file_begins_at_its_start(start: Any, begins: int) -> None:
     """As in a first run; the topics that were read go on."""

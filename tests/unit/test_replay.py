@@ -515,16 +515,6 @@ def test_the_verdict_counts_a_whole_replay_and_names_the_chunks_that_are_missing
             again()
 
 
-def test_chunks_of_two_versions_are_no_replay(world: World) -> None:
-    """Also where the other version's landed in the run that this one continues."""
-    world.load_chunks(world.replayed("a", batches="1..3"), 0)
-    world.version = "m:f@2"
-    second = world.replayed("b", batches="1..3")
-    world.load_chunks(second, 0, 1)
-    with pytest.raises(ReceiptMismatch, match="made by different versions: m:f@1, m:f@2"):
-        world.verify(second)
-
-
 def test_whole_batches_are_replayed_batch_by_batch(whole: World) -> None:
     """However they are selected, they are not joined and not cut; also where only Variables know them, in a lost table."""
     asked: list[dict[str, Any]] = [
