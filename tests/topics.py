@@ -9,6 +9,7 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.local.flights import create_topic
 from tidegate.waiting import wait_until
 
@@ -53,6 +54,27 @@ def transact(kafka: Mapping[str, Any], topic: str, partition: int, records: Reco
         producer.commit_transaction(30)
     else:
         producer.abort_transaction(30)
+
+
+def committed_offsets(kafka: Mapping[str, Any], group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The committed offsets of a consumer group, once it has a coordinator; the group is not joined."""
+    consumer = ck.Consumer({**kafka, "group.id": group, "enable.auto.commit": False})
+    found: dict[TopicPartition, int] = {}
+
+    def told() -> bool:
+        asked = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions]
+        try:
+            answers = consumer.committed(asked, timeout=30)
+        except ck.KafkaException:
+            return False
+        found.update({TopicPartition(tp.topic, tp.partition): tp.offset for tp in answers if tp.offset >= 0})
+        return all(tp.error is None for tp in answers)
+
+    try:
+        assert wait_until(told, 60, poll_s=0.2)
+    finally:
+        consumer.close()
+    return found
 
 
 def _produce(

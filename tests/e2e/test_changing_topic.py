@@ -8,10 +8,9 @@ from confluent_kafka.admin import AdminClient
 
 from tests.e2e.project import Project
 from tests.e2e.runs import Runs, state_of
-from tests.topics import make_topic_again
+from tests.topics import committed_offsets, make_topic_again
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.kafka.groups import committed_offsets
 from tidegate.local import Platform
 from tidegate.local.flights import create_topic, produce, read_flights
 

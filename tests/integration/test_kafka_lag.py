@@ -11,7 +11,6 @@ from tests import topics
 from tidegate.core.audit.views.lag import PartitionLag, measure_lag
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.kafka.groups import committed_offsets
 
 HOUR_MS = 3_600_000
 
@@ -46,7 +45,7 @@ def test_retention_is_that_of_the_topic(kafka: dict[str, str], now_ms: int) -> N
                 topic_partition=tp, next_offset=0, latest=1, records_behind=1, seconds_behind=1.0, retention_left_s=left
             )
         ]
-    assert committed_offsets(kafka, "test-lag", [TopicPartition("lag-hour", 0)]) == {}
+    assert topics.committed_offsets(kafka, "test-lag", [TopicPartition("lag-hour", 0)]) == {}
 
 
 def test_gaps_are_passed_over_and_gaps_alone_have_no_age(kafka: dict[str, str], now_ms: int) -> None:

@@ -56,17 +56,13 @@ def refused(*words: str) -> str:
 
 
 @pytest.mark.usefixtures("remote")
-def test_a_simulation_draws_the_lag_of_four_policies() -> None:
-    """On one scale, with the figures last."""
+def test_a_simulation_compares_four_policies() -> None:
+    """By their figures, below what was simulated."""
     shown = run(*GIVEN, "--step")
     assert shown.exit_code == 0, shown.exception
     lines = shown.stdout.splitlines()
     assert lines[0] == "a run takes 5 s and 10 s for each million records, as given"
     assert "p, 2.5 h at an interval of 60 s; from 50 min to 100 min each record costs 3 times as much" in shown.stdout
-    at = next(k for k, line in enumerate(lines) if line.startswith("records that wait, █ = "))
-    assert [line.split()[0] for line in lines[at + 1 : at + 5]] == ["static", "pid", "fixed_point", "target"]
-    assert any("█" in line for line in lines[at + 1 : at + 5])
-    assert max(len(line) for line in lines if "█" in line) <= 100
     table = {line.partition("  ")[0]: line.split()[-4:] for line in lines[-9:]}
     assert table["policy"] == ["static", "pid", "fixed_point", "target"]
     assert table["longer than 1.25 T"][3] == "1"
@@ -118,7 +114,6 @@ def test_a_load_is_read_from_a_file(remote: FakeRemote, tmp_path: Path) -> None:
     assert "a run takes 4 s and 10.5 s for each million records, by the last 1 batches" in shown.stdout
     assert "do not tell the overhead" in shown.stdout.replace("\n", " ")
     assert f"arrivals: as {file}" in shown.stdout
-    assert "records that wait, █ = " in shown.stdout
     given = run("simulate", "p", "--load", str(file), "--a", "3", "--interval", "30", "--json", "--policy", "static")
     data = json.loads(given.stdout)
     assert (data["a"], data["b"], data["fit"]["batches"]) == (3, pytest.approx(11e-6), 1)
@@ -228,11 +223,8 @@ def test_without_matplotlib_a_plot_is_refused_and_all_else_works(monkeypatch: py
     assert run(*GIVEN).exit_code == 0
 
 
-def test_a_block_is_seen_wherever_a_value_is_above_0() -> None:
-    """A full one is the largest value; each part of the time has the most in it, or what was last before it."""
-    assert charts.sparkline([(0, 0), (2, 1e-9), (3, 0.5), (4, 1), (5, 0.5), (8, 2)], 10, 5, 1) == " ▄█▄█"
-    assert charts.sparkline([(0, 0), (9, 1e-9)], 10, 5, 1) == "    ▁"
-    assert charts.sparkline([], 10, 5, 0) == "     "
+def test_figures_have_a_unit() -> None:
+    """Of at most four digits."""
     assert [charts.count(number) for number in (0, 999, 1500, 2.5e6, 3e9)] == ["0", "999", "1.5 k", "2.5 M", "3 G"]
     assert [charts.duration(s) for s in (0, 299, 600, 9000, 180_000)] == ["0 s", "299 s", "10 min", "2.5 h", "2.08 d"]
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tidegate.cli.charts import draw, duration
+from tidegate.cli.charts import duration, figures
 from tidegate.cli.plots import open_plot
-from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, show_progress, the_pipeline
+from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, print_table, show_progress, the_pipeline
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import PlatformError, RequestError, StateError
 from tidegate.core.rates.policies import POLICIES
@@ -192,7 +192,7 @@ def _print(pipeline: Pipeline, model: Model, asked: Experiment, done: list[Simul
     out.print(f"{pipeline.name}, {_what(asked)}; arrivals: {arrives}", markup=False)
     if limits:
         out.print(f"limits of the pipeline, beside each policy's bound: {limits}", markup=False)
-    draw(asked.seconds, done)
+    print_table(figures(done), fold=True)
 
 
 def limits_in_force(asked: Experiment) -> dict[str, float]:

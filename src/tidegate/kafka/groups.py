@@ -7,7 +7,7 @@ client, which needs no consumer and no rebalance.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -16,8 +16,7 @@ import confluent_kafka as ck
 
 from tidegate.core.errors import BrokerUnavailable, KafkaError
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.kafka.client import MOVING, NOT_ALLOWED, UNREACHABLE, Admin, LeaderMoving, meaning, settings_refused
-from tidegate.kafka.settings import redact
+from tidegate.kafka.client import MOVING, NOT_ALLOWED, Admin, LeaderMoving, meaning
 
 IN_USE = {ck.KafkaError.UNKNOWN_MEMBER_ID, ck.KafkaError.NON_EMPTY_GROUP, ck.KafkaError.ILLEGAL_GENERATION}
 """Errors of a broker when the group has members."""
@@ -63,53 +62,6 @@ def commit_offsets(
             else "The cursor is right, only lag tools see an old position; the next commit writes it again",
             group=group,
         )
-
-
-def committed_offsets(
-    settings: Mapping[str, str], group: str, partitions: Iterable[TopicPartition], *, timeout_s: float = 10.0
-) -> dict[TopicPartition, int]:
-    """The committed offsets of a consumer group; partitions without a committed offset are left out.
-
-    The group is not joined. This is not the admin client's request: that one ends the process (a null pointer in
-    librdkafka 2.16's `rd_kafka_handle_OffsetFetch`) when the group's coordinator is just moving.
-
-    Raises:
-        BrokerUnavailable: no broker, or no coordinator of the group, answered in time.
-        KafkaError: a setting is refused, or the broker answers something else.
-    """
-    asked = [ck.TopicPartition(tp.topic, tp.partition) for tp in sorted(partitions)]
-    if not asked:
-        return {}
-    try:
-        consumer = ck.Consumer({"log_level": 2, **settings, "group.id": group, "enable.auto.commit": False})
-    except ck.KafkaException as error:
-        raise settings_refused(error, settings) from None  # the cause contains the value
-    deadline = time.monotonic() + timeout_s
-    try:
-        answers, refused = _committed(consumer, asked, timeout_s)
-        while refused is not None and refused.code() in MOVING and time.monotonic() < deadline:
-            time.sleep(COORDINATOR_WAIT_S)
-            answers, refused = _committed(consumer, asked, timeout_s)
-    finally:
-        consumer.close()
-    if refused is not None:
-        kind = BrokerUnavailable if refused.code() in UNREACHABLE | MOVING else KafkaError
-        raise kind(
-            f"the offsets of group {group} cannot be read: {redact(refused.str(), settings)}",
-            fix="Only lag tools need them; see the broker's log",
-            group=group,
-        )
-    return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in answers if tp.offset >= 0}
-
-
-def _committed(
-    consumer: ck.Consumer, asked: list[ck.TopicPartition], timeout_s: float
-) -> tuple[list[ck.TopicPartition], ck.KafkaError | None]:
-    try:
-        answers = consumer.committed(asked, timeout=timeout_s)
-    except ck.KafkaException as error:
-        return [], error.args[0]
-    return answers, next((tp.error for tp in answers if tp.error is not None), None)
 
 
 def _answers(
