@@ -157,6 +157,33 @@ def test_replays_of_all_pipelines_that_share_a_pool_leave_a_slot_to_the_schedule
     assert "Empty: 2," in str(bag["first__replay"].params.get_param("parallel").description)
 
 
+@pytest.mark.parametrize(
+    ("dag_id", "made"),
+    [
+        ("flights", {"flights", "flights__replay"}),
+        ("flights__replay", {"flights", "flights__replay"}),
+        ("more__maintain", {"more", "more__replay", "more__maintain"}),
+        ("posts__receive", {"posts__receive"}),
+        ("none", set()),
+    ],
+)
+def test_a_task_makes_the_dags_of_its_own_file_alone_as_they_are_beside_the_others(
+    dags: Path, monkeypatch: pytest.MonkeyPatch, dag_id: str, made: set[str]
+) -> None:
+    """The files that it does not make DAGs of still count: they share pools and tables."""
+    text = (dags / "pipelines" / "flights.yaml").read_text()
+    sink = "lake.demo.more\n  pool: tidegate_lake_demo_flights\n  slots: 5"
+    (dags / "pipelines" / "more.yaml").write_text(f"{text.replace('lake.demo.flights', sink)}\nmaintenance: {{}}\n")
+    (dags / "receivers" / "posts.yaml").write_text("kind: http\ntopic: posts\nlisten: {port: 8080}\n")
+    every, _, errors = parse(dags)
+    assert errors == {}
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", dag_id)  # as Airflow does before a task
+    found = parse(dags)[0].dags
+    assert set(found) == made
+    serialized = [{key: DagSerialization.to_dict(bag[key]) for key in made} for bag in (every.dags, found)]
+    assert serialized[0] == serialized[1]
+
+
 def test_schedules_of_all_kinds_become_timetables(dags: Path) -> None:
     """Cron, continuous, by lag, none."""
     text = (dags / "pipelines" / "flights.yaml").read_text()

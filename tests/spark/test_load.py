@@ -96,7 +96,7 @@ def test_a_new_column_is_refused_with_the_statement_that_adds_it(spark: SparkSes
     load(job(0, 5))
     with pytest.raises(SinkMisfit, match="no column extra") as caught:
         load(job(5, 10, seq=1, transform="shapes:widened"))
-    statement = caught.value.fix.removeprefix("Run ").split(", then")[0]
+    statement = caught.value.fix.removeprefix("Run ").split("; then")[0]
     spark.sql(statement)
     load(job(5, 10, seq=1, transform="shapes:widened"))
     load(job(10, 15, seq=2))

@@ -60,13 +60,6 @@ def test_the_phases_of_loads_are_those_that_the_code_times() -> None:
     assert {name for pair in timed for name in pair if name} == set(PHASES)
 
 
-def test_the_page_of_receivers_names_their_metrics() -> None:
-    """All of them, and no other."""
-    text = (DOCS / "receivers.md").read_text()
-    named = text[text.index("As metrics, with the receiver's name") :].split("\n\n")[0]
-    assert set(re.findall(r"`(?:tidegate\.receiver)?\.(\w+)`", named)) == set(RECEIVER)
-
-
 def test_the_dashboard_shows_each_metric_once_and_no_other() -> None:
     """One that nobody sends is an empty panel."""
     queries = [target["expr"] for panel in generate.dashboard()["panels"] for target in panel["targets"]]
