@@ -114,7 +114,7 @@ def test_a_right_that_is_missing_is_named_and_none_is_needed_for_a_group_that_is
     assert brokers.retention_ms([topic]) == {}
     assert told == [f"the retention of {topic} is not known: it needs the right DescribeConfigs on the topic"]
     assert list(read_offsets(login, brokers.watermarks([topic]))[where]) == [0]
-    with pytest.raises(KafkaAuthFailed, match="does not allow them Read on group g"):
+    with pytest.raises(KafkaAuthFailed, match="does not allow Read on group g"):
         commit_offsets(login, "g", {where: 1})
 
 

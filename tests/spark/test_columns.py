@@ -23,13 +23,13 @@ STATEMENT = re.compile("un (ALTER TABLE .+?)(?:, or|; | instead)")
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]
 REFUSED = {
-    "_file": "a column _file, which the table has itself",
-    "_pos": "a column _pos, which the table has itself",
-    "_deleted": "a column _deleted, which the table has itself",
-    "_spec_id": "a column _spec_id, which the table has itself",
-    "_partition": "a column _partition, which the table has itself",
-    "_row_id": "a column _row_id, which the table has itself",
-    "_last_updated_sequence_number": "a column _last_updated_sequence_number, which the table has itself",
+    "_file": "a column _file, which is a metadata column of the table",
+    "_pos": "a column _pos, which is a metadata column of the table",
+    "_deleted": "a column _deleted, which is a metadata column of the table",
+    "_spec_id": "a column _spec_id, which is a metadata column of the table",
+    "_partition": "a column _partition, which is a metadata column of the table",
+    "_row_id": "a column _row_id, which is a metadata column of the table",
+    "_last_updated_sequence_number": "a column _last_updated_sequence_number, which is a metadata column of the table",
     "void": "void a void, which the table cannot hold",
     "empty": r"empty\.element a void, which the table cannot hold",
     "interval": "interval a interval day, which the table cannot hold",

@@ -318,14 +318,14 @@ def test_a_table_of_batches_belongs_to_one_pipeline_and_to_batches(
     """The batches of another pipeline have the same numbers; rows known in the other way cannot be replaced in this one."""
     load(batch(1))
     commits = sink.commits(table)
-    with pytest.raises(SinkMisfit, match="is pipeline orders's, whose batches have the same numbers as those of visits"):
+    with pytest.raises(SinkMisfit, match="belongs to pipeline orders, whose batches have the same numbers as those of visits"):
         load(changed(batch(2), pipeline="visits"))
-    with pytest.raises(SinkMisfit, match="are known by their batch, and this pipeline says `identity: origin`"):
+    with pytest.raises(SinkMisfit, match="are identified by their batch, but this pipeline declares `identity: origin`"):
         load(changed(batch(2, transform="plain"), identity="origin"))
     with pytest.raises(TransformError, match="makes a column _batch"):
         load(batch(2, transform="numbered"))
     assert sink.commits(table) == commits
     other = changed(batch(2, transform="plain"), identity="origin", table=f"{table}_by_origin")
     load(other)
-    with pytest.raises(SinkMisfit, match="are known by their origin, and this pipeline says `identity: batch`"):
+    with pytest.raises(SinkMisfit, match="are identified by their origin, but this pipeline declares `identity: batch`"):
         load(replace(batch(2), table=other.table))

@@ -70,7 +70,7 @@ def test_a_table_of_others_is_refused_before_positions_are_saved(world: World) -
     world.sink.owners = frozenset()
     assert refused in world.misfit()
     world.pipeline = replace(PIPELINE, identity="batch")
-    assert "is pipeline old's, whose batches have the same numbers" in world.misfit()
+    assert "belongs to pipeline old, whose batches have the same numbers" in world.misfit()
     world.pipeline = replace(PIPELINE, sink=Sink("lake.a.b", shared_with=("old",)))
     assert world.planned("run1").saved.load.seq == 1
     world.sink.owners, world.pipeline = frozenset({"p", "old"}), PIPELINE

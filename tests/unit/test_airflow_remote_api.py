@@ -156,7 +156,7 @@ def test_a_token_that_is_given_is_used_and_never_fetched() -> None:
         (httpx.Response(500, json={"detail": "oops"}), "oops.*log of the Airflow API server"),
         (httpx.Response(200, json=[]), "gives no token.*TIDEGATE_AIRFLOW_TOKEN"),
         (httpx.Response(200, json={}), "gives no token.*TIDEGATE_AIRFLOW_TOKEN"),
-        (httpx.Response(200, text="<html>Sign in"), "something else than JSON.*<html>Sign in.*TIDEGATE_AIRFLOW_URL"),
+        (httpx.Response(200, text="<html>Sign in"), "something other than JSON.*<html>Sign in.*TIDEGATE_AIRFLOW_URL"),
         (
             httpx.Response(301, headers={"Location": "https://airflow/auth/token"}),
             "redirect to https://airflow/auth/token.*TIDEGATE_AIRFLOW_URL",

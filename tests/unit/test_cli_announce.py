@@ -70,7 +70,7 @@ def test_each_hour_is_one_event_of_the_pipelines_asset(run: Command) -> None:
         ("2026-01-02", "2026-01-01", "no whole hour lies between"),
         ("2026-01-01T10:10", "2026-01-01T10:50", "no whole hour lies between"),
         ("2026-01-01", "9999-01-01", "has not ended"),
-        ("soon", "2026-01-01", "'soon' is no time"),
+        ("soon", "2026-01-01", "'soon' is not a valid time"),
         ("1970-01-01", "2026-01-01", "490,896 hours are too many"),
     ],
 )
@@ -90,5 +90,5 @@ def test_a_pipeline_without_hours_is_refused(run: Command) -> None:
     assert "announces no hours" in str(result.exception)
     result, posted = run(*words, assets=ASSETS[:1])
     assert isinstance(result.exception, PlatformError)
-    assert "knows no asset tidegate/p/hours" in str(result.exception)
+    assert "has no asset tidegate/p/hours" in str(result.exception)
     assert posted == []

@@ -55,10 +55,10 @@ def test_words_become_offsets_or_times(first: list[str], last: list[str], since:
     [
         (TWO, ["0:5"], [], None, "'0:5': the pipeline reads several topics"),
         (ONE, ["a:b:c"], [], None, "'a:b:c' is no offset"),
-        (ONE, ["0:5"], ["2013-03-02"], None, "offsets and times cannot be asked for together"),
-        (ONE, ["5", "0:5"], [], None, "of all partitions and of some"),
-        (ONE, [], [], "soon", "'soon' is no time"),
-        (ONE, [], ["0:5"], "2013-03-01", "'0:5' is no time"),
+        (ONE, ["0:5"], ["2013-03-02"], None, "use offsets or times, not both"),
+        (ONE, ["5", "0:5"], [], None, "of all partitions or of some"),
+        (ONE, [], [], "soon", "'soon' is not a valid time"),
+        (ONE, [], ["0:5"], "2013-03-01", "'0:5' is not a valid time"),
     ],
 )
 def test_words_that_mean_nothing_are_refused(

@@ -207,7 +207,7 @@ MANY = "lake.a.b needs maintenance: it has 2,000 data files"
             0,
             {"ranges.t.0": [10, 20], "adopted_from": "run2"},
         ),
-        ("plan p", AT_END, 0, {"skip": "nothing new: the cursor is at the end of the log"}),
+        ("plan p", AT_END, 0, {"skip": "caught up: the cursor is at the end of the log"}),
         ("plan p", HELD_BACK, 0, {"held_back": OPEN, "ranges.t.0": [10, 27]}),
         ("plan p", has_many_files, 0, {"maintenance": MANY}),
         (
@@ -277,7 +277,7 @@ def test_a_command_tells_what_it_found(remote: FakeRemote, words: str, world: Wo
 @pytest.mark.parametrize(
     ("words", "world", "error", "told"),
     [
-        ("ledger rebuild p", LATE, StateError, "nothing is known of batch 1 of p"),
+        ("ledger rebuild p", LATE, StateError, "nothing is left of batch 1 of p"),
         ("ledger rebuild p", table(EXPIRED, expired=True), StateError, "before the rebuilt cursor of p: t-0 [3, 10)"),
         ("ledger rebuild p", LACKS, StateError, "before the rebuilt cursor of p: t-0 [10, 25)"),
         ("ledger rebuild p", JUMPS, StateError, "before the rebuilt cursor of p: t-0 [20, 25)"),

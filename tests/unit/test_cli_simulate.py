@@ -165,7 +165,7 @@ def test_the_pipelines_limits_hold_and_are_named(remote: FakeRemote, monkeypatch
         (("--utilization", "1.5"), "utilization: expected a number above 0, at most 1"),
         (("--hours", "1e9"), "more than 200,000 runs"),
         (("--partitions", "0"), "partitions: expected a whole number from 1"),
-        (("--lasting", "3"), "lasting: there is no event that lasts"),
+        (("--lasting", "3"), "lasting: requires --step, --quiet or --outage"),
         (("--outage", "--hours", "1"), "longer than the simulated 3600 s"),
         (("--step", "--outage"), "--step and --outage exclude each other"),
         (("--policy", "vegas"), "policy: expected one of static, pid, fixed_point, target, unlimited, got 'vegas'"),

@@ -141,7 +141,7 @@ def test_the_hull_reaches_over_all_partitions() -> None:
 def test_a_batch_is_widened_by_the_files_that_hold_others_too(
     files: list[tuple[int | None, int | None]], expected: tuple[tuple[int | None, int | None], ...]
 ) -> None:
-    """Rows of batch 5 are known by their batch alone: the same arithmetic over one column."""
+    """Rows of batch 5 are identified by their batch alone: the same arithmetic over one column."""
     found = cut_boxes([Box(((5, 5),))], [Box((bounds,)) for bounds in files])
     assert found == tuple(Box((bounds,)) for bounds in expected)
     assert hull([Box(((5, 5),))]) == Box(((None, None),))

@@ -73,5 +73,5 @@ def test_a_table_of_batches_is_never_shared() -> None:
     check_owners(BATCHES, {"orders"}, ())
     shared = replace(BATCHES, shared_with=("visits",))
     for owners, others in (({"orders", "visits"}, ()), ({"orders"}, (loaded("visits", *RANGES),))):
-        with pytest.raises(SinkMisfit, match="is pipeline visits's, whose batches have the same numbers as those of orders"):
+        with pytest.raises(SinkMisfit, match="belongs to pipeline visits, whose batches have the same numbers"):
             check_owners(shared, owners, others)

@@ -121,13 +121,13 @@ def test_two_pipelines_share_a_table_and_not_their_rows(sink: MemorySink) -> Non
 
 
 def test_a_batch_is_replaced_as_a_whole_and_its_rows_have_no_offsets(sink: MemorySink) -> None:
-    """Known by its number; a table of batches takes no rows that are known by their origin."""
+    """Known by its number; a table of batches takes no rows that are identified by their origin."""
     for seq in (1, 2):
         put(sink, changed(job_of(seq, at(seq, seq + 1)), identity="batch"), seq)
     again = put(sink, changed(job_of(1, at(1, 2)), identity="batch"), 7)
     assert {row[BATCH]: row["id"] for row in sink.tables["memory"].rows} == {1: 7, 2: 2}
     assert sink.offsets_of(again) is None
-    with pytest.raises(SinkMisfit, match="are known by their batch"):
+    with pytest.raises(SinkMisfit, match="are identified by their batch"):
         put(sink, job_of(3, at(3, 4)), 3)
 
 

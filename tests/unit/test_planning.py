@@ -141,7 +141,7 @@ def test_a_plan_says_what_is_read_and_why(cursor: Cursor, bounds: Bounds, policy
             [(0, 9)],
             {"left_out": LEFT},
             PartitionsLeftOut,
-            "does not read t-1 any more.*on_deleted: retire",
+            "no longer reads t-1.*on_deleted: retire",
         ),
         (at(4, 3), [(7, 9), (0, 9)], {"accepted": LOSS}, OffsetsExpired, r"t-0 \[4, 7\)"),
         (at(4, 3), [(6, 9), (5, 9)], {"accepted": LOSS}, OffsetsExpired, "accept loss p"),

@@ -168,7 +168,7 @@ def test_a_body_becomes_records_of_exactly_its_bytes(content_type: str, body: by
     ("content_type", "body", "why"),
     [
         (JSON, b"", "the body: Expecting value"),
-        (JSON, b"{} {}", "the body goes on after a JSON value"),
+        (JSON, b"{} {}", "the body has extra text after the JSON value"),
         (JSON, b"{'a': 1}", "the body: Expecting property name"),
         (JSON, b"NaN", "the body: NaN is not JSON"),
         (JSON, b"[-Infinity]", "element 1: -Infinity is not JSON"),
@@ -177,10 +177,10 @@ def test_a_body_becomes_records_of_exactly_its_bytes(content_type: str, body: by
         (JSON, b"[1", "element 1 is not followed by a comma or the array's end"),
         (JSON, b"[1,]", "element 2: Expecting value"),
         (JSON, b"[", "element 1: Expecting value"),
-        (JSON, b"[1] 2", "the body goes on after its array"),
+        (JSON, b"[1] 2", "the body has extra text after its array"),
         (JSON, b"[" * 100_000, "nested too deeply"),
         (NDJSON, b'{"a":1}\n{"a":', "line 2: Expecting value"),
-        (NDJSON, b'{"a":1} {"a":2}\n', "line 1 goes on after a JSON value"),
+        (NDJSON, b'{"a":1} {"a":2}\n', "line 1 has extra text after the JSON value"),
     ],
 )
 def test_a_body_that_is_not_json_is_refused_with_its_place(content_type: str, body: bytes, why: str) -> None:

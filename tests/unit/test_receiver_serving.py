@@ -205,5 +205,5 @@ async def test_what_is_no_file_is_named_and_holds_nothing_up(tmp_path: Path) -> 
     for path in (fifo, tmp_path):
         source = FileSource(path=path, state_path=tmp_path.parent / "state")
         async with served(source, sender=MemorySender(), lease=a_lease()) as running:
-            await running.until_told("is no regular file")
-            assert "is no regular file. Name a file" in str((await running.ended()).last_error)
+            await running.until_told("is not a regular file")
+            assert "is not a regular file. Name a file" in str((await running.ended()).last_error)

@@ -27,10 +27,10 @@ PUBLIC = "0.0.0.0"  # noqa: S104 - that is what is refused
     ("kind", "settings", "why"),
     [
         (HttpSource, {"host": PUBLIC, "token": "t"}, "there is no TLS"),
-        (HttpSource, {"host": "example.org", "tls": TLS}, "anybody may send"),
-        (HttpSource, {"host": PUBLIC, "tls": TLS, "token": ""}, "anybody may send"),
+        (HttpSource, {"host": "example.org", "tls": TLS}, "senders need no login"),
+        (HttpSource, {"host": PUBLIC, "tls": TLS, "token": ""}, "senders need no login"),
         (TcpServerSource, {"host": PUBLIC}, "there is no TLS"),
-        (TcpServerSource, {"host": PUBLIC, "tls": TLS}, "anybody may send"),
+        (TcpServerSource, {"host": PUBLIC, "tls": TLS}, "senders need no login"),
         (TcpServerSource, {"tls": Tls(ca=Path("ca"))}, "needs a certificate"),
         (TcpServerSource, {"port": 65_536}, "expected a number up to 65535"),
         (SocketSource, {"host": "example.org", "port": 1}, "there is no TLS"),

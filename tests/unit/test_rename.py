@@ -141,7 +141,7 @@ def test_what_cannot_be_renamed_is_refused_and_nothing_is_changed(world: World) 
 def test_a_name_that_a_pipeline_had_is_not_taken_in_its_table(world: World) -> None:
     """Its loads would be the other's."""
     renamed(world)
-    with pytest.raises(SinkMisfit, match="what pipeline p has loaded is q's"):
+    with pytest.raises(SinkMisfit, match="the rows loaded by pipeline p belong to q"):
         world.plan("run4")
 
 

@@ -217,7 +217,7 @@ ALL = "It can replay t-0 [0, 30), t-1 [0, 30)"
         (
             "two batches are forgotten",
             {"batches": "1..3"},
-            "nothing is known any more of batch 1, 2. Batches that are known: 3 to 3",
+            "the range is no longer known of batch 1, 2. Batches that are known: 3 to 3",
         ),
         ("all is forgotten", {"batches": "1"}, "Ask by offsets instead"),
         ("a batch is pending", {"run": "late"}, "batch 4 of run late is not committed: the schedule loads it"),

@@ -36,7 +36,7 @@ def test_what_is_empty_does_not_count() -> None:
     ("params", "words"),
     [
         ({}, "exactly one of"),
-        ({"batches": "1", "run": "r"}, "and got 2"),
+        ({"batches": "1", "run": "r"}, "got 2"),
         ({"offsets": "all"}, "`offsets` cannot be read"),
         ({"offsets": {"t": {"x": [0, 1]}}}, "`offsets` cannot be read"),
         ({"offsets": {"t": {"0": [0, 1, 2]}}}, "`offsets` cannot be read"),
@@ -53,7 +53,7 @@ def test_what_is_empty_does_not_count() -> None:
         ({"batches": "1", "table": "t"}, "table: 't' is not a name like lake.trial.flights"),
         ({"batches": "1", "transform": 5}, "transform: 5 is not a name like"),
         ({"versions": "2"}, "versions: '2' cannot be read"),
-        ({"versions": "<3f9a0c12b7de"}, "has no order"),
+        ({"versions": "<3f9a0c12b7de"}, "cannot be ordered"),
     ],
 )
 def test_what_can_never_be_is_refused_with_an_example(params: dict[str, Any], words: str) -> None:

@@ -110,10 +110,10 @@ def test_limits_of_a_pipeline_are_those_of_a_plan() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"factor": 2}, "factor: there is no event"),
-        ({"event": "outage", "factor": 3}, "factor: there is no event"),
+        ({"factor": 2}, "factor: requires"),
+        ({"event": "outage", "factor": 3}, "factor: requires"),
         ({"event": "step", "factor": 1001}, "factor: expected"),
-        ({"lasting_s": 2}, "lasting: there is no event"),
+        ({"lasting_s": 2}, "lasting: requires"),
         ({"event": "step", "lasting_s": 0}, "lasting: expected"),
         ({"seconds": -1.0}, "hours: expected"),
         ({"event": "step", "seconds": 600.0}, "longer than the simulated 600 s"),

@@ -142,7 +142,7 @@ def test_records_behind_an_open_transaction_are_told_apart_from_those_that_can_b
     assert (planned.remarks.held_back, [r.until_offset for r in planned.saved.load.ranges]) == (told, [20, 39])
     skip = world.plan("b")
     assert isinstance(skip, Skip)
-    assert skip.reason == f"nothing new: the cursor is at the end of the log; {told}"
+    assert skip.reason == f"caught up: the cursor is at the end of the log; {told}"
     found = measure_lag(world.brokers, world.cursor.at.offsets, now_ms=60_020, isolation_level="read_committed")
     assert found == [
         PartitionLag(
@@ -202,7 +202,7 @@ def test_a_committed_batch_without_a_receipt_is_missing_where_it_read_something(
 
 
 def test_what_is_missing_is_loaded_again_as_far_as_it_is_retained() -> None:
-    """Whole batches where rows are known by their batch; Kafka is asked only for offsets that the cursor names."""
+    """Whole batches where rows are identified by their batch; Kafka is asked only for offsets that the cursor names."""
     store = MemoryStore()
     ledger = Ledger(store, "p")
     for plan in (saved(1, 0, 10), saved(2, 10, 20)):

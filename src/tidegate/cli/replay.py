@@ -201,9 +201,7 @@ def _bounds(pipeline: Pipeline, first: list[str], last: list[str], since: str | 
     times = [text for text in last if _is_time(text)]
     if since is not None or times:
         if first or len(last) > 1:
-            raise RequestError(
-                "offsets and times cannot be asked for together", fix="Use --from with offsets, or --since with a time"
-            )
+            raise RequestError("use offsets or times, not both", fix="Use --from with offsets, or --since with a time")
         return {"from_time": _time(since), "until_time": _time(times[0] if times else (last[0] if last else None))}
     if not first and not last:
         return {}
@@ -220,7 +218,7 @@ def _bounds(pipeline: Pipeline, first: list[str], last: list[str], since: str | 
             open_pair[1] = offset
     if (None, None) in by_partition:
         if len(by_partition) > 1:
-            raise RequestError("offsets of all partitions and of some cannot be asked for together")
+            raise RequestError("use offsets of all partitions or of some, not both")
         return {"offsets": by_partition[None, None]}
     offsets: dict[str, dict[str, list[list[int | None]]]] = {}
     for (topic, partition), pairs in by_partition.items():

@@ -61,7 +61,7 @@ def time_of(text: str) -> int:
     try:
         return epoch_ms(text)
     except (ValueError, TypeError) as error:
-        raise RequestError(f"{text!r} is no time", fix="Write 2013-03-01, or 2013-03-01T12:00:00Z") from error
+        raise RequestError(f"{text!r} is not a valid time", fix="Write 2013-03-01, or 2013-03-01T12:00:00Z") from error
 
 
 def the_pipeline(project: Path, name: str) -> Pipeline:

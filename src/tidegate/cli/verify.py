@@ -192,11 +192,11 @@ def _print_batches(verification: BatchVerification) -> None:
     )
     _print_miscounts(verification.miscounts)
     for batch in verification.missing:
-        out.print(f"batch {batch}: it is committed, and the table has no commit of it", style="red")
+        out.print(f"batch {batch} is committed, but no snapshot carries its receipt", style="red")
     for batch, rows in verification.ahead.items():
         out.print(f"batch {batch}: {rows:,} rows are beyond the cursor, and the batch is not pending", style="red")
     if verification.unknown:
-        out.print(f"{verification.unknown:,} rows belong to no batch that the table has a commit of", style="red")
+        out.print(f"{verification.unknown:,} rows belong to no batch with a commit in the table", style="red")
 
 
 def _print_miscounts(miscounts: Iterable[Miscount]) -> None:

@@ -26,8 +26,8 @@ def read_origins(table: str) -> dict[TopicPartition, array[int]]:
     missing = [name for name in ORIGIN_COLUMNS if name not in loaded.schema().column_names]
     if missing:
         raise SinkMisfit(
-            f"table {table} has no column {' and no '.join(missing)}: nobody can tell which record a row came from",
-            fix="Run `tidegate plan` of the pipeline, which names the SQL that mends it",
+            f"table {table} has no column {' and no '.join(missing)}: the origin of its rows is unknown",
+            fix="Run `tidegate plan` of the pipeline, which names the SQL that repairs it",
             table=table,
         )
     rows = loaded.scan(selected_fields=ORIGIN_COLUMNS).to_arrow().drop_null()
@@ -54,15 +54,15 @@ def read_batches(table: str) -> dict[int | None, int]:
 
     Raises:
         SinkUnavailable: the catalog is not configured here, or does not answer.
-        SinkMisfit: the table's rows are not known by their batch.
+        SinkMisfit: the table's rows are not identified by their batch.
     """
     loaded = load_table(table)
     if loaded is None:
         return {}
     if BATCH not in loaded.schema().column_names:
         raise SinkMisfit(
-            f"the rows of table {table} are not known by their batch",
-            fix="The pipeline says `identity: batch`: write to a new table, or say `identity: origin`",
+            f"the rows of table {table} are not identified by their batch",
+            fix="The pipeline declares `identity: batch`: write to a new table, or set `identity: origin`",
             table=table,
         )
     counted = pc.value_counts(loaded.scan(selected_fields=(BATCH,)).to_arrow()[BATCH])

@@ -65,7 +65,7 @@ def check_listener(host: str, port: int, tls: Tls | None, *, token: str | None =
         raise ConfigError(f"host {host} is not the loopback, and there is no TLS", fix="Set `tls`, or listen on 127.0.0.1")
     if not token and tls.ca is None:
         raise ConfigError(
-            f"host {host} is not the loopback, and anybody may send",
+            f"host {host} is not the loopback, and senders need no login",
             fix="Set `tls.ca` for client certificates, or a token (http)",
         )
 

@@ -233,8 +233,8 @@ def meaning(
     if (kind := NOT_ALLOWED.get(error.code())) is not None:
         of = "the cluster" if kind == "cluster" else f"{kind} {topic}"
         return KafkaAuthFailed(
-            f"Kafka at {servers} accepts the connection's credentials, and does not allow them {operation} on {of}",
-            fix=f"Let its user do that: `kafka-acls.sh --add --operation {operation} --{kind}` with --allow-principal",
+            f"Kafka at {servers} accepts the connection's credentials, but does not allow {operation} on {of}",
+            fix=f"Grant it: `kafka-acls.sh --add --operation {operation} --{kind}` with --allow-principal",
             **{kind.replace("-", "_"): topic},
         )
     errors = [error, *reports]

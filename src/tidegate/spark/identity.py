@@ -131,7 +131,7 @@ class ByOrigin:
         if missing:
             raise SinkMisfit(
                 f"table {table} has no column {' and no '.join(missing)}",
-                fix="Run `tidegate plan` of the pipeline, which names the SQL that mends it; write trials to a new table",
+                fix="Run `tidegate plan` of the pipeline, which names the SQL that repairs it; write trials to a new table",
                 table=table,
                 columns=", ".join(missing),
             )
@@ -211,7 +211,7 @@ def _check_no_batch(schema: StructType, transform: str) -> None:
 
 def _other_kind(table: str, held_by: str, asked_for: str) -> SinkMisfit:
     return SinkMisfit(
-        f"the rows of table {table} are known by their {held_by}, and this pipeline says `identity: {asked_for}`",
-        fix=f"Write to a new table, or say `identity: {held_by}` again",
+        f"the rows of table {table} are identified by their {held_by}, but this pipeline declares `identity: {asked_for}`",
+        fix=f"Write to a new table, or set `identity: {held_by}`",
         table=table,
     )

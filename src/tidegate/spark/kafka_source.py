@@ -118,7 +118,7 @@ def _source(
         raise RequestError("the ranges hold no offsets", fix="Skip the load of an empty batch; there is nothing to replace")
     if len({r.topic_partition for r in nonempty}) < len(nonempty):
         raise RequestError(
-            "a load takes one range a partition", fix="Load the ranges of a partition one after the other", ranges=nonempty
+            "a load takes one range per partition", fix="Load the ranges of a partition one after the other", ranges=nonempty
         )
     partitions: dict[str, list[int]] = {}
     for r in sorted(nonempty):

@@ -104,7 +104,7 @@ def find_transform(name: str, spark_jobs: Path) -> Transform:
         )
     if _defined_in(function) not in names:
         raise TransformError(
-            f"transform {name} is defined in {_defined_in(function)}, which is no module in {folder}",
+            f"transform {name} is defined in {_defined_in(function)}, which is not a module in {folder}",
             fix=f"Define the function in {module.__file__}",
             transform=name,
         )

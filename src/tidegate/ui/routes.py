@@ -84,7 +84,7 @@ TheSource = Annotated[Source, Depends(_source)]
 def _dag(dag_id: str, source: TheSource) -> Declared:
     found = source.dags.find(dag_id)
     if found is None:
-        raise NotFound(f"{dag_id} is no DAG of Tidegate", fix="Open the page of a pipeline's own DAG")
+        raise NotFound(f"{dag_id} is not a DAG of Tidegate", fix="Open the page of a pipeline's own DAG")
     return found.declared
 
 
@@ -93,7 +93,7 @@ TheDag = Annotated[Declared, Depends(_dag)]
 
 def _pipeline(dag_id: str, declared: TheDag) -> Declared:
     if declared.pipeline != dag_id:
-        raise NotFound(f"{dag_id} is no pipeline of Tidegate", fix="Open the page of a pipeline's own DAG")
+        raise NotFound(f"{dag_id} is not a pipeline of Tidegate", fix="Open the page of a pipeline's own DAG")
     return declared
 
 

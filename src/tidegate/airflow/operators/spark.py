@@ -91,7 +91,7 @@ class SparkTask(Patient, SparkSubmitOperator):
 
     def _waits_for(self, error: TidegateError, runner: JobRunner) -> bool:
         if isinstance(error, SparkUnavailable) and runner.lost > MOST_LOST:
-            self.log.warning("Spark was lost %d times under this job; one that ends its server is not run on", runner.lost)
+            self.log.warning("Spark was lost %d times under this job; it may be the cause, so the try fails", runner.lost)
             return False
         return is_away(error)
 

@@ -247,7 +247,7 @@ class AirflowApi(RestClient):
         """Write an event of an asset for each partition key, which is given back. Raises PlatformError: those are written."""
         found = [a["id"] for a in self.pages("/assets", "assets", name_pattern=asset) if a["name"] == asset]
         if not found:
-            raise PlatformError(f"Airflow knows no asset {asset}", fix="Wait until it has read the DAGs, then try again")
+            raise PlatformError(f"Airflow has no asset {asset}", fix="Wait until it has read the DAGs, then try again")
         for key in keys:
             self.post("/assets/events", {"asset_id": found[0], "partition_key": key, "extra": dict(extra)})
             yield key

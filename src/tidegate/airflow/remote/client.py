@@ -178,7 +178,7 @@ class RestClient:
             return response.json() if response.content else None
         except ValueError as error:
             raise PlatformError(
-                f"{self._client.base_url} answers {method} {path} with something else than JSON: {_reason(response)}",
+                f"{self._client.base_url} answers {method} {path} with something other than JSON: {_reason(response)}",
                 fix=f"Set {URL} to the address under which Airflow answers itself (http or https, host, path)",
                 status=response.status_code,
             ) from error

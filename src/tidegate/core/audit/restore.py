@@ -131,8 +131,8 @@ def _refusal(pipeline: Pipeline, gaps: Sequence[OffsetRange], forgotten: Sequenc
         )
     if forgotten:
         return StateError(
-            f"nothing is known of batch {some(map(str, forgotten))} of {pipeline.name}: {pipeline.sink.table} has no receipt "
-            "of it, and no saved range is left. It held no records, or is lost",
+            f"nothing is left of batch {some(map(str, forgotten))} of {pipeline.name}: no receipt in {pipeline.sink.table} and "
+            "no saved range. It held no records, or is lost",
             fix="Nothing was written. Give --accept-gaps to go on without them; `tidegate replay` loads offsets afterwards",
         )
     return None

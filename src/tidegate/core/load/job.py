@@ -92,7 +92,7 @@ class LoadJob(Record):
 
     def __post_init__(self) -> None:
         if self.load.dedupe is not None and any(self._since(r) > r.from_offset for r in self.load.ranges):
-            raise RequestError("a load that leaves out repeats says where the look-back of each of its ranges begins")
+            raise RequestError("deduplication needs the start of the look-back of each range")
 
     def _since(self, r: OffsetRange) -> int:
         return self.reading.look_back.get(r.topic_partition, r.until_offset)

@@ -123,7 +123,7 @@ def refuse_strangers(
     strangers = sorted((owners | loaders) - {me})
     if by_batch and strangers:
         raise SinkMisfit(
-            f"table {table} is pipeline {strangers[0]}'s, whose batches have the same numbers as those of {me}",
+            f"table {table} belongs to pipeline {strangers[0]}, whose batches have the same numbers as those of {me}",
             fix=f"{_named_back(me, strangers)}write to a table of its own: "
             "with `identity: batch` a table belongs to one pipeline",
             table=table,

@@ -65,7 +65,8 @@ def expired(
         first = since.get(r.topic_partition, r.from_offset)
         if str(r.topic_partition) == name and first <= offset < r.from_offset:
             return LookBackExpired(
-                f"retention deleted records from offset {first} of {r.topic_partition} on, which say what of {r} are repeats",
+                f"retention deleted records from offset {first} of {r.topic_partition} on, which are needed to find the "
+                f"repeats in {r}",
                 fix="Lower dedupe.window of the pipeline, or keep records longer (retention.ms of the topic) and replay sooner",
                 topic=r.topic,
                 partition=r.partition,

@@ -58,7 +58,8 @@ class OffsetRange:
         _check_names_partition(self.topic, self.partition)
         if not is_whole(self.from_offset) or not is_whole(self.until_offset):
             raise RequestError(
-                f"{self.topic_partition}: offsets are whole numbers from 0, not {self.from_offset!r} and {self.until_offset!r}",
+                f"{self.topic_partition}: offsets must be whole numbers from 0, not {self.from_offset!r} and "
+                f"{self.until_offset!r}",
                 fix="Write a range as [from, until), for example [0, 1000]",
             )
         if self.until_offset < self.from_offset:
@@ -89,9 +90,9 @@ def _check_names_partition(topic: object, partition: object) -> None:
     if type(topic) is str and topic and type(partition) is int and partition >= 0:
         return  # by far the commonest case, without a call
     if not isinstance(topic, str) or not topic:
-        raise RequestError(f"a topic is a non-empty name, not {topic!r}", topic=topic)
+        raise RequestError(f"a topic must be a non-empty name, not {topic!r}", topic=topic)
     if not is_whole(partition):
-        raise RequestError(f"a partition is a whole number from 0, not {partition!r}", partition=partition)
+        raise RequestError(f"a partition must be a whole number from 0, not {partition!r}", partition=partition)
 
 
 def total_count(ranges: Iterable[OffsetRange]) -> int:
@@ -160,7 +161,7 @@ def offsets_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPart
         for partition, offset in partitions.items():
             tp = TopicPartition(topic, int(partition))
             if not is_whole(offset):
-                raise RequestError(f"{tp}: an offset is a whole number from 0, not {offset!r}")
+                raise RequestError(f"{tp}: an offset must be a whole number from 0, not {offset!r}")
             offsets[tp] = offset
     return offsets
 

@@ -61,9 +61,9 @@ class RateBound:
         """
         read = fields_from_json(RateBound, value)
         if not is_whole(read.records, 1):
-            raise ValueError(f"a bound is a whole number from 1, not {read.records!r}")
+            raise ValueError(f"a bound must be a whole number from 1, not {read.records!r}")
         if not isinstance(read.terms, Mapping) or not all(map(is_number, read.terms.values())):
-            raise ValueError(f"the terms of a bound are numbers by name, not {read.terms!r}")
+            raise ValueError(f"the terms of a bound must be numbers by name, not {read.terms!r}")
         return read
 
 

@@ -226,7 +226,7 @@ def _value(text: str, where: str) -> bytes:
     text = text.strip(_BLANKS)
     _, end = _decode(text, 0, where)
     if end != len(text):
-        raise _invalid(f"{where} goes on after a JSON value")
+        raise _invalid(f"{where} has extra text after the JSON value")
     return text.encode()
 
 
@@ -249,7 +249,7 @@ def _elements(text: str, most: int) -> list[bytes]:
         if not closed:
             raise _invalid(f"element {len(records)} is not followed by a comma or the array's end")
     if _skip(text, at + 1) != len(text):
-        raise _invalid("the body goes on after its array")
+        raise _invalid("the body has extra text after its array")
     return records
 
 

@@ -216,8 +216,8 @@ def check_numbers(saved: SavedReplay, generation: int) -> None:
     """
     if saved.batches and saved.load.generation != generation:
         raise RequestError(
-            f"replay {saved.name} was planned before the schedule of {saved.load.pipeline} was rebuilt, and the numbers of its "
-            "batches may be those of other records now",
-            fix="Nothing was loaded. Replay what is still wanted by a new run, which reads the batches as they are now",
+            f"replay {saved.name} was planned before the schedule of {saved.load.pipeline} was rebuilt: its batch numbers may "
+            "mean other records now",
+            fix="Nothing was loaded. Start a new replay of what is still needed",
             replay=saved.name,
         )

@@ -88,7 +88,7 @@ class ReplayRequest:
         given = bool(self.offsets) + sum(one is not None for one in (self.times, self.batches, self.run_id, self.versions))
         if given != 1:
             raise RequestError(
-                f"a replay needs exactly one of offsets, times, batches, a run and versions, and got {given or 'none'}",
+                f"pass exactly one of offsets, times, batches, a run and versions, got {given or 'none'}",
                 fix='For example offsets {"flights": {"0": [1000, 2000]}} (--from, --until), or batches 12..18 (--batch)',
             )
         from_ms, until_ms = self.times or (None, None)
@@ -234,8 +234,8 @@ def version_filter(text: str) -> Callable[[str], bool]:
     how, asked_version = match["how"], match["version"]
     if how == "<" and _numbers(asked_version) is None:
         raise RequestError(
-            f"versions: {asked_version} has no order",
-            fix=f"Hashes are equal or not: write ={asked_version} or !={asked_version}",
+            f"versions: {asked_version} cannot be ordered",
+            fix=f"Hashes have no order: write ={asked_version} or !={asked_version}",
         )
 
     def wants(identity: str) -> bool:

@@ -351,7 +351,8 @@ def _check_whole(past: Past, selection: tuple[OffsetRange, ...]) -> dict[int, Ch
     if bounds != selection:
         near = f"{min(whole)}..{max(whole)}" if whole else f"1..{past.cursor.seq}"
         raise RequestError(
-            f"the rows of {past.pipeline.name} belong to whole batches (`identity: batch`), and this cuts through them",
+            f"the rows of {past.pipeline.name} belong to whole batches (`identity: batch`), and this selection cuts "
+            "through them",
             fix=f"Nearest are batches {near}" + (f": {some(map(str, bounds))}" if bounds else ""),
         )
     return whole

@@ -27,8 +27,9 @@ def check_owner(pipeline: Pipeline, history: TableHistory) -> None:
     """
     if (now := history.renamed.get(pipeline.name)) is not None:
         raise SinkMisfit(
-            f"in table {pipeline.sink.table}, what pipeline {pipeline.name} has loaded is {now}'s, which had that name before",
-            fix=f"Give {pipeline.name} another name or another table; to name {now} back, run "
+            f"in table {pipeline.sink.table}, the rows loaded by pipeline {pipeline.name} belong to {now}, which had that name "
+            "before",
+            fix=f"Give {pipeline.name} another name or another table; to rename {now} back, run "
             f"`tidegate rename {now} {pipeline.name}`",
             table=pipeline.sink.table,
             pipeline=pipeline.name,
@@ -62,7 +63,7 @@ def check_origins(pipeline: Pipeline, history: TableHistory, *, accepted: bool, 
     table, named = pipeline.sink.table, " and ".join(history.origins.lacks or history.origins.moved)
     if without_origin == "lost":
         raise SinkMisfit(
-            f"table {table} has lost {named}: nobody can tell which record its older rows came from",
+            f"table {table} has lost {named}: the origin of its older rows is unknown",
             fix=_repair(table, history),
             table=table,
             columns=named,

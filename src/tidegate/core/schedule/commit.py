@@ -28,8 +28,8 @@ from tidegate.core.state.saved_range import SavedRange
 def leads_to(cursor: Cursor, saved: SavedRange, accepted: Accepted | None = None) -> Position:
     """Where the cursor is once a range is committed that was planned on it, with what an operator accepted for its batch.
 
-    A partition begins where it is read for the first time, and anew where the range does not go on from the cursor: retention
-    took records, or the topic was created again.
+    A partition begins where it is read for the first time, and anew where the range does not start at the cursor:
+    retention took records, or the topic was created again.
     """
     if accepted is not None:
         cursor = accepted.applied_to(cursor)
@@ -124,7 +124,7 @@ def moved(
         ):
             return cursor
         raise CommitConflict(
-            f"the commit of batch {saved.load.seq} of {cursor.pipeline} does not go on from the cursor: {some(differs)}",
+            f"batch {saved.load.seq} of {cursor.pipeline} starts at another position than the cursor: {some(differs)}",
             fix="Another run has moved the cursor; nothing was changed, and each record is there once. Trigger a new run",
             seq=cursor.seq,
         )

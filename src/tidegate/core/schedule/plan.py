@@ -164,7 +164,7 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
         return Plan(ranges=(), decisions=(), skip=Skip("nothing to read: no topic of the pipeline's `source` exists any more"))
     if not ranges and not retired:
         end = "the end of the log" if policy.until is None else "the `until` asked for"
-        return Plan(ranges=(), decisions=(), skip=Skip(f"nothing new: the cursor is at {end}", waiting))
+        return Plan(ranges=(), decisions=(), skip=Skip(f"caught up: the cursor is at {end}", waiting))
     remaining = waiting - total_count(ranges)
     return Plan(ranges=tuple(ranges), decisions=tuple(decisions), jumped=jumped, retired=retired, remaining=remaining)
 
@@ -199,7 +199,7 @@ def _retired(
         skip = f"run `tidegate accept loss {cursor.pipeline}`, which leaves these records unread"
         ways = [*([drop] if policy.on_deleted == "stop" else []), *([skip] if unread else [])]
         raise PartitionsLeftOut(
-            f"the pipeline's file does not read {names} any more, which the cursor of {cursor.pipeline} has read{waiting}",
+            f"the pipeline's file no longer reads {names}, which the cursor of {cursor.pipeline} has read{waiting}",
             fix=f"Name the topic in `source` again, or {', and '.join(ways)}; "
             "a topic with another name is a new topic, and begins at `source.start`",
             partitions=names,
@@ -208,7 +208,7 @@ def _retired(
     if stopping and policy.on_deleted == "stop":
         names = some(map(str, stopping), NAMED)
         raise PartitionsDeleted(
-            f"{names} is gone, which the cursor of {cursor.pipeline} reads",
+            f"the cursor of {cursor.pipeline} reads {names}, which no longer exists",
             fix="Restore the topic, or let `source.on_deleted: retire` drop what is gone from the cursor",
             partitions=names,
         )

@@ -49,7 +49,7 @@ def rename(
     owned = old in (history.owners or history.loaders)
     if history.renamed.get(new, old) != old:
         raise RequestError(
-            f"{new} was the name of {history.renamed[new]} when it loaded into {table}, and what it loaded then is that one's",
+            f"{new} was the name of {history.renamed[new]} when it loaded into {table}, and those rows belong to that pipeline",
             fix="Give the pipeline another name",
         )
     if history.renamed.get(old) != new:
@@ -76,13 +76,11 @@ def _kind(key: str, pipeline: str) -> str:
 def _check_old(old: str, table: str, *, saved: bool, loaded: bool) -> None:
     if not saved:
         raise RequestError(
-            f"there is no pipeline {old} to rename: nothing is saved of it",
+            f"there is no pipeline {old} to rename: it has no saved state",
             fix="Name the pipeline as its Variables do, whose keys begin with tidegate.<pipeline>.",
         )
     if not loaded:
-        raise RequestError(
-            f"table {table} is not one of {old}", fix="Let the renamed file name the table that it named before in `sink.table`"
-        )
+        raise RequestError(f"table {table} is not one of {old}", fix="Keep the former `sink.table` in the renamed file")
 
 
 def _copy(old: str, new: str, keys: list[str], store: StateStore) -> None:
@@ -94,8 +92,7 @@ def _copy(old: str, new: str, keys: list[str], store: StateStore) -> None:
     if any(key not in copies or _body(key, new, store) != copies[key] for key in there):
         raise RequestError(
             f"{new} has saved state of its own ({there[0]}), which would be lost",
-            fix=f"Name the pipeline otherwise; or, if this is of an earlier rename that was given up, delete the Variables "
-            f"tidegate.{new}.*",
+            fix=f"Choose another name; or, if this is left from an earlier rename, delete the Variables tidegate.{new}.*",
         )
     for key, body in copies.items():
         if key not in there:

@@ -225,7 +225,7 @@ def _check_in_time(ledger: Ledger, saved: SavedRange, key: str, sink: SinkReader
         ledger.delete(key)
     raise CommitConflict(
         f"batch {saved.load.seq} of {saved.load.pipeline} was committed while this task was frozen: its range is not used",
-        fix="Nothing is to be done: another try of the same run, or another run, has loaded the batch",
+        fix="No action needed: another try of the same run, or another run, has loaded the batch",
         seq=cursor.seq,
     )
 

@@ -221,8 +221,8 @@ def check_cursor(evidence: Evidence) -> None:
     if any(r.load.after and _is_at(cursor, r.load.after) for r in evidence.receipts if r.load.task == task):
         return
     raise StateCorrupt(
-        f"{cursor_key(name)}: batch {cursor.seq} did not lead to where the cursor is, so that records would be skipped "
-        f"or read twice: {some(_differences(cursor, plans[0].after))}",
+        f"{cursor_key(name)}: the cursor does not match the end of batch {cursor.seq}, so records would be skipped or read "
+        f"twice: {some(_differences(cursor, plans[0].after))}",
         fix=REPAIR.format(pipeline=name),
         key=cursor_key(name),
     )
@@ -285,7 +285,7 @@ def caught_up(evidence: Evidence) -> Cursor:
             check_cursor(evidence)
             raise StateCorrupt(
                 f"{last.key}: batch {last.seq} is saved, but the cursor is at batch {cursor.seq}, and the table's commits do "
-                "not lead on from there",
+                "not continue from that batch",
                 fix=REPAIR.format(pipeline=evidence.pipeline.name),
                 key=last.key,
             )
@@ -306,8 +306,8 @@ def pending_range(evidence: Evidence, cursor: Cursor) -> SavedRange | None:
     if differs:
         key = range_key(evidence.pipeline.name, first.load.seq, first.load.run_id)
         raise CommitConflict(
-            f"{key}: the range of batch {first.load.seq} does not start at the cursor, so that records would be skipped "
-            f"or read twice: {differs}",
+            f"{key}: the range of batch {first.load.seq} does not start at the cursor, so records would be skipped or "
+            f"read twice: {differs}",
             fix=f"Run `airflow variables delete {key}`: the next run plans the batch anew",
             key=key,
         )
@@ -375,7 +375,7 @@ def forgotten_range(evidence: Evidence, cursor: Cursor, run_id: str, ran_at_ms: 
     if oldest is not None and (oldest.seq == 1 or evidence.range_at(oldest.key).planned_at_ms <= ran_at_ms):
         return None
     raise RangeForgotten(
-        f"run {run_id} of {pipeline.name} ran before, and its range is not known any more: its Variable was pruned "
+        f"run {run_id} of {pipeline.name} ran before, and its range is no longer known: its Variable was pruned "
         f"(`keep_ranges: {pipeline.keep_ranges}`), and no snapshot of {pipeline.sink.table} carries its receipt",
         fix="Nothing was planned. Load its records by time or offsets: "
         f"`tidegate replay {pipeline.name} --since TIME --until TIME`",

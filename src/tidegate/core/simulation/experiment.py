@@ -172,11 +172,13 @@ def experiment(
     if factor is not None:
         check_number("factor", factor, most=MOST_FACTOR)
         if event not in USUAL_FACTOR:
-            raise RequestError("factor: there is no event that it belongs to", fix="Add --step or --quiet, or leave it out")
+            raise RequestError("factor: requires --step or --quiet", fix="Add --step or --quiet, or leave it out")
     if lasting_s is not None:
         check_number("lasting", lasting_s)
         if event is None:
-            raise RequestError("lasting: there is no event that lasts", fix="Add --step, --quiet or --outage, or leave it out")
+            raise RequestError(
+                "lasting: requires --step, --quiet or --outage", fix="Add --step, --quiet or --outage, or leave it out"
+            )
     plant = Plant(interval_s, model.a, record_s=model.b, arrivals=model.arrival_rate if load is None else load, **settings)
     usual_s = {"step": USUAL_INTERVALS * interval_s, "quiet": QUIET_INTERVALS * interval_s, "outage": OUTAGE_S}
     length_s = lasting_s or (usual_s[event] if event else 0.0)

@@ -342,7 +342,8 @@ class FileSource(Receiver):
             return None
         except (OSError, ValueError, TypeError) as error:
             raise SourceUnavailable(
-                f"{self.state_path} holds no place: {type(error).__name__}", fix="Delete it to read the file from its start"
+                f"{self.state_path} holds no saved position: {type(error).__name__}",
+                fix="Delete it to read the file from its start",
             ) from None
 
 
@@ -357,7 +358,7 @@ def _open(path: Path) -> IO[bytes]:
         raise SourceUnavailable(f"{path} cannot be opened: {why}", fix="Let the receiver read it") from None
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
-        raise SourceUnavailable(f"{path} is no regular file", fix="Name a file that grows")
+        raise SourceUnavailable(f"{path} is not a regular file", fix="Name a file that grows")
     return os.fdopen(opened, "rb", buffering=0)
 
 

@@ -27,7 +27,7 @@ def check_schema(schema: StructType, *, reserved: Collection[str], unknown: Coll
     for field in schema.fields:
         if field.name in reserved:
             raise TransformError(
-                f"transform {transform} makes a column {field.name}, which the table has itself",
+                f"transform {transform} makes a column {field.name}, which is a metadata column of the table",
                 fix="Give it another name",
                 transform=transform,
                 column=field.name,
