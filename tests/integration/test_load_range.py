@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +17,7 @@ from unittest import mock
 import pytest
 from pyspark.sql.connect.logging import logger
 
-from tests.integration.loading import load, new_topic, rows
+from tests.integration.loading import SPARK_JOBS, load, new_topic, rows
 from tests.records import changed
 from tests.topics import write
 from tidegate.core.errors import BrokerUnavailable, OffsetsOutOfRange, SinkFull, SparkJobFailed, TidegateError, TopicNotFound
@@ -128,6 +129,15 @@ def test_records_are_read_by_the_reader_of_streams(
     assert SECRET not in plan
 
 
+def test_loads_that_create_the_table_at_once_both_land(platform: Platform, job: LoadJob) -> None:
+    """Whoever is second finds the table and writes into it."""
+    jobs = [changed(job, seq=n, ranges=(r,)) for n, r in enumerate(job.load.ranges)]
+    # The outer session keeps pyspark's switch to Connect on while the threads come and go.
+    with connect(platform.spark_remote, name="tests"), ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda one: load(platform, one), jobs))
+    assert len(rows(platform, job)) == 120
+
+
 def test_what_cannot_be_read_is_named_within_a_minute(platform: Platform, job: LoadJob, topic: str) -> None:
     """Spark's and Kafka's defaults wait for several, and a short read would be worse. Nothing is committed."""
     refused: list[tuple[type[TidegateError], dict[str, Any]]] = [
@@ -174,6 +184,20 @@ def test_a_transform_may_use_python_functions(platform: Platform, job: LoadJob, 
     )
     load(platform, replace(job, transform="shouting:loud"), tmp_path)
     assert rows(platform, job)[7]["loud"] == "7!"
+
+
+def test_an_aggregate_that_makes_no_row_says_what_was_read(platform: Platform, job: LoadJob, tmp_path: Path) -> None:
+    """Spark leaves out of its plan what makes no rows, and with it the count of the records: they are counted all the same."""
+    (tmp_path / "nobody.py").write_text(
+        "from transforms.flights import flights\n"
+        "def carriers(records):\n"
+        "    return flights(records).where(\"carrier = 'nobody'\").groupBy('carrier').count()\n"
+    )
+    (tmp_path / "transforms").symlink_to(SPARK_JOBS / "transforms")
+    result = load(platform, changed(job, transform="nobody:carriers", identity="batch"), tmp_path)
+    # its rows have no `_error`
+    assert result.observed == replace(seen(job), rows=0, first_last=None, errors=None)
+    assert result.receipt.rows == 0
 
 
 @pytest.fixture
