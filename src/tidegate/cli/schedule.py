@@ -29,7 +29,8 @@ from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.maintenance.advice import advice
 from tidegate.core.offsets.ranges import total_count
 from tidegate.core.pages import ranges_page
-from tidegate.core.schedule.accept import accept_foreign, accept_loss, accept_recreated, accept_table, missing_now
+from tidegate.core.schedule.accept import accept_foreign, accept_loss, accept_recreated, accept_table, missing_by
+from tidegate.core.schedule.evidence import read_evidence
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.run import Planned, Request, plan_batch
 
@@ -134,8 +135,9 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
 
 def _of_table(pipeline: Pipeline, remote: Remote) -> tuple[str | None, str | None]:
     """Why the table needs maintenance, and that it is lost."""
-    due = advice(pipeline, remote.sink.history(pipeline.sink.table), now_ms=now_ms())
-    _, missing = missing_now(pipeline, store=remote.store, sink=remote.sink)
+    evidence = read_evidence(pipeline, remote.store, remote.sink)
+    due = advice(pipeline, evidence.current, now_ms=now_ms())
+    _, missing = missing_by(evidence)
     return due, None if missing is None else missing.lost_by(pipeline.name, pipeline.sink.table).message
 
 

@@ -30,7 +30,11 @@ def missing_now(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -> t
     Raises:
         StateError, SinkUnavailable: as `plan_batch`.
     """
-    evidence = read_evidence(pipeline, store, sink)
+    return missing_by(read_evidence(pipeline, store, sink))
+
+
+def missing_by(evidence: Evidence) -> tuple[Cursor, Missing | None]:
+    """As `missing_now`, by what was read already. Raises StateError."""
     cursor = caught_up(evidence)
     return cursor, missing_in_table(evidence, cursor, evidence.accepted(cursor))
 
