@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.events import Committed, Replayed
 from tidegate.core.load.job import LoadJob, Reading
 from tidegate.core.load.receipt import Load, Write
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -146,3 +147,29 @@ def replay_of(
     return changed(
         SavedReplay(load=load, chunks=chunks, table=table, transform=transform, planned_at_ms=planned_at_ms), **changes
     )
+
+
+COMMITTED = Committed(
+    pipeline="p",
+    seq=7,
+    key="tidegate.p.range.0000000007.r",
+    offsets=200,
+    rows=190,
+    transform="m:f@1",
+    snapshot=2**62,
+    table="iceberg://lake/a/b",
+    topics=("kafka://kafka_default/t",),
+)
+"""What is told of a batch."""
+REPLAYED = Replayed(
+    pipeline="p",
+    run_id="manual__1",
+    replay="again",
+    chunks=3,
+    offsets=600,
+    rows=590,
+    transform="m:f@2",
+    table="iceberg://lake/a/b",
+    topics=("kafka://kafka_default/t",),
+)
+"""What is told of a replay."""

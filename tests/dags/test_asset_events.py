@@ -3,50 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
+from tests.records import COMMITTED, REPLAYED
 from tidegate.airflow.events import AssetEvents
 from tidegate.core.events import Committed, Replayed
 
 TABLE = "lake.a.b"
 HOURS_ASSET = Asset(name="tidegate/p/hours")
-URI, TOPICS = "iceberg://lake/a/b", ("kafka://kafka_default/t",)
-COMMITTED = Committed(
-    pipeline="p",
-    seq=7,
-    key="tidegate.p.range.0000000007.r",
-    offsets=200,
-    rows=190,
-    transform="m:f@1",
-    snapshot=2**62,
-    table=URI,
-    topics=TOPICS,
-)
-EMPTY = Committed(
-    pipeline="p",
-    seq=8,
-    key="tidegate.p.range.0000000008.r",
-    offsets=0,
-    rows=0,
-    transform=None,
-    snapshot=None,
-    table=URI,
-    topics=(),
-)
-REPLAYED = Replayed(
-    pipeline="p",
-    run_id="manual__1",
-    replay="again",
-    chunks=3,
-    offsets=600,
-    rows=590,
-    transform="m:f@2",
-    table=URI,
-    topics=TOPICS,
+EMPTY = replace(
+    COMMITTED, seq=8, key="tidegate.p.range.0000000008.r", offsets=0, rows=0, transform=None, snapshot=None, topics=()
 )
 
 HOURS = ("2026-01-01T10:00:00", "2026-01-01T11:00:00")
