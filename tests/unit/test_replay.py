@@ -217,7 +217,7 @@ ALL = "It can replay t-0 [0, 30), t-1 [0, 30)"
         (
             "two batches are forgotten",
             {"batches": "1..3"},
-            "the range is no longer known of batch 1, 2. Batches that are known: 3 to 3",
+            "the offsets of batch 1, 2 are no longer known. Batches that are known: 3 to 3",
         ),
         ("all is forgotten", {"batches": "1"}, "Ask by offsets instead"),
         ("a batch is pending", {"run": "late"}, "batch 4 of run late is not committed: the schedule loads it"),
@@ -344,7 +344,7 @@ def test_a_dry_run_writes_nothing_and_tells_everything(world: World) -> None:
     }
     assert report.lines() == [
         "t-0: 10 offsets",
-        "in all 10 offsets, about 1,000 bytes, 1 chunks, about 0 s for the loads, and the rest of the run",
+        "10 offsets (about 1,000 bytes), 1 chunk, about 0 s for the loads, plus the rest of the run",
         "replaces 5 rows of batch 1 (5 offsets, by m:f@1)",
         "replaces 5 rows of batch 2 (5 offsets, by m:f@1)",
     ]
@@ -353,13 +353,13 @@ def test_a_dry_run_writes_nothing_and_tells_everything(world: World) -> None:
     report = world.replayed(save=False, offsets={"t": {"0": [5, 15]}}).report
     assert report is not None
     assert (report.to_json()["seconds"], report.to_json()["run_seconds"]) == (0.5, 7.1)
-    assert "about 0 s for the loads, and 7 s for the rest of the run" in report.lines()[1]
+    assert "about 0 s for the loads, 7 s for the rest of the run" in report.lines()[1]
     world.ledger.save_cursor(changed(world.cursor, record_bytes=None))
     world.prune()
     report = world.replayed(batches="1").report
     assert report is not None
     assert (report.bytes, report.seconds, report.to_json()["seconds"]) == (None, None, None)
-    assert "bytes unknown, 1 chunks, time unknown: no rate was observed" in report.lines()[-2]
+    assert "(bytes unknown), 1 chunk, time unknown: no rate was observed" in report.lines()[-2]
 
 
 def test_a_run_owns_its_replay_for_ever(world: World) -> None:

@@ -61,11 +61,12 @@ class ReplayReport:
         """The same for people."""
         lines = [f"{tp}: {count:,} offsets" for tp, count in sorted(self.records.items())]
         size = "bytes unknown" if self.bytes is None else f"about {self.bytes:,} bytes"
-        rest = "" if self.run_seconds is None else f"{self.run_seconds:,.0f} s for "
+        rest = "plus the rest of the run" if self.run_seconds is None else f"{self.run_seconds:,.0f} s for the rest of the run"
         time = "time unknown: no rate was observed"
         if self.seconds is not None:
-            time = f"about {self.seconds:,.0f} s for the loads, and {rest}the rest of the run"
-        lines.append(f"in all {sum(self.records.values()):,} offsets, {size}, {self.chunks} chunks, {time}")
+            time = f"about {self.seconds:,.0f} s for the loads, {rest}"
+        chunks = f"{self.chunks} chunk{'s' if self.chunks != 1 else ''}"
+        lines.append(f"{sum(self.records.values()):,} offsets ({size}), {chunks}, {time}")
         lines += [f"no longer retained, left out: {r} = {r.count:,} offsets" for r in self.lost]
         if self.landed:
             lines.append(f"landed by an earlier run of the same replay, not repeated: {self.landed:,} offsets")

@@ -215,7 +215,7 @@ def _by_batches(past: Past, first: int, last: int) -> list[OffsetRange]:
     if unknown:
         held = sorted(seq for seq in {*by_receipt, *by_variable} if seq <= newest)
         raise RequestError(
-            f"the range is no longer known of batch {some(map(str, unknown))}",
+            f"the offsets of batch {some(map(str, unknown))} are no longer known",
             fix=f"Batches that are known: {held[0]} to {held[-1]}" if held else "Ask by offsets instead",
         )
     if not total_count(ranges):
