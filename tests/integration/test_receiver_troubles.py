@@ -75,7 +75,7 @@ async def test_a_permission_that_is_revoked_and_granted_again_needs_no_restart(
             await asyncio.to_thread(revoke)
             one.told.clear()
             writer.write(b"".join(b"%d\n" % n for n in range(times * 200 + 100, times * 200 + 200)))
-            told = await one.until_told(f"does not allow them Write on topic {topic}")
+            told = await one.until_told(f"does not allow Write on topic {topic}")
             assert PASSWORD not in told
             assert source.intake.counts.records == (times + 1) * 200 - 100
             await asyncio.to_thread(grant)
@@ -94,7 +94,7 @@ def test_a_right_that_is_missing_is_named_and_none_is_needed_for_a_group_that_is
     connect_as = {"bootstrap.servers": own.address("LOGIN"), "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     login = {**connect_as, "sasl.username": USER, "sasl.password": PASSWORD}
     where = TopicPartition(topic, 0)
-    with pytest.raises(KafkaAuthFailed, match=f"does not allow them Write on topic {topic}"):
+    with pytest.raises(KafkaAuthFailed, match=f"does not allow Write on topic {topic}"):
         produce_lines(login, topic, [b"x"])
     produce_lines(kafka, topic, [b"x"])
     with pytest.raises(KafkaAuthFailed, match=f"accepts the connection's credentials.*Describe on topic {topic}"):
@@ -106,7 +106,7 @@ def test_a_right_that_is_missing_is_named_and_none_is_needed_for_a_group_that_is
         admin.create_acls([binding := AclBinding(*right, AclPermissionType.ALLOW)])[binding].result(30)
 
     allow(AclOperation.DESCRIBE)
-    with pytest.raises(KafkaAuthFailed, match=f"does not allow them Read on topic {topic}"):
+    with pytest.raises(KafkaAuthFailed, match=f"does not allow Read on topic {topic}"):
         AdminBrokers(login, timeout_s=30).next_timestamps({where: 0})
     allow(AclOperation.READ)
     told: list[str] = []

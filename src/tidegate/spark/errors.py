@@ -108,7 +108,7 @@ RULES = (
     rule(
         r"(Not authorized to access (?:topics|group): \S+)|(?:Topic|Group|Cluster)AuthorizationException",
         KafkaAuthFailed,
-        "the broker accepts the credentials, but does not allow to read",
+        "the broker accepts the credentials, but does not allow reading",
         "Let the user of the Kafka connection Read the topic or group that is named, for example with kafka-acls.sh",
     ),
     rule(
