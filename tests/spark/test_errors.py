@@ -21,7 +21,8 @@ from tidegate.core.errors import (
     TopicNotFound,
     TransformError,
 )
-from tidegate.spark.errors import first_line, translate, translated
+from tidegate.spark.errors import translate, translated
+from tidegate.spark.failures import first_line
 
 
 class Remote(Exception):

@@ -13,7 +13,7 @@ from tests.unit import world as common
 from tests.unit.world import CURSOR, P0
 from tidegate.core.audit.table import Origins
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
-from tidegate.core.config.times import StartOffsets
+from tidegate.core.config.starts import StartOffsets
 from tidegate.core.errors import CursorLost, RequestError, SinkMisfit
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange

@@ -17,7 +17,7 @@ from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.audit.restore import restore
 from tidegate.core.audit.table import TableCommit, find_missing
 from tidegate.core.config.pipeline import Limits, Sink
-from tidegate.core.config.times import StartOffsets, StartTime
+from tidegate.core.config.starts import StartOffsets, StartTime
 from tidegate.core.errors import (
     CommitConflict,
     CursorLost,

@@ -15,8 +15,8 @@ from tidegate.cli.check import receivers_fit
 from tidegate.cli.shared import HERE, AsJson, Project, err, open_remote, out, print_table
 from tidegate.core.audit.views.receivers import InstanceView, ReceiverView
 from tidegate.core.config.receiver import Receiver
-from tidegate.core.config.times import utc
 from tidegate.core.errors import ConfigError, PlatformError
+from tidegate.core.times import utc
 from tidegate.pipelines import load_pipelines, load_receivers, pipelines_of, receivers_of
 
 app = typer.Typer()

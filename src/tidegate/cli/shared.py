@@ -17,8 +17,8 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.times import epoch_ms
 from tidegate.core.errors import RequestError, TidegateError
+from tidegate.core.times import epoch_ms
 from tidegate.pipelines import load_pipeline, pipelines_of
 
 if TYPE_CHECKING:

@@ -147,7 +147,8 @@ def _run_sql(platform: Platform, statement: str, most: int) -> tuple[list[str], 
     from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - a second that only this command needs
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
 
-    from tidegate.spark.errors import first_line, translated  # noqa: PLC0415
+    from tidegate.spark.errors import translated  # noqa: PLC0415
+    from tidegate.spark.failures import first_line  # noqa: PLC0415
     from tidegate.spark.session import connect  # noqa: PLC0415
 
     # pyspark logs what it raises too, with the JVM's stack

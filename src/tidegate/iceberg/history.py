@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.audit.table import DataFiles, NoOrigin, Origins, TableCommit, TableHistory
-from tidegate.core.config.times import EPOCH, MS, utc
 from tidegate.core.errors import SinkUnavailable
 from tidegate.core.load.columns import ORIGIN_COLUMNS, PARTITION, TOPIC
 from tidegate.core.load.receipt import PIPELINE, PREFIX, Receipt
+from tidegate.core.times import EPOCH, MS, utc
 from tidegate.iceberg.summary import (
     ADDED_ROWS,
     COMMITS_OF,

@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 from tidegate.core.errors import TransformError
 from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.spark.errors import ORIGIN_BROKEN
+from tidegate.spark.failures import ORIGIN_BROKEN
 
 ORIGIN: dict[str, DataType] = {TOPIC: StringType(), PARTITION: IntegerType(), OFFSET: LongType()}
 """The origin columns and their types."""

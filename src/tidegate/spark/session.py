@@ -20,7 +20,8 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidegate.core.errors import RequestError
 from tidegate.spark import age, kafka_source, shared_code
-from tidegate.spark.errors import grpc_status, translated
+from tidegate.spark.errors import translated
+from tidegate.spark.failures import grpc_status
 from tidegate.spark.redaction import OPTION_IN_TEXT, STRING_REGEX, with_ours
 
 log = logging.getLogger(__name__)

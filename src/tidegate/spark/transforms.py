@@ -19,7 +19,8 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
 from tidegate.core.errors import TransformError
-from tidegate.spark.errors import known, reason
+from tidegate.spark.errors import known
+from tidegate.spark.failures import reason
 from tidegate.spark.sources import import_module
 
 _NAME = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")

@@ -18,7 +18,6 @@ from tidegate.airflow.store import VariableStore
 from tidegate.core.announce.hours import Announcement
 from tidegate.core.audit.views.batch import LoadAnswer
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.times import CLOCKS_APART_MS
 from tidegate.core.errors import TidegateError
 from tidegate.core.events import Committed, Replayed
 from tidegate.core.lineage import table_uri, topic_uris
@@ -33,6 +32,7 @@ from tidegate.core.schedule.run import commit_batch
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import SavedRange
+from tidegate.core.times import CLOCKS_APART_MS
 from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.settings import planning_client
 

@@ -32,11 +32,11 @@ from tidegate.airflow.receivers.workers import live_workers
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.receiver import Receiver
-from tidegate.core.config.times import CLOCKS_APART_MS
 from tidegate.core.errors import ConfigError
 from tidegate.core.metrics import RECEIVER
 from tidegate.core.receivers.backpressure import Heard
 from tidegate.core.receivers.placement import Assigned, Live, are_ready, assign, mapped, on_queues, sharing
+from tidegate.core.times import CLOCKS_APART_MS
 from tidegate.kafka.settings import planning_client
 
 LOOK_S = 10

@@ -43,9 +43,13 @@ class ConnectRunner:
 
     def maintain(self, job: MaintenanceJob) -> Maintained:
         """As the port."""
+        from tidegate.spark.errors import translated  # noqa: PLC0415 - as above
         from tidegate.spark.sinks.registry import maintain  # noqa: PLC0415 - as above
 
-        with self._connected(f"tidegate-{job.pipeline}-{job.step}") as session:
+        with (
+            self._connected(f"tidegate-{job.pipeline}-{job.step}") as session,
+            translated(pipeline=job.pipeline, table=job.table),
+        ):
             return maintain(session, job)
 
     @contextmanager

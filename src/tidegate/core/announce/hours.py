@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tidegate.core.config.times import past, utc
 from tidegate.core.counts import is_whole
+from tidegate.core.times import past, utc
 
 Every = Literal["hour", "day"]
 Span = tuple[int, int]

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from tidegate.core.config.times import CLOCKS_APART_MS
 from tidegate.core.errors import TableLost, some
 from tidegate.core.load.receipt import PIPELINE, PREFIX, Receipt, batch_of, replay_of
 from tidegate.core.offsets.algebra import common, merged, without
@@ -28,6 +27,7 @@ from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_coun
 from tidegate.core.offsets.watermarks import Watermarks, other_topics
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
+from tidegate.core.times import CLOCKS_APART_MS
 
 NoOrigin = Literal["lost", "foreign"]
 """Why rows have no origin: the table has lost the column that held it, or another writer made the rows."""

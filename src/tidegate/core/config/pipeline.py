@@ -21,7 +21,7 @@ from tidegate.core.config.names import MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.patterns import matches
 from tidegate.core.config.schedules import shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, SinkKind
-from tidegate.core.config.times import StartOffsets
+from tidegate.core.config.starts import StartOffsets
 from tidegate.core.errors import ConfigError, did_you_mean
 from tidegate.core.offsets.isolation import IsolationLevel
 from tidegate.core.offsets.ranges import TopicPartition

@@ -29,7 +29,7 @@ from tidegate.core.config.names import (
 from tidegate.core.config.patterns import ends_soon
 from tidegate.core.config.schedules import CONTINUOUS, DAY_S, FIXED_TIMES, PRESETS, is_schedule
 from tidegate.core.config.sinks import ICEBERG
-from tidegate.core.config.times import DURATION, MOST_INT32, Start, seconds_of, start_of
+from tidegate.core.config.starts import DURATION, MOST_INT32, Start, seconds_of, start_of
 from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS, MOST_SECONDS
 
 LONGEST_TEXT = 1000

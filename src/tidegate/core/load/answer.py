@@ -18,7 +18,7 @@ from tidegate.core.errors import ReceiptMismatch
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Observed, Receipt, covering
 from tidegate.core.offsets.ranges import OffsetRange, ranges_to_json, total_count
-from tidegate.core.state.codec import Shape
+from tidegate.core.state.fields import Shape
 from tidegate.core.state.saved_range import SavedRange
 
 

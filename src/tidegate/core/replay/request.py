@@ -14,9 +14,9 @@ from typing import Any
 
 from tidegate.core.config.names import TABLE, TRANSFORM
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.times import epoch_ms, utc
 from tidegate.core.counts import is_whole
 from tidegate.core.errors import RequestError, did_you_mean
+from tidegate.core.times import epoch_ms, utc
 
 BATCHES = re.compile(r"(\d+)(?:\.\.(\d+))?")
 VERSIONS = re.compile(r"(?P<how><|=|!=)\s*(?P<version>\S+)")

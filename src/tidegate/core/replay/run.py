@@ -22,8 +22,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.times import past as past_time
-from tidegate.core.config.times import utc
 from tidegate.core.errors import RequestError, some
 from tidegate.core.load.receipt import Load, Receipt
 from tidegate.core.offsets.algebra import common, merged, without
@@ -46,6 +44,8 @@ from tidegate.core.replay.verdict import PLANNED, landed_chunks
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.schedule.topics import check_topics
 from tidegate.core.state.ledger import run_key
+from tidegate.core.times import past as past_time
+from tidegate.core.times import utc
 
 DEFAULT_CHUNK = 1_000_000
 """Offsets of a chunk where neither the request nor the pipeline's `max_records` sets it."""

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.times import utc
 from tidegate.core.errors import RequestError, some
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.algebra import common, merged
@@ -22,6 +21,7 @@ from tidegate.core.schedule.evidence import Evidence, read_evidence
 from tidegate.core.schedule.trust import check_table, foreign_accepted
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing
+from tidegate.core.times import utc
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tidegate.core.config.pipeline import Limits
-from tidegate.core.config.times import past
 from tidegate.core.counts import is_whole
 from tidegate.core.errors import (
     ConfigError,
@@ -34,6 +33,7 @@ from tidegate.core.rates import max_messages_per_partition, share_limit
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import Decision, FromReason, UntilReason
+from tidegate.core.times import past
 
 PROBE_RECORDS = 10_000
 """Records of a batch whose size in bytes is limited before any record's size was observed."""

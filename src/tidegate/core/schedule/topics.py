@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.core.config.pipeline import Pipeline, Source
-from tidegate.core.config.times import StartOffsets
+from tidegate.core.config.starts import StartOffsets
 from tidegate.core.errors import TopicNotFound, WatermarksUnstable
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks, check_same_topics, other_topics

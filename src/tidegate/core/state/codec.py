@@ -15,10 +15,9 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
-from tidegate.core.errors import StateCorrupt, StateMasked, TidegateError
+from tidegate.core.errors import StateCorrupt, StateMasked
 
 VERSION = 2
 HEAD = re.compile(r"tidegate (\d+) ")
@@ -124,28 +123,6 @@ def _check_version(text: str) -> None:
     if head is not None and int(head[1]) != VERSION:
         age = "newer" if int(head[1]) > VERSION else "older"
         raise _Fault(f"format version {head[1]} is {age} than this library's {VERSION}")
-
-
-class Shape:
-    """A `with` block that reads a value's fields: a missing field, or one of another type, becomes one `StateCorrupt`.
-
-    Args:
-        fault: what is wrong, for the error, which adds the cause.
-        fix: the error's fix.
-    """
-
-    def __init__(self, fault: str, fix: str) -> None:
-        self._fault = fault
-        self._fix = fix
-
-    def __enter__(self) -> None:
-        """Nothing to do."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Raises StateCorrupt: a field is missing, or of another type."""
-        misread = isinstance(error, (KeyError, ValueError, TypeError, AttributeError, TidegateError))
-        if misread and not isinstance(error, StateCorrupt):
-            raise StateCorrupt(f"{self._fault} ({error!r})", fix=self._fix) from error
 
 
 def _dumps(value: object) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
+from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar, cast
 
+from tidegate.core.errors import StateCorrupt, TidegateError
 from tidegate.core.offsets.ranges import (
     offsets_from_json,
     offsets_to_json,
@@ -20,9 +22,30 @@ from tidegate.core.offsets.ranges import (
     selection_from_json,
     selection_to_json,
 )
-from tidegate.core.state.codec import Shape
 
 T = TypeVar("T")
+
+
+class Shape:
+    """A `with` block that reads a value's fields: a missing field, or one of another type, becomes one `StateCorrupt`.
+
+    Args:
+        fault: what is wrong, for the error, which adds the cause.
+        fix: the error's fix.
+    """
+
+    def __init__(self, fault: str, fix: str) -> None:
+        self._fault = fault
+        self._fix = fix
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Raises StateCorrupt: a field is missing, or of another type."""
+        misread = isinstance(error, (KeyError, ValueError, TypeError, AttributeError, TidegateError))
+        if misread and not isinstance(error, StateCorrupt):
+            raise StateCorrupt(f"{self._fault} ({error!r})", fix=self._fix) from error
 
 
 def form(write: Callable[[Any], Any], read: Callable[[Any], Any]) -> dict[str, Any]:

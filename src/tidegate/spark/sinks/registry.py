@@ -6,7 +6,6 @@ from pyspark.sql import SparkSession
 
 from tidegate.core.load.job import LoadJob
 from tidegate.core.maintenance.job import Maintained, MaintenanceJob
-from tidegate.spark.errors import translated
 from tidegate.spark.sinks.iceberg import maintenance
 from tidegate.spark.sinks.iceberg.table import IcebergTable
 from tidegate.spark.sinks.port import SinkWriter
@@ -18,10 +17,5 @@ def sink_of(job: LoadJob, spark: SparkSession) -> SinkWriter:
 
 
 def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
-    """One step of the maintenance of the job's table.
-
-    Raises:
-        TidegateError: see `tidegate.spark.sinks.iceberg.maintenance.maintain`.
-    """
-    with translated(pipeline=job.pipeline, table=job.table):
-        return maintenance.maintain(spark, job)
+    """One step of the maintenance of the job's table; see `tidegate.spark.sinks.iceberg.maintenance.maintain`."""
+    return maintenance.maintain(spark, job)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.core.config.times import utc
 from tidegate.core.receivers.placement import Assigned
+from tidegate.core.times import utc
 
 
 @dataclass(frozen=True, kw_only=True)

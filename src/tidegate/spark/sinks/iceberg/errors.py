@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.core.errors import SinkConflict, SinkUnavailable, TableLost
-from tidegate.spark.rules import LOOKED_UP, rule
+from tidegate.spark.failures import LOOKED_UP, rule
 
 REFUSED = (
     rule(

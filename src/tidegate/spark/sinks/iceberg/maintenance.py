@@ -22,13 +22,13 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.maintenance import Maintenance
-from tidegate.core.config.times import EPOCH
 from tidegate.core.errors import SinkMisfit, some
 from tidegate.core.load.columns import BATCH, ORIGIN_COLUMNS
 from tidegate.core.maintenance.expiry import Snapshot, to_expire
 from tidegate.core.maintenance.job import Maintained, MaintenanceJob
+from tidegate.core.times import EPOCH
 from tidegate.iceberg.summary import COMMITS_OF, COMPACTED_BYTES, COMPACTED_FILES, commits_table, owners_in
-from tidegate.spark.errors import first_line
+from tidegate.spark.failures import first_line
 from tidegate.spark.sinks.iceberg.names import quoted
 
 PARTIAL_COMMITS = 10

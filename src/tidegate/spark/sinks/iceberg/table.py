@@ -44,7 +44,7 @@ from tidegate.core.load.lookup import Lookup, in_the_way, own
 from tidegate.core.load.receipt import ATTEMPT, Receipt, Write, task_properties
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.iceberg.summary import KEPT, LAST, OWNED, OWNER
-from tidegate.spark.errors import condition_of
+from tidegate.spark.failures import condition_of
 from tidegate.spark.identity import Identity
 from tidegate.spark.origin import any_of
 from tidegate.spark.phases import Phases
