@@ -86,7 +86,7 @@ def batches() -> str:
         "",
         "Made from `src/tidegate/core/schedule/lifecycle.py` by `make docs`.",
         "",
-        *_shown(lifecycle.MEANING, lifecycle.TRANSITIONS, first=lifecycle.State.NEW, last=lifecycle.State.COMMITTED),
+        *_shown(lifecycle.MEANING, lifecycle.TRANSITIONS, first=lifecycle.BatchState.NEW, last=lifecycle.BatchState.COMMITTED),
         "A crash leaves the state as it is. A retry, a cleared task, a second run and a zombie are the same events again.",
         "",
     ]

@@ -169,7 +169,7 @@ def measure(batches: int, partitions: int, rounds: int, _folder: Path) -> dict[s
             page = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"]).new_page()
             interactive_s(page, own_page, OWN)  # the browser keeps Airflow's own scripts
             for name, route in ROUTES.items():
-                ours.state.source = reading.Source()  # type: ignore[attr-defined]
+                ours.state.source = reading.PageSource()  # type: ignore[attr-defined]
                 found["first"][name] = round(timed(page, route), 3)
             time.sleep(15)  # a table of many partitions is parsed meanwhile
             for name, route in ROUTES.items():

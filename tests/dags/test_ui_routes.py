@@ -226,7 +226,7 @@ def mounted(app: TestClient) -> Any:
     """Our app in it, which knows nothing from earlier tests."""
     routed: Any = app.app
     (ours,) = [route.app for route in routed.routes if isinstance(route, Mount) and route.path == PREFIX]
-    ours.state.source = reading.Source(wait_s=20)  # type: ignore[attr-defined]
+    ours.state.source = reading.PageSource(wait_s=20)  # type: ignore[attr-defined]
     return ours
 
 
@@ -416,7 +416,7 @@ def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
     ask: Ask, overviews: Overviews, mounted: Any, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many look: each sees what is known. What came meanwhile is shown to the next who looks."""
-    mounted.state.source = reading.Source(wait_s=0.01)
+    mounted.state.source = reading.PageSource(wait_s=0.01)
     answers = Event()
 
     def hang(_self: object, connection: str, question: Callable[[object], object]) -> object:

@@ -19,7 +19,7 @@ from tidegate.core.config.pipeline import Source
 from tidegate.core.errors import BrokerUnavailable, TidegateError, TopicNotFound
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka import ends
-from tidegate.kafka.ends import Reading, Subscription, watching
+from tidegate.kafka.ends import EndsReading, Subscription, watching
 from tidegate.local import sockets
 
 POLL_S = 0.2
@@ -49,14 +49,14 @@ def run(what: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(whole())
 
 
-async def until(user: Subscription, holds: Callable[[Reading], bool]) -> Reading:
+async def until(user: Subscription, holds: Callable[[EndsReading], bool]) -> EndsReading:
     """The first reading of which it holds."""
     while not holds(reading := await user.next()):
         pass
     return reading
 
 
-def wrong(kind: type[TidegateError]) -> Callable[[Reading], bool]:
+def wrong(kind: type[TidegateError]) -> Callable[[EndsReading], bool]:
     return lambda reading: isinstance(reading.error, kind)
 
 
@@ -72,17 +72,17 @@ def test_ends_follow_the_log_and_its_new_partitions(kafka: dict[str, str]) -> No
     async def follow() -> None:
         with ExitStack() as stack:
             named, matched, assigned = [stack.enter_context(watching("c", known(kafka), source, POLL_S)) for source in sources]
-            await until(named, lambda r: r == Reading(at("ends_a", 0, 0)))
+            await until(named, lambda r: r == EndsReading(at("ends_a", 0, 0)))
             write(kafka, "ends_a", 1, 3)
-            await until(named, lambda r: r == Reading(at("ends_a", 0, 3)))
-            await until(assigned, lambda r: r == Reading({TopicPartition("ends_a", 1): 3}))
+            await until(named, lambda r: r == EndsReading(at("ends_a", 0, 3)))
+            await until(assigned, lambda r: r == EndsReading({TopicPartition("ends_a", 1): 3}))
             admin = AdminClient(dict(kafka))  # its requests end with it, so it has a name
             admin.create_partitions([NewPartitions("ends_a", 3)])["ends_a"].result(30)
             make_topic(kafka, "ends_x")
             make_topic(kafka, "ends_b")
-            await until(named, lambda r: r == Reading(at("ends_a", 0, 3, 0)))
-            await until(matched, lambda r: r == Reading(at("ends_a", 0, 3, 0) | at("ends_b", 0)))
-            await until(assigned, lambda r: r == Reading({TopicPartition("ends_a", n): 6 - 3 * n for n in (1, 2)}))
+            await until(named, lambda r: r == EndsReading(at("ends_a", 0, 3, 0)))
+            await until(matched, lambda r: r == EndsReading(at("ends_a", 0, 3, 0) | at("ends_b", 0)))
+            await until(assigned, lambda r: r == EndsReading({TopicPartition("ends_a", n): 6 - 3 * n for n in (1, 2)}))
 
     run(follow)
 
@@ -125,9 +125,9 @@ def test_a_missing_topic_is_named_and_leaves_the_other_users(kafka: dict[str, st
             error = (await until(missing, wrong(TopicNotFound))).error
             assert error is not None
             assert "topic nowhere does not exist" in str(error)
-            assert (await there.next()) == (await retiring.next()) == Reading(at("there", 0))
+            assert (await there.next()) == (await retiring.next()) == EndsReading(at("there", 0))
             make_topic(kafka, "nowhere")
-            await until(missing, lambda r: r == Reading(at("there", 0) | at("nowhere", 0)))
+            await until(missing, lambda r: r == EndsReading(at("there", 0) | at("nowhere", 0)))
 
     run(look)
 
@@ -182,13 +182,13 @@ def test_a_broker_that_was_away_is_found_again_by_the_same_client(own: PrivateBr
 
     async def follow() -> None:
         with watching("c", known(settings), Source(("away",)), POLL_S) as user:
-            await until(user, lambda r: r == Reading(at("away", 0)))
+            await until(user, lambda r: r == EndsReading(at("away", 0)))
             (poller,) = ends._OPEN.values()
             client = poller._client._admin
             await asyncio.to_thread(own.server.stop)
             await until(user, wrong(BrokerUnavailable))
             await asyncio.to_thread(own.server.start)
-            await until(user, lambda r: r == Reading(at("away", 0)))
+            await until(user, lambda r: r == EndsReading(at("away", 0)))
             assert poller._client._admin is client
 
     run(follow)

@@ -17,7 +17,7 @@ from tidegate.core.config.pipeline import Source
 from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaError
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka import ends
-from tidegate.kafka.ends import Reading, Settings, Subscription, watching
+from tidegate.kafka.ends import EndsReading, Settings, Subscription, watching
 
 POLL_S = 0.02
 LONG_S = 20.0
@@ -103,7 +103,7 @@ def run(what: Callable[[], Awaitable[None]]) -> None:
     assert all(client.closed for client in Client.made)
 
 
-async def answered(user: Subscription) -> Reading:
+async def answered(user: Subscription) -> EndsReading:
     """The first reading without an error; one that came late may be shared once more."""
     while (reading := await user.next()).error is not None:
         pass
@@ -126,7 +126,7 @@ def test_nobody_waits_for_a_user_that_has_ended(end: BaseException) -> None:
             ending, waiting = (asyncio.ensure_future(user.poller.reading(user)) for user in (one, other))
             with pytest.raises(type(end)):
                 await ending
-            assert await waiting == Reading({T: 5})
+            assert await waiting == EndsReading({T: 5})
 
     run(follow)
 
@@ -141,7 +141,7 @@ def test_an_answer_is_shared_while_it_is_younger_than_half_of_a_users_interval(c
         with user(POLL_S) as short, user(LONG_S) as long:
             for asked in (1, 2):
                 for each in (short, long, long):
-                    assert await each.poller.reading(each) == Reading({T: 5})
+                    assert await each.poller.reading(each) == EndsReading({T: 5})
                 assert clients[0].asked == {"describe_topics": 1, "list_offsets": asked}
                 await asyncio.sleep(POLL_S)
             with user(LONG_S) as new:
@@ -166,7 +166,7 @@ def test_a_client_that_hangs_is_left(
             assert isinstance(reading.error, BrokerUnavailable)
             assert "hangs" in str(reading.error)
             monkeypatch.setattr(Client, "hangs", False)
-            assert await answered(user) == Reading({T: 5})
+            assert await answered(user) == EndsReading({T: 5})
 
     run(follow)
     assert len(clients) == 2
@@ -204,9 +204,9 @@ def test_a_connection_that_names_another_cluster_is_followed_though_the_former_o
     async def follow() -> None:
         settings = answers(5, 5, ConfigError("Airflow has no connection c"), 7)
         with watching("c", settings, Source(("t",)), POLL_S) as user:
-            assert await user.next() == Reading({T: 5})
-            while (reading := await user.next()) != Reading({T: 7}):
-                assert reading == Reading({T: 5})
+            assert await user.next() == EndsReading({T: 5})
+            while (reading := await user.next()) != EndsReading({T: 7}):
+                assert reading == EndsReading({T: 5})
 
     run(follow)
     former, present = clients
@@ -220,7 +220,7 @@ def test_a_connection_that_was_corrected_is_taken_at_the_next_poll() -> None:
     async def follow() -> None:
         with watching("c", answers(ConfigError("Airflow has no connection c"), -1, 5), Source(("t",)), POLL_S) as user:
             assert isinstance((await user.next()).error, ConfigError)
-            assert await answered(user) == Reading({T: 5})
+            assert await answered(user) == EndsReading({T: 5})
 
     run(follow)
 

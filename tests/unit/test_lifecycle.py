@@ -11,7 +11,7 @@ from tests.records import cursor_of, write_of_load
 from tests.unit.world import PIPELINE, World
 from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.errors import ReceiptMismatch
-from tidegate.core.schedule.lifecycle import TRANSITIONS, Event, State, state_of
+from tidegate.core.schedule.lifecycle import TRANSITIONS, BatchEvent, BatchState, state_of
 from tidegate.core.schedule.run import commit_batch
 
 TABLE = {(t.state, t.event): t.then for t in TRANSITIONS}
@@ -21,30 +21,30 @@ class FirstBatch(World):
     """Batch 1 of a pipeline, and every event that its own run can cause."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> BatchState:
         listing = self.ledger.listing()
         committed = listing.has_cursor and self.cursor.seq >= 1
         return state_of(saved=bool(listing.of_seq(1)), landed=bool(self.sink.found), committed=committed)
 
-    def happens(self, event: Event) -> None:
+    def happens(self, event: BatchEvent) -> None:
         key, landed = self.ledger.range_key(1, "run"), self.sink.found[-1] if self.sink.found else None
         match event:
-            case Event.PLAN:
+            case BatchEvent.PLAN:
                 self.planned("run")
-            case Event.LOAD if landed is None or self.state is State.COMMITTED:
+            case BatchEvent.LOAD if landed is None or self.state is BatchState.COMMITTED:
                 saved = self.ledger.saved_range(key)
                 self.land(write_of_load(saved.load, beside=saved.after.beside(saved.load.nonempty, saved.load.topic_ids)))
-            case Event.COMMIT:
+            case BatchEvent.COMMIT:
                 with suppress(*([ReceiptMismatch] if landed is None else [])):
                     commit_batch(PIPELINE, key, landed, store=self.store)
-            case Event.REBUILD:
+            case BatchEvent.REBUILD:
                 made = rebuild("p", self.sink.found) if landed else None
                 cursor, ranges = (made.cursor, made.ranges) if made else (cursor_of("p", generation=1), ())
                 self.ledger.replace(self.ledger.listing(), cursor, ranges, keep=1000)
 
 
-@given(st.lists(st.sampled_from(Event), max_size=12))
-def test_every_event_does_in_every_state_what_the_table_says(events: list[Event]) -> None:
+@given(st.lists(st.sampled_from(BatchEvent), max_size=12))
+def test_every_event_does_in_every_state_what_the_table_says(events: list[BatchEvent]) -> None:
     """In any order, as often as anybody likes; what is not in the table cannot be done."""
     batch = FirstBatch()
     for event in events:
@@ -57,5 +57,5 @@ def test_every_event_does_in_every_state_what_the_table_says(events: list[Event]
 def test_the_table_names_each_event_of_a_state_once_and_never_leads_back_without_a_rebuild() -> None:
     """What is loaded or committed stays so."""
     assert len(TABLE) == len(TRANSITIONS)
-    order = list(State)
-    assert all(order.index(t.then) >= order.index(t.state) for t in TRANSITIONS if t.event is not Event.REBUILD)
+    order = list(BatchState)
+    assert all(order.index(t.then) >= order.index(t.state) for t in TRANSITIONS if t.event is not BatchEvent.REBUILD)

@@ -14,7 +14,7 @@ from tests.records import changed, cursor_of, write_of
 from tidegate.core.audit.views.entries import Entry
 from tidegate.core.audit.views.range_map import (
     WORST_FIRST,
-    Block,
+    MapBlock,
     PartitionRow,
     level_of_detail,
     offset_map,
@@ -25,7 +25,7 @@ from tidegate.core.audit.views.range_map import (
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.schedule.lifecycle import State
+from tidegate.core.schedule.lifecycle import BatchState
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import Decision, SavedRange
 
@@ -35,7 +35,7 @@ A, B, C = (TopicPartition("t", n) for n in range(3))
 def entry(
     seq: int,
     *ranges: tuple[int, int, int],
-    state: State = State.COMMITTED,
+    state: BatchState = BatchState.COMMITTED,
     planned_ms: int | None = 0,
     loaded_ms: int | None = 0,
     rows: int = 0,
@@ -62,18 +62,18 @@ def shown(rows: list[PartitionRow], row: int = 0) -> list[tuple[int, int, str]]:
 
 
 @st.composite
-def blocks(draw: st.DrawFn) -> list[Block]:
+def blocks(draw: st.DrawFn) -> list[MapBlock]:
     """Sorted, disjoint blocks with gaps between some of them."""
     at, made = draw(st.integers(0, 50)), []
     for seq, (gap, size) in enumerate(draw(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 40)), max_size=60))):
         kind = draw(st.sampled_from(WORST_FIRST))
-        made.append(Block(at + gap, at + gap + size, kind, (seq, seq), 1, draw(st.sampled_from(["v1", "v2"]))))
+        made.append(MapBlock(at + gap, at + gap + size, kind, (seq, seq), 1, draw(st.sampled_from(["v1", "v2"]))))
         at += gap + size
     return made
 
 
 @given(blocks(), st.integers(1, 30))
-def test_a_row_has_at_most_two_blocks_a_column_and_counts_each_batch_once(given_blocks: list[Block], columns: int) -> None:
+def test_a_row_has_at_most_two_blocks_a_column_and_counts_each_batch_once(given_blocks: list[MapBlock], columns: int) -> None:
     """In order, within the same bounds; a block that spans a column stays as it is."""
     found = level_of_detail(given_blocks, columns)
     assert len(found) <= 2 * columns + 1
@@ -87,20 +87,20 @@ def test_a_row_has_at_most_two_blocks_a_column_and_counts_each_batch_once(given_
 
 def test_a_block_of_several_batches_shows_what_needs_attention() -> None:
     """And names a transform only where all have the same."""
-    many = [Block(n, n + 1, "committed", (n, n), 1, "v1") for n in range(100)]
-    assert level_of_detail(many, 1) == (Block(0, 100, "committed", (0, 99), 100, "v1"),)
-    many[40] = Block(40, 41, "planned", (40, 40), 1, None)
-    assert level_of_detail(many, 1) == (Block(0, 100, "planned", (0, 99), 100, None),)
-    rest = [Block(0, 1, "lost"), Block(1, 2, "pending")]
-    assert level_of_detail(rest, 1) == (Block(0, 2, "lost"),)
+    many = [MapBlock(n, n + 1, "committed", (n, n), 1, "v1") for n in range(100)]
+    assert level_of_detail(many, 1) == (MapBlock(0, 100, "committed", (0, 99), 100, "v1"),)
+    many[40] = MapBlock(40, 41, "planned", (40, 40), 1, None)
+    assert level_of_detail(many, 1) == (MapBlock(0, 100, "planned", (0, 99), 100, None),)
+    rest = [MapBlock(0, 1, "lost"), MapBlock(1, 2, "pending")]
+    assert level_of_detail(rest, 1) == (MapBlock(0, 2, "lost"),)
 
 
 def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
     """By state; empty ranges are no block, and offsets that a saved range will read are not pending."""
     batches = (
         entry(1, (0, 0, 10), (1, 0, 0)),
-        entry(2, (0, 10, 15), state=State.LOADED),
-        entry(3, (0, 15, 18), state=State.PLANNED, loaded_ms=None),
+        entry(2, (0, 10, 15), state=BatchState.LOADED),
+        entry(3, (0, 15, 18), state=BatchState.PLANNED, loaded_ms=None),
     )
     versions = {("v1", False): [OffsetRange("t", 0, 0, 15)]}
     view = a_map(*batches, cursor=cursor_of("p", 1, {A: 10, B: 0}), ends={A: 25, B: 0}, versions=versions)
@@ -211,7 +211,7 @@ def test_on_the_axis_of_time_a_batch_lasts_from_its_plan_to_its_first_load() -> 
         replace(timed(2, 1000, 3000), receipts=timed(2, 0, 3000).receipts + timed(2, 0, 9000).receipts),
         timed(3, 2500, 3500),
         timed(4, 4000, None),
-        timed(5, 5000, None, state=State.PLANNED),
+        timed(5, 5000, None, state=BatchState.PLANNED),
     ]
     cursor = cursor_of("p", 4, {A: 50, B: 0})
     view = time_map(partition_rows(cursor, Watermarks({A: 0}, {A: 90})), batches, 1000, now_ms=7000)

@@ -21,7 +21,7 @@ from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measu
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog, PartitionsDeleted, RequestError
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.lifecycle import State
+from tidegate.core.schedule.lifecycle import BatchState
 from tidegate.core.schedule.plan import Skip
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
@@ -44,10 +44,10 @@ def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:
         cursor_of("p", 2),
     )
     assert [(e.seq, e.state, e.load.run_id, e.newest and e.newest.rows, len(e.receipts)) for e in found] == [
-        (1, State.COMMITTED, "run1", 10, 1),
-        (2, State.COMMITTED, "run2", 10, 2),
-        (3, State.LOADED, "run3", 10, 1),
-        (4, State.PLANNED, "again", None, 0),
+        (1, BatchState.COMMITTED, "run1", 10, 1),
+        (2, BatchState.COMMITTED, "run2", 10, 2),
+        (3, BatchState.LOADED, "run3", 10, 1),
+        (4, BatchState.PLANNED, "again", None, 0),
     ]
     assert [e.seconds for e in found] == [None, 1.5, 2.5, None]
     assert [e.why.adopted_from for e in found] == [None, None, "run0", "run4"]
@@ -62,9 +62,9 @@ def test_chunks_of_a_replay_stand_beside_the_batches() -> None:
         [], [receipt(1, 0, 10), receipt(1, 0, 5, replay="again"), receipt(2, 5, 10, replay="again")], cursor_of("p", 1)
     )
     assert [(e.load.replay, e.seq, e.state) for e in found] == [
-        (None, 1, State.COMMITTED),
-        ("again", 1, State.LOADED),
-        ("again", 2, State.LOADED),
+        (None, 1, BatchState.COMMITTED),
+        ("again", 1, BatchState.LOADED),
+        ("again", 2, BatchState.LOADED),
     ]
 
 

@@ -41,7 +41,7 @@ from tidegate.core.times import utc
 from tidegate.kafka.settings import planning_client
 
 if TYPE_CHECKING:
-    from tidegate.kafka.ends import Reading, Subscription
+    from tidegate.kafka.ends import EndsReading, Subscription
 
 MOST_ENDS = 500
 """Partitions whose ends an event carries; it is stored in Airflow's database."""
@@ -110,7 +110,7 @@ class LagTrigger(BaseEventTrigger):
         subscription: Subscription = self._held.enter_context(poller)
         return subscription
 
-    async def _looked_at(self, reading: Reading) -> TriggerEvent | None:
+    async def _looked_at(self, reading: EndsReading) -> TriggerEvent | None:
         """The event that follows from what the brokers have answered."""
         now_s = time.monotonic()
         trouble: TidegateError | None = reading.error

@@ -50,7 +50,7 @@ Settings = Callable[[], Awaitable[Mapping[str, str]]]
 
 
 @dataclass(frozen=True)
-class Reading:
+class EndsReading:
     """What one poll found: the end of each partition of the source, or the error instead."""
 
     ends: Mapping[TopicPartition, int]
@@ -66,7 +66,7 @@ class Subscription:
     settings: Settings
     poller: Poller
 
-    async def next(self) -> Reading:
+    async def next(self) -> EndsReading:
         """The ends at the next multiple of the interval, or as they were less than half of it before."""
         await asyncio.sleep(self.poll_s - time.monotonic() % self.poll_s)
         return await self.poller.reading(self)
@@ -78,7 +78,7 @@ class Poller:
 
     users: list[Subscription] = field(default_factory=list)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _readings: dict[Subscription, Reading] = field(default_factory=dict)
+    _readings: dict[Subscription, EndsReading] = field(default_factory=dict)
     _read_s: float = -math.inf
     _pause_s: float = 0.0
     _described_s: float = -math.inf
@@ -95,7 +95,7 @@ class Poller:
         self._thread.submit(self._client.close)
         self._thread.shutdown(wait=False)
 
-    async def reading(self, user: Subscription) -> Reading:
+    async def reading(self, user: Subscription) -> EndsReading:
         """The last answer where it is young enough for the user, else a new one.
 
         Users take it one after the other, and so they compute what follows from thousands of partitions.
@@ -108,7 +108,7 @@ class Poller:
                 self._pause_s = min(LONGEST_PAUSE_S, max(PAUSE_S, 2 * self._pause_s)) if failed else 0.0
             return self._readings[user]
 
-    async def _asked(self, settings: Settings) -> dict[Subscription, Reading]:
+    async def _asked(self, settings: Settings) -> dict[Subscription, EndsReading]:
         """A reading for each user that there is now."""
         users = list(self.users)
         try:
@@ -125,7 +125,7 @@ class Poller:
         except Exception as error:  # noqa: BLE001 - whatever a client raises, its users go on
             told = f"the ends of the log were not answered: {type(error).__name__}: {error}"
             why = BrokerUnavailable(told, fix="See the broker's log")
-        return dict.fromkeys(users, Reading({}, why))
+        return dict.fromkeys(users, EndsReading({}, why))
 
     def _is_stale(self, users: Sequence[Subscription]) -> bool:
         """Whether to look again at what changes rarely: after a failure topics, leaders and the cluster may be others."""
@@ -161,7 +161,7 @@ class Client:
             self._admin.close()
             self._admin = None
 
-    def readings(self, users: Sequence[Subscription], configured: Mapping[str, str] | None) -> dict[Subscription, Reading]:
+    def readings(self, users: Sequence[Subscription], configured: Mapping[str, str] | None) -> dict[Subscription, EndsReading]:
         """A reading for each user.
 
         Args:
@@ -178,7 +178,7 @@ class Client:
             self._admin = Admin(self._configured, timeout_s=REQUEST_S)
         if configured is not None:
             self._wanted = self._described(self._admin, users)
-        readings: dict[Subscription, Reading] = {}
+        readings: dict[Subscription, EndsReading] = {}
         for level in {user.source.isolation_level for user in users}:
             wanted = {user: self._wanted[user] for user in users if user.source.isolation_level == level}
             readings |= self._ends(self._admin, wanted, ck.IsolationLevel[level.upper()])
@@ -197,7 +197,7 @@ class Client:
 
     def _ends(
         self, admin: Admin, wanted: Mapping[Subscription, Wanted], level: ck.IsolationLevel
-    ) -> dict[Subscription, Reading]:
+    ) -> dict[Subscription, EndsReading]:
         """The ends of all partitions by one request, as each user wants them."""
         partitions = {tp for want in wanted.values() if not isinstance(want, KafkaError) for tp in want}
         ends: dict[TopicPartition, int] = {}
@@ -227,11 +227,11 @@ def _wanted(source: Source, topics: Sequence[str], known: Mapping[str, list[int]
     return partitions
 
 
-def _reading(want: Wanted, ends: Mapping[TopicPartition, int], errors: Mapping[str, KafkaError]) -> Reading:
+def _reading(want: Wanted, ends: Mapping[TopicPartition, int], errors: Mapping[str, KafkaError]) -> EndsReading:
     if isinstance(want, KafkaError):
-        return Reading({}, want)
+        return EndsReading({}, want)
     error = next((errors[tp.topic] for tp in want if tp.topic in errors), None) if errors else None
-    return Reading({tp: ends[tp] for tp in want}) if error is None else Reading({}, error)
+    return EndsReading({tp: ends[tp] for tp in want}) if error is None else EndsReading({}, error)
 
 
 def _answers(admin: Admin, asked: Mapping[Any, Future[Any]]) -> dict[Any, tuple[ck.KafkaError | None, Any]]:

@@ -69,7 +69,7 @@ class Frame(NamedTuple):
     page: slice
 
 
-class Source:
+class PageSource:
     """Where views come from."""
 
     def __init__(self, wait_s: float = WAIT_S) -> None:
@@ -87,7 +87,7 @@ class Source:
         """Close the connections to brokers."""
         self._kafka.close()
 
-    def overviews(self, of: Mapping[str, server.Found], file_errors: Mapping[str, str]) -> list[dict[str, Any]]:
+    def overviews(self, of: Mapping[str, server.KnownDag], file_errors: Mapping[str, str]) -> list[dict[str, Any]]:
         """Pipelines at a glance, those that need attention first.
 
         Args:
@@ -115,7 +115,7 @@ class Source:
             for view in by_trouble(views)
         ]
 
-    def _overview(self, of: server.Found, state: Readable, lag: Answer[Lags] | None, file_error: str | None) -> Overview:
+    def _overview(self, of: server.KnownDag, state: Readable, lag: Answer[Lags] | None, file_error: str | None) -> Overview:
         declared = of.declared
         # the schedule does not wait for a backfill
         ran = [run for run in runs(declared.pipeline) if run["run_type"] != BACKFILL]

@@ -31,9 +31,9 @@ from tidegate.airflow.operators.shared import now_ms
 from tidegate.core.audit.views.waiting import crowding, dead_servers
 from tidegate.core.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
-from tidegate.ui.reading import Frame, Source, shown
+from tidegate.ui.reading import Frame, PageSource, shown
 from tidegate.ui.runs import receiver_slots, slots
-from tidegate.ui.server import Found, file_errors
+from tidegate.ui.server import KnownDag, file_errors
 
 THREADS = 4
 """In which the brokers and the catalogs of one Kafka connection are waited for: one that hangs holds up no other."""
@@ -59,7 +59,7 @@ def make_app() -> FastAPI:
         openapi_url=None,
         lifespan=_lifespan,
     )
-    app.state.source = Source()
+    app.state.source = PageSource()
     app.state.apart = defaultdict[str, CapacityLimiter](partial(CapacityLimiter, THREADS))
     app.add_exception_handler(TidegateError, _refuse)
     app.include_router(router)
@@ -73,12 +73,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await to_thread.run_sync(app.state.source.close)
 
 
-def _source(request: Request) -> Source:
-    source: Source = request.app.state.source
+def _source(request: Request) -> PageSource:
+    source: PageSource = request.app.state.source
     return source
 
 
-TheSource = Annotated[Source, Depends(_source)]
+TheSource = Annotated[PageSource, Depends(_source)]
 
 
 def _dag(dag_id: str, source: TheSource) -> Declared:
@@ -117,7 +117,7 @@ async def pipelines(request: Request, user: GetUserDep, source: TheSource) -> Re
     return await _apart(request, ALL, ask)
 
 
-def _shown_errors(user: BaseUser, found: Mapping[str, Found], known: Mapping[str, Found]) -> dict[str, str]:
+def _shown_errors(user: BaseUser, found: Mapping[str, KnownDag], known: Mapping[str, KnownDag]) -> dict[str, str]:
     """Why files of pipelines cannot be read, by pipeline.
 
     Who may see import errors sees the text, of pipelines that the user may see, and of files that never were a pipeline.

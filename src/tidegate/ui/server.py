@@ -44,7 +44,7 @@ RAISED = "ConfigError: "
 
 
 @dataclass(frozen=True)
-class Found:
+class KnownDag:
     """A DAG of ours: what it declares, whether it is paused, whether Airflow still finds it in its file, and its bundle."""
 
     declared: Declared
@@ -60,15 +60,15 @@ class Dags:
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, Declared | None]] = {}
 
-    def pipelines(self) -> dict[str, Found]:
+    def pipelines(self) -> dict[str, KnownDag]:
         """The DAGs of all pipelines, by id; also those that Airflow does not find any more."""
         return {dag_id: found for dag_id, found in self._find().items() if found.declared.pipeline == dag_id}
 
-    def find(self, dag_id: str) -> Found | None:
+    def find(self, dag_id: str) -> KnownDag | None:
         """One DAG of ours, of a pipeline's schedule, its replays or its maintenance; None where it is not ours."""
         return self._find(dag_id).get(dag_id)
 
-    def _find(self, dag_id: str | None = None) -> dict[str, Found]:
+    def _find(self, dag_id: str | None = None) -> dict[str, KnownDag]:
         tagged = select(DagModel.dag_id, DagModel.is_paused, DagModel.is_stale, DagModel.bundle_name)
         tagged = tagged.join(DagTag, DagTag.dag_id == DagModel.dag_id).where(DagTag.name == MARK)
         if dag_id is not None:
@@ -79,7 +79,9 @@ class Dags:
         if dag_id is None:
             self._known = {each: known for each, known in self._known.items() if each in rows}
         return {
-            each: Found(said, paused=bool(rows[each].is_paused), current=not rows[each].is_stale, bundle=rows[each].bundle_name)
+            each: KnownDag(
+                said, paused=bool(rows[each].is_paused), current=not rows[each].is_stale, bundle=rows[each].bundle_name
+            )
             for each, said in declared.items()
         }
 

@@ -134,7 +134,7 @@ FileName = Annotated[str, pydantic.Field(validation_alias=NAME), SkipValidation]
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenBy:
     """Which settings of a group go with the value of another one.
 
     Args:
@@ -189,7 +189,7 @@ class Settings:
 
     REQUIRES: ClassVar[Mapping[str, str]] = {}
     """Settings that have a meaning only together with another one of the group."""
-    TAKEN: ClassVar[Taken] = Taken("", {})
+    TAKEN: ClassVar[TakenBy] = TakenBy("", {})
     """Settings that go with the value of another one."""
     SCHEMA: ClassVar[Mapping[str, Any]] = {}
     """What the JSON Schema says of other relations between them, as far as one can."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from tidegate.core.announce.hours import PERIODS, Every
 from tidegate.core.config import values
-from tidegate.core.config.declared import FileName, OptionalSection, Settings, Taken, TextOrSection
+from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy, TextOrSection
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.names import MAINTAIN_DAG, REPLAY_DAG
@@ -148,7 +148,7 @@ class Backpressure(Settings):
     initial_records: values.Records | None = None
     """fixed_point and target: the first bound. The default is 1000 records for each second of the interval."""
 
-    TAKEN: ClassVar = Taken("policy", {name: settings_of(name) for name in POLICIES}, usual="static")
+    TAKEN: ClassVar = TakenBy("policy", {name: settings_of(name) for name in POLICIES}, usual="static")
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """As the base class says: what the policy itself says."""

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from tidegate.core.addresses import is_loopback
 from tidegate.core.config import values
-from tidegate.core.config.declared import FileName, OptionalSection, Settings, Taken
+from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy
 from tidegate.core.config.names import RECEIVE_DAG
 from tidegate.core.receivers.blocks import least_buffer_bytes
 from tidegate.core.receivers.limits import HIGH, LOW
@@ -132,7 +132,7 @@ class Backpressure(Settings):
     """rate, watermark and credit: how long an instance goes by what it heard last of the pipeline, and of the other instances.
     The default is 30 seconds."""
 
-    TAKEN: ClassVar = Taken(
+    TAKEN: ClassVar = TakenBy(
         "policy",
         {
             "static": (),
@@ -230,7 +230,7 @@ class Receiver(Settings):
     tags: values.Tags = ()
     """Tags of the DAG in the Airflow UI, in addition to `tidegate`."""
 
-    TAKEN: ClassVar = Taken(
+    TAKEN: ClassVar = TakenBy(
         "kind",
         {
             "http": ("listen", "http", "key", "token", "tls", "overlap"),

@@ -114,7 +114,7 @@ def plan_replay(
         run_id,
         request,
         chunks,
-        Found(topic_ids, lost=lost, resumes=resumes, landed=total_count(common(selection, landed)), batches=tuple(whole)),
+        Findings(topic_ids, lost=lost, resumes=resumes, landed=total_count(common(selection, landed)), batches=tuple(whole)),
         now_ms=now_ms,
         save=save,
     )
@@ -166,11 +166,11 @@ def plan_backfill(
             f"it covers batches {several}, and a backfill's run is one load: "
             f"run `tidegate replay {pipeline.name} --batch {several}`"
         )
-    return _planned(past, run_id, request, (selection,), Found(topic_ids, batches=tuple(whole)), now_ms=now_ms)
+    return _planned(past, run_id, request, (selection,), Findings(topic_ids, batches=tuple(whole)), now_ms=now_ms)
 
 
 @dataclass(frozen=True)
-class Found:
+class Findings:
     """What is known of the offsets of a replay; see `SavedReplay`. `landed` offsets are left out, by those it `resumes`."""
 
     topic_ids: Mapping[str, str]
@@ -186,7 +186,7 @@ def _planned(
     run_id: str,
     request: ReplayRequest,
     chunks: tuple[Chunk, ...],
-    found: Found,
+    found: Findings,
     *,
     now_ms: int,
     save: bool = True,

@@ -67,7 +67,7 @@ class Due:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
+class LagEvent:
     """An event that the cursor has not answered yet: when it was, the size of the log at the last look, and the next one."""
 
     at_s: float
@@ -107,7 +107,7 @@ class Watch:
     known_s: float | None = None
     marks: Mapping[TopicPartition, tuple[Mark, ...]] = field(default_factory=dict)
     fault: Fault = Fault()
-    event: Event | None = None
+    event: LagEvent | None = None
 
     def observed(self, ends: Mapping[TopicPartition, int], now_s: float) -> Watch:
         """After a poll. `ends` has every partition that the pipeline reads, with the offset of the next record to come."""
@@ -197,7 +197,7 @@ class Watch:
 
     def fired(self, now_s: float) -> Watch:
         """After an event."""
-        return replace(self, event=Event(at_s=now_s, size=sum(self.ends.values()), look_s=now_s + FIRST_LOOK_S))
+        return replace(self, event=LagEvent(at_s=now_s, size=sum(self.ends.values()), look_s=now_s + FIRST_LOOK_S))
 
     def came_to_nothing(self, now_s: float) -> bool:
         """Whether the last event is so old that its run may have come to nothing.

@@ -12,7 +12,7 @@ from enum import StrEnum
 from tidegate.core.transitions import Transition
 
 
-class State(StrEnum):
+class BatchState(StrEnum):
     """How far a batch is; each state is what anybody can read, from Variables and the table."""
 
     NEW = "new"
@@ -22,14 +22,14 @@ class State(StrEnum):
 
 
 MEANING = {
-    State.NEW: "nothing is saved of it",
-    State.PLANNED: "its range is saved as a Variable; nothing else has happened",
-    State.LOADED: "the table holds a commit with its receipt",
-    State.COMMITTED: "the cursor has moved past it",
+    BatchState.NEW: "nothing is saved of it",
+    BatchState.PLANNED: "its range is saved as a Variable; nothing else has happened",
+    BatchState.LOADED: "the table holds a commit with its receipt",
+    BatchState.COMMITTED: "the cursor has moved past it",
 }
 
 
-class Event(StrEnum):
+class BatchEvent(StrEnum):
     """What a task, an operator or a zombie can do to a batch."""
 
     PLAN = "plan"
@@ -39,24 +39,33 @@ class Event(StrEnum):
 
 
 TRANSITIONS = (
-    Transition(State.NEW, Event.PLAN, State.PLANNED, "the range is saved by one write, before any work"),
-    Transition(State.PLANNED, Event.PLAN, State.PLANNED, "the same run finds its range; another run adopts a copy of it"),
-    Transition(State.PLANNED, Event.LOAD, State.LOADED, "one commit of the table replaces the rows and carries the receipt"),
-    Transition(State.PLANNED, Event.COMMIT, State.PLANNED, "refused: there is no receipt"),
-    Transition(State.PLANNED, Event.REBUILD, State.NEW, "dropped: its offsets are planned again"),
-    Transition(State.LOADED, Event.PLAN, State.LOADED, "as in planned"),
-    Transition(State.LOADED, Event.LOAD, State.LOADED, "the receipt is found: nothing is written"),
-    Transition(State.LOADED, Event.COMMIT, State.COMMITTED, "requirement and update: the cursor moves"),
-    Transition(State.LOADED, Event.REBUILD, State.COMMITTED, "its receipt is in the table: the cursor is set behind it"),
-    Transition(State.COMMITTED, Event.PLAN, State.COMMITTED, "its own run finds its range again, to do it over"),
-    Transition(State.COMMITTED, Event.LOAD, State.COMMITTED, "the same rows replace themselves"),
-    Transition(State.COMMITTED, Event.COMMIT, State.COMMITTED, "nothing to do: it has happened"),
-    Transition(State.COMMITTED, Event.REBUILD, State.COMMITTED, "its receipt is in the table"),
+    Transition(BatchState.NEW, BatchEvent.PLAN, BatchState.PLANNED, "the range is saved by one write, before any work"),
+    Transition(
+        BatchState.PLANNED, BatchEvent.PLAN, BatchState.PLANNED, "the same run finds its range; another run adopts a copy of it"
+    ),
+    Transition(
+        BatchState.PLANNED,
+        BatchEvent.LOAD,
+        BatchState.LOADED,
+        "one commit of the table replaces the rows and carries the receipt",
+    ),
+    Transition(BatchState.PLANNED, BatchEvent.COMMIT, BatchState.PLANNED, "refused: there is no receipt"),
+    Transition(BatchState.PLANNED, BatchEvent.REBUILD, BatchState.NEW, "dropped: its offsets are planned again"),
+    Transition(BatchState.LOADED, BatchEvent.PLAN, BatchState.LOADED, "as in planned"),
+    Transition(BatchState.LOADED, BatchEvent.LOAD, BatchState.LOADED, "the receipt is found: nothing is written"),
+    Transition(BatchState.LOADED, BatchEvent.COMMIT, BatchState.COMMITTED, "requirement and update: the cursor moves"),
+    Transition(
+        BatchState.LOADED, BatchEvent.REBUILD, BatchState.COMMITTED, "its receipt is in the table: the cursor is set behind it"
+    ),
+    Transition(BatchState.COMMITTED, BatchEvent.PLAN, BatchState.COMMITTED, "its own run finds its range again, to do it over"),
+    Transition(BatchState.COMMITTED, BatchEvent.LOAD, BatchState.COMMITTED, "the same rows replace themselves"),
+    Transition(BatchState.COMMITTED, BatchEvent.COMMIT, BatchState.COMMITTED, "nothing to do: it has happened"),
+    Transition(BatchState.COMMITTED, BatchEvent.REBUILD, BatchState.COMMITTED, "its receipt is in the table"),
 )
 """Events that are missing in a state cannot happen there: without a plan there is nothing to load or to commit."""
 
 
-def state_of(*, saved: bool, landed: bool, committed: bool) -> State:
+def state_of(*, saved: bool, landed: bool, committed: bool) -> BatchState:
     """The state of a batch.
 
     Args:
@@ -65,7 +74,7 @@ def state_of(*, saved: bool, landed: bool, committed: bool) -> State:
         committed: the cursor has moved past it.
     """
     if committed:
-        return State.COMMITTED
+        return BatchState.COMMITTED
     if landed:
-        return State.LOADED
-    return State.PLANNED if saved else State.NEW
+        return BatchState.LOADED
+    return BatchState.PLANNED if saved else BatchState.NEW

@@ -12,7 +12,7 @@ from tidegate.core.load.receipt import Load, Receipt
 from tidegate.core.offsets.algebra import merged
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.replay.chunks import live
-from tidegate.core.schedule.lifecycle import State, state_of
+from tidegate.core.schedule.lifecycle import BatchState, state_of
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange, Why
 
@@ -27,7 +27,7 @@ class Entry:
     """
 
     seq: int
-    state: State
+    state: BatchState
     saved: SavedRange | None
     receipts: tuple[Receipt, ...] = ()
     who: str | None = None
@@ -117,11 +117,11 @@ def entries(
         planned, landed = plans.get(seq, []), loads.get((None, seq), [])
         state = state_of(saved=bool(planned), landed=bool(landed), committed=seq <= cursor.seq)
         batches.append(_entry(seq, planned, landed, state, who))
-    chunks = [_entry(seq, [], of, State.LOADED, who) for (replay, seq), of in loads.items() if replay is not None]
+    chunks = [_entry(seq, [], of, BatchState.LOADED, who) for (replay, seq), of in loads.items() if replay is not None]
     return batches + chunks
 
 
-def _entry(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], state: State, who: Mapping[str, str]) -> Entry:
+def _entry(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], state: BatchState, who: Mapping[str, str]) -> Entry:
     by_run = {plan.load.run_id: plan for plan in sorted(plans, key=lambda p: (p.why.adopted_from is not None, p.load.run_id))}
     saved = by_run.get(loads[-1].load.run_id) if loads else None
     saved = saved or next(reversed(by_run.values()), None)

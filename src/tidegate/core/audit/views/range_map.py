@@ -39,7 +39,7 @@ _RANK = {kind: rank for rank, kind in enumerate(WORST_FIRST)}
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MapBlock:
     """Neighbouring offsets `[from_offset, until_offset)` of a partition, or times (epoch ms) where that is the map's axis.
 
     `batches` is how many batches begin in it, `seqs` the first and the last that it has offsets of; 0 and None of offsets that
@@ -59,10 +59,10 @@ class Block:
     rows: int = 0
     seconds: float = 0.0
 
-    def joined(self, other: Block) -> Block:
+    def joined(self, other: MapBlock) -> MapBlock:
         """This block and a later one as one."""
         seqs = (*(self.seqs or ()), *(other.seqs or ()))
-        return Block(
+        return MapBlock(
             self.from_offset,
             other.until_offset,
             min(self.kind, other.kind, key=_RANK.__getitem__),
@@ -100,7 +100,7 @@ class PartitionRow(View):
     ALSO = ("behind",)
 
     topic_partition: TopicPartition
-    blocks: tuple[Block, ...]
+    blocks: tuple[MapBlock, ...]
     next_offset: int | None = None
     log_start: int | None = None
     log_end: int | None = None
@@ -173,7 +173,7 @@ def time_map(
     One that is not loaded yet ends now. One whose plan is not known any more begins where it ends. Arguments are those of
     `offset_map`; `now_ms` is the time, epoch ms.
     """
-    pieces: dict[TopicPartition, list[Block]] = {row.topic_partition: [] for row in rows}
+    pieces: dict[TopicPartition, list[MapBlock]] = {row.topic_partition: [] for row in rows}
     for entry in batches:
         start, stop = _times(entry, now_ms)
         for r in entry.load.ranges:
@@ -195,16 +195,16 @@ def _times(entry: Entry, now_ms: int) -> tuple[int, int]:
     return known[0], max(known[0] + 1, end)
 
 
-def _in_order(blocks: Iterable[Block]) -> list[Block]:
+def _in_order(blocks: Iterable[MapBlock]) -> list[MapBlock]:
     """Blocks of which none begins before the one before it has ended; clocks differ, and runs may have been cleared."""
-    ordered: list[Block] = []
+    ordered: list[MapBlock] = []
     for block in sorted(blocks, key=lambda block: (block.from_offset, block.seqs)):
         begin = max(block.from_offset, ordered[-1].until_offset if ordered else block.from_offset)
         ordered.append(replace(block, from_offset=begin, until_offset=max(begin + 1, block.until_offset)))
     return ordered
 
 
-def level_of_detail(blocks: Sequence[Block], columns: int) -> tuple[Block, ...]:
+def level_of_detail(blocks: Sequence[MapBlock], columns: int) -> tuple[MapBlock, ...]:
     """The same offsets in at most `2 * columns + 1` blocks; those that span a column or more stay as they are.
 
     Args:
@@ -225,8 +225,8 @@ def level_of_detail(blocks: Sequence[Block], columns: int) -> tuple[Block, ...]:
 
 
 def _pieces(
-    batches: Iterable[Entry], pieces: dict[TopicPartition, list[Block]], marks: Mapping[int, frozenset[Mark]]
-) -> dict[TopicPartition, list[Block]]:
+    batches: Iterable[Entry], pieces: dict[TopicPartition, list[MapBlock]], marks: Mapping[int, frozenset[Mark]]
+) -> dict[TopicPartition, list[MapBlock]]:
     """A block for each batch of the given partitions; of a topic that was created again, only those of the newest one."""
     topic_ids: dict[str, str] = {}
     for entry in batches:
@@ -245,37 +245,37 @@ def _pieces(
     return pieces
 
 
-def _block(entry: Entry, r: OffsetRange, start: int, stop: int, marks: frozenset[Mark]) -> Block:
+def _block(entry: Entry, r: OffsetRange, start: int, stop: int, marks: frozenset[Mark]) -> MapBlock:
     """A batch's block of one partition, before it is known which version loaded it last."""
     kind: Kind = "committed" if entry.state == "committed" else "loaded" if entry.state == "loaded" else "planned"
     marks = marks | {"recreated"} if r.topic in entry.recreated else marks
     rows, transform = (entry.newest.rows or 0, entry.newest.write.transform) if entry.newest else (0, None)
     known = (rows, entry.seconds) if entry.seconds else (0, 0.0)
-    return Block(start, stop, kind, (entry.seq, entry.seq), 1, transform, marks, r.count, *known)
+    return MapBlock(start, stop, kind, (entry.seq, entry.seq), 1, transform, marks, r.count, *known)
 
 
 def _row_blocks(
     row: PartitionRow,
-    batches: Sequence[Block],
+    batches: Sequence[MapBlock],
     lost: Sequence[OffsetRange],
     versions: Mapping[Version, Sequence[OffsetRange]],
-) -> list[Block]:
+) -> list[MapBlock]:
     """What fills a row: the batches, and lost and pending offsets, none of them twice."""
     tp = row.topic_partition
     # of a topic that was created again, and of which nothing is committed yet
     batches = [b for b in batches if b.kind != "committed" or b.from_offset < (row.next_offset or 0)]
     taken = [OffsetRange(tp.topic, tp.partition, b.from_offset, b.until_offset) for b in batches]
     blocks = [part for batch, own in zip(batches, taken, strict=True) for part in _parts(batch, own, versions)]
-    blocks += [Block(r.from_offset, r.until_offset, "lost", offsets=r.count) for r in (without(lost, taken) if lost else ())]
+    blocks += [MapBlock(r.from_offset, r.until_offset, "lost", offsets=r.count) for r in (without(lost, taken) if lost else ())]
     begin = max(row.next_offset or 0, row.log_start or 0)
     if row.log_end is not None and row.log_end > begin:
         waiting = [OffsetRange(tp.topic, tp.partition, begin, row.log_end)]
         unread = without(waiting, [r for r in (*taken, *lost) if r.until_offset > begin])
-        blocks += [Block(r.from_offset, r.until_offset, "pending", offsets=r.count) for r in unread]
+        blocks += [MapBlock(r.from_offset, r.until_offset, "pending", offsets=r.count) for r in unread]
     return sorted(blocks, key=lambda block: block.from_offset)
 
 
-def _parts(batch: Block, own: OffsetRange, versions: Mapping[Version, Sequence[OffsetRange]]) -> list[Block]:
+def _parts(batch: MapBlock, own: OffsetRange, versions: Mapping[Version, Sequence[OffsetRange]]) -> list[MapBlock]:
     """A batch in as many blocks as it has versions, in order; it begins in the first."""
     held: tuple[OffsetRange, ...] = (own,)
     parts: list[tuple[OffsetRange, Version | None]] = []
