@@ -129,7 +129,7 @@ def test_a_pipeline_loses_records_soon_within_two_intervals_or_an_hour(
 def test_a_file_that_cannot_be_read_comes_before_what_failed(ledger: Ledger) -> None:
     """Nothing runs before it is corrected."""
     view = replace(seen(ledger, run("r3", "failed")), file_error="not valid YAML")
-    assert (view.trouble, Overview(Cursor(pipeline="q"), file_error="no").to_json()["trouble"]) == ("file", "file")
+    assert (view.trouble, Overview(Cursor(pipeline="q", seq=0), file_error="no").to_json()["trouble"]) == ("file", "file")
 
 
 @pytest.mark.parametrize("broken", ["cursor", "range.0000000003.r3-x"])
@@ -142,5 +142,5 @@ def test_saved_state_that_cannot_be_read_is_named(broken: str) -> None:
     view = seen(Ledger(store, "p"), run("r", "failed"))
     assert (view.trouble, view.pending) == ("unreadable", None)
     assert broken in view.faults[0]
-    others = [replace(view, cursor=Cursor(pipeline=name), faults=(), paused=name == "b") for name in "cab"]
+    others = [replace(view, cursor=Cursor(pipeline=name, seq=0), faults=(), paused=name == "b") for name in "cab"]
     assert [each.pipeline for each in by_trouble([*others, view])] == ["p", "a", "b", "c"]

@@ -30,7 +30,7 @@ RECEIPT = Receipt(write_of("p", 7, "manual__x", RANGES, "abc", "attempt-1"), sna
 BOUNDS = {P0: (10, 19), P1: (3, 3), TopicPartition("u", 10): (0, 2**62)}
 WHY = (Decision(P0, "cursor", "max_records"), Decision(P1, "earliest", "log end"))
 RECORDS = {
-    "first cursor": Cursor(pipeline="p"),
+    "first cursor": Cursor(pipeline="p", seq=0),
     "cursor": changed(CURSOR, starts={P0: 1}, former={P1: 9}, timings=(BatchTiming(1, None, 2, 3, 4, 5),), fired_at_ms=1),
     "range": range_of("p", 1, "run", RANGES, WHY, {"t": "id"}, {"max_records": 40}, 5, {P0: 1}, (P2,), "other"),
     "range that leads on": range_of("p", 2, "r", (), (), {}, {}, 1, beside=Position(offsets={P1: 4}, topic_ids={"t": "id"})),

@@ -47,7 +47,7 @@ def rename_command(
                 refuse_while_running(remote, replace(this, name=dag), "a pipeline is renamed only while nothing runs")
         moved = rename(old, this, store=remote.store, sink=remote.sink, move_owner=move_owner)
         saved = Ledger(remote.store, new)
-        cursor = saved.cursor() if saved.listing().has_cursor else Cursor(pipeline=new)
+        cursor = saved.cursor() if saved.listing().has_cursor else Cursor(pipeline=new, seq=0)
         if this.group is None and cursor.at.offsets:
             try:
                 from tidegate.kafka.groups import commit_offsets  # noqa: PLC0415

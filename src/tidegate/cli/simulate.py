@@ -88,7 +88,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
         )
     if load is not None and rate is not None:
         raise RequestError("--load and --rate exclude each other", fix="Write the rate into the file, or leave the file out")
-    cursor = Cursor(pipeline=this.name) if a is not None and b is not None and not fit else cursor_of(this, project, fit=fit)
+    cursor = (
+        Cursor(pipeline=this.name, seq=0) if a is not None and b is not None and not fit else cursor_of(this, project, fit=fit)
+    )
     model = model_of(
         cursor.pace.timings,
         interval_s=this.interval_s if interval is None else interval,

@@ -120,7 +120,7 @@ class Demo:
 
     def lag(self) -> int:
         """Records between the cursor and the end of the log."""
-        cursor = self._ledger.cursor() if self._ledger.listing().has_cursor else Cursor(pipeline=PIPELINE)
+        cursor = self._ledger.cursor() if self._ledger.listing().has_cursor else Cursor(pipeline=PIPELINE, seq=0)
         marks = self._watermarks()
         return sum(end - cursor.at.offsets.get(tp, marks.earliest[tp]) for tp, end in marks.latest.items())
 

@@ -104,7 +104,7 @@ class PageSource:
         for name, shadow in self._shadows.get_all({name: partial(server.shadow_of, cursor_key(name)) for name in of}).items():
             states[name].faults += filter(None, [shadow.value])
         views = [self._overview(found, states[name], lags.get(name), file_errors.get(name)) for name, found in of.items()]
-        views += [Overview(Cursor(pipeline=name), file_error=why) for name, why in file_errors.items() if name not in of]
+        views += [Overview(Cursor(pipeline=name, seq=0), file_error=why) for name, why in file_errors.items() if name not in of]
         return [
             {
                 **view.to_json(),
@@ -310,7 +310,7 @@ def _batch(
     of: Declared, state: Readable, saved: SavedRange, run: Mapping[str, Any] | None, loads: Loads | None, *, replays: bool
 ) -> BatchView:
     who = {} if run is None else {saved.load.run_id: started_by(run)}
-    cursor = state.ledger.cursor() if state.listing.has_cursor else Cursor(pipeline=of.pipeline)
+    cursor = state.ledger.cursor() if state.listing.has_cursor else Cursor(pipeline=of.pipeline, seq=0)
     answer = _answers(of, [saved.load.run_id]).get(saved.load.run_id)
     found = () if loads is None else loads.of_batches({saved.load.seq})
     return batch_view(saved, cursor, [r for r in found if replays or r.load.replay is None], who, answer)

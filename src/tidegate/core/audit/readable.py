@@ -34,7 +34,7 @@ class Readable:
     @property
     def cursor(self) -> Cursor:
         """The cursor; an empty one where there is none, and where it cannot be read."""
-        return self.known_cursor or Cursor(pipeline=self.ledger.pipeline)
+        return self.known_cursor or Cursor(pipeline=self.ledger.pipeline, seq=0)
 
     @cached_property
     def pending(self) -> SavedRange | None:

@@ -53,7 +53,7 @@ def rebuild(pipeline: str, receipts: Sequence[Receipt], *, generation: int = 0, 
             "and the cursor cannot be rebuilt",
             fix="Receipts are not edited: roll the table back to the commit of an earlier batch",
         )
-    before = before or Cursor(pipeline=pipeline)
+    before = before or Cursor(pipeline=pipeline, seq=0)
     generation = max([generation, *(receipt.load.generation for receipt in batches)]) + 1
     cursor = Cursor(
         pipeline=pipeline,

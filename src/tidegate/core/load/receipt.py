@@ -17,7 +17,7 @@ from tidegate.core.announce.hours import Times
 from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.errors import RequestError, StateCorrupt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
-from tidegate.core.state.cursor import POSITION, LastCommit, Position
+from tidegate.core.state.cursor import POSITION, LastCommit, Numbered, Position
 from tidegate.core.state.fields import MAPPING, RANGES, Record, fields_from_json, fields_to_json, form, held, optional
 
 PREFIX = "tidegate."
@@ -35,22 +35,18 @@ DEDUPE = f"{PREFIX}dedupe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Load(Numbered):
     """What one load is of: a batch of the schedule, or a chunk of a replay.
 
-    `seq` is the number of the batch; where `replay` names the replay that the load is a chunk of, that of the chunk, and no
-    batch of the schedule is loaded. `generation` is the cursor's, and `topic_ids` are those that were planned. `batch` is the
-    number of the batch whose rows are replaced, where rows are known by their batch and not by their origin. `beside` is what
-    the ranges do not say of where the cursor is after the batch; None in a replay. `dedupe` says which records are left out as
-    repeats; None: each record is loaded.
+    Where `replay` names the replay that the load is a chunk of, `seq` is the number of the chunk, and no batch of the schedule
+    is loaded. `topic_ids` are those that were planned. `batch` is the number of the batch whose rows are replaced, where rows
+    are known by their batch and not by their origin. `beside` is what the ranges do not say of where the cursor is after the
+    batch; None in a replay. `dedupe` says which records are left out as repeats; None: each record is loaded.
     """
 
-    pipeline: str
-    seq: int
     run_id: str
     ranges: tuple[OffsetRange, ...] = field(metadata=RANGES)
     topic_ids: Mapping[str, str] = field(default_factory=dict, metadata=MAPPING)
-    generation: int = 0
     replay: str | None = None
     batch: int | None = None
     beside: Position | None = field(default=None, metadata=optional(POSITION))

@@ -99,7 +99,7 @@ def read_evidence(
         cursor = ledger.cursor()
     else:
         _check_never_ran(pipeline, listing, history)
-        cursor = Cursor(pipeline=pipeline.name)
+        cursor = Cursor(pipeline=pipeline.name, seq=0)
     own = None if run_id is None else listing.of_run(run_id)
     near = [r for r in listing.ranges if r.seq >= cursor.seq or r == own or (oldest and r == listing.ranges[0])]
     keys = {r.key for r in near}

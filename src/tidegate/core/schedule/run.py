@@ -360,7 +360,7 @@ def commit_batch(
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()
     saved = ledger.saved_range(key)
-    cursor = ledger.cursor() if listing.has_cursor else Cursor(pipeline=pipeline.name)
+    cursor = ledger.cursor() if listing.has_cursor else Cursor(pipeline=pipeline.name, seq=0)
     accepted = ledger.accepted(listing, cursor)
     rate_state = _rate_state(pipeline, cursor, saved, timing)
     after = moved(cursor, saved, receipt, accepted=accepted, timing=timing, record_bytes=record_bytes, rate_state=rate_state)

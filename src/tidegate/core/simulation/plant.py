@@ -165,7 +165,9 @@ class Runs:
         self.partitions = [TopicPartition("simulated", partition) for partition in range(plant.partitions)]
         self.earliest = dict.fromkeys(self.partitions, 0)
         self.loaded = 0
-        self.cursor = Cursor(pipeline="simulated", at=Position(offsets=self.earliest), pace=Pace(rate_state=policy.start()))
+        self.cursor = Cursor(
+            pipeline="simulated", seq=0, at=Position(offsets=self.earliest), pace=Pace(rate_state=policy.start())
+        )
         self.trace = Trace()
         self._slot, self._free_s, self._due_s = 1, 0.0, plant.interval_s
 

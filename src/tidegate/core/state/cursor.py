@@ -42,6 +42,19 @@ MOST_TIMINGS = 100
 """So many batches show what a batch costs, in about 5 kB of a cursor."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbered:
+    """Which batch of a pipeline.
+
+    `seq` is its number, and `generation` counts how often the cursor was rebuilt: a range that was saved under an older
+    generation is never committed.
+    """
+
+    pipeline: str
+    seq: int
+    generation: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Position:
     """Where a cursor is, and where a batch leads, as its saved range and the receipt of its load say.
@@ -124,10 +137,9 @@ class Pace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cursor(Record):
+class Cursor(Numbered, Record):
     """The state of a pipeline's schedule: `at` is where it is, after `seq` batches.
 
-    `generation` counts how often the cursor was rebuilt; a range that was saved under an older generation is never committed.
     Of the last batch, `receipt` is its commit, `head` the table's newest commit that its plan saw, `fired_at_ms` when it was
     planned (epoch ms). They are None where that is not known: the batch had nothing to load, or a retry found that its load had
     landed. `remaining` counts the records that it left behind. `announced` is from when until when (epoch ms) the hours were
@@ -136,10 +148,7 @@ class Cursor(Record):
 
     UNREADABLE = ("a cursor has the wrong shape", REPAIR.format(pipeline="PIPELINE"))
 
-    pipeline: str
-    seq: int = 0
     at: Position = field(default_factory=Position, metadata=held(Position))
-    generation: int = 0
     receipt: LastCommit | None = field(default=None, metadata=LAST_COMMIT)
     head: int | None = None
     fired_at_ms: int | None = None
