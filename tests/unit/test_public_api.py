@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 import tidegate
 from tidegate import (
@@ -22,6 +23,7 @@ from tidegate import (
     Worker,
     make_rate_policy,
 )
+from tidegate.cli import app
 from tidegate.core.errors import RequestError
 
 LOADED = "import sys, tidegate; print(*sorted(m for m in sys.modules if m.startswith('tidegate')))"
@@ -108,3 +110,9 @@ def test_an_error_says_whether_to_try_again_and_how_to_put_it_right() -> None:
     error = RequestError("no", fix="Do", field=1)
     assert isinstance(error, TidegateError)
     assert (error.fix, error.fields, error.retryable) == ("Do", {"field": 1}, False)
+
+
+def test_the_command_says_the_version_of_the_package() -> None:
+    """Its one place is `tidegate.__version__`, from which the build takes it too."""
+    said = CliRunner().invoke(app, ["--version"])
+    assert (said.exit_code, said.stdout) == (0, f"tidegate {tidegate.__version__}\n")

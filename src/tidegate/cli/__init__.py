@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Annotated
 
 import typer
 
+from tidegate import __version__
 from tidegate.cli import (
     announce,
     check,
@@ -33,6 +35,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help=__doc__.splitlines()[0] if __doc__ else None,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        out.print(f"tidegate {__version__}", highlight=False)
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version, and exit")]
+
+
+@app.callback()
+def _options(*, _version: Version = False) -> None:
+    """What every command takes."""
+
+
 for commands in (
     init,
     platform,
