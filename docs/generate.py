@@ -35,16 +35,15 @@ def settings() -> str:
     lines = [
         "# Settings of a pipeline file",
         "",
-        "Made from `src/tidegate/core/config/pipeline.py` by `make docs`. `tidegate check` validates files, and warns of",
-        "settings that have no effect beside the others; editors validate by `dags/pipelines/pipeline.schema.json`. A file has",
-        "one of `source.topics`, `source.pattern` and `source.assign`.",
+        "Made from `src/tidegate/core/config` by `make docs`. `tidegate check` validates files, and warns of settings without",
+        "effect; editors validate by `dags/pipelines/pipeline.schema.json`. A file has one of `source.topics`,",
+        "`source.pattern` and `source.assign`. A duration is a number of seconds, or a text such as 30s, 15m, 2h or 5d.",
         "",
         *_settings(Pipeline),
         "# Settings of a receiver file",
         "",
-        "Made from `src/tidegate/core/config/receiver.py`; editors validate by `dags/receivers/receiver.schema.json`.",
-        "A receiver has the settings of its `kind`, and none of another's. What listens beyond loopback has `tls`, and",
-        "`token` or `tls.ca`.",
+        "Editors validate by `dags/receivers/receiver.schema.json`. A receiver has the settings of its `kind`, and none of",
+        "another's. What listens beyond the loopback has `tls`, and `token` or `tls.ca`.",
         "",
         *_settings(Receiver),
     ]
@@ -56,12 +55,18 @@ def _settings(kind: Any) -> list[str]:
         "| setting | what it does | accepts | default |",
         "|---|---|---|---|",
         *(
-            f"| `{path}` | {_cell(setting.doc)} | {_cell(setting.words)} | {_default(setting.field.default)} |"
+            f"| `{path}` | {_cell(setting.doc)} | {_cell(_shortened(setting.words))} | {_default(setting.field.default)} |"
             for path, setting in members(kind).items()
             if not setting.section or setting.field.default is None  # a section that may be left out has a row of its own
         ),
         "",
     ]
+
+
+def _shortened(words: str) -> str:
+    """What a setting accepts, without the lengths that `tidegate check` names and what the page says once."""
+    said = r"(a duration from [\w.]+ to \w+).*| of (1 to|at most) \d+ (letters.* only|characters)|a mapping of settings"
+    return re.sub("^(an?|the) ", "", re.sub(said, r"\1", words))
 
 
 def _cell(text: str) -> str:
