@@ -66,7 +66,7 @@ def _settings(kind: Any) -> list[str]:
 def _shortened(words: str) -> str:
     """What a setting accepts, without the lengths that `tidegate check` names and what the page says once."""
     said = r"(a duration from [\w.]+ to \w+).*| of (1 to|at most) \d+ (letters.* only|characters)|a mapping of settings"
-    return re.sub("^(an?|the) ", "", re.sub(said, r"\1", words))
+    return re.sub(r"^(an?|the) |(whole )?number of [\w/]+ (from )?(?=\d|above)", "", re.sub(said, r"\1", words))
 
 
 def _cell(text: str) -> str:
@@ -142,18 +142,16 @@ _SECTIONS = {
     "batch": (
         "Batches",
         """\
-Sent by the task `commit` when it moves the cursor, so a batch counts once, however often it is tried or cleared;
-`skipped` by the task `plan`, `failed` by any task of the run. What is not known is not sent.""",
+Sent by the task `commit` when it moves the cursor, so a batch counts once; `skipped` by the task `plan`, `failed` by
+any task of the run. What is not known is not sent.""",
     ),
     "lag": (
         "Lag",
         """\
-Sent by the task `plan`, before the run reads anything. `lag.records` comes with each range that is planned anew, and
-with each run that finds nothing to read. For the others the brokers have to be asked more: they come once a minute at
-most, and only while records wait. A pipeline that has stopped goes on planning, so its lag goes on coming. A paused
-one sends nothing.""",
+Sent by the task `plan`, before the run reads anything; all but `lag.records` at most once a minute. A pipeline that has
+stopped goes on planning, so its lag goes on coming. A paused one sends nothing.""",
     ),
-    "pipeline": ("Runs", "Sent by the scheduler when a run of the schedule ends. Runs of backfills do not count."),
+    "pipeline": ("Runs", "Sent by the scheduler when a run of the schedule ends."),
     "replay": ("Replays", "Sent when a replay is verified; `failed` by the scheduler."),
     "trigger": ("Pipelines that are scheduled by lag", "Sent by the trigger with each poll."),
     "receiver": ("Receivers", "Sent by each instance of a [receiver](receivers.md), every ten seconds."),
@@ -163,12 +161,10 @@ _HEAD = """\
 <!-- Made from tidegate.core.metrics by `make docs`; do not edit. -->
 # Metrics
 
-Tidegate sends its figures through Airflow's own metrics, so whatever Airflow is set up for gets them: StatsD
-(`[metrics] statsd_on`, with Airflow's extra `statsd`) or OpenTelemetry (`[metrics] otel_on`, extra `otel`). Names
-begin with Airflow's prefix, and end with the name of the pipeline or receiver, which is also a tag.
-
-[grafana.json](grafana.json) is a Grafana dashboard of all of them. [alerts.md](alerts.md) has alerts for Prometheus,
-and how Prometheus gets the names that dashboard and alerts use.
+Tidegate sends its figures through Airflow's own metrics: StatsD (`[metrics] statsd_on`, with Airflow's extra `statsd`)
+or OpenTelemetry (`[metrics] otel_on`, extra `otel`). Names begin with Airflow's prefix, and end with the name of the
+pipeline or receiver, which is also a tag. [Alerts](alerts.md) has alerts for Prometheus, a Grafana dashboard, and how
+Prometheus gets the names that they use.
 """
 
 
@@ -181,10 +177,10 @@ def metrics() -> str:
 
 
 def _metrics(shown: Iterable[Metric]) -> str:
-    rows = ["| name | kind | unit | what |", "|---|---|---|---|"]
+    rows = ["| name | kind, unit | what |", "|---|---|---|"]
     for m in shown:
         whose = "<receiver>.<instance>" if m.group == "receiver" else "<pipeline>"
-        rows.append(f"| `{PREFIX}.{m.name}.{whose}` | {m.kind} | {m.unit} | {m.what} |")
+        rows.append(f"| `{PREFIX}.{m.name}.{whose}` | {', '.join(filter(None, (m.kind, m.unit)))} | {m.what} |")
     return "\n".join(rows) + "\n"
 
 
