@@ -148,8 +148,8 @@ any task of the run. What is not known is not sent.""",
     "lag": (
         "Lag",
         """\
-Sent by the task `plan`, before the run reads anything; all but `lag.records` at most once a minute. A pipeline that has
-stopped goes on planning, so its lag goes on coming. A paused one sends nothing.""",
+Sent by the task `plan`, before the run reads anything; all but `lag.records` at most once a minute. A
+stopped pipeline still plans and sends its lag; a paused one sends nothing.""",
     ),
     "pipeline": ("Runs", "Sent by the scheduler when a run of the schedule ends."),
     "replay": ("Replays", "Sent when a replay is verified; `failed` by the scheduler."),

@@ -37,8 +37,8 @@ class Maintenance(Settings):
     keep: values.Age = 5 * DAY_S
     """Younger snapshots never expire."""
     keep_orphans: values.Age | None = None
-    """Removes older files of the table's data folder that no snapshot names. Without it, none is removed. Set it only if the
-    folder holds no other table: Iceberg cannot tell that table's files from orphans."""
+    """Removes older files of the table's data folder that no snapshot names. Set it only if the folder holds no other table:
+    Iceberg cannot tell that table's files from orphans."""
 
     @property
     def steps(self) -> tuple[Step, ...]:

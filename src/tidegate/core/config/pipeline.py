@@ -56,15 +56,14 @@ class Source(Settings):
     connection: values.Connection = "kafka_default"
     """Airflow connection of the brokers. Its extra has settings of librdkafka."""
     start: values.FirstOffsets = "earliest"
-    """Where the first batch starts. Later partitions start at their earliest offset."""
+    """Where the first batch starts. Later partitions start at the earliest offset."""
     isolation_level: IsolationLevel = "read_committed"
     """With read_committed, a batch ends before the first open transaction and leaves out aborted records."""
     on_deleted: OnDeleted = "stop"
-    """When a partition or topic of the cursor is deleted or no longer in this file: stop fails the run, retire removes it from
-    the cursor."""
+    """If a partition or topic of the cursor is deleted or left out of this file: stop fails the run, retire removes it from the
+    cursor."""
     contiguous: values.Flag = False
-    """Declares that the topics are neither compacted nor transactional. A load then fails unless it reads a record for every
-    offset."""
+    """Declares that the topics are neither compacted nor transactional. A load then fails unless it reads every offset."""
 
     REQUIRES: ClassVar = {"exclude": "pattern"}
     SCHEMA: ClassVar = {"oneOf": [{"required": ["topics"]}, {"required": ["pattern"]}, {"required": ["assign"]}]}
@@ -105,14 +104,14 @@ class Limits(Settings):
     """How many records a batch takes, and when a run is skipped."""
 
     max_records: values.Positive | None = None
-    """Most records of a batch, shared by the partitions in proportion to their lag. Without it, a batch reads to the end of the
+    """Most records of a batch, shared by the partitions in proportion to their lag; by default, all up to the end of the
     log."""
     min_records: values.Positive | None = None
     """Runs are skipped while fewer records are unread."""
     max_delay_s: values.Seconds | None = None
     """Seconds since the last plan after which `min_records` no longer skips runs."""
     max_rate_per_partition: values.Positive | None = None
-    """Most records per second of each partition: a batch takes at most this rate times `interval_s`."""
+    """Most records per second of each partition: a batch takes at most this times `interval_s`."""
     min_rate_per_partition: values.Positive = 1
     """Records that a batch may take of each partition in any case."""
     interval_s: values.Interval | None = None
@@ -129,8 +128,8 @@ class Backpressure(Settings):
     """Which policy decides how many records a batch may hold, and its settings."""
 
     policy: PolicyName = "static"
-    """How a batch is bounded. static: by max_records. pid: by Spark's PIDRateEstimator. fixed_point: by the speed of the last
-    batch. target: the same, with the overhead of a run estimated as well."""
+    """How a batch is bounded. static: by max_records. pid: as by Spark's PIDRateEstimator. fixed_point: by the speed of the
+    last batch. target: by speed and overhead of a run."""
     max_records: values.Records | None = None
     """static: the bound; none by default."""
     initial_rate: values.Rate | None = None
@@ -193,10 +192,10 @@ class Dedupe(Settings):
     """Which records are repeats of earlier ones, and are left out (`tidegate.core.load.repeats`)."""
 
     window: values.Offsets
-    """Offsets to look back: a record is left out if an earlier record of its partition within them has the same key. Each load
-    reads them in addition."""
+    """Offsets to look back: a record is left out if an earlier one within them has the same key. Each load reads them in
+    addition."""
     key: values.RecordHeader = IDEMPOTENCY_KEY
-    """Record header with the key. A record without it, or with an empty one, is never left out."""
+    """Record header with the key. A record without a key is never left out."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -222,8 +221,7 @@ class Announce(Settings):
     every: Every = "hour"
     """What is announced: each hour, or each day (UTC)."""
     grace: values.Grace = 900
-    """How long after its timestamp a record may be written to Kafka. Without later records, an hour is complete this long after
-    its end."""
+    """How long after its timestamp a record may be written to Kafka."""
 
     @property
     def period_ms(self) -> int:
@@ -246,11 +244,10 @@ class Sink(Settings):
     pool: values.Pool | None = None
     """Airflow pool of the loads into this table. The default is `tidegate_` and the table's name, with _ for each dot."""
     slots: values.Slots = 1
-    """Slots of the pool: simultaneous loads into this table. With one, they take turns, the schedule's first. With more, chunks
-    of a replay run at once, and a load of new rows writes again if another commits first."""
+    """Slots of the pool: simultaneous loads into this table. With more than one, chunks of a replay run at once, and a load of
+    new rows writes again if another commits first."""
     shared_with: values.PipelineNames = ()
-    """Other pipelines that write into this table, from other topics or partitions. Without it, the table belongs to this
-    pipeline alone."""
+    """Other pipelines that write into this table, from other topics or partitions."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +272,7 @@ class Spark(Settings):
     min_executors: values.Executors | None = None
     """spark-submit: least executors of a load. The default is 1."""
     max_executors: values.Executors | None = None
-    """spark-submit: most executors of a load. With it, a load gets as many as its records need to fit into the interval."""
+    """spark-submit: most executors of a load, which gets as many as its records need to fit into the interval."""
 
     REQUIRES: ClassVar = {"min_executors": "max_executors"}
 
@@ -293,14 +290,14 @@ class Pipeline(Settings):
     name: FileName
     source: Source
     transform: values.Function
-    """Function in spark_jobs, DataFrame -> DataFrame, that makes rows of records."""
+    """Function in spark_jobs, DataFrame -> DataFrame."""
     sink: Sink
     rows_per_record: RowsPerRecord = "one"
     """Rows that the transform makes of a record. With one, `tidegate ledger verify` checks every offset."""
     description: values.Description = ""
     """Description of the DAG in the Airflow UI."""
     schedule: TextOrSection[values.Schedule, LagSchedule] | None = None
-    """When runs start: at times, or by lag. Without it, runs start only when they are triggered."""
+    """When runs start: at times, or by lag. Without it, only when triggered."""
     tags: values.Tags = ()
     """Further tags of the DAG in the Airflow UI."""
     catch_up: values.Flag = False
@@ -310,8 +307,8 @@ class Pipeline(Settings):
     dedupe: OptionalSection[Dedupe] = None
     """Leaves out records that a sender has repeated."""
     announce: OptionalSection[Announce] = None
-    """Announces complete and changed hours of the records' timestamps as partition events of the asset
-    `tidegate/<pipeline>/hours`. `{}` uses the defaults."""
+    """Announces complete and changed hours as partition events of the asset `tidegate/<pipeline>/hours`. `{}` uses the
+    defaults."""
     split: Split = field(default_factory=Split)
     group: values.Group | None = None
     """Consumer group for lag tools. The default is `tidegate-` and the pipeline's name."""
@@ -330,7 +327,7 @@ class Pipeline(Settings):
     maintenance: OptionalSection[Maintenance] = None
     """Merges small files of the table, and expires its old snapshots. `{}` uses the defaults."""
     keep_ranges: values.Positive = 1000
-    """Saved ranges that are kept as Variables. Older ones remain in the table's snapshots."""
+    """Saved ranges that are kept as Variables. Older ones remain in the snapshots."""
 
     SCHEMA: ClassVar = {
         "not": {

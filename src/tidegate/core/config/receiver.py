@@ -73,7 +73,7 @@ class File(Settings):
     path: values.FilePath
     """File to follow, on the host that runs the instance."""
     state: values.FilePath | None = None
-    """File that remembers how far it was read. The default is a hidden file beside it, in the receiver's name."""
+    """File that remembers how far it was read; by default a hidden file beside it."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Tls(Settings):
     """Key of the certificate, without a password."""
     ca: values.FilePath | None = None
     """Authorities of the other side's certificate. A receiver that listens then requires client certificates; one that connects
-    trusts the system's authorities by default."""
+    trusts the system's by default."""
 
 
 @dataclass(frozen=True)
@@ -112,23 +112,21 @@ class Backpressure(Settings):
     """How the pipeline that loads the topic slows the senders down."""
 
     policy: Policy = "static"
-    """What slows senders down. static: `rate.max` alone. rate: the speed of the pipeline. watermark: the backlog or a buffer is
-    nearly full. credit: the places left in the backlog."""
+    """What slows senders down. static: `rate.max`. rate: the pipeline's speed. watermark: a backlog or buffer that is nearly
+    full. credit: the places left in the backlog."""
     pipeline: values.PipelineName | None = None
     """rate, watermark and credit (required): the pipeline that loads the topic."""
     max_backlog: values.Records | None = None
-    """watermark and credit (required): records of the topic that may wait for the pipeline. A pipeline with larger batches
-    loads this many a run."""
+    """watermark and credit (required): records of the topic that may wait for the pipeline, which loads at most this many a
+    run."""
     high: values.Share | None = None
     """watermark: share of the backlog, or of a buffer, at which all stop. The default is 0.9."""
     low: values.Share | None = None
     """watermark: share below which they continue. The default is 0.4."""
     safe_rate: values.SafeRate | None = None
-    """rate, watermark and credit: records per second of an instance that does not know the pipeline's state; 0: nothing. The
-    default is 100."""
+    """rate, watermark and credit: records per second while the pipeline's state is unknown; 0: nothing. The default is 100."""
     silence: values.Poll | None = None
-    """rate, watermark and credit: how long the last answer of the pipeline and the other instances counts. The default is 30
-    seconds."""
+    """rate, watermark and credit: how long a last answer counts. The default is 30 seconds."""
 
     TAKEN: ClassVar = Taken(
         "policy",
@@ -154,7 +152,7 @@ class Workers(Settings):
     """The Airflow workers that run instances, and how many of them a run waits for."""
 
     queues: values.Queues = ("default",)
-    """Airflow queues whose workers may run instances. An instance can be bound to a host only by a queue of that host alone."""
+    """Airflow queues whose workers may run instances. Only a queue of one host binds an instance to it."""
     expected: values.Positive = 1
     """Number of workers on these queues when all are up."""
     share: values.Share = 0.8
@@ -180,8 +178,8 @@ class Receiver(Settings):
 
     name: FileName
     kind: values.Kind
-    """What pushes. http: POST requests. tcp_server: lines over accepted connections. socket: lines of a server. file: lines of
-    a growing file. module:Class: a class of your own."""
+    """What pushes: POST requests, lines over accepted connections, lines of a server, lines of a growing file, or a class of
+    your own."""
     topic: values.Topic
     """Topic that the records land in."""
     connection: values.Connection = "kafka_default"
@@ -209,8 +207,8 @@ class Receiver(Settings):
     lease: values.Lease = 3600
     """How long a run receives before the next one takes over."""
     overlap: values.Pause | None = None
-    """How long a receiver that listens continues beside its successor, so that no connection is refused. The default is 30
-    seconds for http and tcp_server, and 0 for a class of your own. With 0, the next run starts after the last one has ended."""
+    """How long a receiver that listens continues beside its successor. The default is 30 seconds for http and tcp_server, and 0
+    for a class of your own. With 0, the next run starts after the last one has ended."""
     drain: values.Pause = 30
     """How long an instance may take at the end to deliver, answer and close."""
     block: Block = field(default_factory=Block)
