@@ -35,16 +35,15 @@ def settings() -> str:
     lines = [
         "# Settings of a pipeline file",
         "",
-        "Made from `src/tidegate/core/config/pipeline.py` by `make docs`. `tidegate check` validates files, and warns of",
-        "settings that have no effect beside the others; editors validate by `dags/pipelines/pipeline.schema.json`. A file has",
-        "one of `source.topics`, `source.pattern` and `source.assign`.",
+        "Made from `src/tidegate/core/config` by `make docs`. `tidegate check` validates files, and warns of settings without",
+        "effect; editors validate by `dags/pipelines/pipeline.schema.json`. A file has one of `source.topics`,",
+        "`source.pattern` and `source.assign`. A duration is a number of seconds, or a text such as 30s, 15m, 2h or 5d.",
         "",
         *_settings(Pipeline),
         "# Settings of a receiver file",
         "",
-        "Made from `src/tidegate/core/config/receiver.py`; editors validate by `dags/receivers/receiver.schema.json`.",
-        "A receiver has the settings of its `kind`, and none of another's. What listens beyond loopback has `tls`, and",
-        "`token` or `tls.ca`.",
+        "Editors validate by `dags/receivers/receiver.schema.json`. A receiver has the settings of its `kind`, and none of",
+        "another's. What listens beyond the loopback has `tls`, and `token` or `tls.ca`.",
         "",
         *_settings(Receiver),
     ]
@@ -56,12 +55,19 @@ def _settings(kind: Any) -> list[str]:
         "| setting | what it does | accepts | default |",
         "|---|---|---|---|",
         *(
-            f"| `{path}` | {_cell(setting.doc)} | {_cell(setting.words)} | {_default(setting.field.default)} |"
+            f"| `{path}` | {_cell(setting.doc)} | {_cell(_shortened(setting.words))} | {_default(setting.field.default)} |"
             for path, setting in members(kind).items()
             if not setting.section or setting.field.default is None  # a section that may be left out has a row of its own
         ),
         "",
     ]
+
+
+def _shortened(words: str) -> str:
+    """What a setting accepts, without the details that `tidegate check` names and what the page says once."""
+    details = r" of (1 to|at most) \d+ (letters.* only|characters)| \((1 to|minute)[^)]*\)| without a repetition.*"
+    words = re.sub(f"{details}|a mapping of settings", "", re.sub(r"(a duration from [\w.]+ to \w+).*", r"\1", words))
+    return re.sub(r"^(an?|the) |(whole )?number of [\w/]+ (from )?(?=\d|above)", "", words)
 
 
 def _cell(text: str) -> str:
@@ -137,18 +143,16 @@ _SECTIONS = {
     "batch": (
         "Batches",
         """\
-Sent by the task `commit` when it moves the cursor, so a batch counts once, however often it is tried or cleared;
-`skipped` by the task `plan`, `failed` by any task of the run. What is not known is not sent.""",
+Sent by the task `commit` when it moves the cursor, so a batch counts once; `skipped` by the task `plan`, `failed` by
+any task of the run. What is not known is not sent.""",
     ),
     "lag": (
         "Lag",
         """\
-Sent by the task `plan`, before the run reads anything. `lag.records` comes with each range that is planned anew, and
-with each run that finds nothing to read. For the others the brokers have to be asked more: they come once a minute at
-most, and only while records wait. A pipeline that has stopped goes on planning, so its lag goes on coming. A paused
-one sends nothing.""",
+Sent by the task `plan`, before the run reads anything; all but `lag.records` at most once a minute. A
+stopped pipeline still plans and sends its lag; a paused one sends nothing.""",
     ),
-    "pipeline": ("Runs", "Sent by the scheduler when a run of the schedule ends. Runs of backfills do not count."),
+    "pipeline": ("Runs", "Sent by the scheduler when a run of the schedule ends."),
     "replay": ("Replays", "Sent when a replay is verified; `failed` by the scheduler."),
     "trigger": ("Pipelines that are scheduled by lag", "Sent by the trigger with each poll."),
     "receiver": ("Receivers", "Sent by each instance of a [receiver](receivers.md), every ten seconds."),
@@ -158,12 +162,10 @@ _HEAD = """\
 <!-- Made from tidegate.core.metrics by `make docs`; do not edit. -->
 # Metrics
 
-Tidegate sends its figures through Airflow's own metrics, so whatever Airflow is set up for gets them: StatsD
-(`[metrics] statsd_on`, with Airflow's extra `statsd`) or OpenTelemetry (`[metrics] otel_on`, extra `otel`). Names
-begin with Airflow's prefix, and end with the name of the pipeline or receiver, which is also a tag.
-
-[grafana.json](grafana.json) is a Grafana dashboard of all of them. [alerts.md](alerts.md) has alerts for Prometheus,
-and how Prometheus gets the names that dashboard and alerts use.
+Tidegate sends its figures through Airflow's own metrics: StatsD (`[metrics] statsd_on`, with Airflow's extra `statsd`)
+or OpenTelemetry (`[metrics] otel_on`, extra `otel`). Names begin with Airflow's prefix, and end with the name of the
+pipeline or receiver, which is also a tag. [Alerts](alerts.md) has alerts for Prometheus, a Grafana dashboard, and how
+Prometheus gets the names that they use.
 """
 
 
@@ -176,10 +178,10 @@ def metrics() -> str:
 
 
 def _metrics(shown: Iterable[Metric]) -> str:
-    rows = ["| name | kind | unit | what |", "|---|---|---|---|"]
+    rows = ["| name | kind, unit | what |", "|---|---|---|"]
     for m in shown:
         whose = "<receiver>.<instance>" if m.group == "receiver" else "<pipeline>"
-        rows.append(f"| `{PREFIX}.{m.name}.{whose}` | {m.kind} | {m.unit} | {m.what} |")
+        rows.append(f"| `{PREFIX}.{m.name}.{whose}` | {', '.join(filter(None, (m.kind, m.unit)))} | {m.what} |")
     return "\n".join(rows) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The bars of rate control, measured for each policy in virtual time; prints the tables of docs/rates.md as Markdown.
+"""The bars of rate control, measured for each policy in virtual time; prints the tables that docs/rates.md sums up.
 
     python -m tests.bench.rate_policies [--seeds 200] [--json]
 

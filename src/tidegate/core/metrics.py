@@ -36,12 +36,12 @@ class Metric:
 
 
 PHASES = {
-    "lookup": "the question whether the batch has landed before",
+    "lookup": "asking whether the batch has landed before",
     "prepare": "preparing the transform and the table",
-    "look": "looking for data files that the range goes through",
+    "look": "looking for data files that the range cuts",
     "write": "reading Kafka and writing the table",
-    "receipt": "reading the receipt of the commit",
-    "submit": "all of spark-submit, where the driver's own answer was lost",
+    "receipt": "reading the receipt",
+    "submit": "all of spark-submit, if the driver's answer was lost",
 }
 """The phases of a load, which `LoadResult.seconds` has."""
 
@@ -51,9 +51,9 @@ _BEHIND, _REPLAYS, _TRIGGER = "Records behind", "Replays", "Triggers of lag"
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("batch.committed", "counter", "", "batches that were committed", _BATCHES),
+        Metric("batch.committed", "counter", "", "committed batches", _BATCHES),
         Metric("batch.skipped", "counter", "", "runs that found nothing to read", _BATCHES),
-        Metric("batch.failed", "counter", "", "tries of tasks that failed, those that are tried again too", _BATCHES),
+        Metric("batch.failed", "counter", "", "failed tries of tasks", _BATCHES),
         Metric(
             "batch.cold",
             "counter",
@@ -64,40 +64,36 @@ METRICS = {
         Metric("batch.seq", "gauge", "", "number of the last batch", "Last batch"),
         Metric("batch.records", "gauge", "records", "offsets that it read", _SIZE),
         Metric("batch.rows", "gauge", "rows", "rows that it wrote", _SIZE),
-        Metric("batch.bound", "gauge", "records", "the most records that limits or the rate policy allowed it", _SIZE),
+        Metric("batch.bound", "gauge", "records", "most records that limits or the rate policy allowed", _SIZE),
         Metric(
             "batch.errors",
             "gauge",
             "rows",
-            "those of its rows that are of broken records, by the column `_error`, where the rows have one",
+            "rows of broken records, by the column `_error`, if there is one",
             "Rows of broken records",
         ),
-        Metric("batch.remaining", "gauge", "records", "records that it left to later batches, when it was planned", _BEHIND),
+        Metric("batch.remaining", "gauge", "records", "records left to later batches by the plan", _BEHIND),
         Metric("batch.run_s", "gauge", "s", "from the start of its run to the commit", _RUN),
         Metric("batch.delay_s", "gauge", "s", "from when the run was due until it started", _RUN),
-        Metric(
-            "batch.interval_s", "gauge", "s", "between two runs, where that is fixed: a run that takes longer is late", _RUN
-        ),
+        Metric("batch.interval_s", "gauge", "s", "between two runs, if that is fixed: a longer run is late", _RUN),
         Metric("batch.load_s", "gauge", "s", "of the load", _RUN),
         *(Metric(f"batch.{phase}_s", "gauge", "s", f"of the load: {what}", _LOAD) for phase, what in PHASES.items()),
-        Metric("lag.records", "gauge", "records", "records that wait, those that the run is about to read among them", _BEHIND),
+        Metric("lag.records", "gauge", "records", "unread records, including this run's batch", _BEHIND),
         Metric(
             "lag.seconds",
             "gauge",
             "s",
-            "age of the oldest unread record; 0 where none waits",
+            "age of the oldest unread record; 0 if there is none",
             "Age of the oldest unread record",
         ),
         Metric(
             "lag.retention_left_s",
             "gauge",
             "s",
-            "until retention by time may delete a record that is not read; keeps its last value while `lag.records` is 0",
+            "until retention by time may delete an unread record; keeps its last value while `lag.records` is 0",
             "Time left until retention",
         ),
-        Metric(
-            "pipeline.stopped", "gauge", "", "1 after a run that failed, 0 after one that succeeded or found nothing", "Stopped"
-        ),
+        Metric("pipeline.stopped", "gauge", "", "1 after a failed run, else 0", "Stopped"),
         Metric(
             "pipeline.succeeded",
             "gauge",
@@ -105,21 +101,23 @@ METRICS = {
             "when a run last succeeded or found nothing",
             "Time since the last run that succeeded",
         ),
-        Metric("replay.committed", "counter", "", "replays and runs of backfills that are in the table as a whole", _REPLAYS),
-        Metric("replay.failed", "counter", "", "runs of replays that failed, or ended without a verdict", _REPLAYS),
-        Metric("replay.offsets", "gauge", "records", "offsets of the last one that is in the table", "Size of a replay"),
+        Metric("replay.committed", "counter", "", "replays and backfills that are completely in the table", _REPLAYS),
+        Metric("replay.failed", "counter", "", "replays that failed, or ended without a verdict", _REPLAYS),
+        Metric("replay.offsets", "gauge", "records", "offsets of the last one", "Size of a replay"),
         Metric("replay.rows", "gauge", "rows", "rows that it wrote", "Size of a replay"),
-        Metric("trigger.lag", "gauge", "records", "records that are unread", _BEHIND),
+        Metric("trigger.lag", "gauge", "records", "unread records", _BEHIND),
         Metric("trigger.polled", "gauge", "epoch s", "time of the last answer", "Time since the brokers answered a trigger"),
-        Metric("trigger.events", "counter", "", "runs that it asked for", _TRIGGER),
-        Metric("trigger.errors", "counter", "", "questions that were not answered", _TRIGGER),
-        Metric("receiver.records", "gauge", "records", "records that the broker has acknowledged", "Records received"),
-        Metric("receiver.refused", "gauge", "records", "records that were refused", "Records received"),
-        Metric("receiver.rate", "gauge", "records/s", "what it takes in at most", "Limits of receivers"),
+        Metric("trigger.events", "counter", "", "requested runs", _TRIGGER),
+        Metric("trigger.errors", "counter", "", "unanswered questions", _TRIGGER),
+        Metric("receiver.records", "gauge", "records", "acknowledged records", "Records received"),
+        Metric("receiver.refused", "gauge", "records", "refused records", "Records received"),
+        Metric("receiver.rate", "gauge", "records/s", "most that it takes in", "Limits of receivers"),
         Metric("receiver.room", "gauge", "records", "what it may still take in", "Room and backlog of receivers"),
-        Metric("receiver.lag", "gauge", "records", "the backlog that it goes by", "Room and backlog of receivers"),
+        Metric("receiver.lag", "gauge", "records", "the backlog that it knows", "Room and backlog of receivers"),
         Metric("receiver.buffer", "gauge", "share", "used share of its buffer", "Buffers of receivers"),
-        Metric("receiver.throttled_s", "gauge", "s", "in which senders were held back", "Time in which senders were held back"),
+        Metric(
+            "receiver.throttled_s", "gauge", "s", "for which senders were held back", "Time in which senders were held back"
+        ),
         Metric("receiver.restarts", "gauge", "", "its restarts", "Restarts of receivers"),
     )
 }

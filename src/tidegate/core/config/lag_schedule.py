@@ -20,7 +20,7 @@ class LagSchedule(Settings):
     lag: values.Positive | None = None
     """A run starts when at least this many records are unread."""
     max_delay: values.MaxDelay | None = None
-    """A run starts when a record has been unread for this long, however few there are."""
+    """A run starts when a record has been unread for this long."""
     poll: values.Poll = 5
     """How often the brokers are asked for the ends of the log."""
 

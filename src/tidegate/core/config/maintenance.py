@@ -27,18 +27,18 @@ class Maintenance(Settings):
     """
 
     schedule: values.Times | None = None
-    """When the table is maintained. Without it, maintenance starts only when it is triggered."""
+    """When the table is maintained. Without it, only when triggered."""
     target_file_bytes: values.FileBytes = 128 * MIB
-    """Size of the data files that small ones are merged into. Files between 75 % and 180 % of it stay as they are."""
+    """Size of merged data files. Files between 75 % and 180 % of it stay as they are."""
     max_files: values.Files = 10_000
-    """Most data files that one run merges; the next run goes on."""
+    """Most data files that one run merges; the next run continues."""
     keep_snapshots: values.Snapshots = 1000
-    """The newest snapshots of the table never expire, so many of them."""
+    """So many of the newest snapshots never expire."""
     keep: values.Age = 5 * DAY_S
-    """A younger snapshot never expires."""
+    """Younger snapshots never expire."""
     keep_orphans: values.Age | None = None
-    """Files of the table's data folder that no snapshot names are removed when they are older than this. Without it, none is
-    removed. Set it only where the folder holds no other table: Iceberg cannot tell that table's files from orphans."""
+    """Removes older files of the table's data folder that no snapshot names. Set it only if the folder holds no other table:
+    Iceberg cannot tell that table's files from orphans."""
 
     @property
     def steps(self) -> tuple[Step, ...]:

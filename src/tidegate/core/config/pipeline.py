@@ -48,23 +48,22 @@ class Source(Settings):
     topics: values.Topics | None = None
     """Topics to read, with all their partitions."""
     pattern: values.Regex | None = None
-    """Regular expression of the topics to read. It must match the whole name. Topics that are created later are included."""
+    """Regular expression that matches the whole name of the topics to read, including later ones."""
     exclude: values.Regexes = ()
     """Regular expressions of topics that are not read although `pattern` matches them."""
     assign: values.Assign | None = None
-    """Partitions to read, by topic. No others are read."""
+    """The only partitions to read, by topic."""
     connection: values.Connection = "kafka_default"
-    """Airflow connection of the Kafka brokers. Its extra uses the setting names of librdkafka."""
+    """Airflow connection of the brokers. Its extra has settings of librdkafka."""
     start: values.FirstOffsets = "earliest"
-    """Where the first batch starts. Partitions that are created later start at their earliest offset."""
+    """Where the first batch starts. Later partitions start at the earliest offset."""
     isolation_level: IsolationLevel = "read_committed"
-    """With read_committed, a batch ends before the first open transaction and leaves out the records of aborted ones."""
+    """With read_committed, a batch ends before the first open transaction and leaves out aborted records."""
     on_deleted: OnDeleted = "stop"
-    """What happens when a partition or topic of the cursor is deleted or no longer in this file: stop fails the run, retire
-    removes it from the cursor."""
+    """If a partition or topic of the cursor is deleted or left out of this file: stop fails the run, retire removes it from the
+    cursor."""
     contiguous: values.Flag = False
-    """Declares that the topics have no gaps: they are neither compacted nor transactional. A load then fails unless it reads a
-    record for every offset."""
+    """Declares that the topics are neither compacted nor transactional. A load then fails unless it reads every offset."""
 
     REQUIRES: ClassVar = {"exclude": "pattern"}
     SCHEMA: ClassVar = {"oneOf": [{"required": ["topics"]}, {"required": ["pattern"]}, {"required": ["assign"]}]}
@@ -105,21 +104,21 @@ class Limits(Settings):
     """How many records a batch takes, and when a run is skipped."""
 
     max_records: values.Positive | None = None
-    """Most records of a batch, divided among the partitions in proportion to their lag. Without it, a batch takes all records
-    up to the end of the log."""
+    """Most records of a batch, shared by the partitions in proportion to their lag; by default, all up to the end of the
+    log."""
     min_records: values.Positive | None = None
-    """Runs are skipped while fewer records than this are unread."""
+    """Runs are skipped while fewer records are unread."""
     max_delay_s: values.Seconds | None = None
-    """Seconds after the last batch was planned from which on a run is not skipped for `min_records`."""
+    """Seconds since the last plan after which `min_records` no longer skips runs."""
     max_rate_per_partition: values.Positive | None = None
-    """Most records per second of each partition. A batch takes at most this rate times `interval_s`."""
+    """Most records per second of each partition: a batch takes at most this times `interval_s`."""
     min_rate_per_partition: values.Positive = 1
-    """Records of each partition that a batch may take in any case, even beyond `max_rate_per_partition`."""
+    """Records that a batch may take of each partition in any case."""
     interval_s: values.Interval | None = None
-    """Seconds between two runs: a rate is multiplied by it, and with `backpressure` a run fits into it. The default is the
-    shortest time between two runs of `schedule`, at most a day, or 60 where it has no fixed times."""
+    """Seconds between two runs, for rates and `backpressure`. The default is the shortest time between two runs of `schedule`,
+    at most a day, or 60 without fixed times."""
     max_bytes: values.Positive | None = None
-    """Most bytes of a batch, estimated from the mean record size of the last batch."""
+    """Most bytes of a batch, by the mean record size of the last batch."""
 
     REQUIRES: ClassVar = {"max_delay_s": "min_records"}
 
@@ -129,14 +128,14 @@ class Backpressure(Settings):
     """Which policy decides how many records a batch may hold, and its settings."""
 
     policy: PolicyName = "static"
-    """How the bound of a batch is found. static: it is max_records. pid: by Spark's PIDRateEstimator. fixed_point: what the
-    speed of the last batch loads in the target time. target: the same, with the overhead of a run estimated as well."""
+    """How a batch is bounded. static: by max_records. pid: as by Spark's PIDRateEstimator. fixed_point: by the speed of the
+    last batch. target: by speed and overhead of a run."""
     max_records: values.Records | None = None
-    """static: the bound. Without it, there is none."""
+    """static: the bound; none by default."""
     initial_rate: values.Rate | None = None
-    """pid: records per second of the first batch. The default is 1000, or `min_rate` if that is higher."""
+    """pid: records per second of the first batch. The default is 1000, or `min_rate` if higher."""
     min_rate: values.Rate | None = None
-    """pid: the least records per second that it may decide. The default is 100, or `initial_rate` if that is lower."""
+    """pid: least records per second. The default is 100, or `initial_rate` if lower."""
     proportional: values.Gain | None = None
     """pid: gain of the last error. The default is 1."""
     integral: values.Gain | None = None
@@ -146,7 +145,7 @@ class Backpressure(Settings):
     utilization: values.Share | None = None
     """fixed_point and target: share of the interval that a full run takes. The default is 0.9."""
     initial_records: values.Records | None = None
-    """fixed_point and target: the first bound. The default is 1000 records for each second of the interval."""
+    """fixed_point and target: the first bound. The default is 1000 records per second of the interval."""
 
     TAKEN: ClassVar = TakenBy("policy", {name: settings_of(name) for name in POLICIES}, usual="static")
 
@@ -193,10 +192,10 @@ class Dedupe(Settings):
     """Which records are repeats of earlier ones, and are left out (`tidegate.core.load.repeats`)."""
 
     window: values.Offsets
-    """A record is left out if an earlier record of its partition, at most this many offsets before it, has the same key. Each
-    load reads so many offsets of each partition in addition."""
+    """Offsets to look back: a record is left out if an earlier one within them has the same key. Each load reads them in
+    addition."""
     key: values.RecordHeader = IDEMPOTENCY_KEY
-    """Record header that holds the key. A record without it, or with an empty one, is never left out."""
+    """Record header with the key. A record without a key is never left out."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -222,8 +221,7 @@ class Announce(Settings):
     every: Every = "hour"
     """What is announced: each hour, or each day (UTC)."""
     grace: values.Grace = 900
-    """How long after its timestamp a record may be written to Kafka. An hour that no later record completes is complete so long
-    after its end."""
+    """How long after its timestamp a record may be written to Kafka."""
 
     @property
     def period_ms(self) -> int:
@@ -246,11 +244,10 @@ class Sink(Settings):
     pool: values.Pool | None = None
     """Airflow pool of the loads into this table. The default is `tidegate_` and the table's name, with _ for each dot."""
     slots: values.Slots = 1
-    """Slots of the pool: the number of loads into this table at the same time. With one, they take turns, the schedule's first.
-    With more, chunks of a replay run at once, and a load of new rows writes again where another commits first."""
+    """Slots of the pool: simultaneous loads into this table. With more than one, chunks of a replay run at once, and a load of
+    new rows writes again if another commits first."""
     shared_with: values.PipelineNames = ()
-    """Other pipelines that write into this table, from other topics or partitions. Without it, the table belongs to this
-    pipeline alone."""
+    """Other pipelines that write into this table, from other topics or partitions."""
 
 
 @dataclass(frozen=True)
@@ -258,10 +255,9 @@ class Replay(Settings):
     """Tables and transforms that a replay may use in addition to the pipeline's own."""
 
     tables: values.Tables = ()
-    """Further tables that a replay may write into. The sink's table, and tables whose names begin with its name and `_trial`,
-    are always allowed."""
+    """Further tables that replays may write into. The sink's table and `<table>_trial…` are always allowed."""
     transforms: values.Functions = ()
-    """Further transforms that a replay may use, such as the next version."""
+    """Further transforms that replays may use."""
 
 
 @dataclass(frozen=True)
@@ -269,16 +265,14 @@ class Spark(Settings):
     """Which Spark runs the loads."""
 
     connection: values.Connection = "spark_connect_default"
-    """Airflow connection of Spark. With type spark_connect, loads run in a running Spark Connect server; with type spark, each
-    load is submitted by spark-submit."""
+    """Airflow connection of Spark: type spark_connect for a running Spark Connect server, type spark for spark-submit."""
     cores: values.Cores | None = None
-    """Cores of each executor (spark-submit), or of the Spark Connect server. With it, a load has as many Spark tasks as its
-    records are worth, unless `split` says otherwise."""
+    """Cores of each executor (spark-submit), or of the Spark Connect server. With it, the number of Spark tasks follows the
+    records, unless `split` is set."""
     min_executors: values.Executors | None = None
     """spark-submit: least executors of a load. The default is 1."""
     max_executors: values.Executors | None = None
-    """spark-submit: most executors of a load. With it, a load gets as many as its records need to fit into the interval, by
-    what earlier batches took."""
+    """spark-submit: most executors of a load, which gets as many as its records need to fit into the interval."""
 
     REQUIRES: ClassVar = {"min_executors": "max_executors"}
 
@@ -296,47 +290,44 @@ class Pipeline(Settings):
     name: FileName
     source: Source
     transform: values.Function
-    """Function in spark_jobs, DataFrame -> DataFrame, that makes rows of records."""
+    """Function in spark_jobs, DataFrame -> DataFrame."""
     sink: Sink
     rows_per_record: RowsPerRecord = "one"
-    """Rows that the transform makes of a record: exactly one, or any number. With one, `tidegate ledger verify` checks every
-    offset."""
+    """Rows that the transform makes of a record. With one, `tidegate ledger verify` checks every offset."""
     description: values.Description = ""
     """Description of the DAG in the Airflow UI."""
     schedule: TextOrSection[values.Schedule, LagSchedule] | None = None
-    """When runs start: at times, or when there is something to read. Without it, runs start only when they are triggered."""
+    """When runs start: at times, or by lag. Without it, only when triggered."""
     tags: values.Tags = ()
-    """Tags of the DAG in the Airflow UI, in addition to `tidegate`."""
+    """Further tags of the DAG in the Airflow UI."""
     catch_up: values.Flag = False
-    """Starts the next run as soon as a run has ended that left records behind, until no more wait than one batch takes."""
+    """Starts the next run at once after a run that left records behind, until one batch can take all that wait."""
     limits: Limits = field(default_factory=Limits)
     backpressure: Backpressure = field(default_factory=Backpressure)
     dedupe: OptionalSection[Dedupe] = None
-    """Leaves out the records that a sender has repeated. Without it, each record is loaded."""
+    """Leaves out records that a sender has repeated."""
     announce: OptionalSection[Announce] = None
-    """Announces the hours of the records' timestamps that are complete, and those that late records and replays change, as
-    partition events of the asset `tidegate/<pipeline>/hours`. Without it, none is announced. `{}` announces with the
+    """Announces complete and changed hours as partition events of the asset `tidegate/<pipeline>/hours`. `{}` uses the
     defaults."""
     split: Split = field(default_factory=Split)
     group: values.Group | None = None
-    """Consumer group under which lag tools see the pipeline. The default is `tidegate-` and the pipeline's name."""
+    """Consumer group for lag tools. The default is `tidegate-` and the pipeline's name."""
     spark: Spark = field(default_factory=Spark)
     retries: values.Retries = 3
     """Retries of a task, after errors that a retry can resolve."""
     retry_delay_s: values.Seconds = 10
-    """Seconds before the first retry. The delay doubles with each retry."""
+    """Seconds before the first retry; doubles with each retry."""
     wait_s: values.Seconds = 600
-    """Seconds that a task waits for servers that do not answer (Kafka, Spark, the catalog) before its try fails."""
+    """Seconds that a try waits for servers that do not answer (Kafka, Spark, the catalog) before it fails."""
     timeout_s: values.Timeout | None = None
-    """Seconds after which a run fails, whatever it waits for. The next run takes over its range."""
+    """Seconds after which a run fails. The next run takes over its range."""
     identity: Identity = "origin"
-    """What a row is identified by: the record it was made of (origin), or, for a transform that aggregates, its batch."""
+    """What identifies a row: its record (origin), or, for a transform that aggregates, its batch."""
     replay: Replay = field(default_factory=Replay)
     maintenance: OptionalSection[Maintenance] = None
-    """Merges small files of the table, and expires its old snapshots. Without it, the table is not maintained. `{}` is
-    maintenance with the defaults."""
+    """Merges small files of the table, and expires its old snapshots. `{}` uses the defaults."""
     keep_ranges: values.Positive = 1000
-    """Saved ranges that are kept as Variables. Older ones remain in the table's snapshots."""
+    """Saved ranges that are kept as Variables. Older ones remain in the snapshots."""
 
     SCHEMA: ClassVar = {
         "not": {

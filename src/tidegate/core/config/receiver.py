@@ -33,13 +33,13 @@ class Listen(Settings):
     """Where a receiver waits for connections. All instances on one host share the port."""
 
     port: values.Port
-    """Port on each host that runs an instance. Instances on one host share it."""
+    """Port on each host that runs an instance."""
     host: values.Address = "127.0.0.1"
-    """Address to listen at. One that is not of loopback requires TLS and proof of who sends."""
+    """Address to listen at. Beyond the loopback, TLS and proof of who sends are required."""
     max_connections: values.Connections | None = None
-    """Most connections of an instance at the same time. The default is 1000 for http and 200 for tcp_server."""
+    """Most connections of an instance. The default is 1000 for http and 200 for tcp_server."""
     idle: values.Poll = 60
-    """How long a connection may be silent before it is closed."""
+    """A connection that is silent for this long is closed."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,11 @@ class Http(Settings):
     path: values.UrlPath = "/"
     """Path that takes POST requests."""
     max_body_bytes: values.Bytes = 10 * MIB
-    """Largest body of a request. A larger one is answered with 413."""
+    """Largest body of a request."""
     idempotency_header: values.Header = "Idempotency-Key"
-    """Request header whose value travels with each record, so that a pipeline can drop what a sender repeats."""
+    """Request header with the key by which a pipeline can drop what a sender repeats."""
     idempotency_field: values.FieldName | None = None
-    """Field of each JSON record whose value, a text or a number, travels with the record in the same way, where the request
-    does not have that header."""
+    """Field of each JSON record, a text or a number, that is the key if the request does not have the header."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Connect(Settings):
     """The server that a receiver connects to, and reads lines from."""
 
     host: values.Address
-    """Server to connect to. One that is not of loopback requires TLS."""
+    """Server to connect to. Beyond the loopback, TLS is required."""
     port: values.Port
     """Its port."""
 
@@ -74,7 +73,7 @@ class File(Settings):
     path: values.FilePath
     """File to follow, on the host that runs the instance."""
     state: values.FilePath | None = None
-    """File that remembers how far it was read. The default is a hidden file beside it, in the receiver's name."""
+    """File that remembers how far it was read; by default a hidden file beside it."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,8 @@ class Tls(Settings):
     key: values.FilePath | None = None
     """Key of the certificate, without a password."""
     ca: values.FilePath | None = None
-    """Authorities that the other side's certificate must come from. A receiver that listens then requires client certificates;
-    one that connects trusts the system's authorities without it."""
+    """Authorities of the other side's certificate. A receiver that listens then requires client certificates; one that connects
+    trusts the system's by default."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class Block(Settings):
     interval: values.BlockInterval = 0.2
     """Longest time that a record waits for others."""
     bytes: values.Bytes = MIB
-    """Size of a block at which it goes at once."""
+    """Size at which a block goes at once."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Rate(Settings):
     """How many records per second an instance takes."""
 
     max: values.Rate | None = None
-    """Most records per second of an instance. Without it, there is no limit."""
+    """Most records per second of an instance; no limit by default."""
 
 
 @dataclass(frozen=True)
@@ -113,24 +112,21 @@ class Backpressure(Settings):
     """How the pipeline that loads the topic slows the senders down."""
 
     policy: Policy = "static"
-    """What slows senders down. static: `rate.max` alone. rate: an instance takes its part of the records per second that the
-    pipeline can load. watermark: all instances stop while the topic's backlog, or the buffer of one of them, is nearly full.
-    credit: they take as many records as the topic's backlog has places left."""
+    """What slows senders down. static: `rate.max`. rate: the pipeline's speed. watermark: a backlog or buffer that is nearly
+    full. credit: the places left in the backlog."""
     pipeline: values.PipelineName | None = None
-    """rate, watermark and credit: the pipeline that loads the topic. They require it."""
+    """rate, watermark and credit (required): the pipeline that loads the topic."""
     max_backlog: values.Records | None = None
-    """watermark and credit: records of the topic that may wait for the pipeline. They require it. A pipeline whose batches may
-    hold more records than this loads this many a run."""
+    """watermark and credit (required): records of the topic that may wait for the pipeline, which loads at most this many a
+    run."""
     high: values.Share | None = None
-    """watermark: share of the backlog, or of a buffer, from which on all stop. The default is 0.9."""
+    """watermark: share of the backlog, or of a buffer, at which all stop. The default is 0.9."""
     low: values.Share | None = None
-    """watermark: share below which they go on. The default is 0.4."""
+    """watermark: share below which they continue. The default is 0.4."""
     safe_rate: values.SafeRate | None = None
-    """rate, watermark and credit: records per second of an instance that does not know how the pipeline does. With 0 it takes
-    nothing. The default is 100."""
+    """rate, watermark and credit: records per second while the pipeline's state is unknown; 0: nothing. The default is 100."""
     silence: values.Poll | None = None
-    """rate, watermark and credit: how long an instance goes by what it heard last of the pipeline, and of the other instances.
-    The default is 30 seconds."""
+    """rate, watermark and credit: how long a last answer counts. The default is 30 seconds."""
 
     TAKEN: ClassVar = TakenBy(
         "policy",
@@ -156,17 +152,16 @@ class Workers(Settings):
     """The Airflow workers that run instances, and how many of them a run waits for."""
 
     queues: values.Queues = ("default",)
-    """Airflow queues whose workers may run instances. An instance is placed on a host only as far as the host has a queue of
-    its own."""
+    """Airflow queues whose workers may run instances. Only a queue of one host binds an instance to it."""
     expected: values.Positive = 1
-    """Number of workers on these queues when all of them are up."""
+    """Number of workers on these queues when all are up."""
     share: values.Share = 0.8
-    """Share of the expected workers that must be up before instances are placed."""
+    """Share of them that must be up before instances are placed."""
     wait: values.Pause = 60
-    """Longest time that a run waits for them. Then it goes on with those that are up."""
+    """Longest wait for them; then the run continues with those that are up."""
 
     pool: values.Pool = DEFAULT_POOL
-    """Airflow pool of which each instance takes a slot for its whole lease. The default is that of pipelines' short tasks."""
+    """Airflow pool of which each instance takes a slot for its whole lease."""
 
     @property
     def tasks(self) -> dict[str, str]:
@@ -183,52 +178,51 @@ class Receiver(Settings):
 
     name: FileName
     kind: values.Kind
-    """What pushes. http: POST requests. tcp_server: lines over connections that are accepted. socket: lines of a server. file:
-    lines of a growing file. module:Class: a class of your own."""
+    """What pushes: POST requests, lines over accepted connections, lines of a server, lines of a growing file, or a class of
+    your own."""
     topic: values.Topic
     """Topic that the records land in."""
     connection: values.Connection = "kafka_default"
-    """Airflow connection of the Kafka brokers. Its extra uses the setting names of librdkafka."""
+    """Airflow connection of the brokers. Its extra has settings of librdkafka."""
     listen: OptionalSection[Listen] = None
     """http and tcp_server: where connections are accepted."""
     http: OptionalSection[Http] = None
     """http: what is taken."""
     key: values.Header | None = None
-    """http: request header that holds the key of the request's records. The default is Tidegate-Key."""
+    """http: request header with the Kafka key of the request's records. The default is Tidegate-Key."""
     token: values.Connection | None = None
-    """http: Airflow connection whose password is the bearer token that requests must have. Without it, they need none."""
+    """http: Airflow connection whose password is the bearer token that requests must have."""
     connect: OptionalSection[Connect] = None
     """socket: the server to connect to."""
     file: OptionalSection[File] = None
     """file: the file to follow."""
     tls: OptionalSection[Tls] = None
-    """http, tcp_server and socket: connections are encrypted by TLS."""
+    """http, tcp_server and socket: TLS."""
     arguments: values.Arguments | None = None
     """module:Class: arguments of the class."""
     instances: values.Instances = 1
-    """Instances that run at the same time. A file is followed by one."""
+    """Simultaneous instances. A file is followed by one."""
     preferred_hosts: values.Hosts = ()
-    """Hosts on which instances run if they can, in turn: the first instance on the first host."""
+    """Hosts of the instances, in turn, if possible."""
     lease: values.Lease = 3600
     """How long a run receives before the next one takes over."""
     overlap: values.Pause | None = None
-    """How long a receiver that listens goes on beside the run that takes over, so that no connect is refused. The default is 30
-    seconds for http and tcp_server, and 0 for a class of your own. With 0, the next run starts after the last one has ended."""
+    """How long a receiver that listens continues beside its successor. The default is 30 seconds for http and tcp_server, and 0
+    for a class of your own. With 0, the next run starts after the last one has ended."""
     drain: values.Pause = 30
-    """How long an instance may take at the end for what it has accepted: delivery, answers, closing."""
+    """How long an instance may take at the end to deliver, answer and close."""
     block: Block = field(default_factory=Block)
     buffer_bytes: values.Bytes = 16 * MIB
-    """Bytes of records of an instance that wait or are on their way, and 512 for each. When it is full, the source is not
-    read."""
+    """Bytes of an instance's records that wait or are in flight, plus 512 for each. When it is full, the source is not read."""
     max_record_bytes: values.Bytes = MIB
-    """Largest record. A larger one is refused."""
+    """Largest record. Larger ones are refused."""
     rate: Rate = field(default_factory=Rate)
     backpressure: Backpressure = field(default_factory=Backpressure)
     workers: Workers = field(default_factory=Workers)
     description: values.Description = ""
     """Description of the DAG in the Airflow UI."""
     tags: values.Tags = ()
-    """Tags of the DAG in the Airflow UI, in addition to `tidegate`."""
+    """Further tags of the DAG in the Airflow UI."""
 
     TAKEN: ClassVar = TakenBy(
         "kind",
