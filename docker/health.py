@@ -36,7 +36,7 @@ def airflow(url: str, component: str) -> bool:
 
 def spark_connect(port: str) -> bool:
     """Whether the Connect server answers; no session is opened."""
-    from tidegate.local.spark_connect import is_healthy  # noqa: PLC0415 - the other checks need nothing installed
+    from tidegate_local.spark_connect import is_healthy  # noqa: PLC0415 - the other checks need nothing installed
 
     return is_healthy(int(port))
 

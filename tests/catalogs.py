@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyiceberg.utils.config import Config
 
-from tidegate.local import Platform
+from tidegate_local.platform import Platform
 
 
 def let_pyiceberg_find(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tidegate.local import Platform
+from tidegate_local.platform import Platform
 
 REPO = Path(__file__).parents[1]
 

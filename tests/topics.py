@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.local.flights import create_topic
 from tidegate.waiting import wait_until
+from tidegate_local.flights import create_topic
 
 Records = int | Iterable[bytes | None]
 

@@ -32,8 +32,8 @@ from tidegate.core.rates.policies import make_rate_policy
 from tidegate.core.simulation.plant import Plant
 from tidegate.core.simulation.steps import Steps
 from tidegate.core.state.ledger import Ledger
-from tidegate.local import Platform
-from tidegate.local.flights import create_topic
+from tidegate_local.flights import create_topic
+from tidegate_local.platform import Platform
 
 PARTITIONS = 4
 SLOTS = 2

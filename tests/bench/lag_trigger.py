@@ -26,8 +26,9 @@ from tests.topics import make_topic, write
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.config.pipeline import Source
 from tidegate.kafka.ends import watching
-from tidegate.local import Platform, sockets
-from tidegate.local.airflow import TRIGGERER
+from tidegate_local import sockets
+from tidegate_local.airflow import TRIGGERER
+from tidegate_local.platform import Platform
 
 LAG = 100
 RECORD = b'{"carrier":"AA"}'

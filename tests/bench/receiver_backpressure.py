@@ -29,9 +29,10 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.simulation.steps import Steps
 from tidegate.core.state.ledger import Ledger
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.local import Platform, sockets
-from tidegate.local.flights import create_topic
 from tidegate.waiting import wait_until
+from tidegate_local import sockets
+from tidegate_local.flights import create_topic
+from tidegate_local.platform import Platform
 
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 INTERVAL_S = 60.0

@@ -24,14 +24,14 @@ from tests.records import load_job
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.lookup import Lookup
 from tidegate.core.offsets.ranges import OffsetRange, total_count
-from tidegate.local import Platform
-from tidegate.local.flights import create_topic
 from tidegate.spark.identity import identity_of
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
 from tidegate.spark.sinks.registry import sink_of
 from tidegate.spark.transforms import find_transform
+from tidegate_local.flights import create_topic
+from tidegate_local.platform import Platform
 
 SCHEMA = "id BIGINT, name STRING, amount DOUBLE, at STRING"
 KAFKA = '"key", "timestamp", "timestampType"'

@@ -26,10 +26,10 @@ from tests.bench.cli import run
 from tests.bench.stage import TRANSFORMS, Round, Stage, check_rows, drop, seconds_of, tell, told
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange, total_count
-from tidegate.local.process import last_meaningful_line
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
+from tidegate_local.process import last_meaningful_line
 
 POLL_S = 30.0
 WRITTEN = ("parse_json", "raw bytes")

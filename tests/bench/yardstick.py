@@ -55,8 +55,8 @@ from tidegate.iceberg.history import IcebergReader, load_table
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import Platform
-from tidegate.local.flights import create_topic
+from tidegate_local.flights import create_topic
+from tidegate_local.platform import Platform
 
 REPO = Path(__file__).parents[2]
 FAULTS = ("random kill", "at the boundary", "state restored", "state lost")

@@ -26,10 +26,10 @@ from tests.chaos.stage import CONNECT, SUBMIT, TABLES, Held, Stage, send
 from tidegate.core.errors import TidegateError
 from tidegate.failpoints import POINTS
 from tidegate.iceberg.history import load_table
-from tidegate.local import airflow, broker, spark_connect
-from tidegate.local.process import ProcessId, members
 from tidegate.spark.session import connect
 from tidegate.waiting import wait_until
+from tidegate_local import airflow, broker, spark_connect
+from tidegate_local.process import ProcessId, members
 
 RANDOM = "random"
 EVERYWHERE = (*POINTS, RANDOM)

@@ -37,8 +37,9 @@ from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.failpoints import VARIABLE
 from tidegate.iceberg.history import IcebergReader
-from tidegate.local import Platform, airflow, sockets
 from tidegate.waiting import wait_until
+from tidegate_local import airflow, sockets
+from tidegate_local.platform import Platform
 
 TOPIC = "chaos"
 PARTITIONS = 3

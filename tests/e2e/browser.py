@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.e2e.project import REPO
-from tidegate.local import Platform
+from tidegate_local.platform import Platform
 
 AXE = REPO / "src/tidegate/ui/web/node_modules/axe-core/axe.min.js"
 PATIENCE_MS = 30_000

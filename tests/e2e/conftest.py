@@ -17,7 +17,7 @@ from tests.e2e.statsd import Statsd, serving
 from tests.failpoints import disarm
 from tests.projects import whole_platform
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.local import Platform
+from tidegate_local.platform import Platform
 
 HERE = Path(__file__).parent
 

@@ -19,7 +19,7 @@ from tests.catalogs import let_pyiceberg_find
 from tests.projects import copy_project, write_files
 from tidegate.cli import main
 from tidegate.failpoints import VARIABLE
-from tidegate.local import Platform
+from tidegate_local.platform import Platform
 
 REPO = Path(__file__).parents[2]
 READ_AGAIN_S, READING_S = 30, 2.0

@@ -10,8 +10,8 @@ from tests.e2e.project import Project
 from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.iceberg.history import load_table
-from tidegate.local import Platform
-from tidegate.local.flights import create_topic, produce, read_flights
+from tidegate_local.flights import create_topic, produce, read_flights
+from tidegate_local.platform import Platform
 
 NAME = "carriers"
 TABLE = "lake.bad.carriers"

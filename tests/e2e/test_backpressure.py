@@ -7,9 +7,9 @@ from typing import Any
 from tests.e2e.project import Project
 from tests.e2e.runs import Runs, state_of
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.local import Platform
-from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.waiting import wait_until
+from tidegate_local.flights import create_topic, produce, read_flights
+from tidegate_local.platform import Platform
 
 BACKLOG = 300
 POOL = "tidegate_catching_up"

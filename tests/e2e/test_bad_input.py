@@ -12,8 +12,8 @@ from tests.e2e.runs import Runs, saved_ranges
 from tests.topics import transact
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.schedule.run_notes import failed_runs
-from tidegate.local import Platform
-from tidegate.local.flights import create_topic, produce, read_flights
+from tidegate_local.flights import create_topic, produce, read_flights
+from tidegate_local.platform import Platform
 
 AWAY = {"conn_type": "spark_connect", "host": "127.0.0.1", "port": 1}
 

@@ -14,9 +14,9 @@ from tests.e2e.project import Project
 from tests.e2e.runs import Runs, saved_ranges
 from tests.failpoints import arm, reached
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.local import Platform
-from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.waiting import wait_until
+from tidegate_local.flights import create_topic, produce, read_flights
+from tidegate_local.platform import Platform
 
 NAME = "cleared"
 TASKS = ("plan", "load", "commit")

@@ -10,8 +10,8 @@ import sys
 from tests.e2e.project import Project, answer
 from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.local import Platform
 from tidegate.waiting import wait_until
+from tidegate_local.platform import Platform
 
 
 def test_the_demo_loads_every_record_once_and_a_second_demo_adds_to_it(project: Project, platform: Platform) -> None:

@@ -26,9 +26,9 @@ from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.client import PASSWORD, URL, USER
 from tidegate.core.pages import PIPELINES
 from tidegate.kafka.topics import create_topic, produce_lines
-from tidegate.local import Platform
-from tidegate.local.airflow import Airflow
-from tidegate.local.sockets import choose_port
+from tidegate_local.airflow import Airflow
+from tidegate_local.platform import Platform
+from tidegate_local.sockets import choose_port
 
 ORDERS = [b'{"id": 1, "item": "lamp", "price": 19.5}', b'{"id": 2, "item": "desk", "price": 120.0}', b"this is not JSON"]
 OF_OTHERS = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_", "PYTHONPATH", "TIDEGATE_", "UV_", "VIRTUAL_ENV")

@@ -17,9 +17,9 @@ from tests.e2e.project import TAKEN_OVER_S, Project
 from tests.e2e.runs import Runs, asset_events, saved_ranges
 from tests.topics import make_topic, write
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.local import Platform
-from tidegate.local.airflow import TRIGGERER
 from tidegate.waiting import wait_until
+from tidegate_local.airflow import TRIGGERER
+from tidegate_local.platform import Platform
 
 LAG = 50
 RECORD = b'{"carrier":"AA"}'

@@ -7,8 +7,8 @@ import pytest
 from tests.e2e.project import Project
 from tests.e2e.runs import Runs, state_of
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.local import Platform
-from tidegate.local.flights import create_topic, produce, read_flights
+from tidegate_local.flights import create_topic, produce, read_flights
+from tidegate_local.platform import Platform
 
 NAME = "booked"
 TABLE = "lake.bad.booked"

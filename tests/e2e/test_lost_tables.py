@@ -14,9 +14,9 @@ from tidegate.core.audit.oracle import judge
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import Platform
-from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.spark.session import connect
+from tidegate_local.flights import create_topic, produce, read_flights
+from tidegate_local.platform import Platform
 
 NAME = "lossy"
 TABLE = "lake.bad.lossy"

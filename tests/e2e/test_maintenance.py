@@ -16,10 +16,10 @@ from tidegate.iceberg.history import IcebergReader
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import Platform
-from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.spark.session import connect
 from tidegate.spark.sinks.registry import maintain
+from tidegate_local.flights import create_topic, produce, read_flights
+from tidegate_local.platform import Platform
 
 NAME = "kept"
 TABLE = "lake.kept.kept"

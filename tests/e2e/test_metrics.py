@@ -8,8 +8,8 @@ from tests.e2e.statsd import Statsd
 from tests.topics import make_topic, write
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.metrics import METRICS
-from tidegate.local import Platform
 from tidegate.waiting import wait_until
+from tidegate_local.platform import Platform
 
 ARRIVES_S = 30
 

@@ -25,10 +25,11 @@ from tidegate.iceberg.history import IcebergReader
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import Platform, sockets
-from tidegate.local.airflow import API_SERVER
-from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.waiting import wait_until
+from tidegate_local import sockets
+from tidegate_local.airflow import API_SERVER
+from tidegate_local.flights import create_topic, produce, read_flights
+from tidegate_local.platform import Platform
 
 NAME, TABLE = "shown", "lake.shown.shown"
 LIST, RANGES = "/plugin/tidegate", f"/dags/{NAME}/plugin/ranges"

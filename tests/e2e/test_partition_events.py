@@ -14,8 +14,8 @@ from tests.e2e.runs import Runs
 from tests.topics import make_topic, write
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.announce.hours import HOUR_MS, floored, key_of
-from tidegate.local import Platform
 from tidegate.waiting import wait_until
+from tidegate_local.platform import Platform
 
 NAME, DOWNSTREAM, HOURS = "payments", "payments_hourly", "tidegate/payments/hours"
 EXAMPLE = REPO / "docs" / "examples" / "hourly.py"

@@ -18,8 +18,9 @@ from tests.topics import make_topic
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.iceberg.history import load_table
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.local import Platform, sockets
 from tidegate.waiting import wait_until
+from tidegate_local import sockets
+from tidegate_local.platform import Platform
 
 LINES = 4500
 LINE = json.dumps({"carrier": "AA", "tailnum": "x" * 2900}).encode() + b"\n"

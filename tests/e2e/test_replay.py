@@ -24,9 +24,9 @@ from tidegate.iceberg.history import IcebergReader
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import Platform
-from tidegate.local.flights import create_topic, produce, read_flights
 from tidegate.waiting import wait_until
+from tidegate_local.flights import create_topic, produce, read_flights
+from tidegate_local.platform import Platform
 
 TOPIC = "replayed"
 TABLE = "lake.demo.replayed"

@@ -16,9 +16,9 @@ from tests.records import changed, load_job
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.kafka.settings import planning_client
-from tidegate.local import Platform
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
+from tidegate_local.platform import Platform
 
 HERE = Path(__file__).parent
 

@@ -12,9 +12,9 @@ from pyiceberg.catalog import load_catalog
 
 from tests import topics
 from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.local import Platform
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
+from tidegate_local.platform import Platform
 
 SPARK_JOBS = Path(__file__).parents[2] / "spark_jobs"
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 
-from tidegate.local import broker, jars, sockets
-from tidegate.local.process import Server
+from tidegate_local import broker, jars, sockets
+from tidegate_local.process import Server
 
 HEAP = ("-Xms64m", "-Xmx256m")
 USER, PASSWORD = "alice", "guest-7"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.projects import REPO, copy_project
-from tidegate.local import Platform
+from tidegate_local.platform import Platform
 
 BIN = Path(sys.executable).parent
 FIRST_PIPELINE = REPO.joinpath("README.md").read_text().split("## Your first pipeline")[1].split("\n## ")[0]

@@ -19,10 +19,10 @@ from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets
-from tidegate.local import sockets
-from tidegate.local.flights import create_topic
 from tidegate.testing.contracts.brokers import BrokersContract
 from tidegate.waiting import wait_until
+from tidegate_local import sockets
+from tidegate_local.flights import create_topic
 
 
 class CreatedTopics:

@@ -14,8 +14,8 @@ from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.schedule.patience import Patience
 from tidegate.iceberg.history import IcebergReader
-from tidegate.local import Platform
 from tidegate.testing.contracts.job_runner import JobRunnerContract
+from tidegate_local.platform import Platform
 
 
 @pytest.mark.usefixtures("catalog")

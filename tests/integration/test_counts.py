@@ -17,7 +17,7 @@ from tests.topics import write
 from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.local import Platform
+from tidegate_local.platform import Platform
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.receivers.records import IDEMPOTENCY_KEY
 from tidegate.kafka.log import read_offsets
-from tidegate.local import Platform
+from tidegate_local.platform import Platform
 
 TRANSFORM = '''
 from pyspark.sql import functions as F

@@ -20,7 +20,7 @@ from tidegate.core.errors import BrokerUnavailable, TidegateError, TopicNotFound
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka import ends
 from tidegate.kafka.ends import EndsReading, Subscription, watching
-from tidegate.local import sockets
+from tidegate_local import sockets
 
 POLL_S = 0.2
 LONG_S = 60.0

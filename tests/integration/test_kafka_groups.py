@@ -11,7 +11,7 @@ from tests.topics import committed_offsets, make_topic
 from tidegate.core.errors import BrokerUnavailable, KafkaError
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.kafka.groups import commit_offsets
-from tidegate.local import sockets
+from tidegate_local import sockets
 
 
 @pytest.fixture

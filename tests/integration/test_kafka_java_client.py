@@ -16,7 +16,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from tests.integration.token_endpoint import token_endpoint
 from tidegate.kafka.settings import spark_client
-from tidegate.local import jars
+from tidegate_local import jars
 
 LOGIN = {"security.protocol": "SASL_SSL", "sasl.username": "u", "sasl.password": 'a"\\b\n;='}
 TOKEN_SECRET = 's"'  # noqa: S105 - of this test's own endpoint

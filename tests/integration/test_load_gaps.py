@@ -22,7 +22,7 @@ from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.receipt import Observed
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.splitting import split_ranges
-from tidegate.local import Platform
+from tidegate_local.platform import Platform
 
 COMPACTION_TIMEOUT_S = 90.0
 TRANSFORM = '''

@@ -24,12 +24,12 @@ from tidegate.core.errors import BrokerUnavailable, OffsetsOutOfRange, SinkFull,
 from tidegate.core.load.job import LoadJob
 from tidegate.core.load.receipt import Observed
 from tidegate.core.offsets.ranges import OffsetRange, total_count
-from tidegate.local import Platform
 from tidegate.spark import age, python_workers
 from tidegate.spark.age import age_s
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect, interrupt
+from tidegate_local.platform import Platform
 
 SECRET = "hush-hush-4711"  # noqa: S105 - not one
 FLIGHT = {"year": 2013, "month": 1, "carrier": "UA", "flight": 1545, "dep_time": None, "time_hour": "2013-01-01T10:00:00Z"}

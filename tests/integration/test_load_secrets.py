@@ -17,12 +17,13 @@ from tests.records import changed
 from tests.topics import write
 from tidegate.core.load.job import LoadJob
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.local import Platform, spark_connect
-from tidegate.local.jars import locate_jars, pyspark_home
-from tidegate.local.sockets import choose_port
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
+from tidegate_local import spark_connect
+from tidegate_local.jars import locate_jars, pyspark_home
+from tidegate_local.platform import Platform
+from tidegate_local.sockets import choose_port
 
 SECRET = "hush-hush-4711"  # noqa: S105 - not one
 SECRETS = {

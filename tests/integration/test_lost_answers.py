@@ -19,7 +19,7 @@ from tidegate.core.load.receipt import Observed
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.core.schedule.patience import Patience
 from tidegate.iceberg.history import IcebergReader
-from tidegate.local import Platform
+from tidegate_local.platform import Platform
 
 SECRET = "hush-hush-4711"  # noqa: S105 - not one
 

@@ -19,10 +19,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from tests.receivers import values
 from tests.topics import make_topic, write
 from tidegate.core.errors import PlatformError, SparkAuthFailed
-from tidegate.local import Platform, ServerStatus, jars, sockets
-from tidegate.local.process import ProcessId, members
 from tidegate.spark.session import connect as tidegate_connect
 from tidegate.waiting import wait_until
+from tidegate_local import jars, sockets
+from tidegate_local.platform import Platform, ServerStatus
+from tidegate_local.process import ProcessId, members
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets
 from tidegate.kafka.topics import produce_lines
-from tidegate.local.process import ProcessId
+from tidegate_local.process import ProcessId
 
 MB = 1 << 20
 

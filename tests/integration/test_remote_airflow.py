@@ -18,8 +18,8 @@ from tests.integration.shell import Shell
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.errors import PlatformError
-from tidegate.local import sockets
 from tidegate.testing.contracts.state_store import Fill, StateStoreContract
+from tidegate_local import sockets
 
 HOST = "airflow.test"
 """A name that only the proxy knows."""

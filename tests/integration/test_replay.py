@@ -27,9 +27,9 @@ from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batc
 from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.local import Platform
 from tidegate.spark.load import load_range
 from tidegate.testing.fakes import MemoryStore
+from tidegate_local.platform import Platform
 
 BATCH = 20
 """Records of each partition in a batch; three batches, and two partitions."""

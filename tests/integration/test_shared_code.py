@@ -15,9 +15,9 @@ from pyspark.sql.connect.proto.base_pb2 import CloneSessionRequest, CloneSession
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidegate.core.errors import RequestError, TidegateError
-from tidegate.local import Platform
 from tidegate.spark import session, shared_code
 from tidegate.spark.session import connect
+from tidegate_local.platform import Platform
 
 COMPILE_TIME = "SELECT java_method('org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator', 'compileTime')"
 

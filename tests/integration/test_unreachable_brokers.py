@@ -19,8 +19,8 @@ from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import sockets
-from tidegate.local.process import ProcessId
+from tidegate_local import sockets
+from tidegate_local.process import ProcessId
 
 TOPIC = "many-batches"
 RECORDS = 60_000

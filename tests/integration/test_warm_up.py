@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 from tidegate.core.config.patterns import WARM_UP_TOPIC
 from tidegate.core.errors import PlatformError
 from tidegate.kafka.topics import create_topic
-from tidegate.local import Platform, warm_up
 from tidegate.waiting import wait_until
+from tidegate_local import warm_up
+from tidegate_local.platform import Platform
 
 
 def topics(platform: Platform) -> set[str]:

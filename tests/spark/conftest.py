@@ -31,7 +31,7 @@ from tests.spark.sinks_under_test import Iceberg, SinkUnderTest
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.iceberg.history import IcebergReader
-from tidegate.local.jars import ensure_jars
+from tidegate_local.jars import ensure_jars
 
 RECORDS = StructType(
     [

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 import tidegate.spark.load
 from tests.records import load_job
 from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.local.jars import ensure_jars
+from tidegate_local.jars import ensure_jars
 
 SHAPES = '''
 from pathlib import Path

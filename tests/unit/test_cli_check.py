@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from tidegate.cli import app, check
+from tidegate.cli import check, commands
 from tidegate.cli.shared import the_pipeline
 from tidegate.core.errors import ConfigError, RequestError
 from tidegate.pipelines import pipelines_of, spark_jobs_of
@@ -44,7 +44,7 @@ def add(project: Path, name: str, text: str) -> None:
 
 def checked(project: Path, code: int, *words: str) -> str:
     """What a check prints that ends so."""
-    told = CliRunner().invoke(app, ["check", "--project", str(project), *words])
+    told = CliRunner().invoke(commands(), ["check", "--project", str(project), *words])
     assert told.exit_code == code, told.output
     return told.output
 
@@ -94,7 +94,7 @@ def test_check_covers_receivers_beside_the_pipelines(project: Path) -> None:
     checks = {check["receiver"]: check for check in json.loads(checked(project, 1, "--json"))}
     assert {name: check["valid"] for name, check in checks.items()} == {"lines": False, "posts": True, "log": False}
     assert checks["lines"]["faults"] == ["receivers/lines.yaml: listen.port: expected a port from 1 to 65535, got 0"]
-    told = CliRunner().invoke(app, ["check", "--receiver-schema"])
+    told = CliRunner().invoke(commands(), ["check", "--receiver-schema"])
     assert told.stdout == (REPO / "dags" / "receivers" / "receiver.schema.json").read_text()
 
 

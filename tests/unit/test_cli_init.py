@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 from typer.testing import CliRunner
 
-from tidegate.cli import app
+from tidegate.cli import commands
 from tidegate.cli.init import EXAMPLE, FILES, PIPELINE, write_example
 from tidegate.core.errors import PlatformError, RequestError
 from tidegate.pipelines import load_pipeline
@@ -21,7 +21,7 @@ REPO = Path(__file__).parents[2]
 
 def init(*words: object) -> dict[str, Any]:
     """What the command prints as JSON."""
-    ended = CliRunner().invoke(app, ["init", *map(str, words), "--json"])
+    ended = CliRunner().invoke(commands(), ["init", *map(str, words), "--json"])
     assert ended.exit_code == 0, ended.output
     answer: dict[str, Any] = json.loads(ended.stdout)
     return answer
@@ -47,7 +47,7 @@ def test_what_init_writes_is_valid_at_once(tmp_path: Path, name: str) -> None:
     assert init(folder) == {"written": [str(folder / file) for file in FILES], "kept": []}
     assert tree(folder) == {file: (EXAMPLE / file).read_text() for file in FILES}
     for project in [folder] + ([tmp_path] if name == "dags" else []):
-        checked = CliRunner().invoke(app, ["check", "--project", str(project), "--json"])
+        checked = CliRunner().invoke(commands(), ["check", "--project", str(project), "--json"])
         assert checked.exit_code == 0, checked.output
         assert json.loads(checked.stdout) == [{"pipeline": "orders", "valid": True, "faults": [], "warnings": []}]
 
@@ -77,7 +77,9 @@ def test_a_kept_file_with_other_content_is_marked(tmp_path: Path) -> None:
     """An older DAG file may read other folders than those that are written beside it."""
     init(tmp_path)
     (tmp_path / "tidegate_dags.py").write_text("# of an earlier version")
-    kept = [line for line in CliRunner().invoke(app, ["init", str(tmp_path)]).output.splitlines() if line.startswith("kept")]
+    kept = [
+        line for line in CliRunner().invoke(commands(), ["init", str(tmp_path)]).output.splitlines() if line.startswith("kept")
+    ]
     assert ["with other content" in line for line in kept] == ["tidegate_dags.py" in line for line in kept]
     assert len(kept) == len(FILES)
 
@@ -87,7 +89,7 @@ def test_the_text_names_files_connections_and_catalog(tmp_path: Path) -> None:
     folder = tmp_path / "my dags"
     (folder / "pipelines").mkdir(parents=True)
     (folder / PIPELINE).touch()
-    ended = CliRunner().invoke(app, ["init", str(folder)])
+    ended = CliRunner().invoke(commands(), ["init", str(folder)])
     assert ended.exit_code == 0, ended.output
     assert f"written  {folder / 'tidegate_dags.py'}\n" in ended.stdout
     assert f"kept     {folder / PIPELINE}  (it existed, with other content)\n" in ended.stdout
@@ -199,8 +201,8 @@ def test_the_readme_has_the_same_first_pipeline(tmp_path: Path) -> None:
 
 def test_the_embedded_airflow_is_not_started_where_it_would_find_no_dags(tmp_path: Path) -> None:
     """It reads a project's folder `dags`; `init` writes into a DAG folder."""
-    CliRunner().invoke(app, ["init", str(tmp_path)])
-    ended = CliRunner().invoke(app, ["up", "--project", str(tmp_path)])
+    CliRunner().invoke(commands(), ["init", str(tmp_path)])
+    ended = CliRunner().invoke(commands(), ["up", "--project", str(tmp_path)])
     assert isinstance(ended.exception, PlatformError)
     assert "is a DAG folder" in str(ended.exception)
     assert not (tmp_path / ".tidegate").exists()

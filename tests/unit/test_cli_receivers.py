@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.unit.test_airflow_remote_api import api
-from tidegate.cli import app, receivers
+from tidegate.cli import commands, receivers
 
 SAID = {
     "at": "2026-11-22T20:00:00+00:00",
@@ -75,7 +75,7 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Airflow]:
 
 
 def told(project: Path, *words: str, columns: int = 160) -> Result:
-    return CliRunner().invoke(app, ["receivers", *words, "--project", str(project)], env={"COLUMNS": str(columns)})
+    return CliRunner().invoke(commands(), ["receivers", *words, "--project", str(project)], env={"COLUMNS": str(columns)})
 
 
 def test_each_instance_is_shown_with_its_host_its_state_and_what_it_said_last(airflow: Airflow, project: Path) -> None:

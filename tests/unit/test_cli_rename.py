@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import tidegate.iceberg.rename
 from tests.unit.test_admission import World
 from tests.unit.test_rename import move_owner
-from tidegate.cli import app, rename
+from tidegate.cli import commands, rename
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import ConfigError, KafkaError
 from tidegate.core.state.ledger import Ledger
@@ -53,23 +53,23 @@ def test_a_rename_moves_what_is_saved_once_its_file_is_renamed_and_nothing_runs(
     folder.mkdir(parents=True)
     words = ["rename", "p", "q", "--project", str(tmp_path)]
     (folder / "p.yaml").write_text(FILE)
-    assert "Rename the file to q.yaml first" in str(CliRunner().invoke(app, words).exception)
+    assert "Rename the file to q.yaml first" in str(CliRunner().invoke(commands(), words).exception)
     (folder / "q.yaml").write_text(FILE)
-    assert "q is a pipeline too: choose another name" in str(CliRunner().invoke(app, words).exception)
+    assert "q is a pipeline too: choose another name" in str(CliRunner().invoke(commands(), words).exception)
     (folder / "p.yaml").rename(folder / "q.yaml")
     (folder / "r.yaml").write_text(FILE)
-    assert isinstance(CliRunner().invoke(app, words).exception, ConfigError)
+    assert isinstance(CliRunner().invoke(commands(), words).exception, ConfigError)
     (folder / "r.yaml").unlink()
     remote.active["p__replay"] = ["manual__1"]
-    running = CliRunner().invoke(app, words)
+    running = CliRunner().invoke(commands(), words)
     assert "p__replay is running (manual__1)" in str(running.exception)
     assert "tidegate.p.cursor" in remote.store.values
     remote.active.clear()
-    done = CliRunner().invoke(app, words)
+    done = CliRunner().invoke(commands(), words)
     assert (done.exit_code, "p is q now (2 saved values moved): its next batch is 2" in done.output) == (0, True)
     assert "airflow dags unpause q" in done.output
     assert "group tidegate-q shows the next commit only" in done.output
-    again = CliRunner().invoke(app, [*words, "--json"])
+    again = CliRunner().invoke(commands(), [*words, "--json"])
     assert json.loads(again.stdout) == {"old": "p", "new": "q", "moved": 0, "seq": 1}
 
 
@@ -79,6 +79,6 @@ def test_a_rename_before_the_first_commit_is_told(remote: FakeRemote, tmp_path: 
     folder.mkdir(parents=True)
     (folder / "q.yaml").write_text(FILE)
     remote.store.delete("tidegate.p.cursor")
-    done = CliRunner().invoke(app, ["rename", "p", "q", "--project", str(tmp_path)])
+    done = CliRunner().invoke(commands(), ["rename", "p", "q", "--project", str(tmp_path)])
     assert (done.exit_code, "p is q now (1 saved values moved): its next batch is 1" in done.output) == (0, True)
     assert "group" not in done.output

@@ -17,7 +17,7 @@ from tests.records import changed, cursor_of, range_of
 from tests.unit.loads import P0, receipt
 from tests.unit.loads import saved as range_saved
 from tests.unit.world import in_turn
-from tidegate.cli import app, check, ledger, receivers, repair, schedule, shared, verify
+from tidegate.cli import check, commands, ledger, receivers, repair, schedule, shared, verify
 from tidegate.cli.replay import Ended
 from tidegate.core.audit.table import DataFiles, Origins
 from tidegate.core.audit.views.waiting import dead_servers
@@ -119,9 +119,9 @@ class FakeRemote:
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     made = FakeRemote()
-    for commands in (schedule, ledger, repair, verify, receivers):
-        monkeypatch.setattr(commands, "open_remote", lambda _: contextlib.nullcontext(made))
-        monkeypatch.setattr(commands, "the_pipeline", lambda *_: made.pipeline, raising=False)
+    for module in (schedule, ledger, repair, verify, receivers):
+        monkeypatch.setattr(module, "open_remote", lambda _: contextlib.nullcontext(made))
+        monkeypatch.setattr(module, "the_pipeline", lambda *_: made.pipeline, raising=False)
     monkeypatch.setattr(schedule, "now_ms", lambda: 20_010)
     monkeypatch.setattr("tidegate.iceberg.history.strangers", lambda _: [COMMIT])
     monkeypatch.setattr("tidegate.iceberg.history.changed_columns", lambda _: ["a was dropped"])
@@ -130,7 +130,7 @@ def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words))
+    return CliRunner().invoke(commands(), list(words))
 
 
 World = Callable[[FakeRemote], object]

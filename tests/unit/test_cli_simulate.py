@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.records import changed, cursor_of
-from tidegate.cli import app, charts, plots, shared, simulate
+from tidegate.cli import charts, commands, plots, shared, simulate
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
 from tidegate.core.errors import PlatformError, RequestError, TidegateError
 from tidegate.core.rates import BatchTiming
@@ -44,7 +44,7 @@ def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words), env={"COLUMNS": "100"})
+    return CliRunner().invoke(commands(), list(words), env={"COLUMNS": "100"})
 
 
 def refused(*words: str) -> str:

@@ -24,8 +24,8 @@ import jsonschema
 import pytest
 import yaml
 
-from tidegate.local import broker, spark_connect
 from tidegate.spark.shared_code import PROPERTIES
+from tidegate_local import broker, spark_connect
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.local.demo import doing
+from tidegate_local.demo import doing
 
 
 def tasks(**states: str | None) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.core.errors import PlatformError
-from tidegate.local import jars
+from tidegate_local import jars
 
 ROOT = Path(__file__).resolve().parents[2]
 

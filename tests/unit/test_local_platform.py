@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from tidegate.core.errors import PlatformError
-from tidegate.local import Platform, sockets, warm_up
-from tidegate.local.platform import PARTS
-from tidegate.local.saved_ports import PORTS
+from tidegate_local import sockets, warm_up
+from tidegate_local.platform import PARTS, Platform
+from tidegate_local.saved_ports import PORTS
 
 
 @pytest.fixture(autouse=True)
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here runs Java, so none is needed."""
-    monkeypatch.setattr("tidegate.local.jars.find_java", lambda: tmp_path / "jdk" / "bin" / "java")
+    monkeypatch.setattr("tidegate_local.jars.find_java", lambda: tmp_path / "jdk" / "bin" / "java")
 
 
 def test_a_platform_that_was_never_started_is_stopped_and_touches_nothing(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_unknown_parts_and_ports_are_refused(tmp_path: Path) -> None:
 
 def test_a_second_up_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is held by one at a time, and freed afterwards."""
-    monkeypatch.setattr("tidegate.local.platform.LOCK_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("tidegate_local.platform.LOCK_TIMEOUT_S", 0.0)
     first, second = Platform(tmp_path, tmp_path), Platform(tmp_path, tmp_path)
     with first._lock(), pytest.raises(PlatformError, match="Another `tidegate up`"), second._lock():
         pytest.fail("two held the lock")
@@ -131,7 +131,7 @@ def test_a_warm_up_that_fails_is_reported_and_not_raised(
         if raised is not None:
             raise raised
 
-    monkeypatch.setattr("tidegate.local.warm_up.run", run)
+    monkeypatch.setattr("tidegate_local.warm_up.run", run)
     reported: list[tuple[str, str]] = []
     Platform(tmp_path, tmp_path)._warm_up([], lambda phase, state: reported.append((phase, state)))
     assert reported == [("warm-up", "loading"), ("warm-up", said)]

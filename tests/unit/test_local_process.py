@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from tidegate.core.errors import PlatformError
-from tidegate.local.process import ProcessId, Server, last_meaningful_line, members
 from tidegate.waiting import wait_until
+from tidegate_local.process import ProcessId, Server, last_meaningful_line, members
 
 READY_THEN_SLEEP = "import pathlib, time; pathlib.Path('ready').touch(); time.sleep(60)"
 DIES = "import sys; print('starting'); print('FATAL: the disk is full'); print('bye'); sys.exit(3)"
@@ -182,7 +182,7 @@ def test_a_missing_program_is_an_error(tmp_path: Path) -> None:
 
 def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the grace comes SIGKILL."""
-    monkeypatch.setattr("tidegate.local.process.STOP_GRACE_S", 0.3)
+    monkeypatch.setattr("tidegate_local.process.STOP_GRACE_S", 0.3)
     made = server(tmp_path, IGNORES_SIGTERM)
     made.start()
     pid = made.pid
@@ -211,7 +211,7 @@ def test_stop_ends_what_a_server_started_even_when_it_died_first(tmp_path: Path,
 @pytest.mark.slow
 def test_a_hung_server_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is past its start timeout and gives no healthy answer is started anew."""
-    monkeypatch.setattr("tidegate.local.process.HUNG_AFTER_S", 0.1)
+    monkeypatch.setattr("tidegate_local.process.HUNG_AFTER_S", 0.1)
     made = server(tmp_path, READY_THEN_SLEEP, timeout_s=2.0)
     made.start()
     pid = made.pid

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.core.errors import PlatformError
-from tidegate.local import airflow, broker, spark_connect
+from tidegate_local import airflow, broker, spark_connect
 
 
 def test_everything_listens_on_the_loopback(tmp_path: Path) -> None:

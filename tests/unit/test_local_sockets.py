@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tidegate.core.errors import PlatformError
-from tidegate.local import sockets
+from tidegate_local import sockets
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tidegate import (
     Worker,
     make_rate_policy,
 )
-from tidegate.cli import app
+from tidegate.cli import commands
 from tidegate.core.errors import RequestError
 
 LOADED = "import sys, tidegate; print(*sorted(m for m in sys.modules if m.startswith('tidegate')))"
@@ -114,5 +114,5 @@ def test_an_error_says_whether_to_try_again_and_how_to_put_it_right() -> None:
 
 def test_the_command_says_the_version_of_the_package() -> None:
     """Its one place is `tidegate.__version__`, from which the build takes it too."""
-    said = CliRunner().invoke(app, ["--version"])
+    said = CliRunner().invoke(commands(), ["--version"])
     assert (said.exit_code, said.stdout) == (0, f"tidegate {tidegate.__version__}\n")

@@ -8,33 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
 from tidegate import __version__
-from tidegate.cli import (
-    announce,
-    check,
-    init,
-    ledger,
-    platform,
-    receivers,
-    rename,
-    replay,
-    schedule,
-    simulate,
-    tools,
-)
 from tidegate.cli.shared import err, out
 from tidegate.core.errors import TidegateError
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help=__doc__.splitlines()[0] if __doc__ else None,
-)
 
 
 def _print_version(asked: bool) -> None:
@@ -46,36 +28,55 @@ def _print_version(asked: bool) -> None:
 Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version, and exit")]
 
 
-@app.callback()
 def _options(*, _version: Version = False) -> None:
     """What every command takes."""
 
 
-for commands in (
-    init,
-    platform,
-    check,
-    tools,
-    schedule,
-    receivers,
-    simulate,
-    ledger,
-    replay,
-    rename,
-    announce,
-):
-    app.add_typer(commands.app)
+@cache
+def commands() -> typer.Typer:
+    """The command `tidegate`: what is here, and what the packages beside this one register as `tidegate.cli`."""
+    # they import what is shared, and so this package
+    from tidegate.cli import (  # noqa: PLC0415
+        announce,
+        check,
+        init,
+        ledger,
+        receivers,
+        rename,
+        replay,
+        schedule,
+        simulate,
+    )
+
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        help=__doc__.splitlines()[0] if __doc__ else None,
+    )
+    app.callback()(_options)
+    for each in (init, check, schedule, receivers, simulate, ledger, replay, rename, announce):
+        app.add_typer(each.app)
+    for entry in entry_points(group="tidegate.cli"):
+        entry.load()(app)
+    return app
 
 
 def main() -> None:
     """Run a command; an error a user can cause is one message and exit code 1, never a traceback."""
     try:
-        app()
+        commands()()
     except TidegateError as error:
         if "--json" in sys.argv:
             out.print_json(json.dumps(error.to_dict()))
         err.print(f"[red]{type(error).__name__}[/]: ", end="")
         err.print(str(error), markup=False)
+        raise SystemExit(1) from error
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("tidegate"):
+            raise
+        extra = "spark" if error.name.startswith("pyspark") else "cli"
+        err.print(f"{error.name} is not installed: install Tidegate with its extra {extra}", markup=False)
         raise SystemExit(1) from error
     except KeyboardInterrupt as error:
         err.print("stopped")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_platform, open_remote, out
+from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_remote, out, platform_of
 from tidegate.core.audit.views.waiting import RECEIVERS, crowding, dead_servers, receiver_slots
 from tidegate.core.config.ineffective import ineffective
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, pool_command
@@ -222,7 +222,7 @@ def _is_ready(project: Path) -> bool:
     """
     from tidegate.airflow.remote.client import URL  # noqa: PLC0415
 
-    if URL not in os.environ and not open_platform(project).is_up:
+    if URL not in os.environ and not platform_of(project).is_up:
         return True
     try:
         with open_remote(project) as remote:

@@ -6,8 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 from rich.console import Console
@@ -22,8 +23,8 @@ from tidegate.core.times import epoch_ms
 from tidegate.pipelines import load_pipeline, pipelines_of
 
 if TYPE_CHECKING:
+    from tidegate.airflow.remote.api import AirflowApi
     from tidegate.airflow.remote.schedule import Remote
-    from tidegate.local.platform import Platform
 
 T = TypeVar("T")
 
@@ -39,6 +40,23 @@ HERE = Path()
 TABLE_S = 10.0
 """Seconds that a command waits for a table which it can do without."""
 MOST_COLUMNS = 1000
+
+
+class Platform(Protocol):
+    """A project's own servers, which commands ask where the environment names no Airflow."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its Airflow answers, without starting or waiting for anything."""
+        ...
+
+    def api(self, tell: Callable[[str], object] = ...) -> AirflowApi:
+        """A client of its Airflow. `tell` is called with what takes long."""
+        ...
+
+    def use_catalog(self) -> None:
+        """Let PyIceberg find its catalog in this process."""
+        ...
 
 
 def print_table(table: Table, *, fold: bool = False) -> None:
@@ -93,7 +111,7 @@ def open_remote(project: Path) -> Iterator[Remote]:
 
     api = named_api(show)
     if api is None:
-        platform = open_platform(project)
+        platform = platform_of(project)
         api = platform.api(show)  # the first to say that no platform was started
         platform.use_catalog()
     with api:
@@ -120,12 +138,11 @@ def show_page(address: str | None) -> None:
         err.print(f"page: {address}", markup=False)
 
 
-def open_platform(project: Path, ports: dict[str, int] | None = None) -> Platform:
-    """The embedded platform of a project's folder; nothing is started."""
-    from tidegate.local.platform import Platform  # noqa: PLC0415
-
-    root = project.resolve()
-    return Platform(root / ".tidegate", root, ports=ports or {})
+def platform_of(project: Path) -> Platform:
+    """The project's own platform, which a package beside this one registers as `tidegate.platform`."""
+    (registered,) = entry_points(group="tidegate.platform")
+    platform: Platform = registered.load()(project)
+    return platform
 
 
 @contextmanager

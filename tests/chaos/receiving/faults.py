@@ -13,9 +13,9 @@ from tests.chaos.faults import kill
 from tests.chaos.receiving.stage import ReceivingStage
 from tests.chaos.stage import Held
 from tidegate.core.errors import TidegateError
-from tidegate.local import airflow, broker
-from tidegate.local.process import ProcessId, members
 from tidegate.waiting import wait_until
+from tidegate_local import airflow, broker
+from tidegate_local.process import ProcessId, members
 
 FOUND_S = 120.0
 LONGEST_DELAY_S = 20.0

@@ -18,7 +18,7 @@ from tests.topics import make_topic
 from tidegate.core.config.names import RECEIVE_DAG
 from tidegate.core.errors import PlatformError
 from tidegate.iceberg.history import load_table
-from tidegate.local import airflow, sockets
+from tidegate_local import airflow, sockets
 
 RECEIVER, TOPIC = "chaos_posts", "chaos.posts"
 DAG, TASK = f"{RECEIVER}{RECEIVE_DAG}", "receive"

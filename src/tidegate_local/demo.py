@@ -22,8 +22,8 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.local import flights
-from tidegate.local.platform import Platform
+from tidegate_local import flights
+from tidegate_local.platform import Platform
 
 PIPELINE = "flights"
 TABLE = "lake.demo.flights"

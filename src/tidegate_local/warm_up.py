@@ -1,6 +1,6 @@
 """Real loads before the first run, so that the JVM has loaded and compiled what every load needs.
 
-    python -m tidegate.local.warm_up STATE_DIR PROJECT_DIR
+    python -m tidegate_local.warm_up STATE_DIR PROJECT_DIR
 
 `tidegate up` runs it in a process of its own, beside the start of Airflow: one that hangs can be ended, and what pyspark sets
 in its process stays out of the caller's.
@@ -29,12 +29,12 @@ from tidegate.core.load.receipt import Load
 from tidegate.core.offsets.ranges import OffsetRange
 from tidegate.kafka.settings import spark_client
 from tidegate.kafka.topics import create_topic
-from tidegate.local.process import last_meaningful_line
-from tidegate.local.spark_connect import CATALOG, catalog_settings
 from tidegate.waiting import wait_until
+from tidegate_local.process import last_meaningful_line
+from tidegate_local.spark_connect import CATALOG, catalog_settings
 
 if TYPE_CHECKING:
-    from tidegate.local.platform import Platform
+    from tidegate_local.platform import Platform
 
 NAME = "warm-up"
 TIMEOUT_S = 120.0
@@ -125,6 +125,6 @@ def _load(remote: str, kafka: Mapping[str, str], first: Mapping[int, int], scrat
 
 
 if __name__ == "__main__":
-    from tidegate.local.platform import Platform
+    from tidegate_local.platform import Platform
 
     warm_up(Platform(Path(sys.argv[1]), Path(sys.argv[2])))

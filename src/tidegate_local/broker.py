@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tidegate.core.errors import PlatformError
-from tidegate.local import sockets
-from tidegate.local.process import Server, last_meaningful_line
+from tidegate_local import sockets
+from tidegate_local.process import Server, last_meaningful_line
 
 NAME = "kafka"
 HEAP = "512m"

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from tidegate.cli.shared import HERE, AsJson, Project, err, open_platform, out, print_table
+from tidegate.cli.shared import HERE, AsJson, Project, err, out, print_table
 from tidegate.core.errors import PlatformError, RequestError
+from tidegate_local.cli.shared import open_platform
 
 if TYPE_CHECKING:
-    from tidegate.local.platform import Platform
+    from tidegate_local.platform import Platform
 
 app = typer.Typer()
 topic_app = typer.Typer(no_args_is_help=True, help="Create topics on the embedded platform's broker.")

@@ -3,9 +3,3 @@
 It exists so that Tidegate can be tried and tested for real with nothing installed but Python and Java. A team runs the
 same parts elsewhere and needs nothing of this package.
 """
-
-from __future__ import annotations
-
-from tidegate.local.platform import PARTS, Platform, ServerStatus
-
-__all__ = ["PARTS", "Platform", "ServerStatus"]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from tidegate.core.errors import PlatformError
-from tidegate.local import airflow, broker, sockets, spark_connect
+from tidegate_local import airflow, broker, sockets, spark_connect
 
 PORTS = ("kafka", "kafka-controller", "spark", "airflow")
 SERVERS = {"kafka": broker.NAME, "kafka-controller": broker.NAME, "spark": spark_connect.NAME, "airflow": airflow.API_SERVER}

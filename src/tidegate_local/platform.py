@@ -26,10 +26,10 @@ from filelock import FileLock, Timeout
 
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.errors import PlatformError
-from tidegate.local import airflow, broker, jars, sockets, spark_connect, warm_up
-from tidegate.local.process import Server, State
-from tidegate.local.report import Report, one_at_a_time, silent
-from tidegate.local.saved_ports import PORTS, check_free, choose_ports, read_ports, write_ports
+from tidegate_local import airflow, broker, jars, sockets, spark_connect, warm_up
+from tidegate_local.process import Server, State
+from tidegate_local.report import Report, one_at_a_time, silent
+from tidegate_local.saved_ports import PORTS, check_free, choose_ports, read_ports, write_ports
 
 PARTS = ("kafka", "spark", "airflow")
 LOCK_TIMEOUT_S = 600.0
@@ -86,7 +86,7 @@ class Platform:
     def up(self, parts: Sequence[str] = PARTS, *, report: Report = silent, warm: bool = False) -> None:
         """Start what does not run of `parts`, and wait until it is healthy. A second call is harmless.
 
-        With `warm`, a Spark server that is started does some loads meanwhile (`tidegate.local.warm_up`). Where they fail, that
+        With `warm`, a Spark server that is started does some loads meanwhile (`tidegate_local.warm_up`). Where they fail, that
         is reported, and everything is up all the same.
 
         Raises:

@@ -26,10 +26,10 @@ from pathlib import Path
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import PlatformError
-from tidegate.local import sockets
-from tidegate.local.files import write_private
-from tidegate.local.process import Server, last_meaningful_line
 from tidegate.pipelines import load_pipelines, load_receivers, pipelines_of, receivers_of
+from tidegate_local import sockets
+from tidegate_local.files import write_private
+from tidegate_local.process import Server, last_meaningful_line
 
 API_SERVER = "airflow-api-server"
 SCHEDULER = "airflow-scheduler"

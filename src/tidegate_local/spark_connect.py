@@ -14,11 +14,11 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidegate.local import sockets
-from tidegate.local.files import write_private
-from tidegate.local.process import Server
 from tidegate.spark import shared_code
 from tidegate.spark.redaction import REDACTION
+from tidegate_local import sockets
+from tidegate_local.files import write_private
+from tidegate_local.process import Server
 
 NAME = "spark"
 CATALOG = "lake"

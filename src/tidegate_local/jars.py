@@ -26,7 +26,7 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 
 from tidegate.core.errors import PlatformError, some
-from tidegate.local.report import Report, silent
+from tidegate_local.report import Report, silent
 
 MINIMUM_JAVA = 17
 TOKEN_PROVIDER_VERSION = "4.0.0"  # noqa: S105 - a jar's version
@@ -129,7 +129,7 @@ def update_sums(report: Report = silent) -> list[str]:
     Raises:
         PlatformError: this is not a checkout, or as `ensure_jars` does.
     """
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[2]
     changed: list[str] = []
     for folder in (root, root / "docker"):
         ivy_xml, sums = folder / "ivy.xml", folder / SUMS
@@ -197,8 +197,8 @@ def _java_version_of(java: Path) -> int | None:
 
 def _beside_this(name: str) -> Path:
     this = Path(__file__).resolve()
-    # the wheel carries the file beside this module; a checkout has it at its root: src/tidegate/local/ is three below
-    for candidate in (this.with_name(name), this.parents[3] / name):
+    # the wheel carries the file beside this module; a checkout has it at its root: src/tidegate_local/ is two below
+    for candidate in (this.with_name(name), this.parents[2] / name):
         if candidate.is_file():
             return candidate
     raise PlatformError(f"{name} is neither in the installed package nor at the root of the checkout", fix="Reinstall tidegate")

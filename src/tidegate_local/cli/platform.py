@@ -15,7 +15,6 @@ from tidegate.cli.shared import (
     AsJson,
     Project,
     err,
-    open_platform,
     out,
     print_table,
     show_page,
@@ -25,11 +24,12 @@ from tidegate.cli.shared import (
 from tidegate.core.errors import PlatformError
 from tidegate.core.pages import PIPELINES, ranges_page
 from tidegate.pipelines import pipelines_of
+from tidegate_local.cli.shared import open_platform
 
 if TYPE_CHECKING:
     from tidegate.core.audit.oracle import Verdict
-    from tidegate.local.demo import Run
-    from tidegate.local.platform import Platform, ServerStatus
+    from tidegate_local.demo import Run
+    from tidegate_local.platform import Platform, ServerStatus
 
 app = typer.Typer()
 
@@ -42,7 +42,7 @@ def jars(
     ] = False,
 ) -> None:
     """Download the jars of Spark and of the embedded broker into the cache, or check those in the cache by SHA-256."""
-    from tidegate.local.jars import ensure_jars, update_sums  # noqa: PLC0415
+    from tidegate_local.jars import ensure_jars, update_sums  # noqa: PLC0415
 
     if update:
         with show_report() as report:
@@ -131,7 +131,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Produce real flights, load them by real runs, and compare log and table without Spark."""
-    from tidegate.local.demo import PIPELINE, Demo  # noqa: PLC0415
+    from tidegate_local.demo import PIPELINE, Demo  # noqa: PLC0415
 
     platform = open_platform(project)
     with show_report() as report:
