@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from tidegate.core.config.declared import members
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.receiver import Receiver
 from tidegate.core.metrics import METRICS, PREFIX, Metric
-from tidegate.core.receivers import lifecycle as receiver
 from tidegate.core.schedule import lifecycle
 from tidegate.core.transitions import Transition
+from tidegate_receivers.config.receiver import Receiver
+from tidegate_receivers.rules import lifecycle as receiver
 
 S = TypeVar("S", bound=StrEnum)
 E = TypeVar("E", bound=StrEnum)
@@ -105,7 +105,7 @@ def instances() -> str:
     lines = [
         "# The life of a receiver's instance",
         "",
-        "Made from `src/tidegate/core/receivers/lifecycle.py` by `make docs`. [receivers.md](receivers.md) has the rest.",
+        "Made from `src/tidegate_receivers/rules/lifecycle.py` by `make docs`. [receivers.md](receivers.md) has the rest.",
         "",
         *_shown(receiver.MEANING, receiver.TRANSITIONS, first=receiver.State.INITIALIZED, last=receiver.State.STOPPED),
         f"The delay before a restart is {delays.first_s:g} s, doubles with each failure in a row up to {delays.longest_s:g} s,",

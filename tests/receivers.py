@@ -12,11 +12,11 @@ from typing import Any
 import confluent_kafka as ck
 
 from tidegate.core.errors import BrokerUnavailable, NotDelivered, RecordRefused, TidegateError
-from tidegate.core.ports import Failures, Sender
-from tidegate.core.receivers.backpressure import Heard
-from tidegate.core.receivers.records import Outgoing
-from tidegate.ingest.receiver import Receiver
-from tidegate.ingest.supervisor import Lease, LeaseReport, Limits, Status, serve
+from tidegate_receivers.rules.backpressure import Heard
+from tidegate_receivers.rules.ports import Failures, Sender
+from tidegate_receivers.rules.records import Outgoing
+from tidegate_receivers.runtime.receiver import Receiver
+from tidegate_receivers.runtime.supervisor import Lease, LeaseReport, Limits, Status, serve
 
 LONG_S = 60.0
 

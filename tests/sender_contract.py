@@ -7,8 +7,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 
 from tidegate.core.errors import RecordRefused
-from tidegate.core.ports import Failures, Sender
-from tidegate.core.receivers.records import Outgoing, headers_of
+from tidegate_receivers.rules.ports import Failures, Sender
+from tidegate_receivers.rules.records import Outgoing, headers_of
 
 HEADERS = headers_of("r", 0, "h", 1_760_000_000_000, "r-0-1")
 Landed = Callable[[], Sequence[Outgoing]]

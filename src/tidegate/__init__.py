@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tidegate.core.rates import BatchTiming, PidRateEstimator, max_messages_per_partition, share_limit
     from tidegate.core.rates.policies import make_rate_policy
     from tidegate.core.rates.policy import RatePolicy
-    from tidegate.core.receivers.limits import RateLimiter, WatermarkThrottle
-    from tidegate.core.receivers.placement import Tracked, Worker, reschedule_receiver, schedule_receivers
+    from tidegate_receivers.rules.limits import RateLimiter, WatermarkThrottle
+    from tidegate_receivers.rules.placement import Tracked, Worker, reschedule_receiver, schedule_receivers
 
 __version__ = "0.1.0"
 
@@ -43,17 +43,17 @@ _MODULES = {
     "BatchTiming": "tidegate.core.rates",
     "OffsetRange": "tidegate.core.offsets.ranges",
     "PidRateEstimator": "tidegate.core.rates",
-    "RateLimiter": "tidegate.core.receivers.limits",
+    "RateLimiter": "tidegate_receivers.rules.limits",
     "TidegateError": "tidegate.core.errors",
     "TopicPartition": "tidegate.core.offsets.ranges",
-    "Tracked": "tidegate.core.receivers.placement",
-    "WatermarkThrottle": "tidegate.core.receivers.limits",
-    "Worker": "tidegate.core.receivers.placement",
+    "Tracked": "tidegate_receivers.rules.placement",
+    "WatermarkThrottle": "tidegate_receivers.rules.limits",
+    "Worker": "tidegate_receivers.rules.placement",
     "RatePolicy": "tidegate.core.rates.policy",
     "make_rate_policy": "tidegate.core.rates.policies",
     "max_messages_per_partition": "tidegate.core.rates",
-    "reschedule_receiver": "tidegate.core.receivers.placement",
-    "schedule_receivers": "tidegate.core.receivers.placement",
+    "reschedule_receiver": "tidegate_receivers.rules.placement",
+    "schedule_receivers": "tidegate_receivers.rules.placement",
     "share_limit": "tidegate.core.rates",
     "split_ranges": "tidegate.core.offsets.splitting",
 }

@@ -1,4 +1,4 @@
-"""Reading the folders of pipeline and receiver files.
+"""Reading the folder of pipeline files, and what reads others beside it.
 
 A file that is not valid yields its error, so that one invalid file never hides the others.
 """
@@ -12,12 +12,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from tidegate.core.config.downstream_conflicts import downstream_faults
 from tidegate.core.config.names import PIPELINES
-from tidegate.core.config.parse import parse_pipeline, parse_receiver
+from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.receiver import Receiver
-from tidegate.core.config.receiver_conflicts import receiver_faults
 from tidegate.core.config.table_conflicts import group_faults, table_faults
 from tidegate.core.errors import ConfigError
 
@@ -51,15 +48,10 @@ def load_pipeline(file: Path) -> Pipeline:
     Raises:
         ConfigError: not readable, not YAML, or not a valid pipeline; the message names file, setting and what would be valid.
     """
-    return parse_pipeline(file.stem, **_read(file, required="source, transform and sink"))
+    return parse_pipeline(file.stem, **read(file, required="source, transform and sink"))
 
 
-def load_receiver(file: Path) -> Receiver:
-    """The receiver in a YAML file, named after the file; errors are those of `load_pipeline`."""
-    return parse_receiver(file.stem, **_read(file, required="kind and topic"))
-
-
-def _read(file: Path, *, required: str) -> dict[str, Any]:
+def read(file: Path, *, required: str) -> dict[str, Any]:
     """What a YAML file holds, as arguments of the functions that parse it."""
     shown = shown_as(file)
     try:
@@ -98,11 +90,6 @@ def pipelines_of(project: Path) -> Path:
     return inside if inside.is_dir() and not usual.is_dir() else usual
 
 
-def receivers_of(pipelines: Path) -> Path:
-    """The folder of receiver files: `receivers`, beside the folder of pipeline files."""
-    return pipelines.parent / "receivers"
-
-
 def spark_jobs_of(project: Path) -> Path:
     """A project's folder of transforms: `spark_jobs`, or that of its DAG folder where it has none beside it.
 
@@ -124,7 +111,7 @@ def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
     A `*.yml` or `*.YAML` is a fault, since it would silently not be read. Pipelines that share a pool all get the fewest slots
     that one of them gives it.
     """
-    by_file = _load_each(folder, load_pipeline)
+    by_file = load_each(folder, load_pipeline)
     valid = {file: p for file, p in by_file.items() if isinstance(p, Pipeline)}
     slots: dict[str, int] = {}
     for pipeline in valid.values():
@@ -132,25 +119,11 @@ def load_pipelines(folder: Path) -> dict[Path, Pipeline | ConfigError]:
     for file, pipeline in valid.items():
         by_file[file] = replace(pipeline, sink=replace(pipeline.sink, slots=slots[pipeline.pool]))
     of_tables = table_faults(valid.values(), [file.stem for file in by_file])
-    return by_file | _conflicts(by_file, of_tables, group_faults(valid.values()))
+    return by_file | conflicts(by_file, of_tables, group_faults(valid.values()))
 
 
-def load_receivers(folder: Path, pipelines: Mapping[Path, Pipeline | ConfigError]) -> dict[Path, Receiver | ConfigError]:
-    """Every `*.yaml` in the folder, sorted by name: a receiver, or what is wrong with the file, alone or beside the others.
-
-    A folder that does not exist holds none. A `*.yml` or `*.YAML` is a fault, since it would silently not be read.
-
-    Args:
-        folder: the files of receivers.
-        pipelines: as `load_pipelines` has read them.
-    """
-    by_file = _load_each(folder, load_receiver)
-    behind = {file.stem: value if isinstance(value, Pipeline) else None for file, value in pipelines.items()}
-    valid = [receiver for receiver in by_file.values() if isinstance(receiver, Receiver)]
-    return by_file | _conflicts(by_file, downstream_faults(valid, behind), receiver_faults(valid))
-
-
-def _load_each(folder: Path, load: Callable[[Path], T]) -> dict[Path, T | ConfigError]:
+def load_each(folder: Path, load: Callable[[Path], T]) -> dict[Path, T | ConfigError]:
+    """What `load` makes of each `*.yaml` in the folder, sorted by name, or what is wrong with the file."""
     by_file: dict[Path, T | ConfigError] = {}
     for file in sorted(folder.glob("*.yaml")):
         try:
@@ -164,7 +137,7 @@ def _load_each(folder: Path, load: Callable[[Path], T]) -> dict[Path, T | Config
     return by_file
 
 
-def _conflicts(files: Iterable[Path], *faults_by_name: Mapping[str, list[str]]) -> dict[Path, ConfigError]:
+def conflicts(files: Iterable[Path], *faults_by_name: Mapping[str, list[str]]) -> dict[Path, ConfigError]:
     """The errors of files that are at fault beside others."""
     errors = {}
     for file in files:

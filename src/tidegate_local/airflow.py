@@ -24,9 +24,9 @@ from datetime import datetime
 from pathlib import Path
 
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.core.config.receiver import Receiver
+from tidegate.beside import valid_beside
 from tidegate.core.errors import PlatformError
-from tidegate.pipelines import load_pipelines, load_receivers, pipelines_of, receivers_of
+from tidegate.pipelines import pipelines_of
 from tidegate_local import sockets
 from tidegate_local.files import write_private
 from tidegate_local.process import Server, last_meaningful_line
@@ -127,9 +127,7 @@ class Airflow:
         return f"http://{sockets.LOOPBACK}:{self.port}"
 
     def _receiving(self) -> int:
-        pipelines = pipelines_of(self.project)
-        receivers = load_receivers(receivers_of(pipelines), load_pipelines(pipelines))
-        return sum(receiver.slots for receiver in receivers.values() if isinstance(receiver, Receiver))
+        return sum(stated.slots for stated in valid_beside(pipelines_of(self.project)))
 
     def prepare(self) -> None:
         """Write its files, and make or migrate its database, unless that is done.

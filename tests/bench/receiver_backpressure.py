@@ -21,10 +21,8 @@ from typing import get_args
 from tests.bench.cli import markdown, run
 from tests.projects import copy_project, whole_platform, write_files
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.airflow.remote.receivers import read_receiver
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.cli.charts import count, duration
-from tidegate.core.config.receiver import Policy, Receiver
 from tidegate.core.errors import TidegateError
 from tidegate.core.simulation.steps import Steps
 from tidegate.core.state.ledger import Ledger
@@ -33,6 +31,8 @@ from tidegate.waiting import wait_until
 from tidegate_local import sockets
 from tidegate_local.flights import create_topic
 from tidegate_local.platform import Platform
+from tidegate_receivers.airflow.remote import read_receiver
+from tidegate_receivers.config.receiver import Policy, Receiver
 
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 INTERVAL_S = 60.0

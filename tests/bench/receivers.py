@@ -40,9 +40,9 @@ import psutil
 from tests.integration.private_broker import PrivateBroker, new_broker, running
 from tests.receivers import a_lease, values
 from tests.topics import make_topic
-from tidegate.ingest.receiver import Receiver
-from tidegate.ingest.sources import HttpSource, TcpServerSource
-from tidegate.ingest.supervisor import Limits, serve
+from tidegate_receivers.runtime.receiver import Receiver
+from tidegate_receivers.runtime.sources import HttpSource, TcpServerSource
+from tidegate_receivers.runtime.supervisor import Limits, serve
 
 SPAWN = multiprocessing.get_context("spawn")
 HTTP, LINES = ("http", "over"), ("tcp", "away")

@@ -17,7 +17,7 @@ from tidegate.core.load.job import LoadResult
 from tidegate.core.load.receipt import Observed, Receipt
 from tidegate.core.metrics import METRICS, PHASES, RECEIVER
 from tidegate.core.rates import BatchTiming
-from tidegate.ingest.supervisor import LeaseReport, Status
+from tidegate_receivers.runtime.supervisor import LeaseReport, Status
 
 SAVED = range_of("orders", 7, "r", (), (), {}, {}, 0, remaining=40)
 TIMING = BatchTiming(100, None, run_ms=4000, load_ms=1500, scheduling_delay_ms=20, ended_at_ms=0)

@@ -10,14 +10,15 @@ import pytest
 from tidegate.airflow.preload import DAGS, TASKS, TRIGGERS
 
 IMPORTED = "import sys; from tidegate.airflow.preload import preload; print(*preload(sys.argv))"
+RECEIVERS = ("tidegate_receivers.config.files", "tidegate_receivers.airflow.dag")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "modules"),
     [
-        (["scheduler", "--skip-serve-logs"], TASKS),
-        (["dag-processor"], DAGS),
+        (["scheduler", "--skip-serve-logs"], TASKS + RECEIVERS),
+        (["dag-processor"], DAGS + RECEIVERS),
         (["triggerer"], TRIGGERS),
         (["api-server"], ()),
         (["dags", "list"], ()),

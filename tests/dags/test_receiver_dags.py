@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from tests.dags.test_dags import VALUES, change, dags, parse
 from tidegate.airflow.dag_factory import _validate
-from tidegate.airflow.receivers.dag import receiver_dag
 from tidegate.core.config.declared import members
-from tidegate.core.config.parse import parse_receiver
-from tidegate.core.config.receiver import Listen, Receiver
 from tidegate.core.errors import ConfigError
+from tidegate_receivers.airflow.dag import receiver_dag
+from tidegate_receivers.config.files import parse_receiver
+from tidegate_receivers.config.receiver import Listen, Receiver
 
 __all__ = ["dags"]  # a fixture
 REPO = Path(__file__).parents[2]
@@ -157,7 +157,7 @@ import sys
 sys.path.insert(0, {str(dags)!r})
 import tidegate_dags
 assert tidegate_dags.posts__receive
-print(sorted(name for name in sys.modules if name.split(".")[0] in ("aiohttp", "confluent_kafka") or "tidegate.ingest" in name))
+print([name for name in ("aiohttp", "confluent_kafka", "tidegate_receivers.runtime") if name in sys.modules])
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip().splitlines()[-1] == "[]"
@@ -169,9 +169,9 @@ from airflow import settings
 from airflow.models import import_all_models
 from airflow.models.base import Base
 from airflow.utils.db import add_default_pool_if_not_exists, synchronize_log_template
-from tidegate.airflow.receivers.dag import receiver_dag
-from tidegate.core.config.receiver import Listen, Receiver, Workers
-from tidegate.core.receivers.placement import Worker
+from tidegate_receivers.airflow.dag import receiver_dag
+from tidegate_receivers.config.receiver import Listen, Receiver, Workers
+from tidegate_receivers.rules.placement import Worker
 
 def live():
     return [(Worker("celery@edge1", "edge1"), ["edge1"])]

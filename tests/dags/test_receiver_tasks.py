@@ -27,31 +27,31 @@ from airflow.sdk.exceptions import (
 )
 
 from tests.records import cursor_of
-from tidegate.airflow.receivers import operators
-from tidegate.airflow.receivers.downstream import PipelineBehind
-from tidegate.airflow.receivers.operators import (
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.core.errors import BrokerUnavailable, ConfigError, TidegateError
+from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.state.ledger import Ledger
+from tidegate.testing.fakes import FakeBrokers, MemoryStore
+from tidegate_receivers.airflow import operators
+from tidegate_receivers.airflow.downstream import PipelineBehind
+from tidegate_receivers.airflow.operators import (
     OnQueueOperator,
     PlaceOperator,
     ReceiveOperator,
     RetryUntilTheLeaseEnds,
     WaitForWorkers,
 )
-from tidegate.airflow.receivers.serving import Order, Watch, serve, source_of
-from tidegate.airflow.receivers.workers import ANSWER_S, celery_workers, live_workers
-from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.config.receiver import Backpressure as Stated
-from tidegate.core.config.receiver import Block, Connect, File, Http, Listen, Rate, Receiver, Tls, Workers
-from tidegate.core.errors import BrokerUnavailable, ConfigError, TidegateError
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.receivers.backpressure import Heard
-from tidegate.core.receivers.lifecycle import State
-from tidegate.core.receivers.placement import NOWHERE, Assigned, Worker
-from tidegate.core.state.ledger import Ledger
-from tidegate.ingest import supervisor
-from tidegate.ingest.intake import LeaseReport
-from tidegate.ingest.listening import Tls as TlsFiles
-from tidegate.ingest.sources import FileSource, HttpSource, SocketSource, TcpServerSource
-from tidegate.testing.fakes import FakeBrokers, MemoryStore
+from tidegate_receivers.airflow.serving import Order, Watch, serve, source_of
+from tidegate_receivers.airflow.workers import ANSWER_S, celery_workers, live_workers
+from tidegate_receivers.config.receiver import Backpressure as Stated
+from tidegate_receivers.config.receiver import Block, Connect, File, Http, Listen, Rate, Receiver, Tls, Workers
+from tidegate_receivers.rules.backpressure import Heard
+from tidegate_receivers.rules.lifecycle import State
+from tidegate_receivers.rules.placement import NOWHERE, Assigned, Worker
+from tidegate_receivers.runtime import supervisor
+from tidegate_receivers.runtime.intake import LeaseReport
+from tidegate_receivers.runtime.listening import Tls as TlsFiles
+from tidegate_receivers.runtime.sources import FileSource, HttpSource, SocketSource, TcpServerSource
 
 POSTS = Receiver("posts", "http", "orders", listen=Listen(8080), workers=Workers(expected=2, wait=60), lease=600)
 SECRET = "hunter-2"  # noqa: S105 - what must not be seen
@@ -459,8 +459,8 @@ def test_a_class_that_cannot_be_made_is_refused_by_name(kind: str) -> None:
 
 def test_a_kind_whose_client_is_not_installed_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing in the file is wrong."""
-    monkeypatch.setitem(sys.modules, "tidegate.ingest.sources", None)
-    monkeypatch.delattr("tidegate.ingest.sources")
+    monkeypatch.setitem(sys.modules, "tidegate_receivers.runtime.sources", None)
+    monkeypatch.delattr("tidegate_receivers.runtime.sources")
     with pytest.raises(ConfigError, match=r"http cannot be made: ModuleNotFoundError.*Install Tidegate on the workers"):
         source_of(order(POSTS))
 

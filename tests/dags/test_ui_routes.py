@@ -43,11 +43,9 @@ from tests.records import changed, cursor_of, range_of, replay_of, write_of
 from tidegate.airflow.dag_factory import pipeline_dag, replay_dag
 from tidegate.airflow.database_store import DatabaseStore
 from tidegate.airflow.declared import MARK
-from tidegate.airflow.receivers.dag import receiver_dag
 from tidegate.airflow.retries import WAITING
 from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.config.receiver import Listen, Receiver
 from tidegate.core.errors import BrokerUnavailable, SinkUnavailable
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
@@ -56,6 +54,8 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.iceberg.history import IcebergReader
 from tidegate.ui import PREFIX, reading, routes, server
+from tidegate_receivers.airflow.dag import receiver_dag
+from tidegate_receivers.config.receiver import Listen, Receiver
 
 A = TopicPartition("t", 0)
 PIPELINES = {

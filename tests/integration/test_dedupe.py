@@ -15,13 +15,13 @@ from confluent_kafka.cimpl import TopicPartition as Position
 from tests.integration.loading import new_topic, offsets
 from tests.records import changed
 from tidegate.core.audit.oracle import dedupings, verify
+from tidegate.core.config.names import IDEMPOTENCY_KEY
 from tidegate.core.config.pipeline import Dedupe, Split
 from tidegate.core.errors import LookBackExpired, OffsetsOutOfRange
 from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.repeats import LoggedRepeats, look_back
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.receivers.records import IDEMPOTENCY_KEY
 from tidegate.kafka.log import read_offsets
 from tidegate_local.platform import Platform
 

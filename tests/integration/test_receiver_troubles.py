@@ -25,13 +25,13 @@ from tests.receivers import MemorySender, Running, a_lease, connect, push, send,
 from tests.topics import make_topic
 from tidegate.core.errors import KafkaAuthFailed
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.ingest.sources import HttpSource, TcpServerSource
-from tidegate.ingest.supervisor import Limits
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets
 from tidegate.kafka.topics import produce_lines
 from tidegate_local.process import ProcessId
+from tidegate_receivers.runtime.sources import HttpSource, TcpServerSource
+from tidegate_receivers.runtime.supervisor import Limits
 
 MB = 1 << 20
 

@@ -22,12 +22,12 @@ from tests.integration.private_broker import PrivateBroker
 from tests.receivers import a_lease, connect, landed, push, send, served, until, values
 from tests.sender_contract import SenderContract
 from tests.topics import make_topic
-from tidegate.core.config.receiver import Http
-from tidegate.core.receivers.records import Headers, Outgoing
-from tidegate.ingest.listening import Tls, client_context
-from tidegate.ingest.producer import KafkaSender
-from tidegate.ingest.sources import FileSource, HttpSource, SocketSource, TcpServerSource
-from tidegate.ingest.supervisor import Limits
+from tidegate_receivers.config.receiver import Http
+from tidegate_receivers.rules.records import Headers, Outgoing
+from tidegate_receivers.runtime.listening import Tls, client_context
+from tidegate_receivers.runtime.producer import KafkaSender
+from tidegate_receivers.runtime.sources import FileSource, HttpSource, SocketSource, TcpServerSource
+from tidegate_receivers.runtime.supervisor import Limits
 
 KB = 1024
 

@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.unit.test_airflow_remote_api import api
-from tidegate.cli import commands, receivers
+from tidegate.cli import commands
+from tidegate_receivers import cli as receivers
 
 SAID = {
     "at": "2026-11-22T20:00:00+00:00",

@@ -17,7 +17,7 @@ from tests.records import changed, cursor_of, range_of
 from tests.unit.loads import P0, receipt
 from tests.unit.loads import saved as range_saved
 from tests.unit.world import in_turn
-from tidegate.cli import check, commands, ledger, receivers, repair, schedule, shared, verify
+from tidegate.cli import check, commands, ledger, repair, schedule, shared, verify
 from tidegate.cli.replay import Ended
 from tidegate.core.audit.table import DataFiles, Origins
 from tidegate.core.audit.views.waiting import dead_servers
@@ -30,6 +30,7 @@ from tidegate.core.state.cursor import Cursor, Position
 from tidegate.core.state.ledger import Ledger, run_key
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+from tidegate_receivers import cli as receivers
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 P1 = TopicPartition("t", 1)

@@ -19,11 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.test_receiver_config import CERTIFICATE, CREDIT, HTTP, KINDS, SOCKET
-from tidegate.core.config.parse import parse_pipeline, parse_receiver
+from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.receiver import Receiver
 from tidegate.core.config.schema import json_schema
 from tidegate.core.errors import ConfigError
+from tidegate_receivers.config.files import parse_receiver
+from tidegate_receivers.config.receiver import Receiver
 
 Way = tuple[str, ...]
 Kind = type[Pipeline | Receiver]

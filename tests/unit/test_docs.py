@@ -11,8 +11,8 @@ from docs import generate
 from tests.unit.test_config_schema import settings_of
 from tidegate.core import errors
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.receiver import Receiver
 from tidegate.core.config.schema import json_schema
+from tidegate_receivers.config.receiver import Receiver
 
 REPO = Path(__file__).parents[2]
 REFUSALS = (REPO / "docs" / "exactly-once.md").read_text().split("## What is refused")[1].split("\n## ")[0]
@@ -40,8 +40,8 @@ def test_every_error_that_waits_for_a_person_is_in_the_docs() -> None:
 def test_the_modules_of_the_layout_page_are_there() -> None:
     """Those of the table of questions."""
     page = (REPO / "docs" / "layout.md").read_text()
-    for name in re.findall(r"`((?:core|ingest|kafka|iceberg|spark|airflow|cli|ui)/[\w/.]*)`", page):
-        assert (REPO / "src" / "tidegate" / name).exists(), name
+    for name in re.findall(r"`((?:tidegate_\w+|core|kafka|iceberg|spark|airflow|cli|ui)/[\w/.]*)`", page):
+        assert (REPO / "src" / ("" if name.startswith("tidegate_") else "tidegate") / name).exists(), name
     assert len(page.splitlines()) < 60
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.core.config.downstream_conflicts import downstream_faults
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.config.receiver import Backpressure, Listen, Receiver
-from tidegate.core.receivers.backpressure import Heard, Throttle
+from tidegate_receivers.config.downstream_conflicts import downstream_faults
+from tidegate_receivers.config.receiver import Backpressure, Listen, Receiver
+from tidegate_receivers.rules.backpressure import Heard, Throttle
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 CREDIT = Backpressure("credit", "p", 1000)

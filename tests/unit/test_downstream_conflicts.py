@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.config.downstream_conflicts import downstream_faults
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
-from tidegate.core.config.receiver import Backpressure as Stated
-from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import ConfigError
-from tidegate.pipelines import load_receivers
+from tidegate_receivers.config.downstream_conflicts import downstream_faults
+from tidegate_receivers.config.files import load_receivers
+from tidegate_receivers.config.receiver import Backpressure as Stated
+from tidegate_receivers.config.receiver import Receiver
 
 
 def pipeline(source: Source, **more: Any) -> Pipeline:

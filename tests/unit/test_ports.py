@@ -13,11 +13,11 @@ from tidegate.core.audit.table import TableCommit
 from tidegate.core.errors import StateCorrupt
 from tidegate.core.load.receipt import Receipt
 from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.receivers.records import Outgoing
 from tidegate.testing.contracts.brokers import BrokersContract
 from tidegate.testing.contracts.sink_reader import SinkReaderContract
 from tidegate.testing.contracts.state_store import StateStoreContract
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+from tidegate_receivers.rules.records import Outgoing
 
 
 class TestMemoryStore(StateStoreContract):

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records import cursor_of
-from tidegate.core.config.receiver import Backpressure
 from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateControl
-from tidegate.core.receivers.backpressure import (
+from tidegate_receivers.config.receiver import Backpressure
+from tidegate_receivers.rules.backpressure import (
     Heard,
     Taken,
     Throttle,

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.core.config.names import IDEMPOTENCY_KEY
 from tidegate.core.errors import RecordRefused, RequestError
-from tidegate.core.receivers.blocks import Block, BlockBuffer
-from tidegate.core.receivers.records import (
+from tidegate_receivers.rules.blocks import Block, BlockBuffer
+from tidegate_receivers.rules.records import (
     CONTENT_TYPES,
-    IDEMPOTENCY_KEY,
     LONGEST_KEY,
     LineSplitter,
     field_key,

@@ -9,10 +9,11 @@ import pytest
 
 from tidegate.core.addresses import is_loopback
 from tidegate.core.config.names import name_faults
-from tidegate.core.config.parse import parse_pipeline, parse_receiver
-from tidegate.core.config.receiver import Backpressure, Connect, File, Listen, Receiver, Tls
+from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.schema import json_schema
 from tidegate.core.errors import ConfigError
+from tidegate_receivers.config.files import parse_receiver
+from tidegate_receivers.config.receiver import Backpressure, Connect, File, Listen, Receiver, Tls
 
 HTTP: dict[str, Any] = {"kind": "http", "topic": "orders", "listen": {"port": 8080}}
 TCP: dict[str, Any] = {**HTTP, "kind": "tcp_server"}

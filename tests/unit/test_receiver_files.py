@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.receivers import MemorySender, Running, a_lease, served, texts, until
-from tidegate.ingest.sources import FileSource
+from tidegate_receivers.runtime.sources import FileSource
 
 LINES = 40
 

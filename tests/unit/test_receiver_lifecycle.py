@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import RequestError
-from tidegate.core.receivers.lifecycle import MEANING, TRANSITIONS, Event, Restarts, State, after
 from tidegate.core.transitions import Transition
+from tidegate_receivers.rules.lifecycle import MEANING, TRANSITIONS, Event, Restarts, State, after
 
 
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda t: f"{t.state}-{t.event}")

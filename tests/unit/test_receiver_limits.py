@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tidegate.core.errors import RequestError
-from tidegate.core.receivers.limits import RateLimiter, WatermarkThrottle
+from tidegate_receivers.rules.limits import RateLimiter, WatermarkThrottle
 
 NAN, INF = math.nan, math.inf
 

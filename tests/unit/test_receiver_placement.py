@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import RequestError
-from tidegate.core.receivers.placement import (
+from tidegate_receivers.rules.placement import (
     NOWHERE,
     Assigned,
     Live,

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from tests.receivers import MemorySender, a_lease, served, until
-from tidegate.core.config.receiver import Http
-from tidegate.ingest import listening
-from tidegate.ingest.sources import FileSource, HttpSource, TcpServerSource
-from tidegate.ingest.supervisor import Limits
+from tidegate_receivers.config.receiver import Http
+from tidegate_receivers.runtime import listening
+from tidegate_receivers.runtime.sources import FileSource, HttpSource, TcpServerSource
+from tidegate_receivers.runtime.supervisor import Limits
 
 
 async def post(port: int | None, body: bytes, *headers: bytes, length: int | None = None) -> bytes:
@@ -153,7 +153,7 @@ async def test_a_connection_whose_handshake_fails_leaves_nothing_behind(monkeypa
             fail.append(factory)
             await super().start(factory, *about)
 
-    monkeypatch.setattr("tidegate.ingest.sources.tcp_server.Listener", Failing)
+    monkeypatch.setattr("tidegate_receivers.runtime.sources.tcp_server.Listener", Failing)
 
     source = TcpServerSource()
     async with served(source, sender=MemorySender()):

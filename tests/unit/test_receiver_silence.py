@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from tests.receivers import MemorySender
-from tidegate.core.config.receiver import Backpressure
-from tidegate.core.receivers.backpressure import Heard
-from tidegate.ingest import intake
-from tidegate.ingest.intake import Intake, Limits
+from tidegate_receivers.config.receiver import Backpressure
+from tidegate_receivers.rules.backpressure import Heard
+from tidegate_receivers.runtime import intake
+from tidegate_receivers.runtime.intake import Intake, Limits
 
 SILENCE_S = 30.0
 

@@ -14,10 +14,10 @@ import pytest
 
 from tests.receivers import until
 from tidegate.core.errors import ConfigError, SourceUnavailable
-from tidegate.ingest import listening
-from tidegate.ingest.listening import Listener, Tls, client_context, server_context
-from tidegate.ingest.producer import KafkaSender, producer_settings
-from tidegate.ingest.sources import FileSource, HttpSource, SocketSource, TcpServerSource
+from tidegate_receivers.runtime import listening
+from tidegate_receivers.runtime.listening import Listener, Tls, client_context, server_context
+from tidegate_receivers.runtime.producer import KafkaSender, producer_settings
+from tidegate_receivers.runtime.sources import FileSource, HttpSource, SocketSource, TcpServerSource
 
 TLS, CLIENTS = Tls(Path("c"), Path("k")), Tls(Path("c"), Path("k"), Path("ca"))
 PUBLIC = "0.0.0.0"  # noqa: S104 - that is what is refused

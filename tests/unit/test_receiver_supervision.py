@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-import tidegate.ingest.receiver
+import tidegate_receivers.runtime.receiver
 from tests.receivers import MemorySender, Scripted, a_lease, served, texts, until
 from tidegate.core.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError
-from tidegate.core.ports import Failures
-from tidegate.core.receivers.blocks import MEMORY_BYTES
-from tidegate.core.receivers.lifecycle import Restarts
-from tidegate.ingest import intake, supervisor
-from tidegate.ingest.receiver import Receiver
-from tidegate.ingest.supervisor import Limits
+from tidegate_receivers.rules.blocks import MEMORY_BYTES
+from tidegate_receivers.rules.lifecycle import Restarts
+from tidegate_receivers.rules.ports import Failures
+from tidegate_receivers.runtime import intake, supervisor
+from tidegate_receivers.runtime.receiver import Receiver
+from tidegate_receivers.runtime.supervisor import Limits
 
 AWAY = BrokerUnavailable("away")
 
@@ -32,7 +32,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_example_in_the_docs_of_receivers_runs() -> None:
     """As it is printed: about ten lines."""
-    text = tidegate.ingest.receiver.__doc__ or ""
+    text = tidegate_receivers.runtime.receiver.__doc__ or ""
     example = textwrap.dedent(re.search(r"(?m)^    class .*?(?=^\S)", text, re.DOTALL)[0])  # type: ignore[index]
     names: dict[str, Any] = {"Receiver": Receiver, "asyncio": asyncio}
     exec(example, names)  # noqa: S102 - of this repository

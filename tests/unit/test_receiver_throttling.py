@@ -11,12 +11,12 @@ import pytest
 
 from tests.receivers import MemoryDownstream, MemorySender, Scripted, connect, served, texts, until
 from tests.unit.test_receiver_serving import post
-from tidegate.core.config.receiver import Backpressure
-from tidegate.core.receivers.backpressure import Heard
-from tidegate.core.receivers.lifecycle import State
-from tidegate.ingest import supervisor
-from tidegate.ingest.sources import HttpSource, SocketSource, TcpServerSource
-from tidegate.ingest.supervisor import Limits
+from tidegate_receivers.config.receiver import Backpressure
+from tidegate_receivers.rules.backpressure import Heard
+from tidegate_receivers.rules.lifecycle import State
+from tidegate_receivers.runtime import supervisor
+from tidegate_receivers.runtime.sources import HttpSource, SocketSource, TcpServerSource
+from tidegate_receivers.runtime.supervisor import Limits
 
 CREDIT = Limits(block_interval_s=0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=0))
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.records import changed, load_job, write_of
 from tidegate.core.audit.oracle import Verification, dedupings, verify, with_look_back
+from tidegate.core.config.names import IDEMPOTENCY_KEY
 from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.errors import RequestError
 from tidegate.core.load.receipt import Receipt
@@ -26,7 +27,6 @@ from tidegate.core.load.repeats import (
 )
 from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
 from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.receivers.records import IDEMPOTENCY_KEY
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 WINDOW = 4

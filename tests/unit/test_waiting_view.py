@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tidegate.core.audit.views.waiting import Slots, Task, crowding, receiver_slots, waits_for
-from tidegate.core.config.receiver import DEFAULT_POOL, Listen, Receiver, Workers
+from tidegate.core.config.names import DEFAULT_POOL
+from tidegate_receivers.config.receiver import Listen, Receiver, Workers
 
 FULL, FREE, GONE = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)
 

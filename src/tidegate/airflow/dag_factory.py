@@ -4,9 +4,9 @@
     <pipeline>__replay     plan -> load (of each chunk) -> verify
     <pipeline>__maintain   plan -> compact, expire, remove_orphans
 
-Receiver in, one DAG out: `tidegate.airflow.receivers.dag`. Nothing is asked of a broker, a database or Spark here: a DAG file
-is parsed again and again. Each file's DAGs are built and validated by themselves, and what fails is the import error of its own
-file: the others go on.
+A file of another kind has the DAGs that its package makes (`tidegate.beside`). Nothing is asked of a broker, database or Spark
+here: a DAG file is parsed again and again. Each file's DAGs are built and validated by themselves, and what fails is the import
+error of its own file: the others go on.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,14 +36,14 @@ from tidegate.airflow.operators import (
 )
 from tidegate.airflow.replay_form import COUNT, OFFSET, replay_params, replay_slots
 from tidegate.airflow.retries import RetryWhatCanHeal
+from tidegate.beside import Stated, load_beside, registered
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.maintenance import Maintenance
-from tidegate.core.config.names import COMMITS_TABLE, MAINTAIN_DAG, RECEIVE_DAG, REPLAY_DAG
+from tidegate.core.config.names import COMMITS_TABLE, MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.receiver import Receiver
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.errors import ConfigError
-from tidegate.pipelines import load_pipelines, load_receivers, receivers_of, shown_as
+from tidegate.pipelines import load_pipelines, shown_as
 
 T = TypeVar("T")
 
@@ -54,13 +55,13 @@ MAINTENANCE_LIMIT = timedelta(days=1)
 
 
 def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
-    """The DAGs of every pipeline and receiver file; a file that is not valid becomes an import error of its own.
+    """The DAGs of every pipeline and other file; one that is not valid becomes an import error of its own.
 
-    A task's process, which reads the file for one DAG, makes those of one pipeline or receiver: to make all takes 7 ms of CPU
-    for each pipeline. All files are read all the same, since they are judged beside each other, which takes 0.7 ms.
+    A task's process, which reads the file for one DAG, makes those of one file: to make all takes 7 ms of CPU for each
+    pipeline. All files are read all the same, since they are judged beside each other, which takes 0.7 ms.
 
     Args:
-        folder: the pipelines' YAML files. Those of receivers are in `receivers`, beside it.
+        folder: the pipelines' YAML files. Those of other kinds are in folders beside it.
         spark_jobs: folder of the transforms, and of the project's own `load_range.py` where it has one.
     """
     dags: dict[str, DAG] = {}
@@ -79,15 +80,15 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
         if wanted in {None, file.stem, f"{file.stem}{REPLAY_DAG}", f"{file.stem}{MAINTAIN_DAG}"}:
             dags |= _dags_of(file, pipeline, of_pipeline)
 
-    def of_receiver(receiver: Receiver, source: str) -> list[DAG]:
-        from tidegate.airflow.receivers.dag import receiver_dag  # noqa: PLC0415 - imported where there is one, as in _schedule
+    def beside(kind: str, stated: Stated, source: str) -> list[DAG]:
+        made: list[DAG] = registered("tidegate.dags")[kind].load()(stated, source, pipelines)
+        return made
 
-        behind = next((p for file, p in pipelines.items() if file.stem == receiver.backpressure.pipeline), None)
-        return [receiver_dag(receiver, behind=behind if isinstance(behind, Pipeline) else None, source=source)]
-
-    for file, receiver in load_receivers(receivers_of(folder), pipelines).items():
-        if wanted in {None, f"{file.stem}{RECEIVE_DAG}"}:
-            dags |= _dags_of(file, receiver, of_receiver)
+    if wanted is not None and dags:
+        return dags  # of a pipeline, whose task needs no other file
+    for kind, file, stated in load_beside(folder, pipelines):
+        if wanted in {None, f"{file.stem}{kind.suffix}"}:
+            dags |= _dags_of(file, stated, partial(beside, file.parent.name))
     return dags
 
 

@@ -27,11 +27,10 @@ TASKS = (
     "pyspark.sql.connect.functions",
     "pyspark.sql.connect.observation",
     "tidegate.airflow.operators",
-    "tidegate.airflow.receivers.dag",
     "tidegate.spark.load",
     "tidegate.spark.session",
 )
-DAGS = ("tidegate.airflow.dag_factory", "tidegate.airflow.receivers.dag")
+DAGS = ("tidegate.airflow.dag_factory",)
 TRIGGERS = ("tidegate.airflow.triggers", "tidegate.kafka.ends")
 BY_COMMAND = {"scheduler": TASKS, "dag-processor": DAGS, "triggerer": TRIGGERS}
 
@@ -43,6 +42,10 @@ def preload(argv: Sequence[str] | None = None) -> tuple[str, ...]:
     """
     words = (sys.argv if argv is None else argv)[1:]
     modules = next((modules for command, modules in BY_COMMAND.items() if command in words), ())
+    if modules in (TASKS, DAGS):
+        from tidegate.beside import registered  # noqa: PLC0415 - other processes need none of it
+
+        modules += tuple(each.module for group in ("tidegate.config", "tidegate.dags") for each in registered(group).values())
     imported = []
     for name in modules:
         with suppress(Exception):

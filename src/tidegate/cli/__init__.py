@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import sys
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
 from tidegate import __version__
+from tidegate.beside import registered
 from tidegate.cli.shared import err, out
 from tidegate.core.errors import TidegateError
 
@@ -41,7 +41,6 @@ def commands() -> typer.Typer:
         check,
         init,
         ledger,
-        receivers,
         rename,
         replay,
         schedule,
@@ -55,9 +54,9 @@ def commands() -> typer.Typer:
         help=__doc__.splitlines()[0] if __doc__ else None,
     )
     app.callback()(_options)
-    for each in (init, check, schedule, receivers, simulate, ledger, replay, rename, announce):
+    for each in (init, check, schedule, simulate, ledger, replay, rename, announce):
         app.add_typer(each.app)
-    for entry in entry_points(group="tidegate.cli"):
+    for entry in registered("tidegate.cli").values():
         entry.load()(app)
     return app
 

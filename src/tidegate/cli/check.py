@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.beside import Stated, load_beside, registered, valid_beside
 from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_remote, out, platform_of
 from tidegate.core.audit.views.waiting import RECEIVERS, crowding, dead_servers, receiver_slots
 from tidegate.core.config.ineffective import ineffective
+from tidegate.core.config.names import DEFAULT_POOL
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, pool_command
-from tidegate.core.config.receiver import DEFAULT_POOL, Receiver
 from tidegate.core.config.schema import json_schema
 from tidegate.core.errors import ConfigError, PlatformError
 from tidegate.core.schedule.run_notes import failed_runs
 from tidegate.core.schedule.trust import misfit_of
-from tidegate.pipelines import load_pipelines, load_receivers, pipelines_of, receivers_of, shown_as, spark_jobs_of
+from tidegate.pipelines import load_pipelines, pipelines_of, shown_as, spark_jobs_of
 from tidegate.spark.transform_check import broken_transforms
 
 if TYPE_CHECKING:
@@ -35,20 +36,20 @@ app = typer.Typer()
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """One file of a `kind`: the pipeline or the receiver, or the faults of the file; and its settings without effect."""
+    """One file of a `kind`: what it states, or the faults of the file; and its settings without effect."""
 
     kind: str
     name: str
-    stated: Pipeline | Receiver | None
+    stated: Pipeline | Stated | None
     faults: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     @staticmethod
-    def of(kind: str, file: Path, stated: Pipeline | Receiver | ConfigError, broken: Mapping[str, str]) -> Checked:
+    def of(kind: str, file: Path, stated: Pipeline | Stated | ConfigError, broken: Mapping[str, str]) -> Checked:
         """A file by what it states, or what is wrong with it, and by what is wrong with each transform."""
         if isinstance(stated, ConfigError):
             return Checked(kind=kind, name=file.stem, stated=None, faults=str(stated).splitlines())
-        if isinstance(stated, Receiver):
+        if not isinstance(stated, Pipeline):
             return Checked(kind=kind, name=file.stem, stated=stated)
         named = [("transform", stated.transform), *(("replay.transforms", name) for name in stated.replay.transforms)]
         faults = [f"{setting}: {broken[name].removeprefix('transform ')}" for setting, name in named if name in broken]
@@ -85,19 +86,20 @@ def check(
     and those without slots, are named, and tables that can be read from here are looked at.
     """
     if schema or receiver_schema:
-        sys.stdout.write(json.dumps(json_schema(Receiver if receiver_schema else Pipeline), indent=2) + "\n")
+        kind = registered("tidegate.config")["receivers"].load().settings if receiver_schema else Pipeline
+        sys.stdout.write(json.dumps(json_schema(kind), indent=2) + "\n")
         return
     folder = pipelines_of(project)
     files = load_pipelines(folder)
-    receivers = load_receivers(receivers_of(folder), files)
-    if not files and not receivers:
+    others = list(load_beside(folder, files))
+    if not files and not others:
         raise ConfigError(
             f"no pipeline in {folder}", fix="Write one as <name>.yaml, or name the project's folder with --project"
         )
     named = {name for p in files.values() if isinstance(p, Pipeline) for name in (p.transform, *p.replay.transforms)}
     broken = broken_transforms(sorted(named), spark_jobs_of(project))
     checks = [Checked.of("pipeline", *each, broken) for each in files.items()]
-    checks += [Checked.of("receiver", *each, {}) for each in receivers.items()]
+    checks += [Checked.of(kind.name, file, stated, {}) for kind, file, stated in others]
     if as_json:
         out.print_json(json.dumps([each.to_json() for each in checks]))
     else:
@@ -130,7 +132,7 @@ def valid_pipelines(project: Path) -> list[Pipeline]:
 
 def receiver_pools(project: Path) -> dict[str, int]:
     """The slots of each pool that receivers of the project need, other than Airflow's own."""
-    return {pool: slots for pool, slots in receiver_slots(_receivers(project)).items() if pool != DEFAULT_POOL}
+    return {pool: slots for pool, slots in receiver_slots(valid_beside(pipelines_of(project))).items() if pool != DEFAULT_POOL}
 
 
 def loads_can_run(api: AirflowApi, slots: dict[str, int]) -> bool:
@@ -175,16 +177,10 @@ def tell_servers(api: AirflowApi) -> bool:
 
 def receivers_fit(api: AirflowApi, project: Path) -> bool:
     """Whether receivers have their slots, and leave some to pipelines; prints where they do not."""
-    said = crowding(receiver_slots(_receivers(project)), held=api.pool_slots, parallelism=api.parallelism)
+    said = crowding(receiver_slots(valid_beside(pipelines_of(project))), held=api.pool_slots, parallelism=api.parallelism)
     for line in said:
         err.print(line, style="red", markup=False)
     return not said
-
-
-def _receivers(project: Path) -> list[Receiver]:
-    pipelines = pipelines_of(project)
-    found = load_receivers(receivers_of(pipelines), load_pipelines(pipelines))
-    return [receiver for receiver in found.values() if isinstance(receiver, Receiver)]
 
 
 def tell_airflow(api: AirflowApi, pipeline: Pipeline, project: Path) -> None:
@@ -207,10 +203,10 @@ def _print_check(check: Checked) -> None:
     if not check.valid:
         out.print(f"[red]broken[/] {check.name}")
         out.print("\n".join(check.faults), markup=False)
-    elif isinstance(check.stated, Receiver):
-        out.print(f"[green]valid[/]  {check.name}: {check.stated} -> topic {check.stated.topic}")
-    elif check.stated is not None:
+    elif isinstance(check.stated, Pipeline):
         out.print(f"[green]valid[/]  {check.name}: {check.stated.source} -> {check.stated.sink.table}")
+    elif check.stated is not None:
+        out.print(f"[green]valid[/]  {check.name}: {check.stated.way}")
     for warning in check.warnings:
         out.print(warning, style="yellow", markup=False)
 

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
@@ -17,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
+from tidegate.beside import registered
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.errors import RequestError, TidegateError
 from tidegate.core.times import epoch_ms
@@ -140,8 +140,8 @@ def show_page(address: str | None) -> None:
 
 def platform_of(project: Path) -> Platform:
     """The project's own platform, which a package beside this one registers as `tidegate.platform`."""
-    (registered,) = entry_points(group="tidegate.platform")
-    platform: Platform = registered.load()(project)
+    (entry,) = registered("tidegate.platform").values()
+    platform: Platform = entry.load()(project)
     return platform
 
 

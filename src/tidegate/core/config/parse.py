@@ -1,4 +1,4 @@
-"""Validates the YAML of a pipeline or a receiver into its dataclasses.
+"""Validates the YAML of a pipeline, or of a file beside it, into its dataclasses.
 
 Every fault of a file is reported at once, one a line, as `file: path.to.setting: expected …, got …`. Reading YAML is the
 caller's (`tidegate.pipelines`).
@@ -20,13 +20,12 @@ from tidegate.core.config import declared
 from tidegate.core.config.declared import shown
 from tidegate.core.config.names import name_faults
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.receiver import Receiver
 from tidegate.core.errors import ConfigError, did_you_mean
 
 T = TypeVar("T", bound=declared.Settings)
 
-READERS: Mapping[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Pipeline, Receiver)}
-"""Made once, with the module: the processes that parse files are forked by one that has imported it."""
+READERS: dict[type, TypeAdapter[Any]] = {Pipeline: TypeAdapter(Pipeline)}
+"""Of each kind of files. Made once, with its module: the processes that parse files are forked by one that has imported it."""
 LONGEST_NAME = 80
 """Characters of an unknown setting's name that a message shows."""
 MOST_NAMED = 5
@@ -45,15 +44,11 @@ def parse_pipeline(name: str, settings: object, *, file: str, yaml_faults: Seque
     Raises:
         ConfigError: with every fault, one a line; `fields["faults"]` counts them.
     """
-    return _parse(Pipeline, name, settings, file, yaml_faults)
+    return parse(Pipeline, name, settings, file, yaml_faults)
 
 
-def parse_receiver(name: str, settings: object, *, file: str, yaml_faults: Sequence[str] = ()) -> Receiver:
-    """A validated receiver from a YAML mapping; arguments and errors are those of `parse_pipeline`."""
-    return _parse(Receiver, name, settings, file, yaml_faults)
-
-
-def _parse(kind: type[T], name: str, settings: object, file: str, yaml_faults: Sequence[str]) -> T:
+def parse(kind: type[T], name: str, settings: object, file: str, yaml_faults: Sequence[str]) -> T:
+    """A validated file of a kind; arguments and errors are those of `parse_pipeline`."""
     faults = [*yaml_faults, *name_faults(name)]
     parsed: T | None = None
     if isinstance(settings, Mapping):

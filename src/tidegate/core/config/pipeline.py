@@ -17,7 +17,7 @@ from tidegate.core.config import values
 from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy, TextOrSection
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.maintenance import Maintenance
-from tidegate.core.config.names import MAINTAIN_DAG, REPLAY_DAG
+from tidegate.core.config.names import IDEMPOTENCY_KEY, MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.patterns import matches
 from tidegate.core.config.schedules import shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, SinkKind
@@ -28,7 +28,6 @@ from tidegate.core.offsets.ranges import TopicPartition
 from tidegate.core.offsets.splitting import check_limits
 from tidegate.core.rates.control import RateControl
 from tidegate.core.rates.policies import POLICIES, AimingPolicy, make_rate_policy, settings_of
-from tidegate.core.receivers.records import IDEMPOTENCY_KEY
 
 STATED_BOUNDS = {"max_records", "initial_records", "initial_rate", "min_rate"}
 """Settings of a policy that state the first bound, or the least."""

@@ -1,4 +1,4 @@
-"""The JSON Schemas of pipeline and receiver files, made from the settings themselves, for editors."""
+"""The JSON Schema of a kind of files, made from the settings themselves, for editors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from tidegate.core.config.declared import NAME, docs, summary
+from tidegate.core.config.declared import NAME, Settings, docs, summary
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.receiver import Receiver
 
 
 class _Schema(GenerateJsonSchema):
@@ -43,8 +42,8 @@ class _Schema(GenerateJsonSchema):
         return False
 
 
-def json_schema(kind: type[Pipeline | Receiver] = Pipeline) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a pipeline file, or of a receiver file."""
+def json_schema(kind: type[Settings] = Pipeline) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a pipeline file, or of a file of another kind."""
     return {
         "$schema": GenerateJsonSchema.schema_dialect,
         **TypeAdapter(kind).json_schema(schema_generator=_Schema),

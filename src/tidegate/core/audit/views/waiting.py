@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from tidegate.core.config.names import DEFAULT_POOL
 from tidegate.core.config.pipeline import pool_command
-from tidegate.core.config.receiver import DEFAULT_POOL, Receiver
 
 RECEIVERS = "Instances of Tidegate receivers"
 SHORT_TASKS = 6
@@ -18,6 +18,20 @@ STANDS_STILL = {
     "dag_processor": "Airflow does not read changed or new files of pipelines",
     "triggerer": "pipelines that are scheduled by lag start no run, and deferred tasks wait",
 }
+
+
+class Lasting(Protocol):
+    """What has tasks that run for hours."""
+
+    @property
+    def pool(self) -> str:
+        """Their Airflow pool."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """How many run at the same time."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +93,11 @@ def waits_for(tasks: Iterable[Task], slots: Callable[[str], Slots], *, now_ms: i
     return None
 
 
-def receiver_slots(receivers: Iterable[Receiver]) -> dict[str, int]:
+def receiver_slots(receivers: Iterable[Lasting]) -> dict[str, int]:
     """The slots of each pool that receivers take, by the pool."""
     taken = Counter[str]()
     for receiver in receivers:
-        taken[receiver.workers.pool] += receiver.slots
+        taken[receiver.pool] += receiver.slots
     return dict(sorted(taken.items()))
 
 

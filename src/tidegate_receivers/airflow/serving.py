@@ -1,0 +1,137 @@
+"""What runs an instance until its lease ends. Only here is `tidegate_receivers.runtime` named, and only when a task runs.
+
+The operator gets a `Serve`, so that it is tested without sockets and brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, astuple, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from tidegate.core.errors import ConfigError
+from tidegate_receivers.config.receiver import Http, Listen, Receiver
+from tidegate_receivers.rules.backpressure import Heard
+
+if TYPE_CHECKING:
+    from tidegate_receivers.runtime.receiver import Receiver as Source
+
+
+@dataclass(frozen=True)
+class Order:
+    """One instance of a receiver, for one lease. Its repr holds no secrets.
+
+    Args:
+        receiver: what its file holds.
+        instance: its number, from 0.
+        host: where it runs.
+        until_s: when it stops accepting (epoch s).
+        producer: librdkafka's settings.
+        token: the bearer token that requests must have; None: they need none.
+        downstream: tells what its back-pressure goes by; None: it has none.
+    """
+
+    receiver: Receiver
+    instance: int
+    host: str
+    until_s: float
+    producer: Mapping[str, str] = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+    downstream: Callable[[], Heard] | None = None
+
+
+Watch = Callable[[Mapping[str, Any]], object]
+"""Hears how an instance does, JSON-ready."""
+
+
+class Serve(Protocol):
+    """Runs an instance."""
+
+    async def __call__(
+        self, order: Order, *, stop: asyncio.Event, tell: Callable[[str], None], watch: Watch
+    ) -> Mapping[str, Any]:
+        """Receive until the lease ends or `stop` is set, then deliver what was accepted; a report, JSON-ready.
+
+        Args:
+            order: which instance.
+            stop: ends the lease early.
+            tell: takes a line for the log.
+            watch: hears every few seconds how the instance does: `state`, used share of the `buffer`, the `rate` and the `room`
+                that it has, the topic's `lag`, whether it is `deaf`, and the report so far.
+
+        Raises:
+            TidegateError: the instance cannot run.
+        """
+
+
+async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None], watch: Watch) -> Mapping[str, Any]:
+    """The `Serve` of `tidegate_receivers.runtime`."""
+    source = source_of(order)
+    from tidegate_receivers.runtime import supervisor  # noqa: PLC0415 - only tasks receive
+
+    def show(status: supervisor.Status) -> None:
+        said = asdict(status)
+        watch({**said.pop("report"), **said, "state": str(status.state)})
+
+    receiver = order.receiver
+    lease = supervisor.Lease(receiver.name, order.instance, order.host, receiver.topic, order.until_s, receiver.drain)
+    limits = supervisor.Limits(
+        block_interval_s=receiver.block.interval,
+        block_bytes=receiver.block.bytes,
+        buffer_bytes=receiver.buffer_bytes,
+        max_record_bytes=receiver.max_record_bytes,
+        max_rate=receiver.rate.max,
+        backpressure=receiver.backpressure,
+    )
+    report = await supervisor.serve(
+        source, lease, limits, producer=order.producer, stop=stop, tell=tell, downstream=order.downstream, watch=show
+    )
+    return asdict(report)
+
+
+def source_of(order: Order) -> Source:
+    """The source that the receiver's file describes.
+
+    Raises:
+        ConfigError: the class cannot be imported, or does not take its arguments.
+    """
+    receiver = order.receiver
+    module, _, name = receiver.kind.partition(":")
+    try:
+        if name:
+            source: Source = getattr(import_module(module), name)(**(receiver.arguments or {}))
+            return source
+        return _built_in(order)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"receiver {receiver.name}: {receiver.kind} cannot be made: {type(error).__name__}: {error}",
+            fix="Name a class that the workers can import, and the arguments that it takes"
+            if name
+            else "Install Tidegate on the workers with what receivers need",
+            receiver=receiver.name,
+        ) from error
+
+
+def _built_in(order: Order) -> Source:
+    from tidegate_receivers.runtime import sources  # noqa: PLC0415 - as above
+    from tidegate_receivers.runtime.listening import Tls  # noqa: PLC0415 - as above
+
+    receiver, tls = order.receiver, None
+    if receiver.tls is not None:
+        tls = Tls(*(None if file is None else Path(file) for file in astuple(receiver.tls)))
+    if receiver.connect is not None:
+        return sources.SocketSource(receiver.connect.host, receiver.connect.port, tls)
+    if receiver.file is not None:
+        return sources.FileSource(path=Path(receiver.file.path), state_path=Path(receiver.state_path or ""))
+    listen = cast("Listen", receiver.listen)
+    common: dict[str, Any] = {"host": listen.host, "port": listen.port, "tls": tls, "idle_s": listen.idle}
+    if listen.max_connections is not None:
+        common["max_connections"] = listen.max_connections
+    if receiver.kind == "tcp_server":
+        return sources.TcpServerSource(**common)
+    if receiver.key is not None:
+        common["key_header"] = receiver.key
+    return sources.HttpSource(**common, http=receiver.http or Http(), token=order.token)

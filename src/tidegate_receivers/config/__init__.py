@@ -1,0 +1,1 @@
+"""What a receiver file holds, and what is wrong with one beside others."""

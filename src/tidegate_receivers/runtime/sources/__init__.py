@@ -1,0 +1,8 @@
+"""The kinds of sources that are built in."""
+
+from tidegate_receivers.runtime.sources.file import FileSource
+from tidegate_receivers.runtime.sources.http import HttpSource
+from tidegate_receivers.runtime.sources.socket import SocketSource
+from tidegate_receivers.runtime.sources.tcp_server import TcpServerSource
+
+__all__ = ["FileSource", "HttpSource", "SocketSource", "TcpServerSource"]
