@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from tidegate.core.config.declared import members
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.metrics import METRICS, PREFIX, Metric
-from tidegate.core.schedule import lifecycle
-from tidegate.core.transitions import Transition
+from tidegate.core.model.transitions import Transition
+from tidegate.core.planning import lifecycle
+from tidegate.views.metrics import METRICS, PREFIX, Metric
 from tidegate_receivers.config.receiver import Receiver
 from tidegate_receivers.rules import lifecycle as receiver
 
@@ -90,7 +90,7 @@ def batches() -> str:
     lines = [
         "# The life of a batch",
         "",
-        "Made from `src/tidegate/core/schedule/lifecycle.py` by `make docs`.",
+        "Made from `src/tidegate/core/planning/lifecycle.py` by `make docs`.",
         "",
         *_shown(lifecycle.MEANING, lifecycle.TRANSITIONS, first=lifecycle.BatchState.NEW, last=lifecycle.BatchState.COMMITTED),
         "A crash leaves the state as it is. A retry, a cleared task, a second run and a zombie are the same events again.",
@@ -159,7 +159,7 @@ stopped pipeline still plans and sends its lag; a paused one sends nothing.""",
 }
 
 _HEAD = """\
-<!-- Made from tidegate.core.metrics by `make docs`; do not edit. -->
+<!-- Made from tidegate.views.metrics by `make docs`; do not edit. -->
 # Metrics
 
 Tidegate sends its figures through Airflow's own metrics: StatsD (`[metrics] statsd_on`, with Airflow's extra `statsd`)

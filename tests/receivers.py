@@ -11,7 +11,7 @@ from typing import Any
 
 import confluent_kafka as ck
 
-from tidegate.core.errors import BrokerUnavailable, NotDelivered, RecordRefused, TidegateError
+from tidegate.core.model.errors import BrokerUnavailable, NotDelivered, RecordRefused, TidegateError
 from tidegate_receivers.rules.backpressure import Heard
 from tidegate_receivers.rules.ports import Failures, Sender
 from tidegate_receivers.rules.records import Outgoing

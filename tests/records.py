@@ -7,13 +7,13 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.events import Committed, Replayed
-from tidegate.core.load.job import LoadJob, Reading
-from tidegate.core.load.receipt import Load, Write
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.replay.chunks import Chunk, SavedReplay
+from tidegate.core.model.events import Committed, Replayed
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.cursor import Cursor, LastCommit, Pace, Position
+from tidegate.core.state.jobs import LoadJob, Reading
+from tidegate.core.state.receipt import Load, Write
 from tidegate.core.state.saved_range import Decision, SavedRange, Why
+from tidegate.core.state.saved_replay import Chunk, SavedReplay
 
 T = TypeVar("T")
 Ranges = tuple[OffsetRange, ...]

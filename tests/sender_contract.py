@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
-from tidegate.core.errors import RecordRefused
+from tidegate.core.model.errors import RecordRefused
 from tidegate_receivers.rules.ports import Failures, Sender
 from tidegate_receivers.rules.records import Outgoing, headers_of
 

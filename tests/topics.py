@@ -9,7 +9,7 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.waiting import wait_until
 from tidegate_local.flights import create_topic
 

@@ -9,9 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidegate.core.errors import TidegateError
-    from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-    from tidegate.core.offsets.splitting import split_ranges
+    from tidegate.core.model.errors import TidegateError
+    from tidegate.core.model.ranges import OffsetRange, TopicPartition
+    from tidegate.core.model.splitting import split_ranges
     from tidegate.core.rates import BatchTiming, PidRateEstimator, max_messages_per_partition, share_limit
     from tidegate.core.rates.policies import make_rate_policy
     from tidegate.core.rates.policy import RatePolicy
@@ -41,11 +41,11 @@ __all__ = [
 
 _MODULES = {
     "BatchTiming": "tidegate.core.rates",
-    "OffsetRange": "tidegate.core.offsets.ranges",
+    "OffsetRange": "tidegate.core.model.ranges",
     "PidRateEstimator": "tidegate.core.rates",
     "RateLimiter": "tidegate_receivers.rules.limits",
-    "TidegateError": "tidegate.core.errors",
-    "TopicPartition": "tidegate.core.offsets.ranges",
+    "TidegateError": "tidegate.core.model.errors",
+    "TopicPartition": "tidegate.core.model.ranges",
     "Tracked": "tidegate_receivers.rules.placement",
     "WatermarkThrottle": "tidegate_receivers.rules.limits",
     "Worker": "tidegate_receivers.rules.placement",
@@ -55,7 +55,7 @@ _MODULES = {
     "reschedule_receiver": "tidegate_receivers.rules.placement",
     "schedule_receivers": "tidegate_receivers.rules.placement",
     "share_limit": "tidegate.core.rates",
-    "split_ranges": "tidegate.core.offsets.splitting",
+    "split_ranges": "tidegate.core.model.splitting",
 }
 
 

@@ -14,11 +14,11 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Protocol
 
-from tidegate.core.audit.views.waiting import Lasting
 from tidegate.core.config.declared import Settings
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 from tidegate.pipelines import load_pipelines
+from tidegate.views.waiting import Lasting
 
 Pipelines = Mapping[Path, Pipeline | ConfigError]
 """What `load_pipelines` has read."""

@@ -16,7 +16,7 @@ from tidegate.core.config.names import PIPELINES
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.table_conflicts import group_faults, table_faults
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 
 T = TypeVar("T")
 

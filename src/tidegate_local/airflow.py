@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.beside import valid_beside
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate.pipelines import pipelines_of
 from tidegate_local import sockets
 from tidegate_local.files import write_private

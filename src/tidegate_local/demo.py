@@ -14,14 +14,14 @@ from typing import Any, Protocol
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.audit.oracle import Verdict, judge
-from tidegate.core.errors import PlatformError
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.errors import PlatformError
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
+from tidegate.sinks.iceberg.origins import read_origins
 from tidegate_local import flights
 from tidegate_local.platform import Platform
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
-from tidegate.core.errors import BrokerUnavailable, PlatformError
+from tidegate.core.model.errors import BrokerUnavailable, PlatformError
 from tidegate.kafka import topics
 
 if TYPE_CHECKING:

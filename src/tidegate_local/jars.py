@@ -25,7 +25,7 @@ from pathlib import Path
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from tidegate.core.errors import PlatformError, some
+from tidegate.core.model.errors import PlatformError, some
 from tidegate_local.report import Report, silent
 
 MINIMUM_JAVA = 17

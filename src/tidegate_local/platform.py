@@ -25,7 +25,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate_local import airflow, broker, jars, sockets, spark_connect, warm_up
 from tidegate_local.process import Server, State
 from tidegate_local.report import Report, one_at_a_time, silent

@@ -32,7 +32,7 @@ from typing import Literal
 
 import psutil
 
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate.waiting import wait_until
 
 State = Literal["running", "stopped", "crashed", "unhealthy"]

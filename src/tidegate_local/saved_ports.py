@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate_local import airflow, broker, sockets, spark_connect
 
 PORTS = ("kafka", "kafka-controller", "spark", "airflow")

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 import psutil
 
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 
 LOOPBACK = "127.0.0.1"
 CHOSEN_FROM = range(20_000, 32_000)

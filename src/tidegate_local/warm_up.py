@@ -23,10 +23,10 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 
 from tidegate.core.config.patterns import WARM_UP_TOPIC
-from tidegate.core.errors import BrokerUnavailable, PlatformError
-from tidegate.core.load.job import LoadJob, Reading
-from tidegate.core.load.receipt import Load
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.errors import BrokerUnavailable, PlatformError
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadJob, Reading
+from tidegate.core.state.receipt import Load
 from tidegate.kafka.settings import spark_client
 from tidegate.kafka.topics import create_topic
 from tidegate.waiting import wait_until

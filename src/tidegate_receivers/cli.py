@@ -13,8 +13,8 @@ from rich.table import Table
 
 from tidegate.cli.check import receivers_fit
 from tidegate.cli.shared import HERE, AsJson, Project, err, open_remote, out, print_table
-from tidegate.core.errors import ConfigError, PlatformError
-from tidegate.core.times import utc
+from tidegate.core.model.errors import ConfigError, PlatformError
+from tidegate.core.model.times import utc
 from tidegate.pipelines import load_pipelines, pipelines_of
 from tidegate_receivers.config.files import load_receivers, receivers_of
 from tidegate_receivers.config.receiver import Receiver

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.core.times import utc
+from tidegate.core.model.times import utc
 from tidegate_receivers.rules.placement import Assigned
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.cli import run
-from tidegate.core.offsets.algebra import merged
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.replay.chunks import cut_chunks, smallest_size
+from tidegate.core.model.ranges import OffsetRange, merged
+from tidegate.core.state.saved_replay import cut_chunks, smallest_size
 
 EACH = 100
 

@@ -19,9 +19,9 @@ from tests.bench.stage import Stage
 from tests.records import changed
 from tidegate.core.config.names import IDEMPOTENCY_KEY
 from tidegate.core.config.pipeline import Dedupe
-from tidegate.core.load.job import LoadJob
 from tidegate.core.load.repeats import look_back
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadJob
 
 PARTITIONS = 2
 HEADERS = {"keys": IDEMPOTENCY_KEY, "none": None}

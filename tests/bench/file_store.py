@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.core.errors import StateUnavailable
+from tidegate.core.model.errors import StateUnavailable
 
 
 class FileStore:

@@ -31,19 +31,19 @@ from tests.records import changed, cursor_of, planned_job, range_of, write_of
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
-from tidegate.core.load.receipt import Write
-from tidegate.core.maintenance.job import MaintenanceJob
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.model.columns import OFFSET, PARTITION, TOPIC
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.state.jobs import MaintenanceJob
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.receipt import Write
 from tidegate.core.state.saved_range import Decision
-from tidegate.iceberg.history import IcebergReader, load_table
-from tidegate.iceberg.summary import OWNED
 from tidegate.kafka.brokers import AdminBrokers
+from tidegate.sinks.iceberg.history import IcebergReader, load_table
+from tidegate.sinks.iceberg.summary import OWNED
+from tidegate.sinks.registry import maintain
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
-from tidegate.spark.sinks.registry import maintain
 from tidegate.testing.fakes import MemoryStore
 
 SNAPSHOTS = (10, 100, 1000, 5000)

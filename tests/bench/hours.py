@@ -18,7 +18,7 @@ from typing import Any
 from tests.bench.cli import run
 from tests.bench.stage import Stage
 from tests.records import changed
-from tidegate.core.announce.hours import DAY_MS
+from tidegate.core.model.hours import DAY_MS
 
 PARTITIONS = 2
 TOPIC = "hours"

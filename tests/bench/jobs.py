@@ -17,8 +17,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
-from tidegate.core.offsets.ranges import ranges_from_json
+from tidegate.core.model.columns import OFFSET, PARTITION, TOPIC
+from tidegate.core.model.ranges import ranges_from_json
 from tidegate.spark.kafka_source import DEFAULTS, read_ranges
 from tidegate.spark.transforms import find_transform
 

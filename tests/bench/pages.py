@@ -43,15 +43,15 @@ from starlette.routing import Mount  # noqa: E402
 
 from tests.bench.cli import run  # noqa: E402
 from tests.records import cursor_of, range_of, write_of  # noqa: E402
-from tidegate.airflow.dag_factory import pipeline_dag  # noqa: E402
+from tidegate.airflow.dags.factory import pipeline_dag  # noqa: E402
 from tidegate.airflow.database_store import DatabaseStore  # noqa: E402
-from tidegate.core.audit.table import TableCommit, TableHistory  # noqa: E402
 from tidegate.core.config.pipeline import Pipeline, Sink, Source  # noqa: E402
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition  # noqa: E402
-from tidegate.core.offsets.watermarks import Watermarks  # noqa: E402
+from tidegate.core.model.ranges import OffsetRange, TopicPartition  # noqa: E402
+from tidegate.core.model.watermarks import Watermarks  # noqa: E402
+from tidegate.core.state.history import TableCommit, TableHistory  # noqa: E402
 from tidegate.core.state.ledger import Ledger  # noqa: E402
 from tidegate.core.state.saved_range import Decision  # noqa: E402
-from tidegate.iceberg.history import IcebergReader  # noqa: E402
+from tidegate.sinks.iceberg.history import IcebergReader  # noqa: E402
 from tidegate.ui import PREFIX, reading, server  # noqa: E402
 
 NAME, TOPIC = "orders", "orders"

@@ -19,10 +19,10 @@ from tests.bench.cli import markdown
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import least_interval
 from tidegate.core.rates.policies import TargetPolicy
-from tidegate.core.simulation import experiment
-from tidegate.core.simulation.comparison import BAND, overlong, policy_at
-from tidegate.core.simulation.plant import Plant, PlantBatch
-from tidegate.core.simulation.steps import Steps
+from tidegate.simulation import experiment
+from tidegate.simulation.comparison import BAND, overlong, policy_at
+from tidegate.simulation.plant import Plant, PlantBatch
+from tidegate.simulation.steps import Steps
 
 T, B, RHO = 60.0, 1e-5, 0.9
 OVERHEADS = (0.1, 0.3, 0.5)

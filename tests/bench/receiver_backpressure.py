@@ -23,10 +23,10 @@ from tests.projects import copy_project, whole_platform, write_files
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.cli.charts import count, duration
-from tidegate.core.errors import TidegateError
-from tidegate.core.simulation.steps import Steps
+from tidegate.core.model.errors import TidegateError
 from tidegate.core.state.ledger import Ledger
 from tidegate.kafka.brokers import AdminBrokers
+from tidegate.simulation.steps import Steps
 from tidegate.waiting import wait_until
 from tidegate_local import sockets
 from tidegate_local.flights import create_topic

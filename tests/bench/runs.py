@@ -21,8 +21,8 @@ from tests.bench.cli import run
 from tests.bench.stage import RUN, Stage, seconds_of, told
 from tests.bench.throughput import run_process, stream_job
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.core.load.job import LoadJob
-from tidegate.core.offsets.ranges import OffsetRange, ranges_to_json
+from tidegate.core.model.ranges import OffsetRange, ranges_to_json
+from tidegate.core.state.jobs import LoadJob
 from tidegate.spark.session import connect
 
 OURS, NOTHING, BARE, PROCESS = "Tidegate", "three tasks that do nothing", "bare SparkSubmitOperator", "availableNow process"

@@ -21,14 +21,14 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from tests.records import load_job
-from tidegate.core.load.job import LoadJob
 from tidegate.core.load.lookup import Lookup
-from tidegate.core.offsets.ranges import OffsetRange, total_count
-from tidegate.spark.identity import identity_of
+from tidegate.core.model.ranges import OffsetRange, total_count
+from tidegate.core.state.jobs import LoadJob
+from tidegate.sinks.identity import identity_of
+from tidegate.sinks.registry import sink_of
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
-from tidegate.spark.sinks.registry import sink_of
 from tidegate.spark.transforms import find_transform
 from tidegate_local.flights import create_topic
 from tidegate_local.platform import Platform
@@ -47,14 +47,14 @@ TRANSFORMS = {
 _MODULE = f"""
 from pyspark.sql import functions as F
 
-from tidegate.spark.records import parse_json
+from tidegate.formats.json.records import parse_json
 
 SCHEMA = "{SCHEMA}"
 """
 _DAGS = """
 from pathlib import Path
 
-from tidegate.airflow.dag_factory import build_dags
+from tidegate.airflow.dags.factory import build_dags
 
 HERE = Path(__file__).resolve().parent
 

@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from tests.bench import jobs
 from tests.bench.cli import run
 from tests.bench.stage import TRANSFORMS, Round, Stage, check_rows, drop, seconds_of, tell, told
-from tidegate.core.load.job import LoadJob
-from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.core.model.ranges import OffsetRange, total_count
+from tidegate.core.state.jobs import LoadJob
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect

@@ -48,13 +48,13 @@ from tests.bench.file_store import FileStore
 from tests.bench.yardstick_jobs import BY_BATCH, JOBS, PIPELINE
 from tests.chaos.verdict import SUMMED, BatchOracle
 from tidegate.core.audit.oracle import Verdict, judge
-from tidegate.core.audit.rebuild import rebuild
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.planning.rebuild import rebuild
 from tidegate.core.state.ledger import Ledger
-from tidegate.iceberg.history import IcebergReader, load_table
-from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
+from tidegate.sinks.iceberg.history import IcebergReader, load_table
+from tidegate.sinks.iceberg.origins import read_origins
 from tidegate_local.flights import create_topic
 from tidegate_local.platform import Platform
 

@@ -25,11 +25,11 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.bench.file_store import FileStore, save
 from tests.records import planned_job
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
-from tidegate.iceberg.history import IcebergReader
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batch
 from tidegate.kafka.brokers import AdminBrokers
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 

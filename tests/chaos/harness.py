@@ -23,7 +23,7 @@ from tests.chaos.schedule import Planned
 from tests.chaos.stage import BATCHES, CONNECT, SUBMIT, Held, Stage
 from tests.chaos.verdict import BatchOracle, Oracle
 from tidegate.core.audit.oracle import Verdict
-from tidegate.core.errors import PlatformError, TidegateError
+from tidegate.core.model.errors import PlatformError, TidegateError
 from tidegate.waiting import wait_until
 
 FURTHER_RUNS = 2

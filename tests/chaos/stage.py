@@ -31,12 +31,12 @@ from tests.records import cursor_of
 from tests.topics import make_topic
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
-from tidegate.core.errors import PlatformError, StateUnavailable, TidegateError
-from tidegate.core.load.receipt import Receipt
+from tidegate.core.model.errors import PlatformError, StateUnavailable, TidegateError
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.receipt import Receipt
 from tidegate.failpoints import VARIABLE
-from tidegate.iceberg.history import IcebergReader
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.waiting import wait_until
 from tidegate_local import airflow, sockets
 from tidegate_local.platform import Platform
@@ -73,7 +73,7 @@ TRANSFORM = '''\
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidegate.spark.records import parse_json
+from tidegate.formats.json.records import parse_json
 
 
 def checked(records: DataFrame) -> DataFrame:

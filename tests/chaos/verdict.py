@@ -13,13 +13,13 @@ import confluent_kafka as ck
 
 from tests.batches import BatchVerdict, Key, Ranges, Sums, gaps, judge_sums, ranges_of_batches
 from tidegate.core.audit.oracle import Verdict, judge
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.iceberg.history import IcebergReader, load_table
-from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
+from tidegate.sinks.iceberg.history import IcebergReader, load_table
+from tidegate.sinks.iceberg.origins import read_origins
 
 POLL_S = 5.0
 QUARTERS = 4

@@ -12,7 +12,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from tests.records import COMMITTED, REPLAYED
 from tidegate.airflow.events import AssetEvents
-from tidegate.core.events import Committed, Replayed
+from tidegate.core.model.events import Committed, Replayed
 
 TABLE = "lake.a.b"
 HOURS_ASSET = Asset(name="tidegate/p/hours")

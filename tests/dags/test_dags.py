@@ -29,7 +29,7 @@ from airflow.utils.types import DagRunType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.airflow.dag_factory import _validate, maintain_dag, pipeline_dag, replay_dag
+from tidegate.airflow.dags.factory import _validate, maintain_dag, pipeline_dag, replay_dag
 from tidegate.airflow.operators import LoadOperator
 from tidegate.airflow.operators.plan import _interval, _request
 from tidegate.airflow.retries import RetryWhatCanHeal
@@ -37,9 +37,9 @@ from tidegate.core.config.declared import members
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.errors import BrokerUnavailable, ConfigError, TopicNotFound
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.schedule.run import Request
+from tidegate.core.model.errors import BrokerUnavailable, ConfigError, TopicNotFound
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.planning.run import Request
 
 REPO = Path(__file__).parents[2]
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
@@ -494,7 +494,7 @@ import tidegate_dags
 from tidegate.airflow import operators
 from tidegate.airflow.store import VariableStore
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.iceberg.history import IcebergReader, load_table
+from tidegate.sinks.iceberg.history import IcebergReader, load_table
 from pyiceberg.catalog import load_catalog
 print(sorted({name.split(".")[0] for name in sys.modules} & {"pyspark", "pandas", "py4j", "grpc"}))
 """

@@ -13,7 +13,7 @@ from airflow.providers_manager import ProvidersManager
 from airflow.utils.file import list_py_file_paths
 
 from tidegate.airflow import notes
-from tidegate.airflow.dag_factory import build_dags
+from tidegate.airflow.dags.factory import build_dags
 from tidegate.airflow.operators import LoadOperator
 from tidegate.cli.init import write_example
 

@@ -11,9 +11,9 @@ import pytest
 from tests.records import cursor_of, range_of
 from tidegate.airflow.operators import PlanOperator, plan
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.plan import Skip
-from tidegate.core.schedule.run import Planned
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.planning.plan import Skip
+from tidegate.core.planning.run import Planned
 from tidegate.core.state.cursor import Cursor
 from tidegate.testing.fakes import FakeBrokers
 

@@ -32,11 +32,11 @@ from tidegate.airflow import triggers
 from tidegate.airflow.triggers import LagTrigger, _kafka_settings, lag_asset
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, TopicNotFound
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.schedule.lag_trigger import ABSENT_S, AGAIN_S, FAULT_S
+from tidegate.core.model.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, TopicNotFound
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.times import utc
+from tidegate.core.planning.lag_trigger import ABSENT_S, AGAIN_S, FAULT_S
 from tidegate.core.state.codec import encode
-from tidegate.core.times import utc
 
 POLL_S = 5.0
 AWAY = BrokerUnavailable("no Kafka broker answers at k:9092")

@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 from tests.dags.test_ui_routes import ODD, add_dag, add_run, add_task, app, database
 from tidegate.airflow import operators
 from tidegate.airflow.links import PageLink
-from tidegate.airflow.plugin import TidegatePlugin
+from tidegate.plugin import TidegatePlugin
 
 __all__ = ["app", "database"]
 

@@ -24,13 +24,13 @@ from sqlalchemy.orm import Session
 
 from tests.records import cursor_of
 from tidegate.airflow import failures, notes, pools
-from tidegate.airflow.dag_factory import maintain_dag, pipeline_dag, replay_dag
+from tidegate.airflow.dags.factory import maintain_dag, pipeline_dag, replay_dag
 from tidegate.airflow.declared import Declared
 from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Source
 from tidegate.core.config.schedules import DAY_S
-from tidegate.core.errors import BrokerUnavailable, StateUnavailable, TransformError
-from tidegate.core.schedule import run_notes
+from tidegate.core.model.errors import BrokerUnavailable, StateUnavailable, TransformError
+from tidegate.core.planning import run_notes
 from tidegate.core.state.codec import encode
 
 PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders", slots=3))

@@ -10,13 +10,13 @@ import pytest
 
 from tests.records import range_of, write_of
 from tidegate.airflow import failures, metrics
-from tidegate.core.audit.views.lag import TotalLag
+from tidegate.core.audit.lag import TotalLag
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.errors import BrokerUnavailable
-from tidegate.core.load.job import LoadResult
-from tidegate.core.load.receipt import Observed, Receipt
-from tidegate.core.metrics import METRICS, PHASES, RECEIVER
+from tidegate.core.model.errors import BrokerUnavailable
 from tidegate.core.rates import BatchTiming
+from tidegate.core.state.jobs import LoadResult
+from tidegate.core.state.receipt import Observed, Receipt
+from tidegate.views.metrics import METRICS, PHASES, RECEIVER
 from tidegate_receivers.runtime.supervisor import LeaseReport, Status
 
 SAVED = range_of("orders", 7, "r", (), (), {}, {}, 0, remaining=40)

@@ -26,11 +26,11 @@ from tidegate.airflow.operators import (
     replay,
 )
 from tidegate.airflow.operators import announce as announcing
-from tidegate.core.announce.hours import DAY_MS, HOUR_MS, MOST_KEYS, Times, spans
 from tidegate.core.config.pipeline import Announce, Limits, Pipeline, Sink, Source
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.hours import DAY_MS, HOUR_MS, MOST_KEYS, Times, spans
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import FakeBrokers, FakeReader, FakeRunner, MemoryStore
 

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.dags.test_dags import VALUES, change, dags, parse
-from tidegate.airflow.dag_factory import _validate
+from tidegate.airflow.dags.factory import _validate
 from tidegate.core.config.declared import members
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 from tidegate_receivers.airflow.dag import receiver_dag
 from tidegate_receivers.config.files import parse_receiver
 from tidegate_receivers.config.receiver import Listen, Receiver

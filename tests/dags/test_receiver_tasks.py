@@ -28,8 +28,8 @@ from airflow.sdk.exceptions import (
 
 from tests.records import cursor_of
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.errors import BrokerUnavailable, ConfigError, TidegateError
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import BrokerUnavailable, ConfigError, TidegateError
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
 from tidegate_receivers.airflow import operators

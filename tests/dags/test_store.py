@@ -32,7 +32,7 @@ from sqlalchemy.orm import sessionmaker
 from tidegate.airflow.database_store import DatabaseStore
 from tidegate.airflow.store import PAGE, VariableStore
 from tidegate.core.config.names import MASKED_WORDS
-from tidegate.core.errors import StateShadowed, StateUnavailable
+from tidegate.core.model.errors import StateShadowed, StateUnavailable
 from tidegate.core.state.codec import decode, encode
 from tidegate.testing.contracts.state_store import Fill, StateStoreContract
 

@@ -20,14 +20,14 @@ from tidegate.airflow.operators import LoadOperator, load, spark
 from tidegate.airflow.runners.connect import ConnectRunner
 from tidegate.airflow.runners.submit import JOB_FILE, SubmitRunner
 from tidegate.core.config.pipeline import Dedupe, Pipeline, Sink, Source, Spark, Split
-from tidegate.core.errors import ConfigError, SparkJobFailed
-from tidegate.core.load.job import LoadResult
-from tidegate.core.load.receipt import Load, Observed, Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.errors import ConfigError, SparkJobFailed
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.rates.resources import Resources
 from tidegate.core.state.cursor import Position
+from tidegate.core.state.jobs import LoadResult
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.receipt import Load, Observed, Receipt
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeReader, MemoryStore
 

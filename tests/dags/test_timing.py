@@ -13,10 +13,10 @@ from tests.records import range_of, write_of
 from tidegate.airflow.operators import finish
 from tidegate.airflow.operators.finish import FinishOperator, idle_ms, timing_of
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.load.job import LoadResult
-from tidegate.core.load.receipt import Observed, Receipt
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.rates import BatchTiming
+from tidegate.core.state.jobs import LoadResult
+from tidegate.core.state.receipt import Observed, Receipt
 
 DUE = datetime(2026, 1, 1, tzinfo=UTC)
 STARTED = DUE + timedelta(seconds=2)

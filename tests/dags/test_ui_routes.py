@@ -40,19 +40,19 @@ from sqlalchemy import delete, event, select
 from starlette.routing import Mount
 
 from tests.records import changed, cursor_of, range_of, replay_of, write_of
-from tidegate.airflow.dag_factory import pipeline_dag, replay_dag
+from tidegate.airflow.dags.factory import pipeline_dag, replay_dag
 from tidegate.airflow.database_store import DatabaseStore
 from tidegate.airflow.declared import MARK
 from tidegate.airflow.retries import WAITING
-from tidegate.core.audit.table import TableCommit, TableHistory
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.errors import BrokerUnavailable, SinkUnavailable
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.state.history import TableCommit, TableHistory
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision, SavedRange
-from tidegate.iceberg.history import IcebergReader
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.ui import PREFIX, reading, routes, server
 from tidegate_receivers.airflow.dag import receiver_dag
 from tidegate_receivers.config.receiver import Listen, Receiver

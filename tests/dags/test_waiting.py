@@ -22,11 +22,11 @@ from tests.records import load_job, write_of
 from tidegate.airflow.operators import LoadOperator, PlanOperator
 from tidegate.airflow.retries import WAITING
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, SparkUnavailable, TidegateError
-from tidegate.core.load.job import LoadResult
-from tidegate.core.load.receipt import Observed, Receipt
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.schedule.plan import Skip
+from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable, SparkUnavailable, TidegateError
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.planning.plan import Skip
+from tidegate.core.state.jobs import LoadResult
+from tidegate.core.state.receipt import Observed, Receipt
 
 RANGES = (OffsetRange("t", 0, 0, 5),)
 JOB = load_job("p", 1, "run", RANGES, "m:f", "lake.a.b", {})
@@ -144,7 +144,7 @@ def test_a_try_waits_for_all_of_its_servers_together() -> None:
 
 def with_clock(clock: Any) -> Any:
     """The class with another clock."""
-    from tidegate.core.schedule.patience import Patience  # noqa: PLC0415 - the real one, which the test replaces where it is used
+    from tidegate.core.planning.patience import Patience  # noqa: PLC0415 - the real one, which the test replaces where it is used
 
     return lambda for_s, tell, sleep, show: Patience(for_s=for_s, tell=tell, clock=clock, sleep=sleep, show=show)
 

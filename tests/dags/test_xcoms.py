@@ -21,7 +21,7 @@ from jinja2 import Template
 
 from tests.dags.ports import use_ports
 from tidegate.airflow import notes
-from tidegate.airflow.dag_factory import replay_dag
+from tidegate.airflow.dags.factory import replay_dag
 from tidegate.airflow.operators import (
     FinishOperator,
     LoadOperator,
@@ -29,13 +29,13 @@ from tidegate.airflow.operators import (
     PlanReplayOperator,
 )
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.errors import RequestError, SparkJobFailed, TopicRecreated
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.metrics import METRICS
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import RequestError, SparkJobFailed, TopicRecreated
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.ledger import Ledger, run_key
 from tidegate.testing.fakes import FakeBrokers, FakeReader, FakeRunner, MemoryStore
+from tidegate.views.metrics import METRICS
 
 PARTITIONS = 5000
 MOST_BYTES = 4096

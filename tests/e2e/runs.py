@@ -6,7 +6,7 @@ from typing import Any
 
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
-from tidegate.core.offsets.ranges import ranges_to_json
+from tidegate.core.model.ranges import ranges_to_json
 from tidegate.core.state.codec import decode
 from tidegate.core.state.ledger import Ledger
 from tidegate.waiting import wait_until

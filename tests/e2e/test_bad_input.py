@@ -11,7 +11,7 @@ from tests.e2e.project import Project
 from tests.e2e.runs import Runs, saved_ranges
 from tests.topics import transact
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.core.schedule.run_notes import failed_runs
+from tidegate.core.planning.run_notes import failed_runs
 from tidegate_local.flights import create_topic, produce, read_flights
 from tidegate_local.platform import Platform
 

@@ -10,7 +10,7 @@ from tests.e2e.project import Project
 from tests.e2e.runs import Runs, state_of
 from tests.topics import committed_offsets, make_topic_again
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.ranges import TopicPartition
 from tidegate_local.flights import create_topic, produce, read_flights
 from tidegate_local.platform import Platform
 

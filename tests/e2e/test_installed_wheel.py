@@ -24,7 +24,7 @@ from pyiceberg.catalog import load_catalog
 from tests.e2e.project import REPO
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.client import PASSWORD, URL, USER
-from tidegate.core.pages import PIPELINES
+from tidegate.core.model.uris import PIPELINES
 from tidegate.kafka.topics import create_topic, produce_lines
 from tidegate_local.airflow import Airflow
 from tidegate_local.platform import Platform

@@ -11,9 +11,9 @@ from tests.e2e.project import Project
 from tests.e2e.runs import Runs, state_of
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import judge
-from tidegate.iceberg.origins import read_origins
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
+from tidegate.sinks.iceberg.origins import read_origins
 from tidegate.spark.session import connect
 from tidegate_local.flights import create_topic, produce, read_flights
 from tidegate_local.platform import Platform

@@ -11,13 +11,13 @@ from tidegate.cli.shared import now_ms
 from tidegate.core.audit.oracle import judge
 from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.schedules import DAY_S
-from tidegate.core.maintenance.job import MaintenanceJob
-from tidegate.iceberg.history import IcebergReader
-from tidegate.iceberg.origins import read_origins
+from tidegate.core.state.jobs import MaintenanceJob
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
+from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.iceberg.origins import read_origins
+from tidegate.sinks.registry import maintain
 from tidegate.spark.session import connect
-from tidegate.spark.sinks.registry import maintain
 from tidegate_local.flights import create_topic, produce, read_flights
 from tidegate_local.platform import Platform
 

@@ -7,7 +7,7 @@ from tests.e2e.runs import Runs, state_of
 from tests.e2e.statsd import Statsd
 from tests.topics import make_topic, write
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.core.metrics import METRICS
+from tidegate.views.metrics import METRICS
 from tidegate.waiting import wait_until
 from tidegate_local.platform import Platform
 

@@ -13,7 +13,7 @@ from tests.e2e.project import REPO, Project
 from tests.e2e.runs import Runs
 from tests.topics import make_topic, write
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.core.announce.hours import HOUR_MS, floored, key_of
+from tidegate.core.model.hours import HOUR_MS, floored, key_of
 from tidegate.waiting import wait_until
 from tidegate_local.platform import Platform
 

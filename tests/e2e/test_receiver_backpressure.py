@@ -16,8 +16,8 @@ from tests.e2e.project import Project
 from tests.e2e.runs import Runs
 from tests.topics import make_topic
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.iceberg.history import load_table
 from tidegate.kafka.brokers import AdminBrokers
+from tidegate.sinks.iceberg.history import load_table
 from tidegate.waiting import wait_until
 from tidegate_local import sockets
 from tidegate_local.platform import Platform

@@ -17,13 +17,13 @@ from tests.e2e.runs import POLL_S, Runs, asset_events, state_of
 from tests.failpoints import arm, disarm, reached
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import Verdict, judge
-from tidegate.core.errors import PlatformError
-from tidegate.core.offsets.ranges import offsets_from_json
-from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.iceberg.history import IcebergReader
-from tidegate.iceberg.origins import read_origins
+from tidegate.core.model.errors import PlatformError
+from tidegate.core.model.ranges import offsets_from_json
+from tidegate.core.model.watermarks import Watermarks
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
+from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.iceberg.origins import read_origins
 from tidegate.waiting import wait_until
 from tidegate_local.flights import create_topic, produce, read_flights
 from tidegate_local.platform import Platform

@@ -13,8 +13,8 @@ from tests.catalogs import let_pyiceberg_find
 from tests.integration.private_broker import PrivateBroker, new_asking_broker, running
 from tests.integration.shell import Shell, new_shell
 from tests.records import changed, load_job
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.kafka.settings import planning_client
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect

@@ -11,7 +11,7 @@ from typing import Any
 from pyiceberg.catalog import load_catalog
 
 from tests import topics
-from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
 from tidegate_local.platform import Platform

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from tests.topics import make_topic, transact, write
-from tidegate.core.errors import BrokerUnavailable, TopicNotFound
-from tidegate.core.offsets.isolation import IsolationLevel
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import BrokerUnavailable, TopicNotFound
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.watermarks import IsolationLevel
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets

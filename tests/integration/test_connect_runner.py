@@ -10,10 +10,10 @@ import pytest
 from tests.integration.loading import SPARK_JOBS, new_topic
 from tests.topics import write
 from tidegate.airflow.runners.connect import ConnectRunner
-from tidegate.core.load.job import LoadJob
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.schedule.patience import Patience
-from tidegate.iceberg.history import IcebergReader
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.planning.patience import Patience
+from tidegate.core.state.jobs import LoadJob
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.testing.contracts.job_runner import JobRunnerContract
 from tidegate_local.platform import Platform
 

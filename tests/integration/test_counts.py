@@ -15,8 +15,8 @@ from tests.records import changed
 from tests.spark.test_counts import SHAPES
 from tests.topics import write
 from tidegate.core.config.pipeline import Dedupe
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate_local.platform import Platform
 
 

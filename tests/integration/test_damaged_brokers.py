@@ -14,9 +14,9 @@ from tests.integration.private_broker import PrivateBroker, new_member, running
 from tests.records import write_of
 from tests.topics import make_topic, write
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.model.errors import BrokerUnavailable, CursorBeyondLog
+from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.state.receipt import Receipt
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.testing.fakes import FakeReader, MemoryStore
 from tidegate.waiting import wait_until

@@ -17,11 +17,11 @@ from tests.records import changed
 from tidegate.core.audit.oracle import dedupings, verify
 from tidegate.core.config.names import IDEMPOTENCY_KEY
 from tidegate.core.config.pipeline import Dedupe, Split
-from tidegate.core.errors import LookBackExpired, OffsetsOutOfRange
-from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.repeats import LoggedRepeats, look_back
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.errors import LookBackExpired, OffsetsOutOfRange
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.kafka.log import read_offsets
 from tidegate_local.platform import Platform
 

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from tests.integration.private_broker import PrivateBroker
 from tests.topics import make_topic, transact, write
 from tidegate.core.config.pipeline import Source
-from tidegate.core.errors import BrokerUnavailable, TidegateError, TopicNotFound
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import BrokerUnavailable, TidegateError, TopicNotFound
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.kafka import ends
 from tidegate.kafka.ends import EndsReading, Subscription, watching
 from tidegate_local import sockets

@@ -8,8 +8,8 @@ import confluent_kafka as ck
 import pytest
 
 from tests.topics import committed_offsets, make_topic
-from tidegate.core.errors import BrokerUnavailable, KafkaError
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import BrokerUnavailable, KafkaError
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.kafka.groups import commit_offsets
 from tidegate_local import sockets
 

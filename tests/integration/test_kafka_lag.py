@@ -8,8 +8,8 @@ import confluent_kafka as ck
 import pytest
 
 from tests import topics
-from tidegate.core.audit.views.lag import PartitionLag, measure_lag
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.audit.lag import PartitionLag, measure_lag
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
 
 HOUR_MS = 3_600_000

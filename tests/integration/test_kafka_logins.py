@@ -25,8 +25,8 @@ from tests.integration.private_broker import new_broker, running
 from tests.integration.token_endpoint import token_endpoint
 from tests.topics import make_topic, write
 from tidegate.core.config.pipeline import Source
-from tidegate.core.errors import KafkaAuthFailed
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.errors import KafkaAuthFailed
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.ends import watching
 from tidegate.kafka.settings import planning_client, spark_client

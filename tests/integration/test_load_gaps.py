@@ -17,11 +17,11 @@ from tests.integration.loading import new_topic, offsets
 from tests.receivers import landed
 from tests.records import changed
 from tidegate.core.config.pipeline import Split
-from tidegate.core.errors import ReceiptMismatch
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import Observed
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.splitting import split_ranges
+from tidegate.core.model.errors import ReceiptMismatch
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.splitting import split_ranges
+from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.core.state.receipt import Observed
 from tidegate_local.platform import Platform
 
 COMPACTION_TIMEOUT_S = 90.0

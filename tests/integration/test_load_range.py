@@ -20,11 +20,19 @@ from pyspark.sql.connect.logging import logger
 from tests.integration.loading import SPARK_JOBS, load, new_topic, rows
 from tests.records import changed
 from tests.topics import write
-from tidegate.core.errors import BrokerUnavailable, OffsetsOutOfRange, SinkFull, SparkJobFailed, TidegateError, TopicNotFound
-from tidegate.core.load.job import LoadJob
-from tidegate.core.load.receipt import Observed
-from tidegate.core.offsets.ranges import OffsetRange, total_count
-from tidegate.spark import age, python_workers
+from tidegate.core.model.errors import (
+    BrokerUnavailable,
+    OffsetsOutOfRange,
+    SinkFull,
+    SparkJobFailed,
+    TidegateError,
+    TopicNotFound,
+)
+from tidegate.core.model.ranges import OffsetRange, total_count
+from tidegate.core.state.jobs import LoadJob
+from tidegate.core.state.receipt import Observed
+from tidegate.formats import python_workers
+from tidegate.spark import age
 from tidegate.spark.age import age_s
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range

@@ -15,8 +15,8 @@ import pytest
 from tests.integration.loading import SPARK_JOBS, new_topic, submitted
 from tests.records import changed
 from tests.topics import write
-from tidegate.core.load.job import LoadJob
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadJob
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect

@@ -14,11 +14,11 @@ from tests.records import changed
 from tests.topics import write
 from tidegate.airflow.application import INSTALLED
 from tidegate.airflow.runners.submit import JOB_FILE, SubmitRunner
-from tidegate.core.load.job import LoadJob
-from tidegate.core.load.receipt import Observed
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.schedule.patience import Patience
-from tidegate.iceberg.history import IcebergReader
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.planning.patience import Patience
+from tidegate.core.state.jobs import LoadJob
+from tidegate.core.state.receipt import Observed
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate_local.platform import Platform
 
 SECRET = "hush-hush-4711"  # noqa: S105 - not one

@@ -18,7 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.receivers import values
 from tests.topics import make_topic, write
-from tidegate.core.errors import PlatformError, SparkAuthFailed
+from tidegate.core.model.errors import PlatformError, SparkAuthFailed
 from tidegate.spark.session import connect as tidegate_connect
 from tidegate.waiting import wait_until
 from tidegate_local import jars, sockets

@@ -23,8 +23,8 @@ from confluent_kafka.cimpl import NewTopic
 from tests.integration.private_broker import PASSWORD, USER, PrivateBroker, new_member, running
 from tests.receivers import MemorySender, Running, a_lease, connect, push, send, served, texts, until, values
 from tests.topics import make_topic
-from tidegate.core.errors import KafkaAuthFailed
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import KafkaAuthFailed
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets

@@ -17,7 +17,7 @@ import pytest
 from tests.integration.shell import Shell
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate.testing.contracts.state_store import Fill, StateStoreContract
 from tidegate_local import sockets
 

@@ -17,16 +17,16 @@ from pyspark.sql import SparkSession
 
 from tests.records import load_job, planned_job
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
-from tidegate.core.errors import ReceiptMismatch, RequestError
-from tidegate.core.load.job import LoadResult
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.errors import ReceiptMismatch, RequestError
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.replay.request import ReplayRequest
 from tidegate.core.replay.run import PlannedReplay, plan_replay
 from tidegate.core.replay.verdict import verify_replay
-from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.state.jobs import LoadResult
 from tidegate.core.state.ledger import Ledger
-from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.spark.load import load_range
 from tidegate.testing.fakes import MemoryStore
 from tidegate_local.platform import Platform

@@ -14,7 +14,7 @@ from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.connect.proto.base_pb2 import CloneSessionRequest, CloneSessionResponse
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-from tidegate.core.errors import RequestError, TidegateError
+from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.spark import session, shared_code
 from tidegate.spark.session import connect
 from tidegate_local.platform import Platform

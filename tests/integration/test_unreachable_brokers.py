@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 
 from tests.integration.private_broker import PrivateBroker
 from tests.topics import make_topic, write
-from tidegate.core.errors import BrokerUnavailable, KafkaError, OffsetsOutOfRange
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.errors import BrokerUnavailable, KafkaError, OffsetsOutOfRange
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.watermarks import Watermarks
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate_local import sockets

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from tidegate.core.config.patterns import WARM_UP_TOPIC
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate.kafka.topics import create_topic
 from tidegate.waiting import wait_until
 from tidegate_local import warm_up

@@ -15,10 +15,10 @@ from tests.records import changed, load_job, write_of
 from tidegate.airflow.lineage import MOST_RANGES
 from tidegate.airflow.operators import LoadOperator
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.errors import SparkJobFailed
-from tidegate.core.load.job import LoadResult
-from tidegate.core.load.receipt import Observed, Receipt
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.errors import SparkJobFailed
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadResult
+from tidegate.core.state.receipt import Observed, Receipt
 
 RANGES = (OffsetRange("t", 0, 5, 10), OffsetRange("t", 1, 0, 0), OffsetRange("u", 0, 0, 3))
 OPTIONS = {"kafka.bootstrap.servers": "one:9092, two:9092", "kafka.sasl.jaas.config": "secret"}

@@ -28,9 +28,9 @@ from pyspark.sql.types import (
 import tidegate.spark.load
 from tests.records import changed, load_job
 from tests.spark.sinks_under_test import Iceberg, SinkUnderTest
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.iceberg.history import IcebergReader
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate_local.jars import ensure_jars
 
 RECORDS = StructType(
@@ -47,7 +47,7 @@ RECORDS = StructType(
 HERE = Path(__file__).parent
 TRANSFORMS = '''
 from pyspark.sql import functions as F
-from tidegate.spark.records import parse_json
+from tidegate.formats.json.records import parse_json
 
 def plain(records):
     """id and origin."""

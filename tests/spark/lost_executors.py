@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import load_job
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.ranges import OffsetRange
 from tidegate_local.jars import ensure_jars
 
 SHAPES = '''
@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 from pyspark import TaskContext
 from pyspark.sql import functions as F
-from tidegate.spark.records import parse_json
+from tidegate.formats.json.records import parse_json
 
 DIED = Path(__file__).parent / "died"
 

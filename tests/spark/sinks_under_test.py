@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Protocol
 
 from pyspark.sql import SparkSession
 
-from tidegate.core.load.job import LoadJob
-from tidegate.core.load.receipt import Receipt
-from tidegate.iceberg.summary import owners_in
-from tidegate.spark.sinks.port import SinkWriter
-from tidegate.spark.sinks.registry import sink_of
+from tidegate.core.state.jobs import LoadJob
+from tidegate.core.state.receipt import Receipt
+from tidegate.sinks.iceberg.summary import owners_in
+from tidegate.sinks.port import SinkWriter
+from tidegate.sinks.registry import sink_of
 from tidegate.testing.sinks import MemorySink, MemoryTable
 
 Batches = dict[int, list[tuple[int, int, int]]]
@@ -27,7 +27,7 @@ class SinkUnderTest(Protocol):
     writes_whole_files: ClassVar[bool]
 
     def writer(self, job: LoadJob, spark: SparkSession) -> SinkWriter:
-        """As `tidegate.spark.sinks.registry.sink_of`."""
+        """As `tidegate.sinks.registry.sink_of`."""
 
     def exists(self, table: str) -> bool:
         """Whether there is such a table."""

@@ -22,15 +22,15 @@ from pyspark.sql import Row, SparkSession
 import tidegate.spark.load
 from tests.records import changed, write_of
 from tests.spark.sinks_under_test import Iceberg, SinkUnderTest, expected, held, ids
-from tidegate.core.errors import SinkConflict, TableLost, TidegateError
-from tidegate.core.load.job import LoadJob, LoadResult
 from tidegate.core.load.lookup import Lookup
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.iceberg.history import IcebergReader, load_table
-from tidegate.spark.identity import ByOrigin
-from tidegate.spark.sinks.iceberg.replacement import find_free
-from tidegate.spark.sinks.iceberg.table import IcebergTable
+from tidegate.core.model.errors import SinkConflict, TableLost, TidegateError
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.core.state.receipt import Receipt
+from tidegate.sinks.iceberg.history import IcebergReader, load_table
+from tidegate.sinks.iceberg.replacement import find_free
+from tidegate.sinks.iceberg.table import IcebergTable
+from tidegate.sinks.identity import ByOrigin
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]

@@ -13,11 +13,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 import tidegate.spark.load
 from tests.records import load_job
 from tests.spark.sinks_under_test import SinkUnderTest
-from tidegate.core.errors import SinkMisfit, TransformError
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.iceberg.history import IcebergReader, changed_columns
-from tidegate.iceberg.origins import read_origins, rows_without_origin
+from tidegate.core.model.errors import SinkMisfit, TransformError
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.sinks.iceberg.history import IcebergReader, changed_columns
+from tidegate.sinks.iceberg.origins import read_origins, rows_without_origin
 
 STATEMENT = re.compile("un (ALTER TABLE .+?)(?:, or|; | instead)")
 Load = Callable[[LoadJob], LoadResult]
@@ -41,7 +41,7 @@ REFUSED = {
 }
 SHAPES = '''
 from pyspark.sql import functions as F
-from tidegate.spark.records import parse_json
+from tidegate.formats.json.records import parse_json
 
 def plain(records):
     """id and origin."""

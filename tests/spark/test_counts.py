@@ -14,16 +14,16 @@ import tidegate.spark.load
 from tests.records import changed
 from tests.spark.conftest import Records
 from tests.spark.sinks_under_test import SinkUnderTest
-from tidegate.core.errors import ReceiptMismatch
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import ReceiptMismatch
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.state.jobs import LoadJob, LoadResult
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]
 SHAPES = '''
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from tidegate.spark.records import parse_json
+from tidegate.formats.json.records import parse_json
 
 def plain(records):
     """id and origin."""

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
 from tests.spark.test_records import Records, mutated
-from tidegate.spark import python_workers
-from tidegate.spark.decoding import decoded, is_decodable
-from tidegate.spark.records import Parser, parse_json
+from tidegate.formats import python_workers
+from tidegate.formats.json.decoding import decoded, is_decodable
+from tidegate.formats.json.records import Parser, parse_json
 
 WIDE = (
     "id BIGINT, small INT, short SMALLINT, byte TINYINT, name STRING, amount DOUBLE, flag BOOLEAN, at TIMESTAMP, day DATE, "
@@ -251,7 +251,7 @@ def test_workers_without_the_decoder_are_found_before_they_fail_a_load(
 ) -> None:
     """Spark's own parser makes the same rows, and the log says why it does."""
     monkeypatch.setattr(python_workers, "_able", WeakKeyDictionary())
-    monkeypatch.setattr("tidegate.spark.decoding._check", lacking)
+    monkeypatch.setattr("tidegate.formats.json.decoding._check", lacking)
     with caplog.at_level(logging.INFO), python_workers.expecting(python_workers.MANY):
         rows = parse_json(records([b'{"id": 1}']), "id INT")
     assert "ArrowEvalPython" not in plans(rows)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.errors import (
+from tidegate.core.model.errors import (
     BrokerUnavailable,
     KafkaAuthFailed,
     OffsetsOutOfRange,
@@ -21,8 +21,8 @@ from tidegate.core.errors import (
     TopicNotFound,
     TransformError,
 )
+from tidegate.sinks.failures import first_line
 from tidegate.spark.errors import translate, translated
-from tidegate.spark.failures import first_line
 
 
 class Remote(Exception):

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import changed
-from tidegate.core.announce.hours import DAY_MS, HOUR_MS, Span, Times, spans
-from tidegate.core.load.job import LoadJob, LoadResult
+from tidegate.core.model.hours import DAY_MS, HOUR_MS, Span, Times, spans
+from tidegate.core.state.jobs import LoadJob, LoadResult
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]

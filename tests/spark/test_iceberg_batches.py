@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pyspark.sql import SparkSession
 
 from tests.spark.sinks_under_test import SinkUnderTest, expected, held
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadJob, LoadResult
 
 Load = Callable[[LoadJob], LoadResult]
 Batch = Callable[..., LoadJob]

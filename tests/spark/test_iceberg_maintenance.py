@@ -18,21 +18,11 @@ from tests.records import changed
 from tests.spark.conftest import Load
 from tidegate.core.config.maintenance import Maintenance, Step
 from tidegate.core.config.schedules import DAY_S
-from tidegate.core.errors import SinkMisfit
-from tidegate.core.load.job import LoadJob
-from tidegate.core.maintenance.job import Maintained, MaintenanceJob
-from tidegate.iceberg.history import IcebergReader
+from tidegate.core.model.errors import SinkMisfit
+from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
+from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.iceberg.maintenance import GAP, KEEPS_ALL, compact, expire, has_gap, keep_commits, maintain, remove_orphans
 from tidegate.spark import submit
-from tidegate.spark.sinks.iceberg.maintenance import (
-    GAP,
-    KEEPS_ALL,
-    compact,
-    expire,
-    has_gap,
-    keep_commits,
-    maintain,
-    remove_orphans,
-)
 
 Job = Callable[..., LoadJob]
 LATER_S = 10 * DAY_S

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
+import tidegate.sinks.iceberg.ownership
 import tidegate.spark.load
-import tidegate.spark.sinks.iceberg.ownership
 from tests.records import changed
 from tests.spark.sinks_under_test import SinkUnderTest, ids
-from tidegate.core.errors import SinkMisfit
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.iceberg.summary import OWNED, OWNER
-from tidegate.spark.sinks.iceberg.table import IcebergTable
+from tidegate.core.model.errors import SinkMisfit
+from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.sinks.iceberg.summary import OWNED, OWNER
+from tidegate.sinks.iceberg.table import IcebergTable
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]
@@ -26,7 +26,7 @@ def test_a_table_of_an_older_version_belongs_to_whoever_its_receipts_name(
 ) -> None:
     """The owner goes on and is written down; a stranger is refused."""
     with monkeypatch.context() as older:
-        older.setattr("tidegate.spark.sinks.iceberg.table.OWNED", "tidegate.unknown")
+        older.setattr("tidegate.sinks.iceberg.table.OWNED", "tidegate.unknown")
         load(job(0, 10))
     spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{OWNER}orders')")
     with pytest.raises(SinkMisfit, match="belongs to pipeline orders, not to visits"):
@@ -92,13 +92,13 @@ def test_the_properties_are_read_only_where_no_recent_commit_says_who_owns_the_t
     summaries = [row["summary"] for row in spark.table(f"{table}.snapshots").collect()]
     assert [summary[OWNED] for summary in summaries if "tidegate.pipeline" in summary] == ["true"]
     asked: list[str] = []
-    real = tidegate.spark.sinks.iceberg.ownership._named
+    real = tidegate.sinks.iceberg.ownership._named
 
     def named(session: SparkSession, name: str) -> set[str]:
         asked.append(name)
         return real(session, name)
 
-    monkeypatch.setattr(tidegate.spark.sinks.iceberg.ownership, "_named", named)
+    monkeypatch.setattr(tidegate.sinks.iceberg.ownership, "_named", named)
     load(job(10, 20, seq=1))
     load(job(0, 10, redo=True))
     assert asked == []

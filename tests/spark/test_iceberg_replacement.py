@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.records import write_of
-from tidegate.core.errors import SinkConflict
-from tidegate.core.load.receipt import Write
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.iceberg.summary import row_counts
+from tidegate.core.model.errors import SinkConflict
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.receipt import Write
+from tidegate.sinks.iceberg.replacement import Cut
+from tidegate.sinks.iceberg.summary import row_counts
+from tidegate.sinks.iceberg.table import IcebergTable
+from tidegate.sinks.identity import ByOrigin
 from tidegate.spark.errors import translate
-from tidegate.spark.identity import ByOrigin
-from tidegate.spark.sinks.iceberg.replacement import Cut
-from tidegate.spark.sinks.iceberg.table import IcebergTable
 
 SCHEMA = "id INT, _kafka_topic STRING, _kafka_partition INT, _kafka_offset LONG"
 Origin = tuple[str, int, int | None]

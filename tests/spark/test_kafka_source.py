@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.pipeline import Split
-from tidegate.core.errors import RequestError
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.errors import RequestError
+from tidegate.core.model.ranges import OffsetRange
 from tidegate.spark.kafka_source import instant, read_ranges
 
 

@@ -22,7 +22,8 @@ from tests.records import load_job
 from tests.spark.conftest import Records
 from tests.spark.sinks_under_test import SinkUnderTest, ids
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.errors import (
+from tidegate.core.load.culprit import Part
+from tidegate.core.model.errors import (
     ReceiptMismatch,
     ReceiptMissing,
     RequestError,
@@ -32,17 +33,16 @@ from tidegate.core.errors import (
     SparkJobFailed,
     TidegateError,
 )
-from tidegate.core.load.culprit import Part
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import Observed
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.admission import check_origins
-from tidegate.iceberg.history import IcebergReader
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.planning.admission import check_origins
+from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.core.state.receipt import Observed
+from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.iceberg.table import IcebergTable
+from tidegate.sinks.identity import ByOrigin
 from tidegate.spark import age
 from tidegate.spark.culprit import with_record
 from tidegate.spark.errors import FAILED
-from tidegate.spark.identity import ByOrigin
-from tidegate.spark.sinks.iceberg.table import IcebergTable
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]

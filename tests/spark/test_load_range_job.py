@@ -14,8 +14,8 @@ import pytest
 
 from tests.records import load_job
 from tidegate.airflow.application import INSTALLED, application_of, options_of
-from tidegate.core.errors import SparkJobFailed, StateCorrupt
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.errors import SparkJobFailed, StateCorrupt
+from tidegate.core.model.ranges import OffsetRange
 from tidegate.spark import submit
 
 SPARK_JOBS = Path(__file__).parents[2] / "spark_jobs"

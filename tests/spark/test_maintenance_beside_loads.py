@@ -27,15 +27,14 @@ import tidegate.spark.load
 from tests.records import load_job
 from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.schedules import DAY_S
-from tidegate.core.errors import TidegateError
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.maintenance.job import MaintenanceJob
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.iceberg.history import IcebergReader
-from tidegate.iceberg.summary import commits_table
-from tidegate.spark.sinks.iceberg.maintenance import compact, expire, has_gap, keep_commits, maintain, remove_orphans
-from tidegate.spark.sinks.iceberg.table import IcebergTable
+from tidegate.core.model.errors import TidegateError
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadJob, LoadResult, MaintenanceJob
+from tidegate.core.state.receipt import Receipt
+from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.iceberg.maintenance import compact, expire, has_gap, keep_commits, maintain, remove_orphans
+from tidegate.sinks.iceberg.summary import commits_table
+from tidegate.sinks.iceberg.table import IcebergTable
 
 WRITER = "writer"
 """The option of a job that its rows are marked with. It is the run of the job, too."""

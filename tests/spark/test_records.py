@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from tidegate.spark.origin import ORIGIN
-from tidegate.spark.records import parse_json
+from tidegate.formats.json.records import parse_json
+from tidegate.sinks.origin import ORIGIN
 
 Records = Callable[[list[bytes | None]], DataFrame]
 Parse = Callable[..., DataFrame]

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 
 from tests.records import load_job
 from tidegate.core.config.pipeline import Dedupe
-from tidegate.core.errors import LookBackExpired, OffsetsOutOfRange
 from tidegate.core.load.repeats import RepeatFinder
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.errors import LookBackExpired, OffsetsOutOfRange
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.spark.repeats import look_back_named, repeats_among
 
 GONE = (

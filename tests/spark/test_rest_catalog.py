@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from tests.spark.rest_catalog import CLOSED, OK, RestCatalog, rest_catalog
 from tests.spark.sinks_under_test import SinkUnderTest, ids
 from tests.spark.test_appends import operations
-from tidegate.core.errors import TableLost
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.iceberg.history import IcebergReader
+from tidegate.core.model.errors import TableLost
+from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.sinks.iceberg.history import IcebergReader
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.connect.logging import logger
 
-from tidegate.core.errors import RequestError, SparkAuthFailed, SparkUnavailable
+from tidegate.core.model.errors import RequestError, SparkAuthFailed, SparkUnavailable
 from tidegate.spark.session import CONNECT_MODE, LOG_LEVEL, connect, interrupt
 
 

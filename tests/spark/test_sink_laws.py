@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 from tests.records import changed
 from tests.spark.sinks_under_test import Iceberg, Memory, SinkUnderTest, expected, held, ids
-from tidegate.core.errors import SinkMisfit, TableLost, TransformError
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import Observed
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.errors import SinkMisfit, TableLost, TransformError
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.core.state.receipt import Observed
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]

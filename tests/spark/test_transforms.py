@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.core.errors import SparkJobFailed, TransformError
+from tidegate.core.model.errors import SparkJobFailed, TransformError
 from tidegate.spark.transforms import find_transform
 
 SHAPES = """\

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.records import changed, range_of, write_of
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.cursor import Position
+from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision, SavedRange
 
 P0 = TopicPartition("t", 0)

@@ -11,16 +11,16 @@ import pytest
 from tests.records import write_of
 from tests.unit import world as common
 from tests.unit.world import CURSOR, P0
-from tidegate.core.audit.table import Origins
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
 from tidegate.core.config.starts import StartOffsets
-from tidegate.core.errors import CursorLost, RequestError, SinkMisfit
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.errors import CursorLost, RequestError, SinkMisfit
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.planning.accept import accept_foreign, accept_loss
+from tidegate.core.planning.trust import misfit_of
 from tidegate.core.replay.request import ReplayRequest
 from tidegate.core.replay.run import plan_replay
-from tidegate.core.schedule.accept import accept_foreign, accept_loss
-from tidegate.core.schedule.trust import misfit_of
+from tidegate.core.state.history import Origins
+from tidegate.core.state.receipt import Receipt
 from tidegate.testing.fakes import FakeBrokers
 
 START = Source(("t",), start=StartOffsets({P0: 20}))

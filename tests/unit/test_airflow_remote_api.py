@@ -16,9 +16,9 @@ from tests.records import range_of
 from tidegate import waiting
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
-from tidegate.core.errors import PlatformError
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.pages import run_page
+from tidegate.core.model.errors import PlatformError
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.model.uris import run_page
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import MemoryStore
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from tests.records import load_job, range_of, write_of
-from tidegate.core.errors import ReceiptMismatch, StateCorrupt
 from tidegate.core.load.answer import answer_by_receipt, brief, whole
-from tidegate.core.load.job import LoadResult
-from tidegate.core.load.receipt import Observed, Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.errors import ReceiptMismatch, StateCorrupt
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.jobs import LoadResult
+from tidegate.core.state.receipt import Observed, Receipt
 from tidegate.core.state.saved_range import SavedRange
 
 

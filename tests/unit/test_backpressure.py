@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from tests.records import changed, cursor_of
 from tests.unit.world import P0, World
-from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source, Spark
-from tidegate.core.errors import ConfigError, StateCorrupt
-from tidegate.core.offsets.ranges import TopicPartition, total_count
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.errors import ConfigError, StateCorrupt
+from tidegate.core.model.ranges import TopicPartition, total_count
+from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.planning.outlook import outlook
+from tidegate.core.planning.rebuild import rebuild
+from tidegate.core.planning.run import Planned
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.control import RateBound, RateControl
-from tidegate.core.schedule.outlook import outlook
-from tidegate.core.schedule.run import Planned
 from tidegate.core.state.cursor import MOST_TIMINGS, Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import SavedRange

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from tests.records import changed, cursor_of
 from tests.unit.test_refused_plans import Q0, source, two
 from tests.unit.world import CURSOR, P0, PIPELINE, World
-from tidegate.core.audit.rebuild import rebuild
 from tidegate.core.audit.restore import restore
-from tidegate.core.audit.table import TableCommit, find_missing
 from tidegate.core.config.pipeline import Limits, Sink
 from tidegate.core.config.starts import StartOffsets, StartTime
-from tidegate.core.errors import (
+from tidegate.core.model.errors import (
     CommitConflict,
     CursorLost,
     OffsetsExpired,
@@ -27,13 +25,15 @@ from tidegate.core.errors import (
     StateCorrupt,
     StateError,
 )
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.accept import accept_loss, accept_recreated
-from tidegate.core.schedule.plan import Skip
-from tidegate.core.schedule.run import Planned, commit_batch
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.planning.accept import accept_loss, accept_recreated
+from tidegate.core.planning.plan import Skip
+from tidegate.core.planning.rebuild import rebuild
+from tidegate.core.planning.run import Planned, commit_batch
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.codec import encode
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.history import TableCommit, find_missing
 from tidegate.core.state.ledger import Ledger, run_key
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import FakeBrokers, MemoryStore

@@ -6,9 +6,9 @@ import pytest
 
 from tests.batches import BatchVerdict, Key, Ranges, Sums, gaps, judge_sums, ranges_of_batches
 from tests.records import cursor_of, range_of, write_of
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.receipt import Receipt
 from tidegate.testing.fakes import MemoryStore
 
 Rows = dict[Key, list[Sums]]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.bench import cli
 from tests.bench.file_store import FileStore
-from tidegate.core.errors import StateUnavailable
+from tidegate.core.model.errors import StateUnavailable
 
 
 def test_a_benchmark_gets_its_options_and_a_folder_that_is_gone_after_it(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate import beside
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 
 RECEIVER = "{kind: http, topic: clicks, listen: {port: 8321}}"
 

@@ -11,19 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records import changed, replay_of, write_of
-from tidegate.core.errors import RequestError
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.algebra import common, merged, without
-from tidegate.core.offsets.ranges import OffsetRange, total_count
-from tidegate.core.replay.chunks import (
-    TURN_CHUNKS,
-    TURN_OFFSETS,
-    cut_chunks,
-    live,
-    smallest_size,
-    turns,
-    whole_batches,
-)
+from tidegate.core.model.errors import RequestError
+from tidegate.core.model.ranges import OffsetRange, common, merged, total_count, without
+from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.saved_replay import TURN_CHUNKS, TURN_OFFSETS, cut_chunks, live, smallest_size, turns, whole_batches
 
 
 def r(start: int, until: int, partition: int = 0) -> OffsetRange:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.cli import announce
 from tidegate.core.config.pipeline import Announce, Pipeline, Sink, Source
-from tidegate.core.errors import PlatformError, RequestError
+from tidegate.core.model.errors import PlatformError, RequestError
 
 HOURLY = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), announce=Announce())
 ASSETS = [{"id": 3, "name": "tidegate/p/hours_of_others"}, {"id": 7, "name": "tidegate/p/hours"}]

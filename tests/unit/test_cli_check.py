@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tidegate.cli import check, commands
 from tidegate.cli.shared import the_pipeline
-from tidegate.core.errors import ConfigError, RequestError
+from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.pipelines import pipelines_of, spark_jobs_of
 from tidegate.testing.fakes import FakeReader, MemoryStore
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tidegate.cli import commands
 from tidegate.cli.init import EXAMPLE, FILES, PIPELINE, write_example
-from tidegate.core.errors import PlatformError, RequestError
+from tidegate.core.model.errors import PlatformError, RequestError
 from tidegate.pipelines import load_pipeline
 
 REPO = Path(__file__).parents[2]

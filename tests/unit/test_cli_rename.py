@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import tidegate.iceberg.rename
+import tidegate.sinks.iceberg.rename
 from tests.unit.test_admission import World
 from tests.unit.test_rename import move_owner
 from tidegate.cli import commands, rename
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import ConfigError, KafkaError
+from tidegate.core.model.errors import ConfigError, KafkaError
 from tidegate.core.state.ledger import Ledger
 
 FILE = "transform: rows:f\nsource: {topics: [t]}\nsink: {table: lake.a.b}\n"
@@ -43,7 +43,7 @@ class FakeRemote:
 def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     made = FakeRemote()
     monkeypatch.setattr(rename, "open_remote", lambda _: nullcontext(made))
-    monkeypatch.setattr(tidegate.iceberg.rename, "move_owner", lambda _, old, new: move_owner(made.sink, old, new))
+    monkeypatch.setattr(tidegate.sinks.iceberg.rename, "move_owner", lambda _, old, new: move_owner(made.sink, old, new))
     return made
 
 

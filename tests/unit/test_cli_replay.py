@@ -14,11 +14,18 @@ from tests.records import cursor_of, write_of
 from tidegate.cli import replay
 from tidegate.cli.replay import _bounds
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.errors import BrokerUnavailable, ConfigError, PlatformError, RequestError, SinkUnavailable, TidegateError
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.run_notes import UNVERIFIED
+from tidegate.core.model.errors import (
+    BrokerUnavailable,
+    ConfigError,
+    PlatformError,
+    RequestError,
+    SinkUnavailable,
+    TidegateError,
+)
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.planning.run_notes import UNVERIFIED
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.receipt import Receipt
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 ONE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))

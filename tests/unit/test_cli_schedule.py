@@ -19,17 +19,17 @@ from tests.unit.loads import saved as range_saved
 from tests.unit.world import in_turn
 from tidegate.cli import check, commands, ledger, repair, schedule, shared, verify
 from tidegate.cli.replay import Ended
-from tidegate.core.audit.table import DataFiles, Origins
-from tidegate.core.audit.views.waiting import dead_servers
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
-from tidegate.core.errors import RequestError, SinkUnavailable, StateError
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.errors import RequestError, SinkUnavailable, StateError
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.cursor import Cursor, Position
+from tidegate.core.state.history import DataFiles, Origins
 from tidegate.core.state.ledger import Ledger, run_key
+from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+from tidegate.views.waiting import dead_servers
 from tidegate_receivers import cli as receivers
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
@@ -124,9 +124,9 @@ def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
         monkeypatch.setattr(module, "open_remote", lambda _: contextlib.nullcontext(made))
         monkeypatch.setattr(module, "the_pipeline", lambda *_: made.pipeline, raising=False)
     monkeypatch.setattr(schedule, "now_ms", lambda: 20_010)
-    monkeypatch.setattr("tidegate.iceberg.history.strangers", lambda _: [COMMIT])
-    monkeypatch.setattr("tidegate.iceberg.history.changed_columns", lambda _: ["a was dropped"])
-    monkeypatch.setattr("tidegate.iceberg.origins.read_batches", lambda _: made.rows)
+    monkeypatch.setattr("tidegate.sinks.iceberg.history.strangers", lambda _: [COMMIT])
+    monkeypatch.setattr("tidegate.sinks.iceberg.history.changed_columns", lambda _: ["a was dropped"])
+    monkeypatch.setattr("tidegate.sinks.iceberg.origins.read_batches", lambda _: made.rows)
     return made
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from tests.records import changed, cursor_of
 from tidegate.cli import charts, commands, plots, shared, simulate
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
-from tidegate.core.errors import PlatformError, RequestError, TidegateError
+from tidegate.core.model.errors import PlatformError, RequestError, TidegateError
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.policies import POLICIES
 from tidegate.core.state.cursor import Cursor

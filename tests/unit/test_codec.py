@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import StateCorrupt, StateMasked
+from tidegate.core.model.errors import StateCorrupt, StateMasked
 from tidegate.core.state.codec import SHOWN, decode, encode
 
 bodies = st.dictionaries(

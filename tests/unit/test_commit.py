@@ -9,11 +9,11 @@ import pytest
 
 from tests.records import changed, cursor_of, range_of, write_of
 from tests.unit.world import planned_on
-from tidegate.core.errors import CommitConflict, ReceiptMismatch
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.commit import moved
+from tidegate.core.model.errors import CommitConflict, ReceiptMismatch
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.planning.commit import moved
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision, SavedRange
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -22,9 +22,9 @@ from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Sour
 from tidegate.core.config.schedules import is_schedule, shortest_gap_s
 from tidegate.core.config.schema import json_schema
 from tidegate.core.config.starts import LAST_MS, StartOffsets, StartTime
-from tidegate.core.errors import ConfigError
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.times import epoch_ms, utc
+from tidegate.core.model.errors import ConfigError
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.times import epoch_ms, utc
 from tidegate.pipelines import load_pipeline, load_pipelines
 
 MINIMAL = {"source": {"topics": ["orders"]}, "transform": "transforms.orders:rows", "sink": {"table": "lake.shop.orders"}}

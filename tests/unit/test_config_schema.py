@@ -22,7 +22,7 @@ from tests.unit.test_receiver_config import CERTIFICATE, CREDIT, HTTP, KINDS, SO
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.schema import json_schema
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 from tidegate_receivers.config.files import parse_receiver
 from tidegate_receivers.config.receiver import Receiver
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.load.culprit import Part, halves, narrowed
-from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.core.model.ranges import OffsetRange, total_count
 
 RANGES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), min_size=1, max_size=4).map(
     lambda cuts: tuple(OffsetRange("t", number, at, at + count) for number, (at, count) in enumerate(cuts))

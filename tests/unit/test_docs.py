@@ -9,9 +9,9 @@ import pytest
 
 from docs import generate
 from tests.unit.test_config_schema import settings_of
-from tidegate.core import errors
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.schema import json_schema
+from tidegate.core.model import errors
 from tidegate_receivers.config.receiver import Receiver
 
 REPO = Path(__file__).parents[2]

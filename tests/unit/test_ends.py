@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tidegate.core.config.pipeline import Source
-from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaError
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import BrokerUnavailable, ConfigError, KafkaError
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.kafka import ends
 from tidegate.kafka.ends import EndsReading, Settings, Subscription, watching
 

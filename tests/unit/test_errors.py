@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tidegate.core import errors
-from tidegate.core.errors import BrokerUnavailable, SinkMisfit, TidegateError, _by_name
+from tidegate.core.model import errors
+from tidegate.core.model.errors import BrokerUnavailable, SinkMisfit, TidegateError, _by_name
 
 
 def test_the_tree_in_the_docs_is_the_tree_in_the_code() -> None:

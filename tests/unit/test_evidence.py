@@ -10,11 +10,11 @@ import pytest
 from tests.records import changed
 from tests.unit import world as common
 from tests.unit.world import CURSOR, P0, PIPELINE
-from tidegate.core.audit.table import TableCommit, TableHistory
-from tidegate.core.errors import BrokerUnavailable, CursorLost, StateCorrupt, TableLost, TopicRecreated
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.schedule.evidence import read_evidence
-from tidegate.core.schedule.trust import believe
+from tidegate.core.model.errors import BrokerUnavailable, CursorLost, StateCorrupt, TableLost, TopicRecreated
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.planning.evidence import read_evidence
+from tidegate.core.planning.trust import believe
+from tidegate.core.state.history import TableCommit, TableHistory
 from tidegate.testing.fakes import FakeBrokers, FakeReader
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records import changed, cursor_of, range_of
-from tidegate.core.audit.views.history import Forecast, Point, forecast, points, sampled
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound, RateControl
+from tidegate.views.history import Forecast, Point, forecast, points, sampled
 
 SAVED = range_of("p", 3, "r", (OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 5)), (), {}, {}, 1000, remaining=7)
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from tests.records import cursor_of, range_of
 from tidegate.core.announce.asking import read_until, times_by_ends
-from tidegate.core.announce.hours import (
+from tidegate.core.config.pipeline import Announce, Pipeline, Sink, Source
+from tidegate.core.model.errors import BrokerUnavailable, CursorBeyondLog
+from tidegate.core.model.hours import (
     DAY_MS,
     HOUR_MS,
     LOOK_BACK_DAYS,
@@ -30,10 +32,8 @@ from tidegate.core.announce.hours import (
     span_from_json,
     spans,
 )
-from tidegate.core.config.pipeline import Announce, Pipeline, Sink, Source
-from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.watermarks import Assigned
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.watermarks import Assigned
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import FakeBrokers

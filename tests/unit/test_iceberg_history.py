@@ -15,11 +15,11 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, StringType
 
 from tests.records import write_of
-from tidegate.core.errors import SinkMisfit, SinkUnavailable, StateCorrupt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.iceberg.history import IcebergReader, changed_columns, strangers
-from tidegate.iceberg.origins import read_origins, rows_without_origin
-from tidegate.iceberg.rename import move_owner
+from tidegate.core.model.errors import SinkMisfit, SinkUnavailable, StateCorrupt
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.sinks.iceberg.history import IcebergReader, changed_columns, strangers
+from tidegate.sinks.iceberg.origins import read_origins, rows_without_origin
+from tidegate.sinks.iceberg.rename import move_owner
 
 NAME = "lake.demo.flights"
 SCHEMA = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32()), ("_kafka_offset", pa.int64())])

@@ -10,8 +10,8 @@ import pyiceberg.catalog
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tidegate.iceberg.history import IcebergReader
-from tidegate.iceberg.summary import KEPT, OWNER
+from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.iceberg.summary import KEPT, OWNER
 from tidegate.testing.contracts.sink_reader import SinkReaderContract
 
 SCHEMA = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32()), ("_kafka_offset", pa.int64())])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.records import write_of
-from tidegate.core.errors import StateCorrupt
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.iceberg.summary import (
+from tidegate.core.model.errors import StateCorrupt
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.sinks.iceberg.summary import (
     OWNER,
     changed_partitions,
     changes_rows,

@@ -9,10 +9,9 @@ import pytest
 
 from tests.records import load_job
 from tidegate.airflow.runners.submit import SubmitRunner
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.maintenance.job import Maintained, MaintenanceJob
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.schedule.patience import Patience
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.planning.patience import Patience
+from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
 from tidegate.testing.contracts.job_runner import JobRunnerContract
 from tidegate.testing.fakes import FakeReader, FakeRunner
 

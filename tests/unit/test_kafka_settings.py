@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 from tidegate.kafka.settings import is_secret, planning_client, redact, spark_client
 
 PLAIN = {"bootstrap.servers": "h:9092"}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.records import range_of
 from tidegate.core.config.names import MASKED_WORDS
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.ledger import Ledger, is_of_run, run_key
 from tidegate.testing.fakes import MemoryStore
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.records import cursor_of
 from tidegate.core.config.lag_schedule import LagSchedule
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.schedule.lag_trigger import (
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.planning.lag_trigger import (
     ABSENT_S,
     AGAIN_S,
     FAULT_S,

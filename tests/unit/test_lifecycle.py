@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.records import cursor_of, write_of_load
 from tests.unit.world import PIPELINE, World
-from tidegate.core.audit.rebuild import rebuild
-from tidegate.core.errors import ReceiptMismatch
-from tidegate.core.schedule.lifecycle import TRANSITIONS, BatchEvent, BatchState, state_of
-from tidegate.core.schedule.run import commit_batch
+from tidegate.core.model.errors import ReceiptMismatch
+from tidegate.core.planning.lifecycle import TRANSITIONS, BatchEvent, BatchState, state_of
+from tidegate.core.planning.rebuild import rebuild
+from tidegate.core.planning.run import commit_batch
 
 TABLE = {(t.state, t.event): t.then for t in TRANSITIONS}
 

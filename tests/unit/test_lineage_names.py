@@ -6,9 +6,8 @@ import json
 from dataclasses import replace
 
 from tests.records import COMMITTED
-from tidegate.core.lineage import MOST_TOPICS, table_uri, topic_uris
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.pages import ranges_page, run_page
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.model.uris import MOST_TOPICS, ranges_page, run_page, table_uri, topic_uris
 
 
 def test_tables_and_topics_have_uris() -> None:

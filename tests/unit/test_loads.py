@@ -10,13 +10,13 @@ import pytest
 
 from tests.records import changed, write_of
 from tidegate.core.audit.loads import Loads
-from tidegate.core.audit.table import TableCommit, TableHistory
-from tidegate.core.audit.views.history import Point
-from tidegate.core.errors import StateCorrupt
-from tidegate.core.load.receipt import offsets_of
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.model.errors import StateCorrupt
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.state.history import TableCommit, TableHistory
+from tidegate.core.state.receipt import offsets_of
 from tidegate.ui import plans
 from tidegate.ui.plans import Landings
+from tidegate.views.history import Point
 
 
 def commit(snapshot: int, seq: int, replay: str | None = None, pipeline: str = "p") -> TableCommit:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate_local import jars
 
 ROOT = Path(__file__).resolve().parents[2]

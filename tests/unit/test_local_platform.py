@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate_local import sockets, warm_up
 from tidegate_local.platform import PARTS, Platform
 from tidegate_local.saved_ports import PORTS

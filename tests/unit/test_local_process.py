@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate.waiting import wait_until
 from tidegate_local.process import ProcessId, Server, last_meaningful_line, members
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate_local import airflow, broker, spark_connect
 
 

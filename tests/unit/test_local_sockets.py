@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate_local import sockets
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tests.records import changed, load_job, write_of
-from tidegate.core.errors import SinkMisfit
 from tidegate.core.load.lookup import check_owners, check_rows, in_the_way, own
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.errors import SinkMisfit
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.receipt import Receipt
 
 RANGES = (OffsetRange("orders", 0, 10, 20), OffsetRange("orders", 1, 0, 5))
 JOB = load_job("orders", 3, "r", RANGES, "t:f", "lake.shop.orders", {})

@@ -8,15 +8,15 @@ from typing import Any, get_args
 
 import pytest
 
-from tidegate.core.audit.table import DataFiles, TableCommit, TableHistory
 from tidegate.core.config.maintenance import MIB, Maintenance, Step
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.config.table_conflicts import table_faults
-from tidegate.core.errors import ConfigError, StateCorrupt
 from tidegate.core.maintenance.advice import advice, state_of
-from tidegate.core.maintenance.job import Maintained, MaintenanceJob
+from tidegate.core.model.errors import ConfigError, StateCorrupt
+from tidegate.core.state.history import DataFiles, TableCommit, TableHistory
+from tidegate.core.state.jobs import Maintained, MaintenanceJob
 
 PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders"), maintenance=Maintenance())
 NOW_MS = 100 * DAY_S * 1000

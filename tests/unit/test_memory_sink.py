@@ -11,15 +11,15 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from tests.records import changed, load_job, write_of
-from tidegate.core.errors import SinkMisfit
-from tidegate.core.load.columns import BATCH
-from tidegate.core.load.job import LoadJob
 from tidegate.core.load.lookup import Lookup
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.spark.identity import ByBatch, ByOrigin, Identity
-from tidegate.spark.origin import ORIGIN
-from tidegate.spark.phases import Phases
+from tidegate.core.model.columns import BATCH
+from tidegate.core.model.errors import SinkMisfit
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.jobs import LoadJob
+from tidegate.core.state.receipt import Receipt
+from tidegate.sinks.identity import ByBatch, ByOrigin, Identity
+from tidegate.sinks.origin import ORIGIN
+from tidegate.sinks.phases import Phases
 from tidegate.testing.sinks import MemorySink, MemoryTable
 
 ID = StructField("id", IntegerType())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from docs import generate
 from docs.generate import prometheus_name
 from tidegate.core.config.names import PIPELINE
-from tidegate.core.metrics import ASK_MS, METRICS, PHASES, Metric, asks_again
+from tidegate.views.metrics import ASK_MS, METRICS, PHASES, Metric, asks_again
 
 REPO = Path(__file__).parents[2]
 DOCS = REPO / "docs"

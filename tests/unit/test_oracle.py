@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.audit.oracle import judge
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.ranges import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from tests.records import changed, cursor_of, range_of
+from tidegate.core.audit.lag import TotalLag
 from tidegate.core.audit.readable import Readable
-from tidegate.core.audit.views.lag import TotalLag
-from tidegate.core.audit.views.overview import Overview, by_trouble
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import MemoryStore
+from tidegate.views.overview import Overview, by_trouble
 
 A = TopicPartition("t", 0)
 TIMING = BatchTiming(1000, 500, run_ms=4000, load_ms=1000, scheduling_delay_ms=10, ended_at_ms=7)

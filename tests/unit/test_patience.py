@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tidegate.core.errors import BrokerUnavailable, SinkUnavailable, SparkUnavailable, TidegateError, TopicNotFound
-from tidegate.core.schedule.patience import AWAY, LONGEST_S, Patience, is_away
+from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable, SparkUnavailable, TidegateError, TopicNotFound
+from tidegate.core.planning.patience import AWAY, LONGEST_S, Patience, is_away
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 
 from tests.records import cursor_of
 from tidegate.core.config.pipeline import Limits
-from tidegate.core.errors import (
+from tidegate.core.model.errors import (
     ConfigError,
     OffsetsExpired,
     PartitionsDeleted,
@@ -18,9 +18,9 @@ from tidegate.core.errors import (
     TidegateError,
     TopicRecreated,
 )
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.schedule.plan import Beginning, Plan, RangePolicy, plan_next
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.planning.plan import Beginning, Plan, RangePolicy, plan_next
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.receivers import MemorySender
 from tests.sender_contract import SenderContract
-from tidegate.core.audit.table import TableCommit
-from tidegate.core.errors import StateCorrupt
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import StateCorrupt
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.state.history import TableCommit
+from tidegate.core.state.receipt import Receipt
 from tidegate.testing.contracts.brokers import BrokersContract
 from tidegate.testing.contracts.sink_reader import SinkReaderContract
 from tidegate.testing.contracts.state_store import StateStoreContract

@@ -24,7 +24,7 @@ from tidegate import (
     make_rate_policy,
 )
 from tidegate.cli import commands
-from tidegate.core.errors import RequestError
+from tidegate.core.model.errors import RequestError
 
 LOADED = "import sys, tidegate; print(*sorted(m for m in sys.modules if m.startswith('tidegate')))"
 

@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records import changed, cursor_of, write_of
-from tidegate.core.audit.views.entries import Entry
-from tidegate.core.audit.views.range_map import (
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.planning.lifecycle import BatchState
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.saved_range import Decision, SavedRange
+from tidegate.views.entries import Entry
+from tidegate.views.range_map import (
     WORST_FIRST,
     MapBlock,
     PartitionRow,
@@ -22,12 +28,6 @@ from tidegate.core.audit.views.range_map import (
     span,
     time_map,
 )
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.schedule.lifecycle import BatchState
-from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.saved_range import Decision, SavedRange
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 

@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import RequestError
-from tidegate.core.offsets.ranges import (
-    OffsetRange,
-    TopicPartition,
-    covers,
-    disjoint,
-)
+from tidegate.core.model.errors import RequestError
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, covers, disjoint
 
 offsets = st.integers(0, 2**63 - 1)
 partitions = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 20))

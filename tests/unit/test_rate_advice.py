@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import ConfigError, RequestError
+from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.rates.advice import Advice, full_batch, least_interval
 from tidegate.core.rates.policies import make_rate_policy
 from tidegate.core.rates.resources import Resources, executors_for, pieces_for
-from tidegate.core.simulation.plant import Plant
+from tidegate.simulation.plant import Plant
 
 A, B, T = 5.0, 1e-5, 60.0
 overheads = st.floats(0.01, 100)

@@ -12,9 +12,9 @@ from tests.bench.rate_policies import part, settled_after
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import least_interval
 from tidegate.core.rates.policies import TargetPolicy, make_rate_policy
-from tidegate.core.simulation import comparison
-from tidegate.core.simulation.plant import Plant, PlantBatch
-from tidegate.core.simulation.steps import Steps
+from tidegate.simulation import comparison
+from tidegate.simulation.plant import Plant, PlantBatch
+from tidegate.simulation.steps import Steps
 
 T = 60.0
 B = 1e-5

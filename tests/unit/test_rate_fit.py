@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import RequestError
+from tidegate.core.model.errors import RequestError
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.fit import Fit, arrival_rate, fit_cost
 

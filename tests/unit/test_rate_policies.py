@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 from tidegate.core.rates import BatchTiming, PidRateEstimator
 from tidegate.core.rates.cost import Cost
 from tidegate.core.rates.policies import TargetPolicy, make_rate_policy

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import RequestError
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import RequestError
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.rates import BatchTiming, PidRateEstimator, PidState, max_messages_per_partition, share_limit
 
 A, B, C = (TopicPartition("t", p) for p in range(3))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.loads import P0, receipt, saved
-from tidegate.core.audit.rebuild import rebuild
-from tidegate.core.errors import StateError
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import StateError
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.planning.rebuild import rebuild
 from tidegate.core.state.cursor import Position
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import MemoryStore

@@ -8,11 +8,11 @@ import pytest
 
 from tests.records import changed, load_job, write_of
 from tidegate.core.config.pipeline import Dedupe, Split
-from tidegate.core.errors import RequestError, StateCorrupt
-from tidegate.core.load.job import LoadResult
-from tidegate.core.load.receipt import Observed, Receipt, Write
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, until_offsets
+from tidegate.core.model.errors import RequestError, StateCorrupt
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, until_offsets
 from tidegate.core.state.cursor import Position
+from tidegate.core.state.jobs import LoadResult
+from tidegate.core.state.receipt import Observed, Receipt, Write
 
 RANGES = (OffsetRange("t", 0, 10, 20), OffsetRange("t", 1, 0, 5))
 LOAD = write_of("flights", 7, "manual__x", RANGES, "abc", "attempt-1")

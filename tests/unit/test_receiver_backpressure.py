@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records import cursor_of
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateControl
 from tidegate_receivers.config.receiver import Backpressure

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.config.names import IDEMPOTENCY_KEY
-from tidegate.core.errors import RecordRefused, RequestError
+from tidegate.core.model.errors import RecordRefused, RequestError
 from tidegate_receivers.rules.blocks import Block, BlockBuffer
 from tidegate_receivers.rules.records import (
     CONTENT_TYPES,

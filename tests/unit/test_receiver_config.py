@@ -7,11 +7,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tidegate.core.addresses import is_loopback
 from tidegate.core.config.names import name_faults
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.schema import json_schema
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.addresses import is_loopback
+from tidegate.core.model.errors import ConfigError
 from tidegate_receivers.config.files import parse_receiver
 from tidegate_receivers.config.receiver import Backpressure, Connect, File, Listen, Receiver, Tls
 

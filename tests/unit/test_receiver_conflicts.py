@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 from tidegate_receivers.config.files import load_receivers, receivers_of
 from tidegate_receivers.config.receiver import Connect, File, Listen, Receiver, Workers
 from tidegate_receivers.config.receiver_conflicts import receiver_faults

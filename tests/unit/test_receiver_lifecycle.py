@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import RequestError
-from tidegate.core.transitions import Transition
+from tidegate.core.model.errors import RequestError
+from tidegate.core.model.transitions import Transition
 from tidegate_receivers.rules.lifecycle import MEANING, TRANSITIONS, Event, Restarts, State, after
 
 

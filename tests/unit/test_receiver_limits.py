@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tidegate.core.errors import RequestError
+from tidegate.core.model.errors import RequestError
 from tidegate_receivers.rules.limits import RateLimiter, WatermarkThrottle
 
 NAN, INF = math.nan, math.inf

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import RequestError
+from tidegate.core.model.errors import RequestError
 from tidegate_receivers.rules.placement import (
     NOWHERE,
     Assigned,

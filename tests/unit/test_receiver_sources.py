@@ -13,7 +13,7 @@ import confluent_kafka as ck
 import pytest
 
 from tests.receivers import until
-from tidegate.core.errors import ConfigError, SourceUnavailable
+from tidegate.core.model.errors import ConfigError, SourceUnavailable
 from tidegate_receivers.runtime import listening
 from tidegate_receivers.runtime.listening import Listener, Tls, client_context, server_context
 from tidegate_receivers.runtime.producer import KafkaSender, producer_settings

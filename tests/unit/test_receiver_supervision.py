@@ -11,7 +11,7 @@ import pytest
 
 import tidegate_receivers.runtime.receiver
 from tests.receivers import MemorySender, Scripted, a_lease, served, texts, until
-from tidegate.core.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError
+from tidegate.core.model.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError
 from tidegate_receivers.rules.blocks import MEMORY_BYTES
 from tidegate_receivers.rules.lifecycle import Restarts
 from tidegate_receivers.rules.ports import Failures

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from tests.records import changed, cursor_of, load_job, range_of, replay_of, write_of
 from tidegate.core.config.pipeline import Dedupe, Split
-from tidegate.core.errors import StateCorrupt
-from tidegate.core.load.job import LoadResult
-from tidegate.core.load.receipt import Observed, Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.errors import StateCorrupt
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor, LastCommit, Position
+from tidegate.core.state.jobs import LoadResult
+from tidegate.core.state.receipt import Observed, Receipt
 from tidegate.core.state.saved_range import Decision
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))

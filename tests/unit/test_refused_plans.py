@@ -11,7 +11,7 @@ import pytest
 from tests.records import changed, write_of
 from tests.unit.world import CURSOR, P0, World, in_turn
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.errors import (
+from tidegate.core.model.errors import (
     CommitConflict,
     CursorBeyondLog,
     CursorLost,
@@ -25,10 +25,10 @@ from tidegate.core.errors import (
     TopicRecreated,
     WatermarksUnstable,
 )
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.codec import encode
+from tidegate.core.state.receipt import Receipt
 from tidegate.testing.fakes import FakeBrokers
 
 Q0 = TopicPartition("q", 0)

@@ -11,10 +11,10 @@ from tests.unit.test_admission import PIPELINE, START, World
 from tests.unit.world import P0
 from tidegate.core.audit.restore import restore
 from tidegate.core.config.pipeline import Pipeline, Sink
-from tidegate.core.errors import RequestError, SinkMisfit, StateUnavailable
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.schedule.rename import rename
-from tidegate.core.schedule.run import commit_batch
+from tidegate.core.model.errors import RequestError, SinkMisfit, StateUnavailable
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.planning.rename import rename
+from tidegate.core.planning.run import commit_batch
 from tidegate.core.state.codec import encode
 from tidegate.testing.fakes import FakeReader
 

@@ -14,8 +14,6 @@ from tests.records import changed, load_job, write_of
 from tidegate.core.audit.oracle import Verification, dedupings, verify, with_look_back
 from tidegate.core.config.names import IDEMPOTENCY_KEY
 from tidegate.core.config.pipeline import Dedupe
-from tidegate.core.errors import RequestError
-from tidegate.core.load.receipt import Receipt
 from tidegate.core.load.repeats import (
     LoggedRepeats,
     RepeatFinder,
@@ -25,8 +23,10 @@ from tidegate.core.load.repeats import (
     needed_from,
     reaching_before,
 )
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.errors import RequestError
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.state.receipt import Receipt
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 WINDOW = 4

@@ -14,18 +14,17 @@ from tests.records import changed, write_of
 from tests.unit import world as common
 from tests.unit.world import P0, in_turn
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
-from tidegate.core.errors import ReceiptMismatch, RequestError, StateCorrupt, TopicRecreated
-from tidegate.core.load.receipt import Write
-from tidegate.core.offsets.algebra import merged
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, covers, total_count, until_offsets
+from tidegate.core.model.errors import ReceiptMismatch, RequestError, StateCorrupt, TopicRecreated
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, covers, merged, total_count, until_offsets
+from tidegate.core.planning.plan import Skip
 from tidegate.core.rates import BatchTiming
-from tidegate.core.replay.chunks import MOST_CHUNKS, SavedReplay
 from tidegate.core.replay.request import Asked, ReplayRequest
 from tidegate.core.replay.run import PlannedReplay, plan_backfill, plan_replay
 from tidegate.core.replay.verdict import verify_replay
-from tidegate.core.schedule.plan import Skip
 from tidegate.core.state.codec import encode
 from tidegate.core.state.ledger import run_key
+from tidegate.core.state.receipt import Write
+from tidegate.core.state.saved_replay import MOST_CHUNKS, SavedReplay
 from tidegate.testing.fakes import FakeBrokers
 
 P1 = TopicPartition("t", 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.errors import RequestError
+from tidegate.core.model.errors import RequestError
 from tidegate.core.replay.request import Asked, ReplayRequest, version_filter
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.schedule.run_notes import FAILED, LONGEST, Kind, failed_runs, failure, next_run, note, since_success
+from tidegate.core.planning.run_notes import FAILED, LONGEST, Kind, failed_runs, failure, next_run, note, since_success
 
 PLAN = {"seq": 7, "redo": False}
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from tests.records import changed, cursor_of, range_of, replay_of, write_of
-from tidegate.core.audit.views.batch import LoadAnswer, batch_view
-from tidegate.core.audit.views.runs import ReplayView, RunView, run_marks, without_a_batch
-from tidegate.core.load.job import COLD_S
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound
+from tidegate.core.state.jobs import COLD_S
+from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision
+from tidegate.views.batch import LoadAnswer, batch_view
+from tidegate.views.runs import ReplayView, RunView, run_marks, without_a_batch
 
 A = TopicPartition("t", 0)
 TIMING = BatchTiming(1000, 500, run_ms=4000, load_ms=1000, scheduling_delay_ms=10, ended_at_ms=7)

@@ -19,23 +19,16 @@ from tests.unit.world import OnPorts
 from tidegate.core.audit.reload import offsets_to_reload
 from tidegate.core.audit.restore import restore
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.errors import (
-    OffsetsExpired,
-    RequestError,
-    StateError,
-    TableLost,
-    TidegateError,
-    TopicRecreated,
-)
-from tidegate.core.load.receipt import Receipt, Write
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.model.errors import OffsetsExpired, RequestError, StateError, TableLost, TidegateError, TopicRecreated
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.planning.accept import accept_loss, accept_recreated, accept_table, missing_now
+from tidegate.core.planning.plan import Skip
+from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.replay.request import Asked, ReplayRequest
 from tidegate.core.replay.run import plan_replay
-from tidegate.core.schedule.accept import accept_loss, accept_recreated, accept_table, missing_now
-from tidegate.core.schedule.plan import Skip
-from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.receipt import Receipt, Write
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(50), keep_ranges=5)

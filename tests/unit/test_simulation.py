@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.bench.rate_policies import growing, part, settled_after
-from tidegate.core.errors import ConfigError, RequestError
+from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.rates.policies import make_rate_policy
-from tidegate.core.simulation import experiment
-from tidegate.core.simulation.comparison import compare, overlong, parse_policy, policy_at, summarize
-from tidegate.core.simulation.plant import Plant, PlantBatch, Skipped, Trace
-from tidegate.core.simulation.steps import Steps, read_load
+from tidegate.simulation import experiment
+from tidegate.simulation.comparison import compare, overlong, parse_policy, policy_at, summarize
+from tidegate.simulation.plant import Plant, PlantBatch, Skipped, Trace
+from tidegate.simulation.steps import Steps, read_load
 
 T, A, B = 60.0, 6.0, 1e-5
 BEST = 4_800_000

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tidegate.core.config.pipeline import Limits
-from tidegate.core.errors import ConfigError, RequestError
+from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.rates import BatchTiming
-from tidegate.core.simulation.experiment import Experiment, Model, experiment, limits_of, model_of
-from tidegate.core.simulation.steps import Steps
+from tidegate.simulation.experiment import Experiment, Model, experiment, limits_of, model_of
+from tidegate.simulation.steps import Steps
 
 T, A, B = 60.0, 5.0, 1e-5
 

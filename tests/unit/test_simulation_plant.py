@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tidegate.core.config.pipeline import Limits
-from tidegate.core.errors import ConfigError, RequestError
+from tidegate.core.model.errors import ConfigError, RequestError
+from tidegate.core.planning.plan import RangePolicy
 from tidegate.core.rates.policies import make_rate_policy
-from tidegate.core.schedule.plan import RangePolicy
-from tidegate.core.simulation import plant as plants
-from tidegate.core.simulation.plant import Plant, Skipped
-from tidegate.core.simulation.steps import Steps
+from tidegate.simulation import plant as plants
+from tidegate.simulation.plant import Plant, Skipped
+from tidegate.simulation.steps import Steps
 
 UNBOUNDED = make_rate_policy({"policy": "static"}, interval_s=10)
 TEN = make_rate_policy({"policy": "static", "max_records": 10}, interval_s=10)

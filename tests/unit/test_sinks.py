@@ -10,7 +10,7 @@ import pytest
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Identity, Sink
 from tidegate.core.config.sinks import ICEBERG, Replaces
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 
 PIPELINE = {"source": {"topics": ["orders"]}, "transform": "t:f", "sink": {"table": "lake.shop.orders"}}
 FILES = {identity: {**PIPELINE, "identity": identity} for identity in get_args(Identity)}

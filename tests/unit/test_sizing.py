@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.world import P0, World
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source, Spark
-from tidegate.core.errors import StateCorrupt
-from tidegate.core.offsets.ranges import total_count
+from tidegate.core.model.errors import StateCorrupt
+from tidegate.core.model.ranges import total_count
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.resources import Resources
 from tidegate.core.state.cursor import Cursor

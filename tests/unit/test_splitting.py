@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.errors import RequestError
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.offsets.splitting import split_ranges
+from tidegate.core.model.errors import RequestError
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.model.splitting import split_ranges
 
 
 def sized(*sizes: int) -> list[OffsetRange]:

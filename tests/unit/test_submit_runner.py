@@ -13,12 +13,12 @@ import pytest
 
 from tests.records import load_job, write_of
 from tidegate.airflow.runners.submit import EXCHANGE_DIR, JOB_FILE, SubmitRunner
-from tidegate.core.audit.table import TableHistory
-from tidegate.core.errors import SinkUnavailable, SparkJobFailed, TransformError
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import Observed, Receipt
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.schedule.patience import Patience
+from tidegate.core.model.errors import SinkUnavailable, SparkJobFailed, TransformError
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.planning.patience import Patience
+from tidegate.core.state.history import TableHistory
+from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.core.state.receipt import Observed, Receipt
 from tidegate.testing.fakes import FakeReader
 
 RANGES = (OffsetRange("t", 0, 0, 5),)

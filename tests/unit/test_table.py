@@ -16,16 +16,15 @@ from hypothesis import strategies as st
 from tests.records import changed, write_of
 from tests.unit import world as common
 from tests.unit.world import CURSOR, P0, PIPELINE
-from tidegate.core.audit.table import Missing, TableCommit, find_missing, loadable
 from tidegate.core.config.pipeline import Source
-from tidegate.core.errors import CursorLost, RequestError, TableLost
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.algebra import without
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
-from tidegate.core.schedule.accept import accept_loss, accept_table, missing_now
-from tidegate.core.schedule.run import Planned
+from tidegate.core.model.errors import CursorLost, RequestError, TableLost
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, without
+from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.planning.accept import accept_loss, accept_table, missing_now
+from tidegate.core.planning.run import Planned
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.history import Missing, TableCommit, find_missing, loadable
+from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader
 

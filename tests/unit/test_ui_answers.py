@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Barrier, Event, Thread
 
-from tidegate.core.errors import BrokerUnavailable
+from tidegate.core.model.errors import BrokerUnavailable
 from tidegate.ui.answers import MOST, Answer, Answers
 
 GONE = BrokerUnavailable("nobody answers")

@@ -8,10 +8,10 @@ import pytest
 
 from tests.records import cursor_of, write_of
 from tidegate.core.audit.oracle import Verification, began_anew, committed_log, former_ranges, verify, verify_batches
-from tidegate.core.errors import TopicRecreated
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.errors import TopicRecreated
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.state.receipt import Receipt
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

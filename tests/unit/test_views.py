@@ -14,17 +14,17 @@ from tests.records import cursor_of
 from tests.unit.loads import P0, receipt, saved
 from tests.unit.world import World
 from tidegate.cli.verify import judge_batches
+from tidegate.core.audit.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
 from tidegate.core.audit.reload import offsets_to_reload
-from tidegate.core.audit.table import Missing
-from tidegate.core.audit.views.entries import entries, versions
-from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.errors import BrokerUnavailable, CursorBeyondLog, PartitionsDeleted, RequestError
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.schedule.lifecycle import BatchState
-from tidegate.core.schedule.plan import Skip
+from tidegate.core.model.errors import BrokerUnavailable, CursorBeyondLog, PartitionsDeleted, RequestError
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.planning.lifecycle import BatchState
+from tidegate.core.planning.plan import Skip
+from tidegate.core.state.history import Missing
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
+from tidegate.views.entries import entries, versions
 
 P1 = TopicPartition("t", 1)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))

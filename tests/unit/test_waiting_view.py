@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.core.audit.views.waiting import Slots, Task, crowding, receiver_slots, waits_for
 from tidegate.core.config.names import DEFAULT_POOL
+from tidegate.views.waiting import Slots, Task, crowding, receiver_slots, waits_for
 from tidegate_receivers.config.receiver import Listen, Receiver, Workers
 
 FULL, FREE, GONE = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)

@@ -8,13 +8,13 @@ from typing import Any, TypedDict, TypeVar
 
 from tests.records import changed, write_of, write_of_load
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate.core.load.receipt import Receipt, Write
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
-from tidegate.core.schedule.commit import leads_to
-from tidegate.core.schedule.plan import Skip
-from tidegate.core.schedule.run import Planned, Request, commit_batch, plan_batch
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.planning.commit import leads_to
+from tidegate.core.planning.plan import Skip
+from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.receipt import Receipt, Write
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 

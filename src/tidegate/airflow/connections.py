@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import Connection
 
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 
 
 def get_connection(connection_id: str, *, expected: str, find: Callable[[str], Any] | None = None) -> Connection:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 
 from tidegate.core.config.names import LONGEST_POOL, REPLAY_DAG
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.offsets.isolation import IsolationLevel
+from tidegate.core.model.watermarks import IsolationLevel
 
 MARK = "tidegate"
 

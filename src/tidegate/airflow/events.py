@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetAlias, Context
 
-from tidegate.core.events import Committed, Replayed
+from tidegate.core.model.events import Committed, Replayed
 
 
 class AssetEvents:

@@ -2,8 +2,8 @@
 
 Called by the listener in the task's process, before the task's end is known to the scheduler. It is no callback of the DAG:
 Airflow sends those of killed tasks to its DAG processor with the run's parameters. There is nothing to tell there, and a
-request that it cannot read ends it, again after each restart. Only errors of `tidegate.core.errors` are quoted, since their
-texts are made for people, and Airflow masks in them what it masks in logs; of any other error only the kind is told.
+request that it cannot read ends it, again after each restart. Only errors of `tidegate.core.model.errors` are quoted, since
+their texts are made for people, and Airflow masks in them what it masks in logs; of any other error only the kind is told.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from tidegate.airflow import metrics
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import TidegateError
+from tidegate.core.model.errors import TidegateError
 
 XCOM_KEY = "tidegate_failure"
 

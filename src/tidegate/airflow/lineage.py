@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.offsets.algebra import merged
-from tidegate.core.offsets.ranges import range_to_json, total_count
+from tidegate.core.model.ranges import merged, range_to_json, total_count
+from tidegate.core.state.jobs import LoadJob, LoadResult
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from airflow.sdk import BaseOperatorLink
 
 from tidegate.airflow.declared import Declared
-from tidegate.core.pages import run_page
+from tidegate.core.model.uris import run_page
 
 OPERATORS = {
     "plan": ["PlanOperator"],

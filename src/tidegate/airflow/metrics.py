@@ -1,4 +1,4 @@
-"""Tidegate's metrics (`tidegate.core.metrics`), sent as metrics of Airflow's own: StatsD or OpenTelemetry, whichever is on.
+"""Tidegate's metrics (`tidegate.views.metrics`), sent as metrics of Airflow's own: StatsD or OpenTelemetry, whichever is on.
 
 A metric is a convenience: what fails here is logged, and never fails a task or a run.
 """
@@ -9,12 +9,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.core.audit.views.lag import TotalLag
-from tidegate.core.audit.views.overview import timing_to_json
-from tidegate.core.load.job import LoadResult
-from tidegate.core.metrics import METRICS, PREFIX
+from tidegate.core.audit.lag import TotalLag
 from tidegate.core.rates import BatchTiming
+from tidegate.core.state.jobs import LoadResult
 from tidegate.core.state.saved_range import SavedRange
+from tidegate.views.metrics import METRICS, PREFIX
+from tidegate.views.overview import timing_to_json
 
 SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
 """Airflow's settings, in the section `metrics`, that turn them on."""

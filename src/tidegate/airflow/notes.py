@@ -18,8 +18,8 @@ from airflow.listeners import hookimpl
 from tidegate.airflow import failures, metrics, pools
 from tidegate.core.config.maintenance import Step
 from tidegate.core.config.names import BACKFILL, MAINTAIN_DAG
-from tidegate.core.errors import TidegateError
-from tidegate.core.schedule import run_notes
+from tidegate.core.model.errors import TidegateError
+from tidegate.core.planning import run_notes
 from tidegate.core.state.ledger import cursor_from, cursor_key
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ TASKS = (
     "tidegate.spark.load",
     "tidegate.spark.session",
 )
-DAGS = ("tidegate.airflow.dag_factory",)
+DAGS = ("tidegate.airflow.dags.factory",)
 TRIGGERS = ("tidegate.airflow.triggers", "tidegate.kafka.ends")
 BY_COMMAND = {"scheduler": TASKS, "dag-processor": DAGS, "triggerer": TRIGGERS}
 

@@ -11,8 +11,8 @@ from airflow.sdk import BaseOperator, Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException
 
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import TidegateError
-from tidegate.core.schedule.patience import Patience
+from tidegate.core.model.errors import TidegateError
+from tidegate.core.planning.patience import Patience
 
 WAITING = "tidegate_waiting"
 """The XCom that says which server a running task waits for; empty when it waits for none any more."""

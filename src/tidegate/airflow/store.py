@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from airflow.sdk import Variable
 
-from tidegate.core.errors import StateShadowed, StateUnavailable
+from tidegate.core.model.errors import StateShadowed, StateUnavailable
 from tidegate.core.state.codec import HEAD
 from tidegate.failpoints import reach
 

@@ -33,11 +33,11 @@ from tidegate.airflow.metrics import send
 from tidegate.airflow.store import asking_airflow
 from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Pipeline, Source
-from tidegate.core.errors import ConfigError, StateCorrupt, StateUnavailable, TidegateError
-from tidegate.core.schedule.lag_trigger import ABSENT_S, FAULT_S, Due, Watch
+from tidegate.core.model.errors import ConfigError, StateCorrupt, StateUnavailable, TidegateError
+from tidegate.core.model.times import utc
+from tidegate.core.planning.lag_trigger import ABSENT_S, FAULT_S, Due, Watch
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import cursor_from, cursor_key
-from tidegate.core.times import utc
 from tidegate.kafka.settings import planning_client
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import typer
 from tidegate import __version__
 from tidegate.beside import registered
 from tidegate.cli.shared import err, out
-from tidegate.core.errors import TidegateError
+from tidegate.core.model.errors import TidegateError
 
 
 def _print_version(asked: bool) -> None:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.shared import HERE, AsJson, Name, Project, now_ms, open_remote, out, show_progress, the_pipeline, time_of
-from tidegate.core.announce.hours import floored, key_of
-from tidegate.core.errors import RequestError
+from tidegate.core.model.errors import RequestError
+from tidegate.core.model.hours import floored, key_of
 
 app = typer.Typer()
 MOST = 24 * 366

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
-from tidegate.core.simulation.comparison import Simulated, Summary
+from tidegate.simulation.comparison import Simulated, Summary
 
 
 def count(number: float) -> str:

@@ -13,16 +13,16 @@ import typer
 
 from tidegate.beside import Stated, load_beside, registered, valid_beside
 from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_remote, out, platform_of
-from tidegate.core.audit.views.waiting import RECEIVERS, crowding, dead_servers, receiver_slots
 from tidegate.core.config.ineffective import ineffective
 from tidegate.core.config.names import DEFAULT_POOL
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, pool_command
 from tidegate.core.config.schema import json_schema
-from tidegate.core.errors import ConfigError, PlatformError
-from tidegate.core.schedule.run_notes import failed_runs
-from tidegate.core.schedule.trust import misfit_of
+from tidegate.core.model.errors import ConfigError, PlatformError
+from tidegate.core.planning.run_notes import failed_runs
+from tidegate.core.planning.trust import misfit_of
 from tidegate.pipelines import load_pipelines, pipelines_of, shown_as, spark_jobs_of
 from tidegate.spark.transform_check import broken_transforms
+from tidegate.views.waiting import RECEIVERS, crowding, dead_servers, receiver_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -16,7 +16,7 @@ import typer
 
 from tidegate.cli.shared import HERE, AsJson, out
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import RequestError
+from tidegate.core.model.errors import RequestError
 from tidegate.pipelines import load_pipeline
 
 app = typer.Typer()

@@ -13,12 +13,12 @@ from tidegate.cli.repair import rebuild_command, reload_command
 from tidegate.cli.shared import HERE, AsJson, Name, Project, err, open_remote, out, print_table, show_page, the_pipeline
 from tidegate.cli.verify import verify_command
 from tidegate.core.audit.readable import Readable
-from tidegate.core.audit.views.entries import Entry, entries, started_by, versions
-from tidegate.core.offsets.ranges import ranges_to_json, selection_to_json, total_count
-from tidegate.core.pages import ranges_page
-from tidegate.core.schedule.run_notes import failed_runs, since_success
+from tidegate.core.model.ranges import ranges_to_json, selection_to_json, total_count
+from tidegate.core.model.times import utc
+from tidegate.core.model.uris import ranges_page
+from tidegate.core.planning.run_notes import failed_runs, since_success
 from tidegate.core.state.ledger import Ledger, is_of_run
-from tidegate.core.times import utc
+from tidegate.views.entries import Entry, entries, started_by, versions
 
 app = typer.Typer()
 ledger = typer.Typer(no_args_is_help=True, help="Show what a pipeline has run; verify, reload and rebuild it.")

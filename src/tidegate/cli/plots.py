@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tidegate.core.errors import RequestError
-from tidegate.core.simulation.comparison import Simulated
-from tidegate.core.simulation.experiment import Experiment
+from tidegate.core.model.errors import RequestError
+from tidegate.simulation.comparison import Simulated
+from tidegate.simulation.experiment import Experiment
 
 PANELS = ("records that wait", "records of a batch", "run time, s")
 DASHES = ("-", "--", "-.", ":")

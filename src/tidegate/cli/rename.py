@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.shared import HERE, AsJson, Project, err, open_remote, out, refuse_while_running, the_pipeline
-from tidegate.core.errors import ConfigError, RequestError, TidegateError
-from tidegate.core.schedule.rename import rename
+from tidegate.core.model.errors import ConfigError, RequestError, TidegateError
+from tidegate.core.planning.rename import rename
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.pipelines import load_pipelines, pipelines_of
@@ -30,7 +30,7 @@ def rename_command(
 
     Rename the file first. A rename that was interrupted is finished by running the command again.
     """
-    from tidegate.iceberg.rename import move_owner  # noqa: PLC0415
+    from tidegate.sinks.iceberg.rename import move_owner  # noqa: PLC0415
 
     folder = pipelines_of(project)
     if (folder / f"{old}.yaml").exists():

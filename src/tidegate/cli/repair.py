@@ -22,10 +22,10 @@ from tidegate.cli.shared import (
 )
 from tidegate.core.audit.reload import offsets_to_reload
 from tidegate.core.audit.restore import Restored, restore
-from tidegate.core.audit.table import Missing
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.offsets.ranges import selection_to_json
-from tidegate.core.schedule.accept import missing_now
+from tidegate.core.model.ranges import selection_to_json
+from tidegate.core.planning.accept import missing_now
+from tidegate.core.state.history import Missing
 
 SHOWN = 20
 

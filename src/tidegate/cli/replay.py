@@ -25,12 +25,19 @@ from tidegate.cli.shared import (
     time_of,
 )
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, RequestError, SinkUnavailable, StateMasked
-from tidegate.core.pages import run_page
+from tidegate.core.model.errors import (
+    BrokerUnavailable,
+    ConfigError,
+    KafkaAuthFailed,
+    RequestError,
+    SinkUnavailable,
+    StateMasked,
+)
+from tidegate.core.model.times import utc
+from tidegate.core.model.uris import run_page
+from tidegate.core.planning.run_notes import UNVERIFIED
 from tidegate.core.replay.request import ReplayRequest, check_permitted
 from tidegate.core.replay.run import PlannedReplay, plan_replay
-from tidegate.core.schedule.run_notes import UNVERIFIED
-from tidegate.core.times import utc
 
 if TYPE_CHECKING:
     from tidegate.airflow.remote.api import AirflowApi

@@ -24,15 +24,15 @@ from tidegate.cli.shared import (
     show_page,
     the_pipeline,
 )
-from tidegate.core.audit.views.lag import LagView, PartitionLag, TotalLag, measure_lag
+from tidegate.core.audit.lag import LagView, PartitionLag, TotalLag, measure_lag
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.maintenance.advice import advice
-from tidegate.core.offsets.ranges import total_count
-from tidegate.core.pages import ranges_page
-from tidegate.core.schedule.accept import accept_foreign, accept_loss, accept_recreated, accept_table, missing_by
-from tidegate.core.schedule.evidence import read_evidence
-from tidegate.core.schedule.plan import Skip
-from tidegate.core.schedule.run import Planned, Request, plan_batch
+from tidegate.core.model.ranges import total_count
+from tidegate.core.model.uris import ranges_page
+from tidegate.core.planning.accept import accept_foreign, accept_loss, accept_recreated, accept_table, missing_by
+from tidegate.core.planning.evidence import read_evidence
+from tidegate.core.planning.plan import Skip
+from tidegate.core.planning.run import Planned, Request, plan_batch
 
 if TYPE_CHECKING:
     from tidegate.airflow.remote.schedule import Remote

@@ -18,8 +18,8 @@ from rich.table import Table
 
 from tidegate.beside import registered
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import RequestError, TidegateError
-from tidegate.core.times import epoch_ms
+from tidegate.core.model.errors import RequestError, TidegateError
+from tidegate.core.model.times import epoch_ms
 from tidegate.pipelines import load_pipeline, pipelines_of
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from tidegate.cli.charts import duration, figures
 from tidegate.cli.plots import open_plot
 from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, print_table, show_progress, the_pipeline
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import PlatformError, RequestError, StateError
+from tidegate.core.model.errors import PlatformError, RequestError, StateError
+from tidegate.core.planning.plan import RangePolicy
 from tidegate.core.rates.policies import POLICIES
-from tidegate.core.schedule.plan import RangePolicy
-from tidegate.core.simulation.comparison import Simulated, compare, parse_policy, policy_at
-from tidegate.core.simulation.experiment import Event, Experiment, Model, experiment, limits_of, model_of
-from tidegate.core.simulation.steps import Steps, read_load
 from tidegate.core.state.cursor import Cursor
+from tidegate.simulation.comparison import Simulated, compare, parse_policy, policy_at
+from tidegate.simulation.experiment import Event, Experiment, Model, experiment, limits_of, model_of
+from tidegate.simulation.steps import Steps, read_load
 
 app = typer.Typer()
 

@@ -24,11 +24,11 @@ from tidegate.core.audit.oracle import (
     with_look_back,
 )
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.load.receipt import Receipt
 from tidegate.core.load.repeats import LoggedRepeats
-from tidegate.core.offsets.ranges import OffsetRange, ranges_to_json
+from tidegate.core.model.ranges import OffsetRange, ranges_to_json
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.receipt import Receipt
 
 if TYPE_CHECKING:
     from tidegate.airflow.remote.schedule import Remote
@@ -39,7 +39,7 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
 
     With `identity: batch`, only the table is read: every committed batch must have the rows that its commit wrote.
     """
-    from tidegate.iceberg.history import changed_columns, strangers  # noqa: PLC0415
+    from tidegate.sinks.iceberg.history import changed_columns, strangers  # noqa: PLC0415
 
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
@@ -67,7 +67,7 @@ def _began_anew(this: Pipeline, cursor: Cursor, remote: Remote) -> tuple[OffsetR
 
 
 def _verify_batches(this: Pipeline, cursor: Cursor, remote: Remote) -> BatchVerification:
-    from tidegate.iceberg.origins import read_batches  # noqa: PLC0415
+    from tidegate.sinks.iceberg.origins import read_batches  # noqa: PLC0415
 
     receipts = remote.sink.receipts(this.sink.table, this.name)
     return judge_batches(Ledger(remote.store, this.name), cursor, receipts, read_batches(this.sink.table))
@@ -101,8 +101,8 @@ def judge_batches(
 
 
 def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verification:
-    from tidegate.iceberg.origins import read_origins, rows_without_origin  # noqa: PLC0415
     from tidegate.kafka.log import compacted_topics, read_offsets  # noqa: PLC0415
+    from tidegate.sinks.iceberg.origins import read_origins, rows_without_origin  # noqa: PLC0415
 
     level = this.source.isolation_level
     with show_progress() as progress:

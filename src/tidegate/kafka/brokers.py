@@ -16,10 +16,9 @@ import confluent_kafka as ck
 from confluent_kafka import admin
 
 from tidegate.core.config.patterns import topic_filter
-from tidegate.core.errors import BrokerUnavailable, TopicNotFound
-from tidegate.core.offsets.isolation import IsolationLevel
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.errors import BrokerUnavailable, TopicNotFound
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.watermarks import IsolationLevel, Watermarks
 from tidegate.kafka import lag
 from tidegate.kafka.client import Admin, LeaderMoving
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Self
 import confluent_kafka as ck
 from confluent_kafka import admin
 
-from tidegate.core.errors import BrokerUnavailable, KafkaAuthFailed, KafkaError, TopicNotFound
+from tidegate.core.model.errors import BrokerUnavailable, KafkaAuthFailed, KafkaError, TopicNotFound
 from tidegate.kafka.settings import redact
 
 UNREACHABLE = {

@@ -29,8 +29,8 @@ from typing import Any
 import confluent_kafka as ck
 
 from tidegate.core.config.pipeline import Source
-from tidegate.core.errors import BrokerUnavailable, KafkaError, TidegateError, TopicNotFound
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import BrokerUnavailable, KafkaError, TidegateError, TopicNotFound
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.kafka.brokers import LATEST
 from tidegate.kafka.client import STEP_S, Admin, LeaderMoving
 

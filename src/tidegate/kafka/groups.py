@@ -14,8 +14,8 @@ from typing import Any
 
 import confluent_kafka as ck
 
-from tidegate.core.errors import BrokerUnavailable, KafkaError
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import BrokerUnavailable, KafkaError
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.kafka.client import MOVING, NOT_ALLOWED, Admin, LeaderMoving, meaning
 
 IN_USE = {ck.KafkaError.UNKNOWN_MEMBER_ID, ck.KafkaError.NON_EMPTY_GROUP, ck.KafkaError.ILLEGAL_GENERATION}

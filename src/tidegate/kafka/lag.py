@@ -12,8 +12,8 @@ from typing import Any
 
 import confluent_kafka as ck
 
-from tidegate.core.errors import BrokerUnavailable, some
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.errors import BrokerUnavailable, some
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.kafka.client import LOST, meaning, settings_refused, topic_configs
 
 POLL_S = 1.0

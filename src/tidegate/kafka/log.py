@@ -10,10 +10,9 @@ from typing import Any
 
 import confluent_kafka as ck
 
-from tidegate.core.errors import BrokerUnavailable, OffsetsOutOfRange
-from tidegate.core.offsets.isolation import IsolationLevel
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.errors import BrokerUnavailable, OffsetsOutOfRange
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.watermarks import IsolationLevel, Watermarks
 from tidegate.kafka.client import KEPT, LOST, MOVING, UNREACHABLE, meaning, settings_refused, topic_configs
 
 POLL_S = 1.0

@@ -9,7 +9,7 @@ import base64
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 
 LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 from tidegate.kafka.security import pem_file, refused, sasl_settings, ssl_settings
 from tidegate.kafka.setting_names import (
     CALLBACKS,

@@ -9,7 +9,7 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tidegate.core.errors import BrokerUnavailable, KafkaError, RequestError, TopicNotFound
+from tidegate.core.model.errors import BrokerUnavailable, KafkaError, RequestError, TopicNotFound
 from tidegate.kafka.client import meaning
 
 TIMEOUT_S = 30.0

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StringType, StructType
 
-from tidegate.core.errors import TidegateError
 from tidegate.core.load.culprit import Part, narrowed
-from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.core.model.errors import TidegateError
+from tidegate.core.model.ranges import OffsetRange, total_count
 from tidegate.spark.errors import FAILED, NO_VALUE, known
 
 LONGEST_S = 60.0

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tidegate.core.errors import (
+from tidegate.core.model.errors import (
     BrokerUnavailable,
     KafkaAuthFailed,
     OffsetsOutOfRange,
@@ -30,8 +30,8 @@ from tidegate.core.errors import (
     TopicNotFound,
     TransformError,
 )
-from tidegate.spark.failures import LOOKED_UP, ORIGIN_BROKEN, first_line, grpc_status, rule, text_of
-from tidegate.spark.sinks.iceberg import errors as iceberg
+from tidegate.sinks.failures import LOOKED_UP, ORIGIN_BROKEN, first_line, grpc_status, rule, text_of
+from tidegate.sinks.iceberg import errors as iceberg
 
 _SMALLER = (
     "Load fewer records at a time (limits.max_records, split.max_records_per_partition), check whether the transform multiplies"

@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.pipeline import Split
-from tidegate.core.errors import RequestError
-from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
-from tidegate.core.offsets.ranges import OffsetRange, from_offsets, offsets_to_json, until_offsets
+from tidegate.core.model.columns import OFFSET, PARTITION, TOPIC
+from tidegate.core.model.errors import RequestError
+from tidegate.core.model.ranges import OffsetRange, from_offsets, offsets_to_json, until_offsets
 
 SETTINGS = {"spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text"}
 """What a session that reads is set to: Spark's default without `kafka`, which keeps batch reads from the reader of streams.

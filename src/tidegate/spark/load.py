@@ -1,7 +1,7 @@
 """One bounded load: after it, the table holds exactly the rows that the transform makes of the job's records, and a receipt.
 
 It replaces either the rows of those records, or, where the transform aggregates, the rows of the batch
-(`tidegate.spark.identity`). The table is a port (`tidegate.spark.sinks.port`): what a step costs there is its adapter's.
+(`tidegate.sinks.identity`). The table is a port (`tidegate.sinks.port`): what a step costs there is its adapter's.
 
 lookup    has this batch landed before, and at which commit is the table?
 prepare   transform, schemas, the table        2 round trips in Spark Connect, those of the transform itself and of the table
@@ -28,8 +28,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
-from tidegate.core.announce.hours import HOUR_MS, Times, spans
-from tidegate.core.errors import (
+from tidegate.core.model.errors import (
     ReceiptMismatch,
     RequestError,
     SinkConflict,
@@ -38,21 +37,22 @@ from tidegate.core.errors import (
     TidegateError,
     some,
 )
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import Observed, Receipt, Write
-from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.core.model.hours import HOUR_MS, Times, spans
+from tidegate.core.model.ranges import OffsetRange, total_count
+from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.core.state.receipt import Observed, Receipt, Write
 from tidegate.failpoints import reach
+from tidegate.formats.json.records import ERROR
+from tidegate.formats.python_workers import expecting
+from tidegate.sinks.identity import Identity, identity_of
+from tidegate.sinks.phases import Phases
+from tidegate.sinks.port import SinkWriter
+from tidegate.sinks.registry import sink_of
 from tidegate.spark.age import age_s
 from tidegate.spark.culprit import with_record
 from tidegate.spark.errors import known, translated
-from tidegate.spark.identity import Identity, identity_of
 from tidegate.spark.kafka_source import read_ranges
-from tidegate.spark.phases import Phases
-from tidegate.spark.python_workers import expecting
-from tidegate.spark.records import ERROR
 from tidegate.spark.repeats import look_back_named, without_repeats
-from tidegate.spark.sinks.port import SinkWriter
-from tidegate.spark.sinks.registry import sink_of
 from tidegate.spark.tally import Tally
 from tidegate.spark.transforms import Transform, find_transform
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.model.errors import TidegateError
 from tidegate.spark.transforms import find_transform
 
 NEEDS_SESSION = ("NO_ACTIVE_OR_DEFAULT_SESSION", "SESSION_OR_CONTEXT_NOT_EXISTS")

@@ -15,13 +15,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.pipeline import Dedupe
-from tidegate.core.errors import OffsetsOutOfRange
-from tidegate.core.load.columns import OFFSET, PARTITION, TOPIC
-from tidegate.core.load.job import LoadJob
 from tidegate.core.load.repeats import expired
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.columns import OFFSET, PARTITION, TOPIC
+from tidegate.core.model.errors import OffsetsOutOfRange
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadJob
+from tidegate.sinks.origin import ORIGIN, reaching
 from tidegate.spark.kafka_source import KEY, read_keys
-from tidegate.spark.origin import ORIGIN, reaching
 
 _GONE = re.compile(
     r"FetchPosition\{offset=(?P<at>\d+),.* is out of range for partition (?P<of>[\w.-]+-\d+)"

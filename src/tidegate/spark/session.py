@@ -18,10 +18,10 @@ from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 from pyspark.sql.connect.logging import logger
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-from tidegate.core.errors import RequestError
+from tidegate.core.model.errors import RequestError
+from tidegate.sinks.failures import grpc_status
 from tidegate.spark import age, kafka_source, shared_code
 from tidegate.spark.errors import translated
-from tidegate.spark.failures import grpc_status
 from tidegate.spark.redaction import OPTION_IN_TEXT, STRING_REGEX, with_ours
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from importlib.util import resolve_name, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from tidegate.core.errors import TransformError
+from tidegate.core.model.errors import TransformError
 
 _LOCK = threading.RLock()
 

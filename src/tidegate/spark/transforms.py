@@ -18,9 +18,9 @@ from pathlib import Path
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
-from tidegate.core.errors import TransformError
+from tidegate.core.model.errors import TransformError
+from tidegate.sinks.failures import reason
 from tidegate.spark.errors import known
-from tidegate.spark.failures import reason
 from tidegate.spark.sources import import_module
 
 _NAME = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")

@@ -6,22 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidegate.core.audit.table import NoOrigin, Origins, TableCommit, TableHistory
 from tidegate.core.config.patterns import topic_filter
-from tidegate.core.errors import (
-    BrokerUnavailable,
-    SinkUnavailable,
-    StateUnavailable,
-    TidegateError,
-    TopicNotFound,
-)
 from tidegate.core.load.answer import answer_by_receipt
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import Observed, Receipt, Write
-from tidegate.core.maintenance.job import Maintained, MaintenanceJob
-from tidegate.core.offsets.isolation import IsolationLevel
-from tidegate.core.offsets.ranges import TopicPartition, total_count
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable, StateUnavailable, TidegateError, TopicNotFound
+from tidegate.core.model.ranges import TopicPartition, total_count
+from tidegate.core.model.watermarks import IsolationLevel, Watermarks
+from tidegate.core.state.history import NoOrigin, Origins, TableCommit, TableHistory
+from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
+from tidegate.core.state.receipt import Observed, Receipt, Write
 
 
 @dataclass

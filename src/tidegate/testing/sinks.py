@@ -16,15 +16,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
 from tidegate.core.config.sinks import Replaces, SinkKind
-from tidegate.core.load.job import LoadJob
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows, in_the_way, own
-from tidegate.core.load.receipt import Receipt, Write
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.spark.boxes import Box
-from tidegate.spark.identity import Identity
-from tidegate.spark.origin import ORIGIN
-from tidegate.spark.phases import Phases
-from tidegate.spark.sinks.columns import check_columns
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.state.jobs import LoadJob
+from tidegate.core.state.receipt import Receipt, Write
+from tidegate.sinks.boxes import Box
+from tidegate.sinks.columns import check_columns
+from tidegate.sinks.identity import Identity
+from tidegate.sinks.origin import ORIGIN
+from tidegate.sinks.phases import Phases
 
 Row = Mapping[str, Any]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock, Thread
 from typing import Generic, TypeVar
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.model.errors import TidegateError
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

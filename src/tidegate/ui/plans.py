@@ -12,10 +12,10 @@ from threading import Lock
 
 from tidegate.airflow.database_store import DatabaseStore, Held
 from tidegate.core.audit.loads import Loads
-from tidegate.core.audit.views.history import Point
-from tidegate.core.errors import StateCorrupt
-from tidegate.core.load.receipt import offsets_of
+from tidegate.core.model.errors import StateCorrupt
 from tidegate.core.state.ledger import Ledger, Listing
+from tidegate.core.state.receipt import offsets_of
+from tidegate.views.history import Point
 
 STEP = 20
 """Ranges that are read at once."""

@@ -17,28 +17,28 @@ from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.replay import DRY_RUN, REPORT
 from tidegate.airflow.operators.shared import now_ms
 from tidegate.airflow.retries import WAITING
+from tidegate.core.audit.lag import LagView, PartitionLag, measure_lag, total_lag
 from tidegate.core.audit.loads import Loads
 from tidegate.core.audit.readable import Readable
-from tidegate.core.audit.views.batch import BatchView, LoadAnswer, batch_view
-from tidegate.core.audit.views.entries import entries, loaded_last, started_by
-from tidegate.core.audit.views.history import forecast, points, sampled
-from tidegate.core.audit.views.lag import LagView, PartitionLag, measure_lag, total_lag
-from tidegate.core.audit.views.overview import Overview, by_trouble
-from tidegate.core.audit.views.range_map import Mark, offset_map, partition_rows, span, time_map
-from tidegate.core.audit.views.runs import ReplayView, RunView, run_marks, without_a_batch
-from tidegate.core.audit.views.waiting import waits_for
 from tidegate.core.config.names import BACKFILL
-from tidegate.core.errors import StateCorrupt, TidegateError
-from tidegate.core.offsets.watermarks import Watermarks
+from tidegate.core.model.errors import StateCorrupt, TidegateError
+from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing, cursor_key
 from tidegate.core.state.saved_range import SavedRange
-from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.brokers import AdminBrokers
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.ui import server
 from tidegate.ui.answers import Answer, Answers
 from tidegate.ui.plans import Landings, Plans
 from tidegate.ui.runs import NEWEST, handed_on, runs, slots, tasks
+from tidegate.views.batch import BatchView, LoadAnswer, batch_view
+from tidegate.views.entries import entries, loaded_last, started_by
+from tidegate.views.history import forecast, points, sampled
+from tidegate.views.overview import Overview, by_trouble
+from tidegate.views.range_map import Mark, offset_map, partition_rows, span, time_map
+from tidegate.views.runs import ReplayView, RunView, run_marks, without_a_batch
+from tidegate.views.waiting import waits_for
 
 LOG_S, LAG_S, TABLE_S = 3.0, 5.0, 15.0
 """Seconds that answers are kept: the log's ends, the lag with its ages, the table's commits, whose metadata may be large."""

@@ -28,12 +28,12 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.shared import now_ms
-from tidegate.core.audit.views.waiting import crowding, dead_servers
-from tidegate.core.errors import RequestError, TidegateError
+from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
 from tidegate.ui.reading import Frame, PageSource, shown
 from tidegate.ui.runs import receiver_slots, slots
 from tidegate.ui.server import KnownDag, file_errors
+from tidegate.views.waiting import crowding, dead_servers
 
 THREADS = 4
 """In which the brokers and the catalogs of one Kafka connection are waited for: one that hangs holds up no other."""

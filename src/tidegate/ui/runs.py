@@ -20,8 +20,8 @@ from airflow.utils.state import TaskInstanceState
 from sqlalchemy import func, select
 from sqlalchemy.orm import selectinload
 
-from tidegate.core.audit.views.waiting import Slots, Task
 from tidegate.core.config.names import RECEIVE_DAG
+from tidegate.views.waiting import Slots, Task
 
 NEWEST = 50
 """Runs of a DAG that are read."""

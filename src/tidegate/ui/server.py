@@ -26,7 +26,7 @@ from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.declared import MARK, Declared
 from tidegate.airflow.store import answering, shadowed
 from tidegate.core.config.names import PIPELINES
-from tidegate.core.errors import BrokerUnavailable
+from tidegate.core.model.errors import BrokerUnavailable
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.settings import planning_client
 

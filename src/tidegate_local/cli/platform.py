@@ -21,8 +21,8 @@ from tidegate.cli.shared import (
     show_progress,
     show_report,
 )
-from tidegate.core.errors import PlatformError
-from tidegate.core.pages import PIPELINES, ranges_page
+from tidegate.core.model.errors import PlatformError
+from tidegate.core.model.uris import PIPELINES, ranges_page
 from tidegate.pipelines import pipelines_of
 from tidegate_local.cli.shared import open_platform
 

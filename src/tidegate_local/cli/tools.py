@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 
 from tidegate.cli.shared import HERE, AsJson, Project, err, out, print_table
-from tidegate.core.errors import PlatformError, RequestError
+from tidegate.core.model.errors import PlatformError, RequestError
 from tidegate_local.cli.shared import open_platform
 
 if TYPE_CHECKING:
@@ -148,8 +148,8 @@ def _run_sql(platform: Platform, statement: str, most: int) -> tuple[list[str], 
     from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - a second that only this command needs
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
 
+    from tidegate.sinks.failures import first_line  # noqa: PLC0415
     from tidegate.spark.errors import translated  # noqa: PLC0415
-    from tidegate.spark.failures import first_line  # noqa: PLC0415
     from tidegate.spark.session import connect  # noqa: PLC0415
 
     # pyspark logs what it raises too, with the JVM's stack

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.ports import Brokers, StateStore
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, cursor_key
+from tidegate.core.state.ports import Brokers, StateStore
 from tidegate_receivers.rules.backpressure import Heard, loadable_rate, records_behind
 
 LOOK_S = 2.0

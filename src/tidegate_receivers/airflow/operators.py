@@ -28,10 +28,10 @@ from tidegate.airflow.metrics import send
 from tidegate.airflow.operators.shared import client_settings
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import ConfigError
-from tidegate.core.metrics import RECEIVER
-from tidegate.core.times import CLOCKS_APART_MS
+from tidegate.core.model.errors import ConfigError
+from tidegate.core.model.times import CLOCKS_APART_MS
 from tidegate.kafka.settings import planning_client
+from tidegate.views.metrics import RECEIVER
 from tidegate_receivers.airflow.downstream import Buffers, PipelineBehind
 from tidegate_receivers.airflow.serving import Order, Serve, serve
 from tidegate_receivers.airflow.workers import live_workers

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 from tidegate_receivers.config.receiver import Http, Listen, Receiver
 from tidegate_receivers.rules.backpressure import Heard
 

@@ -11,7 +11,7 @@ from tidegate.beside import Kind, Pipelines
 from tidegate.core.config.names import RECEIVE_DAG
 from tidegate.core.config.parse import READERS, parse
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 from tidegate.pipelines import conflicts, load_each, read
 from tidegate_receivers.config.downstream_conflicts import downstream_faults
 from tidegate_receivers.config.receiver import Receiver

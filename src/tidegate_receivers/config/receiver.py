@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from tidegate.core.addresses import is_loopback
 from tidegate.core.config import values
 from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy
 from tidegate.core.config.names import DEFAULT_POOL, RECEIVE_DAG
+from tidegate.core.model.addresses import is_loopback
 from tidegate_receivers.rules.blocks import least_buffer_bytes
 from tidegate_receivers.rules.limits import HIGH, LOW
 

@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.core.offsets.watermarks import Watermarks, other_topics
+from tidegate.core.model.watermarks import Watermarks, other_topics
 from tidegate.core.rates.control import RateControl
 from tidegate.core.state.cursor import Cursor
 from tidegate_receivers.config.receiver import Backpressure

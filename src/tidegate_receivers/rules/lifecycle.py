@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tidegate.core.errors import RequestError
-from tidegate.core.transitions import Transition
+from tidegate.core.model.errors import RequestError
+from tidegate.core.model.transitions import Transition
 
 
 class State(StrEnum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from tidegate.core.counts import check_count
-from tidegate.core.errors import RequestError
+from tidegate.core.model.counts import check_count
+from tidegate.core.model.errors import RequestError
 
 HIGH, LOW = 0.9, 0.4
 """Shares of a capacity at which a flag goes up, and at which it goes down."""

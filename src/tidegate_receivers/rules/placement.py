@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
-from tidegate.core.errors import RequestError
+from tidegate.core.model.errors import RequestError
 
 State = Literal["inactive", "scheduled", "active"]
 

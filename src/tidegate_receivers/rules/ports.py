@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.model.errors import TidegateError
 from tidegate_receivers.rules.records import Outgoing
 
 Failures: TypeAlias = dict[int, TidegateError]

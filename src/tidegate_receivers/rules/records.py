@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from tidegate.core.config.names import IDEMPOTENCY_KEY
-from tidegate.core.errors import RecordRefused, RequestError
+from tidegate.core.model.errors import RecordRefused, RequestError
 
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 """As the Kafka client takes them; here all are bytes."""

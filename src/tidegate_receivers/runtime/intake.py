@@ -22,8 +22,8 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TypeAlias
 
-from tidegate.core.counts import check_count
-from tidegate.core.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, TidegateError
+from tidegate.core.model.counts import check_count
+from tidegate.core.model.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, TidegateError
 from tidegate_receivers.config.receiver import Backpressure
 from tidegate_receivers.rules.backpressure import Heard, Taken, Throttle
 from tidegate_receivers.rules.blocks import MEMORY_BYTES, Block, BlockBuffer

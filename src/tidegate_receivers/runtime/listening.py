@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.core.addresses import is_loopback
-from tidegate.core.errors import ConfigError, SourceUnavailable
+from tidegate.core.model.addresses import is_loopback
+from tidegate.core.model.errors import ConfigError, SourceUnavailable
 
 BACKLOG = 1024
 HANDSHAKE_S = 10.0

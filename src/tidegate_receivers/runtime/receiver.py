@@ -22,7 +22,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar
 
-from tidegate.core.errors import ReceiverError, RecordRefused, RequestError, SourceUnavailable, TidegateError
+from tidegate.core.model.errors import ReceiverError, RecordRefused, RequestError, SourceUnavailable, TidegateError
 from tidegate_receivers.runtime.intake import Intake, Limits, Ticket
 
 GOES_ON = "The receiver goes on"

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tidegate.core.errors import NotDelivered, TidegateError
+from tidegate.core.model.errors import NotDelivered, TidegateError
 from tidegate_receivers.rules.backpressure import Heard
 from tidegate_receivers.rules.lifecycle import Event, Restarts, State, after
 from tidegate_receivers.rules.ports import Sender

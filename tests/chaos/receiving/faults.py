@@ -12,7 +12,7 @@ import psutil
 from tests.chaos.faults import kill
 from tests.chaos.receiving.stage import ReceivingStage
 from tests.chaos.stage import Held
-from tidegate.core.errors import TidegateError
+from tidegate.core.model.errors import TidegateError
 from tidegate.waiting import wait_until
 from tidegate_local import airflow, broker
 from tidegate_local.process import ProcessId, members

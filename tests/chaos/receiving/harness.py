@@ -19,7 +19,7 @@ from tests.chaos.receiving.faults import Planned
 from tests.chaos.receiving.sender import Sender
 from tests.chaos.receiving.stage import DAG, PIPELINE, ReceivingStage
 from tests.chaos.receiving.verdict import ids_of, judge
-from tidegate.core.errors import TidegateError
+from tidegate.core.model.errors import TidegateError
 from tidegate.waiting import wait_until
 
 RECOVERY_S = 240.0

@@ -13,14 +13,14 @@ from airflow.sdk import Asset
 
 from tidegate.airflow.operators.shared import brokers_of, now_ms
 from tidegate.core.announce.asking import read_until, times_by_ends
-from tidegate.core.announce.hours import Announcement, Span, Times, announcement, end_of, look_back, next_span
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import TidegateError
-from tidegate.core.load.receipt import Observed
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.schedule.patience import Patience
+from tidegate.core.model.errors import TidegateError
+from tidegate.core.model.hours import Announcement, Span, Times, announcement, end_of, look_back, next_span
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.planning.patience import Patience
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.receipt import Observed
 from tidegate.core.state.saved_range import SavedRange
 
 
@@ -89,7 +89,7 @@ class Announcing:
             return []
 
     def span(self, times: Iterable[Times], saved: SavedRange, after: Cursor) -> Span | None:
-        """The hours that are complete with a batch, as `tidegate.core.schedule.run.commit_batch` asks."""
+        """The hours that are complete with a batch, as `tidegate.core.planning.run.commit_batch` asks."""
         if self._announce is None:
             return after.announced
         now, complete_ms = now_ms(), 0

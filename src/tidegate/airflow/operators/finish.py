@@ -15,26 +15,26 @@ from tidegate.airflow.operators.announce import Announcing, hours_outlets, outle
 from tidegate.airflow.operators.shared import SHOWN, as_note, broken, kafka_settings, now_ms, plan_of, ports_of
 from tidegate.airflow.retries import Patient
 from tidegate.airflow.store import VariableStore
-from tidegate.core.announce.hours import Announcement
-from tidegate.core.audit.views.batch import LoadAnswer
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import TidegateError
-from tidegate.core.events import Committed, Replayed
-from tidegate.core.lineage import table_uri, topic_uris
 from tidegate.core.load.answer import whole
-from tidegate.core.load.job import LoadResult
-from tidegate.core.load.receipt import Observed, Receipt
-from tidegate.core.offsets.ranges import total_count
+from tidegate.core.model.errors import TidegateError
+from tidegate.core.model.events import Committed, Replayed
+from tidegate.core.model.hours import Announcement
+from tidegate.core.model.ranges import total_count
+from tidegate.core.model.times import CLOCKS_APART_MS
+from tidegate.core.model.uris import table_uri, topic_uris
+from tidegate.core.planning.run import commit_batch
 from tidegate.core.rates import BatchTiming
-from tidegate.core.replay.chunks import SavedReplay
 from tidegate.core.replay.verdict import ReplayVerdict, verify_replay
-from tidegate.core.schedule.run import commit_batch
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.jobs import LoadResult
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.receipt import Observed, Receipt
 from tidegate.core.state.saved_range import SavedRange
-from tidegate.core.times import CLOCKS_APART_MS
-from tidegate.iceberg.history import IcebergReader
+from tidegate.core.state.saved_replay import SavedReplay
 from tidegate.kafka.settings import planning_client
+from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.views.batch import LoadAnswer
 
 
 class FinishOperator(Patient):

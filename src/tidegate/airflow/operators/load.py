@@ -18,20 +18,20 @@ from tidegate.airflow.operators.shared import broken, brokers_of, kafka_settings
 from tidegate.airflow.operators.spark import SparkTask
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Split
-from tidegate.core.counts import is_whole
-from tidegate.core.errors import TidegateError
 from tidegate.core.load.answer import brief
-from tidegate.core.load.job import LoadJob, LoadResult, Reading
-from tidegate.core.load.receipt import Load
 from tidegate.core.load.repeats import look_back, needed_from, reaching_before
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.ports import Brokers
+from tidegate.core.model.counts import is_whole
+from tidegate.core.model.errors import TidegateError
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.planning.topics import check_topics
+from tidegate.core.planning.trust import KEEP_ROWS
 from tidegate.core.rates.resources import Resources
-from tidegate.core.replay.chunks import SavedReplay, check_numbers
 from tidegate.core.replay.request import check_permitted
-from tidegate.core.schedule.topics import check_topics
-from tidegate.core.schedule.trust import KEEP_ROWS
+from tidegate.core.state.jobs import LoadJob, LoadResult, Reading
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.ports import Brokers
+from tidegate.core.state.receipt import Load
+from tidegate.core.state.saved_replay import SavedReplay, check_numbers
 from tidegate.kafka.settings import spark_client
 
 POLL_S = 1.0
@@ -203,7 +203,7 @@ class LoadOperator(SparkTask):
         """Load, and hand on the receipt found in the sink.
 
         Raises:
-            TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.core.errors`.
+            TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.core.model.errors`.
         """
         self._jobs.append(job)
         patience = self.patience(context)

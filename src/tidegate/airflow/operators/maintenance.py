@@ -1,4 +1,4 @@
-"""The tasks of `<pipeline>__maintain`: plan, and one for each step (`tidegate.spark.sinks.iceberg.maintenance`)."""
+"""The tasks of `<pipeline>__maintain`: plan, and one for each step (`tidegate.sinks.iceberg.maintenance`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tidegate.airflow.retries import Patient
 from tidegate.core.config.maintenance import Maintenance, Step
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.maintenance.advice import state_of
-from tidegate.core.maintenance.job import MaintenanceJob
-from tidegate.iceberg.history import IcebergReader
+from tidegate.core.state.jobs import MaintenanceJob
+from tidegate.sinks.iceberg.history import IcebergReader
 
 
 class PlanMaintenanceOperator(Patient):
@@ -66,7 +66,7 @@ class MaintainOperator(SparkTask):
         """Do it, and hand on what was counted; None where spark-submit ended well without an answer.
 
         Raises:
-            TidegateError: Spark, the catalog, or the table; see `tidegate.spark.sinks.registry.maintain`.
+            TidegateError: Spark, the catalog, or the table; see `tidegate.sinks.registry.maintain`.
         """
         job = MaintenanceJob(
             pipeline=self.pipeline.name,

@@ -1,4 +1,4 @@
-"""The first task of a run: it saves what the run reads, before any work (`tidegate.core.schedule.run.plan_batch`).
+"""The first task of a run: it saves what the run reads, before any work (`tidegate.core.planning.run.plan_batch`).
 
 A run of Airflow's date backfill goes the same way with a replay of one chunk in the place of a batch: its plan says so, and its
 commit checks the receipt and leaves the cursor alone (`tidegate.core.replay.run`).
@@ -19,16 +19,16 @@ from tidegate.airflow.failures import described
 from tidegate.airflow.operators.replay import log_replay, replay_answer
 from tidegate.airflow.operators.shared import as_note, now_ms, ports_of
 from tidegate.airflow.retries import Patient
-from tidegate.core.audit.views.lag import measure_lag, total_lag
+from tidegate.core.audit.lag import measure_lag, total_lag
 from tidegate.core.config.names import BACKFILL
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import RequestError, TidegateError
-from tidegate.core.metrics import asks_again
-from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json, total_count
+from tidegate.core.model.errors import RequestError, TidegateError
+from tidegate.core.model.ranges import TopicPartition, offsets_from_json, total_count
+from tidegate.core.planning.plan import Skip
+from tidegate.core.planning.run import Planned, Request, plan_batch
 from tidegate.core.replay.request import check_known
 from tidegate.core.replay.run import PlannedReplay, plan_backfill
-from tidegate.core.schedule.plan import Skip
-from tidegate.core.schedule.run import Planned, Request, plan_batch
+from tidegate.views.metrics import asks_again
 
 
 class PlanOperator(Patient):
@@ -45,7 +45,7 @@ class PlanOperator(Patient):
 
         Raises:
             AirflowSkipException: there is nothing to read.
-            TidegateError: see `tidegate.core.schedule.run.plan_batch`.
+            TidegateError: see `tidegate.core.planning.run.plan_batch`.
         """
         planned = self._plan(context)
         if isinstance(planned, Skip):

@@ -11,11 +11,11 @@ from tidegate.airflow import notes
 from tidegate.airflow.operators.shared import REPLAY, SHOWN, as_note, now_ms, ports_of
 from tidegate.airflow.retries import Patient
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.offsets.ranges import total_count
-from tidegate.core.replay.chunks import turns
+from tidegate.core.model.ranges import total_count
 from tidegate.core.replay.report import ReplayReport
 from tidegate.core.replay.request import ReplayRequest
 from tidegate.core.replay.run import PlannedReplay, plan_replay
+from tidegate.core.state.saved_replay import turns
 
 DRY_RUN, REPORT = "dry_run", "report"
 """The XComs of what a replay would do, and of what one that is planned does."""

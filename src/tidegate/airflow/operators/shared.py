@@ -11,11 +11,11 @@ from airflow.sdk import Context
 from tidegate.airflow.connections import extra_of, get_connection
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import RequestError
-from tidegate.core.schedule import run_notes
+from tidegate.core.model.errors import RequestError
+from tidegate.core.planning import run_notes
 from tidegate.core.state.ledger import is_of_run
-from tidegate.iceberg.history import IcebergReader
 from tidegate.kafka.settings import Translated, planning_client
+from tidegate.sinks.iceberg.history import IcebergReader
 
 if TYPE_CHECKING:
     from tidegate.kafka.brokers import AdminBrokers

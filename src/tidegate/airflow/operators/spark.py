@@ -16,10 +16,10 @@ from tidegate.airflow.retries import Patient
 from tidegate.airflow.runners.connect import ConnectRunner
 from tidegate.airflow.runners.submit import SubmitRunner
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import ConfigError, SparkUnavailable, TidegateError
-from tidegate.core.ports import JobRunner
-from tidegate.core.schedule.patience import Patience, is_away
-from tidegate.iceberg.history import IcebergReader
+from tidegate.core.model.errors import ConfigError, SparkUnavailable, TidegateError
+from tidegate.core.planning.patience import Patience, is_away
+from tidegate.core.state.ports import JobRunner
+from tidegate.sinks.iceberg.history import IcebergReader
 
 T = TypeVar("T")
 

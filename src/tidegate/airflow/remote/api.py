@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from tidegate.airflow.remote.client import RestClient
-from tidegate.core.errors import PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate.waiting import wait_until
 
 FINISHED = frozenset({"success", "failed"})
@@ -233,7 +233,7 @@ class AirflowApi(RestClient):
         return self._plugin(name) is not None
 
     def page(self, path: str) -> str | None:
-        """The address of one of Tidegate's pages (`tidegate.core.pages`); None where this Airflow has none, or does not say."""
+        """The address of one of Tidegate's pages (`tidegate.core.model.uris`); None: this Airflow has none, or does not say."""
         try:
             plugin = self._plugin("tidegate")
         except PlatformError:  # not everybody may see plugins

@@ -19,13 +19,13 @@ from urllib.parse import quote
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.client import PASSWORD, TOKEN, URL, USER
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import ConfigError, PlatformError, StateError, StateUnavailable
-from tidegate.core.ports import StateStore
+from tidegate.core.model.errors import ConfigError, PlatformError, StateError, StateUnavailable
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.iceberg.history import IcebergReader
+from tidegate.core.state.ports import StateStore
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.settings import planning_client
+from tidegate.sinks.iceberg.history import IcebergReader
 
 HIDDEN = "***"
 KAFKA_TIMEOUT_S = 10.0

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.core.errors import SparkUnavailable
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.maintenance.job import Maintained, MaintenanceJob
-from tidegate.core.schedule.patience import Patience
+from tidegate.core.model.errors import SparkUnavailable
+from tidegate.core.planning.patience import Patience
+from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +42,8 @@ class ConnectRunner:
 
     def maintain(self, job: MaintenanceJob) -> Maintained:
         """As the port."""
+        from tidegate.sinks.registry import maintain  # noqa: PLC0415 - as above
         from tidegate.spark.errors import translated  # noqa: PLC0415 - as above
-        from tidegate.spark.sinks.registry import maintain  # noqa: PLC0415 - as above
 
         with (
             self._connected(f"tidegate-{job.pipeline}-{job.step}") as session,

@@ -23,12 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tidegate.core.errors import SparkJobFailed, TidegateError
 from tidegate.core.load.answer import answer_by_receipt
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.maintenance.job import Maintained, MaintenanceJob
-from tidegate.core.ports import SinkReader
-from tidegate.core.schedule.patience import Patience
+from tidegate.core.model.errors import SparkJobFailed, TidegateError
+from tidegate.core.planning.patience import Patience
+from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
+from tidegate.core.state.ports import SinkReader
 
 EXCHANGE_DIR = "TIDEGATE_EXCHANGE_DIR"
 """Environment: a folder that drivers on other machines see too, if there is one. Then job and answer go through it."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from tidegate.core.announce.hours import Span, Times, complete_until
-from tidegate.core.audit.views.lag import to_read, unread
-from tidegate.core.offsets.algebra import merged, one_of_a_partition
-from tidegate.core.offsets.isolation import IsolationLevel
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
-from tidegate.core.offsets.watermarks import Assigned
-from tidegate.core.ports import Brokers
+from tidegate.core.audit.lag import to_read, unread
+from tidegate.core.model.hours import Span, Times, complete_until
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, merged, one_of_a_partition
+from tidegate.core.model.watermarks import Assigned, IsolationLevel
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ports import Brokers
 from tidegate.core.state.saved_range import SavedRange
 
 Positions = dict[TopicPartition, int]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 
-from tidegate.core.audit.table import TableCommit, TableHistory
-from tidegate.core.load.receipt import Receipt, batch_of, replay_of
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.state.history import TableCommit, TableHistory
+from tidegate.core.state.receipt import Receipt, batch_of, replay_of
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Aggregated rows have no single record; the rows of each batch are compared with its commit (`verify_batches`).
 
 Pure: positions in, verdict out. It does not depend on what wrote the table: the callers read the log through librdkafka
-(`tidegate.kafka.log`) and the table through PyIceberg (`tidegate.iceberg.origins`).
+(`tidegate.kafka.log`) and the table through PyIceberg (`tidegate.sinks.iceberg.origins`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.core.config.pipeline import Dedupe
-from tidegate.core.load.receipt import Receipt
 from tidegate.core.load.repeats import LoggedRepeats
-from tidegate.core.offsets.algebra import merged, without
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, by_partition
-from tidegate.core.offsets.watermarks import Watermarks, check_same_topics, other_topics
-from tidegate.core.replay.chunks import live
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, by_partition, merged, without
+from tidegate.core.model.watermarks import Watermarks, check_same_topics, other_topics
 from tidegate.core.state.cursor import Cursor, Position
+from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.saved_replay import live
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from typing import TypeVar
 
-from tidegate.core.errors import StateCorrupt
+from tidegate.core.model.errors import StateCorrupt
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, RangeKey
 from tidegate.core.state.saved_range import SavedRange

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from tidegate.core.audit.table import Missing, loadable
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import RequestError, some
-from tidegate.core.offsets.algebra import without
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.ports import Brokers, StateStore
+from tidegate.core.model.errors import RequestError, some
+from tidegate.core.model.ranges import OffsetRange, without
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.history import Missing, loadable
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.ports import Brokers, StateStore
 
 
 def offsets_to_reload(

@@ -1,7 +1,7 @@
 """A schedule restored from the table's own commits: rebuilt, compared with the table and the log, and only then written.
 
 Nothing is written where the table lacks offsets before the rebuilt cursor: a person decides that.
-On ports, as `tidegate.core.schedule.run`.
+On ports, as `tidegate.core.planning.run`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from tidegate.core.audit.readable import Readable
-from tidegate.core.audit.rebuild import Rebuilt, rebuild
-from tidegate.core.audit.table import TableHistory, find_missing
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import StateError, some
-from tidegate.core.offsets.ranges import OffsetRange, selection_to_json
-from tidegate.core.ports import SinkReader, StateStore
-from tidegate.core.schedule.commit import faults, moved
+from tidegate.core.model.errors import StateError, some
+from tidegate.core.model.ranges import OffsetRange, selection_to_json
+from tidegate.core.planning.commit import faults, moved
+from tidegate.core.planning.rebuild import Rebuilt, rebuild
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.history import TableHistory, find_missing
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.ports import SinkReader, StateStore
 from tidegate.core.state.saved_range import SavedRange
 
 

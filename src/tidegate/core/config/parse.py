@@ -20,7 +20,7 @@ from tidegate.core.config import declared
 from tidegate.core.config.declared import shown
 from tidegate.core.config.names import name_faults
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import ConfigError, did_you_mean
+from tidegate.core.model.errors import ConfigError, did_you_mean
 
 T = TypeVar("T", bound=declared.Settings)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 """Kafka knows its own topics by these names too (`org.apache.kafka.common.internals.Topic`)."""

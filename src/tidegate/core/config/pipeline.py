@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
-from tidegate.core.announce.hours import PERIODS, Every
 from tidegate.core.config import values
 from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy, TextOrSection
 from tidegate.core.config.lag_schedule import LagSchedule
@@ -22,10 +21,11 @@ from tidegate.core.config.patterns import matches
 from tidegate.core.config.schedules import shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, SinkKind
 from tidegate.core.config.starts import StartOffsets
-from tidegate.core.errors import ConfigError, did_you_mean
-from tidegate.core.offsets.isolation import IsolationLevel
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.offsets.splitting import check_limits
+from tidegate.core.model.errors import ConfigError, did_you_mean
+from tidegate.core.model.hours import PERIODS, Every
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.splitting import check_limits
+from tidegate.core.model.watermarks import IsolationLevel
 from tidegate.core.rates.control import RateControl
 from tidegate.core.rates.policies import POLICIES, AimingPolicy, make_rate_policy, settings_of
 
@@ -166,7 +166,7 @@ class Backpressure(Settings):
 class Split(Settings):
     """How a run is cut into Spark tasks, so that a large partition does not keep one core busy alone.
 
-    Spark does the arithmetic, which is that of `tidegate.core.offsets.splitting.split_ranges`.
+    Spark does the arithmetic, which is that of `tidegate.core.model.splitting.split_ranges`.
 
     Raises:
         RequestError: a limit is not a whole number of at least 1.

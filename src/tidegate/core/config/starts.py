@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from tidegate.core.config.names import TOPIC
-from tidegate.core.errors import TidegateError
-from tidegate.core.offsets.ranges import TopicPartition, offsets_from_json
-from tidegate.core.times import epoch_ms
+from tidegate.core.model.errors import TidegateError
+from tidegate.core.model.ranges import TopicPartition, offsets_from_json
+from tidegate.core.model.times import epoch_ms
 
 LAST_MS = 253_402_300_799_999  # of the year 9999
 MOST_INT32 = 2**31 - 1

@@ -13,7 +13,7 @@ from itertools import permutations, product
 
 from tidegate.core.config.names import COMMITS_TABLE
 from tidegate.core.config.pipeline import Pipeline, Source
-from tidegate.core.errors import some
+from tidegate.core.model.errors import some
 
 
 def table_faults(pipelines: Iterable[Pipeline], files: Collection[str] = ()) -> dict[str, list[str]]:

@@ -14,11 +14,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tidegate.core.errors import ReceiptMismatch
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.load.receipt import Observed, Receipt, covering
-from tidegate.core.offsets.ranges import OffsetRange, ranges_to_json, total_count
-from tidegate.core.state.fields import Shape
+from tidegate.core.model.errors import ReceiptMismatch
+from tidegate.core.model.fields import Shape
+from tidegate.core.model.ranges import OffsetRange, ranges_to_json, total_count
+from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.core.state.receipt import Observed, Receipt, covering
 from tidegate.core.state.saved_range import SavedRange
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from tidegate.core.offsets.ranges import OffsetRange, total_count
+from tidegate.core.model.ranges import OffsetRange, total_count
 
 Part = tuple[OffsetRange, ...]
 

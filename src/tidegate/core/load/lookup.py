@@ -11,10 +11,10 @@ from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from tidegate.core.errors import SinkMisfit, some
-from tidegate.core.load.job import LoadJob
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.algebra import common
+from tidegate.core.model.errors import SinkMisfit, some
+from tidegate.core.model.ranges import common
+from tidegate.core.state.jobs import LoadJob
+from tidegate.core.state.receipt import Receipt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

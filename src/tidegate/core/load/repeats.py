@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tidegate.core.config.pipeline import Dedupe
-from tidegate.core.errors import LookBackExpired
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.errors import LookBackExpired
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 
 
 def reaching_before(ranges: Iterable[OffsetRange], window: int, begun: Mapping[TopicPartition, int]) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.core.audit.table import TableHistory
 from tidegate.core.config.maintenance import MIB, Maintenance
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.schedules import DAY_S
+from tidegate.core.state.history import TableHistory
 
 MANY_FILES = 1000
 """Fewer data files than this need no compaction, however small they are. Those that a whole compaction has left do not count:

@@ -10,7 +10,7 @@ import math
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any
 
-from tidegate.core.counts import check_count
+from tidegate.core.model.counts import check_count
 from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS, check_interval, check_number
 from tidegate.core.rates.fit import check_cost, shown
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from tidegate.core.counts import is_whole
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.counts import is_whole
+from tidegate.core.model.errors import ConfigError
 
 MOST_RECORDS = 2**63 - 1
 """Kafka's offsets are 64-bit integers."""

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
-from tidegate.core.counts import is_whole
+from tidegate.core.model.counts import is_whole
+from tidegate.core.model.fields import fields_from_json, fields_to_json
+from tidegate.core.model.times import past
 from tidegate.core.rates.checks import is_number
 from tidegate.core.rates.policies import AimingPolicy, make_rate_policy
 from tidegate.core.rates.policy import TIMES, RatePolicy
 from tidegate.core.rates.timing import BatchTiming
-from tidegate.core.state.fields import fields_from_json, fields_to_json
-from tidegate.core.times import past
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
-from tidegate.core.errors import RequestError
+from tidegate.core.model.errors import RequestError
 from tidegate.core.rates.checks import MOST_RECORDS, MOST_SECONDS, is_number
 from tidegate.core.rates.policy import FULL_PERCENT
 from tidegate.core.rates.timing import BatchTiming

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from itertools import chain
 
-from tidegate.core.counts import is_whole
-from tidegate.core.errors import RequestError
-from tidegate.core.offsets.ranges import TopicPartition
+from tidegate.core.model.counts import is_whole
+from tidegate.core.model.errors import RequestError
+from tidegate.core.model.ranges import TopicPartition
 
 
 def share_limit(sizes: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any, ClassVar
 
-from tidegate.core.errors import ConfigError, RequestError
+from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.rates.checks import INITIAL_RATE, MOST_RATE, check_interval, check_number, is_number
 from tidegate.core.rates.policy import LATEST_MS, LearningPolicy, whole_records
 from tidegate.core.rates.timing import BatchTiming

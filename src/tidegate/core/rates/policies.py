@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from tidegate.core.errors import ConfigError
+from tidegate.core.model.errors import ConfigError
 from tidegate.core.rates.checks import INITIAL_RATE, check_interval, check_number, check_records
 from tidegate.core.rates.cost import Cost
 from tidegate.core.rates.pid import PidPolicy

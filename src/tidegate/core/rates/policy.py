@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tidegate.core.counts import is_whole
+from tidegate.core.model.counts import is_whole
 from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS
 from tidegate.core.rates.timing import BatchTiming
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from tidegate.core.counts import check_count
+from tidegate.core.model.counts import check_count
+from tidegate.core.model.fields import fields_from_json, fields_to_json
 from tidegate.core.rates.fit import shown
-from tidegate.core.state.fields import fields_from_json, fields_to_json
 
 PIECES_PER_CORE = 5
 """Of a load, where there is enough work: with fewer, one core works on the last piece while the others have none left."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from tidegate.core.counts import is_whole
-from tidegate.core.errors import RequestError
+from tidegate.core.model.counts import is_whole
+from tidegate.core.model.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True)

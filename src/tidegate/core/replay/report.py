@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.algebra import common
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, offsets_to_json, total_count
-from tidegate.core.replay.chunks import SavedReplay, live
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, common, offsets_to_json, total_count
 from tidegate.core.replay.selection import Past
+from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.saved_replay import SavedReplay, live
 
 LOOK_BACK = 5
 """Batches that the observed rate is taken from."""

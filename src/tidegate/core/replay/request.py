@@ -14,9 +14,9 @@ from typing import Any
 
 from tidegate.core.config.names import TABLE, TRANSFORM
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.counts import is_whole
-from tidegate.core.errors import RequestError, did_you_mean
-from tidegate.core.times import epoch_ms, utc
+from tidegate.core.model.counts import is_whole
+from tidegate.core.model.errors import RequestError, did_you_mean
+from tidegate.core.model.times import epoch_ms, utc
 
 BATCHES = re.compile(r"(\d+)(?:\.\.(\d+))?")
 VERSIONS = re.compile(r"(?P<how><|=|!=)\s*(?P<version>\S+)")
@@ -128,7 +128,7 @@ class ReplayRequest:
 
     @staticmethod
     def from_params(params: Mapping[str, Any]) -> ReplayRequest:
-        """The request in a trigger's parameters (`tidegate.airflow.replay_form`); those that are empty do not count.
+        """The request in a trigger's parameters (`tidegate.airflow.dags.replay_form`); those that are empty do not count.
 
         Raises:
             RequestError: a parameter is unknown or cannot be read, or the request cannot be.

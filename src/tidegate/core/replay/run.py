@@ -10,7 +10,7 @@ Each refusal is one `RequestError` that names the valid bounds, and comes before
 
 A DAG run owns its replay for ever, and a run id keeps the request that it was first used for. Another run with the same
 request goes on where an unfinished one stopped: it plans anew, and leaves out what that one has landed. Pure: on ports, as
-`tidegate.core.schedule.run`.
+`tidegate.core.planning.run`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,20 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import RequestError, some
-from tidegate.core.load.receipt import Load, Receipt
-from tidegate.core.offsets.algebra import common, merged, without
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
-from tidegate.core.ports import Brokers, SinkReader, StateStore
-from tidegate.core.replay.chunks import (
+from tidegate.core.model.errors import RequestError, some
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, common, merged, total_count, without
+from tidegate.core.model.times import past as past_time
+from tidegate.core.model.times import utc
+from tidegate.core.planning.plan import Skip
+from tidegate.core.planning.topics import check_topics
+from tidegate.core.replay.report import ReplayReport, report_on
+from tidegate.core.replay.request import ReplayRequest, check_permitted
+from tidegate.core.replay.selection import Past, select
+from tidegate.core.replay.verdict import PLANNED, landed_chunks
+from tidegate.core.state.ledger import run_key
+from tidegate.core.state.ports import Brokers, SinkReader, StateStore
+from tidegate.core.state.receipt import Load, Receipt
+from tidegate.core.state.saved_replay import (
     MOST_CHUNKS,
     Chunk,
     SavedReplay,
@@ -37,15 +45,6 @@ from tidegate.core.replay.chunks import (
     smallest_size,
     whole_batches,
 )
-from tidegate.core.replay.report import ReplayReport, report_on
-from tidegate.core.replay.request import ReplayRequest, check_permitted
-from tidegate.core.replay.selection import Past, select
-from tidegate.core.replay.verdict import PLANNED, landed_chunks
-from tidegate.core.schedule.plan import Skip
-from tidegate.core.schedule.topics import check_topics
-from tidegate.core.state.ledger import run_key
-from tidegate.core.times import past as past_time
-from tidegate.core.times import utc
 
 DEFAULT_CHUNK = 1_000_000
 """Offsets of a chunk where neither the request nor the pipeline's `max_records` sets it."""

@@ -9,19 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.errors import RequestError, some
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.algebra import common, merged
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, disjoint, total_count
-from tidegate.core.offsets.watermarks import Watermarks, other_topics
-from tidegate.core.ports import Brokers, SinkReader, StateStore
-from tidegate.core.replay.chunks import live
+from tidegate.core.model.errors import RequestError, some
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, common, disjoint, merged, total_count
+from tidegate.core.model.times import utc
+from tidegate.core.model.watermarks import Watermarks, other_topics
+from tidegate.core.planning.evidence import Evidence, read_evidence
+from tidegate.core.planning.trust import check_table, foreign_accepted
 from tidegate.core.replay.request import Asked, ReplayRequest, version_filter
-from tidegate.core.schedule.evidence import Evidence, read_evidence
-from tidegate.core.schedule.trust import check_table, foreign_accepted
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing
-from tidegate.core.times import utc
+from tidegate.core.state.ports import Brokers, SinkReader, StateStore
+from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.saved_replay import live
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.core.errors import ReceiptMismatch, some
-from tidegate.core.load.receipt import Receipt
-from tidegate.core.offsets.algebra import common, merged, without
-from tidegate.core.offsets.ranges import OffsetRange, total_count
-from tidegate.core.offsets.watermarks import check_same_topics
-from tidegate.core.ports import Brokers, SinkReader
-from tidegate.core.replay.chunks import SavedReplay, live
-from tidegate.core.schedule.trust import KEEP_ROWS
+from tidegate.core.model.errors import ReceiptMismatch, some
+from tidegate.core.model.ranges import OffsetRange, common, merged, total_count, without
+from tidegate.core.model.watermarks import check_same_topics
+from tidegate.core.planning.trust import KEEP_ROWS
+from tidegate.core.state.ports import Brokers, SinkReader
+from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.saved_replay import SavedReplay, live
 
 PLANNED = "this replay was planned"
 """For the error: since when a topic has another id."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tidegate.core.offsets.ranges import OffsetRange
+from tidegate.core.model.fields import MAPPING, RANGES, SELECTION, TUPLE, Record
+from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.cursor import Cursor
-from tidegate.core.state.fields import MAPPING, RANGES, SELECTION, TUPLE, Record
 
 
 @dataclass(frozen=True, kw_only=True)

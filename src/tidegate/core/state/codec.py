@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.core.errors import StateCorrupt, StateMasked
+from tidegate.core.model.errors import StateCorrupt, StateMasked
 
 VERSION = 2
 HEAD = re.compile(r"tidegate (\d+) ")

@@ -1,6 +1,6 @@
 """The cursor: which batches of a pipeline are committed, and at which offsets the next one starts.
 
-It only moves forward, by one committed batch at a time (`tidegate.core.schedule.commit`). `seq` counts committed batches, so
+It only moves forward, by one committed batch at a time (`tidegate.core.planning.commit`). `seq` counts committed batches, so
 the next batch has `seq + 1`; `offsets` are the next offsets to read, one for each partition that the pipeline has ever read.
 """
 
@@ -11,21 +11,12 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tidegate.core.announce.hours import Span, span_from_json
-from tidegate.core.counts import is_whole
-from tidegate.core.errors import StateCorrupt
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, until_offsets
+from tidegate.core.model.counts import is_whole
+from tidegate.core.model.errors import StateCorrupt
+from tidegate.core.model.fields import MAPPING, OFFSETS, Record, fields_from_json, fields_to_json, form, held, optional
+from tidegate.core.model.hours import Span, span_from_json
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, until_offsets
 from tidegate.core.rates import BatchTiming
-from tidegate.core.state.fields import (
-    MAPPING,
-    OFFSETS,
-    Record,
-    fields_from_json,
-    fields_to_json,
-    form,
-    held,
-    optional,
-)
 
 REPAIR = "Run `tidegate ledger rebuild {pipeline}` to restore the cursor from the table's own history"
 TIMING = optional(form(BatchTiming.to_json, BatchTiming.from_json))

@@ -20,14 +20,14 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 from tidegate.core.config.names import MASKED_WORDS
-from tidegate.core.errors import RequestError, StateCorrupt
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.ports import StateStore
-from tidegate.core.replay.chunks import SavedReplay
+from tidegate.core.model.errors import RequestError, StateCorrupt
+from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.codec import decode, encode
 from tidegate.core.state.cursor import REPAIR, Cursor
+from tidegate.core.state.ports import StateStore
 from tidegate.core.state.saved_range import SavedRange
+from tidegate.core.state.saved_replay import SavedReplay
 
 T = TypeVar("T")
 

@@ -6,20 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
-from tidegate.core.load.receipt import Load
-from tidegate.core.offsets.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.model.fields import MAPPING, OFFSETS, Record, form, held, named, optional
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.rates.control import RateBound
 from tidegate.core.rates.resources import Resources
 from tidegate.core.state.cursor import COUNT, Position
-from tidegate.core.state.fields import (
-    MAPPING,
-    OFFSETS,
-    Record,
-    form,
-    held,
-    named,
-    optional,
-)
+from tidegate.core.state.receipt import Load
 
 FromReason = Literal[
     "cursor", "earliest", "latest", "timestamp", "offsets", "new partition", "accepted loss", "recreated", "rebuilt"
@@ -120,7 +112,7 @@ class SavedRange(Record):
 
     @property
     def after(self) -> Position:
-        """Where the cursor is once this batch is committed (`tidegate.core.schedule.commit.leads_to`)."""
+        """Where the cursor is once this batch is committed (`tidegate.core.planning.commit.leads_to`)."""
         return (self.load.beside or Position()).over(self.load.ranges, self.load.topic_ids)
 
     @property

@@ -27,15 +27,14 @@ from typing import Any
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from tidegate.core.errors import RequestError, TidegateError
-from tidegate.core.load.job import LoadJob, LoadResult
-from tidegate.core.maintenance.job import Maintained, MaintenanceJob
-from tidegate.core.offsets.ranges import total_count
+from tidegate.core.model.errors import RequestError, TidegateError
+from tidegate.core.model.ranges import total_count
+from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
+from tidegate.sinks.registry import maintain
 from tidegate.spark import kafka_source
 from tidegate.spark.errors import translated
 from tidegate.spark.load import load_range
 from tidegate.spark.redaction import REDACTION, with_ours
-from tidegate.spark.sinks.registry import maintain
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -88,7 +87,7 @@ def maintain_table(job: MaintenanceJob) -> Maintained:
     """The step of maintenance, as `run` does a load.
 
     Raises:
-        TidegateError: see `tidegate.spark.sinks.registry.maintain`.
+        TidegateError: see `tidegate.sinks.registry.maintain`.
     """
     say(f"{job.step} of {job.table}")
     with (

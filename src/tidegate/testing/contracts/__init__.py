@@ -1,4 +1,4 @@
-"""The laws of the ports (`tidegate.core.ports`), one suite for each port, to be run by pytest against a fake or an adapter.
+"""The laws of the ports (`tidegate.core.state.ports`), one suite for each, to be run by pytest against a fake or an adapter.
 
     class TestMyStore(StateStoreContract):
         @pytest.fixture

@@ -10,10 +10,10 @@ from uuid import uuid4
 import pytest
 
 from tidegate.core.config.patterns import INTERNAL_TOPICS, WARM_UP_TOPIC
-from tidegate.core.errors import BrokerUnavailable, ConfigError, TopicNotFound
-from tidegate.core.offsets.open_transactions import begins
-from tidegate.core.offsets.ranges import TopicPartition
-from tidegate.core.ports import Brokers
+from tidegate.core.model.errors import BrokerUnavailable, ConfigError, TopicNotFound
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.watermarks import begins
+from tidegate.core.state.ports import Brokers
 
 
 class Cluster(Protocol):

@@ -8,10 +8,9 @@ from typing import get_args
 import pytest
 
 from tidegate.core.config.maintenance import Step
-from tidegate.core.errors import TopicRecreated
-from tidegate.core.load.job import LoadJob
-from tidegate.core.maintenance.job import MaintenanceJob
-from tidegate.core.ports import JobRunner, SinkReader
+from tidegate.core.model.errors import TopicRecreated
+from tidegate.core.state.jobs import LoadJob, MaintenanceJob
+from tidegate.core.state.ports import JobRunner, SinkReader
 
 
 class JobRunnerContract:

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from tidegate.core.errors import SinkUnavailable, StateCorrupt
-from tidegate.core.load.receipt import Load, Write
-from tidegate.core.offsets.ranges import OffsetRange
-from tidegate.core.ports import SinkReader
+from tidegate.core.model.errors import SinkUnavailable, StateCorrupt
+from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.cursor import Position
+from tidegate.core.state.ports import SinkReader
+from tidegate.core.state.receipt import Load, Write
 
 ODD_PIPELINES = ("p2", "p_", "pp", "p_2_shop", "P")
 """Names that contain, or differ little from, the name `p`."""

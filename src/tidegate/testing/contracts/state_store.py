@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from tidegate.core.errors import StateUnavailable
-from tidegate.core.ports import StateStore
+from tidegate.core.model.errors import StateUnavailable
+from tidegate.core.state.ports import StateStore
 
 ODD_NAMES = (
     *("with space", "it's", 'say "so"', "100%", "%41", "a_b", "back\\slash", "tilde~", "pipe|d", "*", "[a]"),

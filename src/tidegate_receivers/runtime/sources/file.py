@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
-from tidegate.core.errors import ConfigError, RecordRefused, SourceUnavailable
+from tidegate.core.model.errors import ConfigError, RecordRefused, SourceUnavailable
 from tidegate_receivers.rules.records import LineSplitter
 from tidegate_receivers.runtime.intake import Ticket
 from tidegate_receivers.runtime.receiver import Receiver

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from tidegate.core.errors import NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
+from tidegate.core.model.errors import NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
 from tidegate_receivers.config.receiver import Http
 from tidegate_receivers.rules.blocks import MEMORY_BYTES
 from tidegate_receivers.rules.records import CONTENT_TYPES, field_key, records_of

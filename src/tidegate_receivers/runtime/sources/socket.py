@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from tidegate.core.errors import SourceUnavailable
+from tidegate.core.model.errors import SourceUnavailable
 from tidegate_receivers.runtime.listening import HANDSHAKE_S, Tls, check_peer, client_context
 from tidegate_receivers.runtime.receiver import Receiver
 from tidegate_receivers.runtime.sources.lines import CHUNK_BYTES, end_streams, land_lines

@@ -1,1 +1,0 @@
-"""Offset ranges: their algebra, and how they are cut for Spark's tasks."""

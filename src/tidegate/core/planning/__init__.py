@@ -1,0 +1,1 @@
+"""What a run reads and where it leads: evidence, trust, ranges, commit."""

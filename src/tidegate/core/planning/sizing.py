@@ -1,0 +1,64 @@
+"""What a load gets of Spark: executors and cores, or into how many pieces it is cut. From the cost of a record, never of a run.
+
+    t = a + core_s * n / cores
+
+`core_s`, the seconds of one core for each record, is fitted to the last batches together with the cores that each of them had.
+
+Pure: the standard library only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.model.errors import RequestError
+from tidegate.core.rates.fit import RECENT_BATCHES, fit_cost
+from tidegate.core.rates.resources import Resources, executors_for, pieces_for
+from tidegate.core.state.cursor import Cursor
+
+GRAIN = 1000
+"""A fit counts whole records: thousandths of a record for each core keep the digits of a small batch."""
+NOTHING_MEASURED = "no batch with these cores was measured yet"
+
+
+def size_load(pipeline: Pipeline, cursor: Cursor, records: int) -> Resources | None:
+    """What the load of a planned batch gets; None where the pipeline's file leaves it to Spark.
+
+    Args:
+        pipeline: with its settings of Spark, its interval and its utilization.
+        cursor: with the last timings, and the cores that these loads had.
+        records: of the batch; where executors are chosen, that wait within the pipeline's own limits: what its rate policy
+            allows follows from the executors.
+    """
+    spark = pipeline.spark
+    if records == 0 or (spark.max_executors is None and spark.cores is None):
+        return None
+    cores, cost, least = spark.cores or 1, _cost(cursor), spark.min_executors or 1
+    if cost is None:
+        return Resources(None if spark.max_executors is None else least, cores, None, reason=NOTHING_MEASURED)
+    overhead_s, core_s = cost
+    if spark.max_executors is None:
+        return pieces_for(records, core_s, cores=cores)
+    records_s = pipeline.utilization * pipeline.interval_s - overhead_s
+    last = cursor.pace.cores[-1] // cores or None
+    return executors_for(records, core_s, records_s=records_s, last=last, least=least, most=spark.max_executors, cores=cores)
+
+
+def times_least(pipeline: Pipeline, resources: Resources | None) -> float:
+    """How many times the least executors a load has; 1 where their number is not the plan's to say."""
+    if resources is None or resources.executors is None:
+        return 1.0
+    return resources.executors / (pipeline.spark.min_executors or 1)
+
+
+def _cost(cursor: Cursor) -> tuple[float, float] | None:
+    """Seconds of a run that do not depend on its records, and of one core for each; None where no batch shows them."""
+    if len(cursor.pace.cores) != len(cursor.pace.timings):  # a list of them could not be read
+        return None
+    known = [(t, cores) for t, cores in zip(cursor.pace.timings, cursor.pace.cores, strict=True) if cores]
+    try:
+        fit = fit_cost([replace(t, records=t.records * GRAIN // cores) for t, cores in known[-RECENT_BATCHES:]])
+    except RequestError:  # no batch was measured
+        return None
+    return fit.a, fit.b * GRAIN

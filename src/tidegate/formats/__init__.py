@@ -1,0 +1,1 @@
+"""What the bytes of records mean: one folder for each format, with a way through the JVM and one through Python workers."""

@@ -1,0 +1,1 @@
+"""The planner and the policies in virtual time."""

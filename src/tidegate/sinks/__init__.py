@@ -1,0 +1,1 @@
+"""Where rows go: the port, the registry by kind, and one folder for each kind, with reader, writer and maintenance."""

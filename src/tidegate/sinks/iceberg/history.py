@@ -1,0 +1,319 @@
+"""Receipts read from an Iceberg table's snapshots.
+
+The catalog is PyIceberg's own (`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__<NAME>__*` in the environment), under the name that
+Spark gives it: the first part of `catalog.namespace.table`.
+
+Only ancestors of the table's current state count: a commit that was rolled back holds no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tidegate.core.model.columns import ORIGIN_COLUMNS, PARTITION, TOPIC
+from tidegate.core.model.errors import SinkUnavailable
+from tidegate.core.model.times import EPOCH, MS, utc
+from tidegate.core.state.history import DataFiles, NoOrigin, Origins, TableCommit, TableHistory
+from tidegate.core.state.receipt import PIPELINE, PREFIX, Receipt
+from tidegate.sinks.iceberg.summary import (
+    ADDED_ROWS,
+    COMMITS_OF,
+    changed_partitions,
+    changes_rows,
+    commits_table,
+    compacted,
+    file_counts,
+    holds_rows,
+    owners_in,
+    renamed_in,
+    row_counts,
+)
+from tidegate.sinks.iceberg.types import let_unknown_types_be
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile, ManifestFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+
+class IcebergReader:
+    """The `SinkReader` port over PyIceberg, which is slow to import: the first call does it."""
+
+    def history(self, table: str, *, expired: bool = False) -> TableHistory:
+        """The commits that the table's current state descends from, newest first, as far as they are kept.
+
+        Those of snapshots that maintenance has `expired` are read from the table of commits, which costs a scan of it where the
+        oldest snapshot has a parent that is gone.
+
+        Raises:
+            SinkUnavailable: the catalog is not configured here, or does not answer.
+        """
+        loaded = load_table(table)
+        if loaded is None:
+            return TableHistory(exists=False)
+        lineage = list(_all_lineage(loaded, table) if expired else _lineage(loaded))
+        renamed = renamed_in(loaded.properties)
+        commits = tuple(_commit(snapshot, renamed) for snapshot in lineage)
+        complete = not lineage or _is_first(lineage[-1])
+        has_rows = bool(commits) and holds_rows(commits[0].properties)
+        files, size = file_counts(commits[0].properties) if commits else (0, 0)
+        return TableHistory(
+            commits=commits,
+            complete=complete,
+            has_rows=has_rows,
+            owners=frozenset(owners_in(loaded.properties)),
+            renamed=renamed,
+            files=DataFiles(
+                count=files,
+                size=size,
+                compacted=compacted(loaded.properties),
+                partitions=max((changed_partitions(commit.properties) for commit in commits), default=0),
+                may_expire=loaded.properties.get("gc.enabled") != "false",
+            ),
+            origins=Origins(
+                lacks=tuple(name for name in ORIGIN_COLUMNS if name not in loaded.schema().column_names),
+                moved=_moved(loaded),
+                unproved=has_rows and (not complete or bool(_moved(loaded)) or any(map(_adds_rows_of_others, lineage))),
+            ),
+        )
+
+    def without_origin(self, table: str) -> NoOrigin | None:
+        """Why a data file holds rows without an origin, or does not say, by its counts of nulls; no row is read.
+
+        Of a table that is partitioned by topic and partition, the list of manifests says it, but for the commits of others.
+
+        Raises:
+            SinkUnavailable: the catalog or the storage does not answer.
+        """
+        loaded = load_table(table)
+        snapshot = None if loaded is None else loaded.current_snapshot()
+        if loaded is None or snapshot is None:
+            return None
+        others = [s.sequence_number or 0 for s in _lineage(loaded) if _adds_rows_of_others(s)]
+        with _answering(table):
+            found = {
+                _no_origin(entry.data_file, loaded)
+                for manifest in snapshot.manifests(loaded.io)
+                if not _has_origins(manifest, loaded, others)
+                for entry in manifest.fetch_manifest_entry(loaded.io)
+            }
+        return "lost" if "lost" in found else "foreign" if "foreign" in found else None
+
+    def receipts(self, table: str, pipeline: str) -> list[Receipt]:
+        """Every receipt of the pipeline that the table's state stands on, oldest commit first, replays too.
+
+        Raises:
+            SinkUnavailable: the catalog is not configured here, or does not answer.
+            StateCorrupt: a receipt is there, but broken.
+        """
+        return self.history(table, expired=True).receipts(pipeline)
+
+
+def _commit(snapshot: Snapshot, renamed: Mapping[str, str]) -> TableCommit:
+    """A commit; one of a pipeline that was renamed is that of its name now."""
+    summary = {} if snapshot.summary is None else {**snapshot.summary.additional_properties}
+    if (pipeline := summary.get(PIPELINE)) in renamed:
+        summary[PIPELINE] = renamed[str(pipeline)]
+    return TableCommit(snapshot.snapshot_id, snapshot.timestamp_ms, summary, *row_counts(summary), snapshot.parent_snapshot_id)
+
+
+def _adds_rows_of_others(snapshot: Snapshot) -> bool:
+    """Whether a commit that is no load of ours added rows; a compaction only writes them again."""
+    from pyiceberg.table.snapshots import Operation  # noqa: PLC0415 - slow to import
+
+    summary = snapshot.summary
+    if summary is None:
+        return True
+    properties = summary.additional_properties
+    ours = f"{PREFIX}pipeline" in properties or summary.operation is Operation.REPLACE
+    return not ours and properties.get(ADDED_ROWS, "0") != "0"
+
+
+def _moved(table: Table) -> dict[str, str]:
+    """The origin columns that were another column once, by the ids of columns, which names do not change: its name now."""
+    moved: dict[str, str] = {}
+    now = {field.name: field.field_id for field in table.schema().fields}
+    for field in (f for schema in table.schemas().values() for f in schema.fields if f.name in ORIGIN_COLUMNS):
+        if now.get(field.name) != field.field_id:
+            moved[field.name] = moved.get(field.name) or table.schema().find_column_name(field.field_id) or ""
+    return moved
+
+
+def _partitioned_by(table: Table, spec_id: int) -> dict[int, int]:
+    """The columns whose very values a spec partitions by, by their id, and their place in it."""
+    from pyiceberg.transforms import IdentityTransform  # noqa: PLC0415 - slow to import
+
+    fields = enumerate(table.specs()[spec_id].fields)
+    return {field.source_id: at for at, field in fields if isinstance(field.transform, IdentityTransform)}
+
+
+def _has_origins(manifest: ManifestFile, table: Table, others: Sequence[int]) -> bool:
+    """Whether a manifest names no row without an origin: by its partitions, where no commit in `others` may be in it."""
+    from pyiceberg.manifest import ManifestContent  # noqa: PLC0415 - slow to import
+
+    if manifest.content is ManifestContent.DELETES:
+        return True
+    if not {*ORIGIN_COLUMNS} <= {*table.schema().column_names}:
+        return False
+    first, last = manifest.min_sequence_number or 0, manifest.sequence_number or 0
+    if _moved(table) or any(first <= other <= last for other in others):
+        return False
+    places = _partitioned_by(table, manifest.partition_spec_id)
+    ids = [table.schema().find_field(name).field_id for name in (TOPIC, PARTITION)]
+    summaries = manifest.partitions or []
+    return {*ids} <= places.keys() and not any(summaries[places[of]].contains_null for of in ids)
+
+
+def _no_origin(file: DataFile, table: Table) -> NoOrigin | None:
+    """Whether a data file holds nulls in a column of the origin, or neither counts them nor is partitioned by the column.
+
+    It has lost the column where it holds what had that name before, or does not say what it holds.
+    """
+    places, counts = _partitioned_by(table, file.spec_id), file.null_value_counts or {}
+    now = {field.name: field.field_id for field in table.schema().fields}
+    for name in ORIGIN_COLUMNS:
+        of = now.get(name, -1)
+        nulls = counts.get(of)
+        if nulls or (nulls is None and (of not in places or file.partition[places[of]] is None)):
+            held = {field.field_id for schema in table.schemas().values() for field in schema.fields if field.name == name}
+            return "lost" if name in _moved(table) and (not counts or held & (counts.keys() - {of})) else "foreign"
+    return None
+
+
+def _is_first(snapshot: Snapshot) -> bool:
+    """Whether a commit is the first of its table. A commit without a parent may be a later one: PyIceberg's expiry removes it.
+
+    Tables of format version 1 do not count their commits, so there the parent alone tells.
+    """
+    return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= 1
+
+
+def strangers(table: str) -> list[dict[str, Any]]:
+    """The commits that changed the table's rows and are no load of ours, newest first: `snapshot`, `operation`, `at` (UTC).
+
+    Compaction replaces files without changing rows, and is left out.
+    """
+    from pyiceberg.table.snapshots import Operation  # noqa: PLC0415 - slow to import
+
+    commits = []
+    for snapshot in ancestors(table):
+        summary = snapshot.summary
+        if summary is None or summary.operation is Operation.REPLACE:
+            continue
+        properties = summary.additional_properties
+        if f"{PREFIX}pipeline" in properties or not changes_rows(properties):
+            continue
+        commits.append(
+            {"snapshot": snapshot.snapshot_id, "operation": summary.operation.value, "at": utc(snapshot.timestamp_ms)}
+        )
+    return commits
+
+
+def changed_columns(table: str) -> list[str]:
+    """How the table's columns differ from those of the newest load's commit, in words; none without a load."""
+    loaded = load_table(table)
+    if loaded is None:
+        return []
+    ours = (s for s in _lineage(loaded) if s.summary is not None and f"{PREFIX}pipeline" in s.summary.additional_properties)
+    newest = next(ours, None)
+    if newest is None or newest.schema_id is None:
+        return []
+    before = {field.field_id: field for field in loaded.schemas()[newest.schema_id].fields}
+    now = {field.field_id: field for field in loaded.schema().fields}
+    changes = [f"{before[number].name} was dropped" for number in before if number not in now]
+    changes += [f"{field.name} ({field.field_type}) was added" for number, field in now.items() if number not in before]
+    for number in before.keys() & now.keys():
+        old, new = before[number], now[number]
+        changes += [f"{old.name} is called {new.name}"] if old.name != new.name else []
+        changes += [f"{new.name} is {new.field_type}, it was {old.field_type}"] if old.field_type != new.field_type else []
+    return sorted(changes)
+
+
+def ancestors(table: str) -> Iterator[Snapshot]:
+    """The commits that the table's current state stands on, newest first, as far as they are kept; none without a table.
+
+    Raises:
+        SinkUnavailable: the catalog is not configured here, or does not answer.
+    """
+    loaded = load_table(table)
+    if loaded is not None:
+        yield from _lineage(loaded)
+
+
+def _lineage(table: Table) -> Iterator[Snapshot]:
+    snapshot = table.current_snapshot()
+    by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
+    while snapshot is not None:
+        yield snapshot
+        snapshot = by_id.get(snapshot.parent_snapshot_id or -1)
+
+
+def _all_lineage(table: Table, name: str) -> Iterator[Snapshot]:
+    """The commits of `_lineage`, and then those that maintenance kept of expired snapshots, as far as their parents lead.
+
+    Following the parents leaves out what is kept of a state that was rolled back, or of a table that had the name before.
+    """
+    parent: int | None = None
+    for snapshot in _lineage(table):
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+    kept = {} if parent is None else _kept(name)
+    while parent in kept:
+        yield kept[parent]
+        parent = kept[parent].parent_snapshot_id
+
+
+def _kept(name: str) -> dict[int | None, Snapshot]:
+    from pyiceberg.table.snapshots import Operation, Snapshot, Summary  # noqa: PLC0415 - slow to import
+
+    commits = load_table(commits_table(name))
+    if commits is None or commits.properties.get(COMMITS_OF) != name:
+        return {}
+    with _answering(name):
+        rows = commits.scan().to_arrow().to_pylist()
+    return {
+        row["snapshot_id"]: Snapshot(
+            **{
+                "snapshot-id": row["snapshot_id"],
+                "parent-snapshot-id": row["parent_id"],
+                "timestamp-ms": (row["committed_at"] - EPOCH) // MS,
+                "manifest-list": "",
+                "summary": Summary(Operation(row["operation"]), **dict(row["summary"])),
+            }
+        )
+        for row in rows
+    }
+
+
+def load_table(name: str) -> Table | None:
+    """The PyIceberg table of `catalog.namespace.table`; None when there is no such table.
+
+    Raises:
+        SinkUnavailable: the catalog is not configured here, or does not answer.
+    """
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - slow to import, and most runs need none of it
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError  # noqa: PLC0415
+
+    catalog, _, identifier = name.partition(".")
+    let_unknown_types_be()
+    with _answering(name):
+        try:
+            return load_catalog(catalog).load_table(identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+
+@contextmanager
+def _answering(name: str) -> Iterator[None]:
+    """Whatever PyIceberg raises inside is a catalog or a storage that does not answer."""
+    catalog = name.partition(".")[0]
+    try:
+        yield
+    except Exception as error:
+        raise SinkUnavailable(
+            f"the catalog of {name} cannot be read: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+            fix=f"Configure it for PyIceberg under the name {catalog} (PYICEBERG_CATALOG__{catalog.upper()}__URI) and start it",
+            table=name,
+        ) from error

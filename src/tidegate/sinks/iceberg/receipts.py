@@ -1,0 +1,113 @@
+"""The receipts in an Iceberg table's snapshots, read through Spark, and the offsets that the files of a commit hold.
+
+A receipt is in a snapshot's summary (`tidegate.sinks.iceberg.summary`). Which commits the table's current state descends from
+is in its `history`, and the bounds of each data file are in its `entries`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.state.receipt import Receipt
+from tidegate.sinks.iceberg.summary import receipt_in
+from tidegate.sinks.origin import ORIGIN, inside
+
+AT = "committed_at_ms"
+Found = tuple[Receipt, Mapping[str, str]]
+ADDED = 1
+"""Iceberg's status of a manifest entry whose file was added by the commit that wrote the manifest."""
+
+
+def carries(properties: Mapping[str, str]) -> Column:
+    """Whether a snapshot has these properties; at least one."""
+    return reduce(Column.__and__, (F.col("summary")[key] == value for key, value in properties.items()))
+
+
+def head_and_receipts(spark: SparkSession, table: str, condition: Column) -> tuple[int | None, list[Found]]:
+    """The table's current snapshot, and the receipts of `receipts_where`. One round trip, no shuffle, no join.
+
+    Raises:
+        StateCorrupt: one of them is broken.
+    """
+    of_snapshots = {AT: "long", "summary": "map<string, string>", "parent_id": "long"}
+    none = [F.lit(None).cast(kind).alias(name) for name, kind in of_snapshots.items()]
+    main = spark.table(f"{table}.refs").where("name = 'main'").select("snapshot_id", *none)
+    rows = main.union(_snapshots(spark, table, condition)).collect()
+    head = next((row["snapshot_id"] for row in rows if row["summary"] is None), None)
+    return head, _receipts(row for row in rows if row["summary"] is not None)
+
+
+def receipts_where(spark: SparkSession, table: str, condition: Column) -> list[Found]:
+    """Receipts of snapshots that fulfil a condition, each with the summary that it is in; oldest first.
+
+    One round trip, no shuffle, no join.
+
+    Raises:
+        StateCorrupt: one of them is broken.
+    """
+    return _receipts(_snapshots(spark, table, condition).collect())
+
+
+def _snapshots(spark: SparkSession, table: str, condition: Column) -> DataFrame:
+    snapshots = spark.table(f"{table}.snapshots").where(condition)
+    return snapshots.select("snapshot_id", F.unix_millis("committed_at").alias(AT), "summary", "parent_id")
+
+
+def _receipts(rows: Iterable[Row]) -> list[Found]:
+    receipts = []
+    for row in rows:
+        summary, at_ms = row["summary"], row[AT]
+        receipt = receipt_in(summary, snapshot=row["snapshot_id"], committed_at_ms=at_ms, parent=row["parent_id"])
+        if receipt is not None:
+            receipts.append((receipt, summary))
+    return sorted(receipts, key=lambda receipt: receipt[0].committed_at_ms)
+
+
+def is_current(spark: SparkSession, table: str, receipt: Receipt) -> bool:
+    """Whether the receipt's commit is an ancestor of the table's current state, and not rolled back. Two round trips.
+
+    That state is read: Iceberg removes the files of a commit that it refuses, even if the commit in the way is the same one,
+    which landed unanswered and was repeated.
+    """
+    spark.table(f"{table}.manifests").select("path").take(1)
+    history = spark.table(f"{table}.history")
+    return bool(history.where((F.col("snapshot_id") == receipt.snapshot) & F.col("is_current_ancestor")).take(1))
+
+
+def offsets_added(spark: SparkSession, table: str, snapshot: int) -> dict[TopicPartition, tuple[int, int]] | None:
+    """The first and last offset of each partition in the files that a commit added. One round trip.
+
+    Read from the manifests: which files the commit added, and the bounds of the origin columns in each. No data file is
+    opened, so it costs as much for a million rows as for one. None where the table does not keep those bounds in full, or a
+    file mixes partitions (a table that somebody else made); without rows there are none to keep, and the answer is empty.
+    """
+    entries = spark.read.option("versionAsOf", str(snapshot)).table(f"{table}.entries")
+    bounds = [
+        F.col("readable_metrics")[column][f"{side}_bound"].alias(f"{side}{column}")
+        for column in ORIGIN
+        for side in ("lower", "upper")
+    ]
+    # A commit that merges manifests carries over older files; each entry names the commit that added its file.
+    added = entries.where((F.col("snapshot_id") == snapshot) & (F.col("status") == ADDED))
+    offsets: dict[TopicPartition, tuple[int, int]] = {}
+    for file in added.select(*bounds).collect():
+        topic, last_topic, partition, last_partition, first, last = bounds_of_file = tuple(file)
+        if None in bounds_of_file or topic != last_topic or partition != last_partition:
+            return None
+        topic_partition = TopicPartition(topic, partition)
+        before = offsets.get(topic_partition, (first, last))
+        offsets[topic_partition] = (min(first, before[0]), max(last, before[1]))
+    return offsets
+
+
+def offsets_read(spark: SparkSession, table: str, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]]:
+    """The first and last offset of each partition's rows in a receipt's ranges, as of its commit. Reads the origin columns."""
+    topic, partition, offset = ORIGIN
+    rows = spark.read.option("versionAsOf", str(receipt.snapshot)).table(table).where(inside(receipt.load.ranges))
+    bounds = rows.groupBy(topic, partition).agg(F.min(offset), F.max(offset)).collect()
+    return {TopicPartition(row[0], row[1]): (row[2], row[3]) for row in bounds}

@@ -1,0 +1,274 @@
+"""An Iceberg table as a sink: replace the rows of a range in one commit that carries its receipt, and find it again.
+
+Rules:
+- A table is partitioned by the origin's topic and partition, so a data file holds rows of one Kafka partition, and a batch
+  that ends where earlier ones did replaces whole files. What else may be in the way: module `replacement`.
+- A table of batches (`tidegate.sinks.identity`) is not partitioned, and belongs to one pipeline: the batches of another have
+  the same numbers. The owners of a table: module `ownership`.
+- A load whose rows are new is an append: a compare-and-set on the snapshot in which none of them was there
+  (docs/adr/0026-appends.md). Every other load is an overwrite.
+- A receipt counts when its commit is an ancestor of the table's current state: a commit that was rolled back holds no rows.
+- Receipts live in snapshots. `write.metadata.*` prunes old metadata files, which repeat them. Module `maintenance` keeps the
+  receipts of the snapshots that it expires.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    CharType,
+    DataType,
+    IntegerType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    VarcharType,
+)
+
+from tidegate.core.config.sinks import ICEBERG, SinkKind
+from tidegate.core.load.lookup import Lookup, in_the_way, own
+from tidegate.core.model.errors import ReceiptMissing, SinkConflict
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.state.jobs import LoadJob
+from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
+from tidegate.sinks.columns import check_columns, check_schema
+from tidegate.sinks.failures import condition_of
+from tidegate.sinks.iceberg.ownership import add_owner, by_others, check_owner
+from tidegate.sinks.iceberg.receipts import carries, head_and_receipts, is_current, offsets_added, offsets_read, receipts_where
+from tidegate.sinks.iceberg.replacement import Cut, find_cut, find_free, in_boxes, kept_rows
+from tidegate.sinks.iceberg.summary import KEPT, LAST, OWNED, OWNER
+from tidegate.sinks.identity import Identity
+from tidegate.sinks.origin import any_of
+from tidegate.sinks.phases import Phases
+
+log = logging.getLogger(__name__)
+
+TABLE_PROPERTIES = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    # A task reads one Kafka partition, or a piece of one, so it writes one file of one partition: no shuffle, no sort.
+    "write.distribution-mode": "none",
+    "write.spark.fanout.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    # Receipts are snapshots: plain expire_snapshots keeps as many as the schedule keeps ranges.
+    "history.expire.min-snapshots-to-keep": "1000",
+    "commit.retry.num-retries": "10",
+}
+RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+"""Columns that Spark adds to every Iceberg table: it cannot read a table that has one of its own."""
+UNKNOWN_TYPES = ("void", "interval", "time(")
+"""Types of Spark that Iceberg does not have. `variant` it has from format version 3 on, which new tables are not of."""
+NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+NOT_FREE = "Table %s may hold rows of this range. The load replaces them: its commit is an overwrite, not an append"
+WRITING = "reading Kafka and writing the table (the first load after Spark's start compiles, which may take a minute)"
+
+
+@dataclass(frozen=True)
+class IcebergTable:
+    """The port `SinkWriter` for one table of a Spark catalog, by its name `catalog.namespace.table`.
+
+    Holds nothing but names; every call asks Spark. In Spark Connect a new batch costs one round trip for `lookup`, up to three
+    for `prepare`, one for the write and one for its receipt.
+    """
+
+    spark: SparkSession
+    name: str
+    kind: ClassVar[SinkKind] = ICEBERG
+
+    def lookup(self, job: LoadJob) -> Lookup:
+        """See `SinkWriter`, as all public methods that say no more.
+
+        One round trip, and two more for each receipt of the same batch, or that is in the way, down to the newest that counts.
+        """
+        mine = any_of(
+            carries(task_properties(name, n, job.load.replay)) for name in job.names for n in (job.load.seq, job.load.seq - 1)
+        )
+        try:
+            head, found = head_and_receipts(self.spark, self.name, mine | by_others(job))
+        except AnalysisException as error:
+            if condition_of(error).startswith(NOT_FOUND):
+                return Lookup(exists=False)
+            raise
+        receipts = [(own(receipt, job), summary) for receipt, summary in found]
+        newest_first = [r for r, _ in reversed(receipts)]
+        last = (r for r, summary in receipts if r.snapshot == head and summary.get(LAST) == "true")
+        same = (r for r in newest_first if r.load.task == job.load.task)
+        others = (r for r in newest_first if in_the_way(r, job))
+        return Lookup(
+            exists=True,
+            landed=next(filter(self._is_current, same), None),
+            owns=any(summary.get(OWNED) == "true" for r, summary in receipts if r.load.pipeline == job.load.pipeline),
+            others=tuple(islice(filter(self._is_current, others), 1)),
+            head=head,
+            last=next(last, None),
+        )
+
+    def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> None:
+        """One round trip for a table that exists; up to three more where no recent commit says that the pipeline owns it."""
+        unknown = UNKNOWN_TYPES if lookup.exists else (*UNKNOWN_TYPES, "variant")
+        check_schema(schema, reserved=RESERVED, unknown=unknown, transform=job.transform)
+        created = not lookup.exists and self.create(schema, identity, job.load.pipeline)
+        new_owner = not created and check_owner(self.spark, job, lookup)
+        held = self.spark.table(self.name).schema
+        identity.check_kind([f.name.lower() for f in held.fields], self.name)
+        check_columns(held, schema, kept_as=_kept_as, table=self.name, transform=job.transform)
+        if new_owner:
+            add_owner(self.spark, job)
+
+    def create(self, schema: StructType, identity: Identity, owner: str) -> bool:
+        """Create the table, and its namespace, for rows of this schema, as the pipeline's own.
+
+        False where somebody else has just done so.
+        """
+        nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
+        namespace = self.name.rpartition(".")[0]
+        try:
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {'.'.join(f'`{part}`' for part in namespace.split('.'))}")
+        except Exception:
+            if not self.spark.catalog.databaseExists(namespace):
+                raise
+        try:
+            writer = self.spark.createDataFrame([], nullable).writeTo(self.name).using("iceberg")
+            # Bounds of text columns are cut to 16 characters by default, and those of the hundredth column not kept at all;
+            # a replacement relies on exact ones.
+            exact = {f"write.metadata.metrics.column.{name}": "full" for name in identity.columns}
+            for key, value in {**TABLE_PROPERTIES, **exact, f"{OWNER}{owner}": "true"}.items():
+                writer = writer.tableProperty(key, value)
+            if identity.partitioned_by:
+                writer = writer.partitionedBy(*map(F.col, identity.partitioned_by))
+            writer.create()
+        except Exception:
+            if not self.spark.catalog.tableExists(self.name):
+                raise
+            return False
+        return True
+
+    def replace(
+        self, rows: Callable[[], DataFrame], identity: Identity, write: Write, lookup: Lookup, *, again: bool, phases: Phases
+    ) -> Receipt:
+        """An append where the table held none of the rows at `lookup.head`, otherwise an overwrite."""
+        try:
+            return self._replace(rows, identity, write, lookup, again=again, phases=phases)
+        except Exception as error:
+            if lookup.head and f"snap-{lookup.head}-" in str(error) and not self._has_snapshot(lookup.head):
+                raise SinkConflict(
+                    "the snapshot that this load looked at has expired since; nothing was written",
+                    fix="Clear the task with those after it, which looks at the table anew",
+                ) from error
+            raise
+
+    def _has_snapshot(self, snapshot: int) -> bool:
+        return not self.spark.table(f"{self.name}.snapshots").where(f"snapshot_id = {snapshot}").isEmpty()
+
+    def _replace(
+        self, rows: Callable[[], DataFrame], identity: Identity, write: Write, lookup: Lookup, *, again: bool, phases: Phases
+    ) -> Receipt:
+        with phases("look", "looking for rows of the range, and for data files that it goes through"):
+            cut = None if again else find_free(self.spark, self.name, identity, lookup)
+            if cut is None:
+                if not again:
+                    log.warning(NOT_FREE, self.name)
+                cut = self.find_cut(identity)
+        with phases("write", WRITING):
+            self.overwrite(rows(), identity, write, cut)
+        with phases("receipt", "reading the receipt of the commit"):
+            return self.receipt_of_attempt(write)
+
+    def find_cut(self, identity: Identity) -> Cut | None:
+        """What has to be written anew beside an identity that goes through data files. See `replacement.find_cut`."""
+        return find_cut(self.spark, self.name, identity)
+
+    def overwrite(self, rows: DataFrame, identity: Identity, write: Write, cut: Cut | None = None) -> None:
+        """Replace all rows of an identity with `rows`, in one commit that carries the load's receipt.
+
+        Args:
+            rows: the new rows, all of them of the identity.
+            identity: what is replaced.
+            write: what its receipt says.
+            cut: what is written anew; see `replacement.Cut`. None: the identity, which goes through no data file.
+
+        Raises:
+            Exception: Spark's. `translate` makes it a `SinkConflict` where the data files are not, or no longer, as `cut` has
+                them; nothing is written then.
+        """
+        properties, condition = {**write.to_properties(), OWNED: "true"}, identity.inside()
+        if cut is not None and cut.last:
+            properties[LAST] = "true"
+        if cut is not None:
+            # Iceberg calls a commit an append only where its condition is the literal false.
+            condition = in_boxes(identity, cut.boxes)
+        if cut is not None and cut.boxes:
+            properties[KEPT] = str(cut.kept)
+            rows = kept_rows(self.spark, self.name, identity, cut).unionByName(rows, allowMissingColumns=True)
+        writer = rows.writeTo(self.name)
+        for key, value in properties.items():
+            writer = writer.option(f"snapshot-property.{key}", value)
+        if cut is not None:
+            writer = writer.option("isolation-level", "serializable")
+            if cut.snapshot is not None:
+                writer = writer.option("validate-from-snapshot-id", str(cut.snapshot))
+        writer.overwrite(condition)
+
+    def receipt_of_attempt(self, write: Write) -> Receipt:
+        """The receipt of exactly this write. One round trip.
+
+        Raises:
+            ReceiptMissing: no commit carries it.
+        """
+        receipts = receipts_where(self.spark, self.name, carries({ATTEMPT: write.attempt}))
+        if not receipts:
+            raise ReceiptMissing(
+                f"table {self.name} holds no commit of attempt {write.attempt}",
+                fix="Clear the load task and the tasks after it: the load replaces the same rows",
+                table=self.name,
+                attempt=write.attempt,
+            )
+        return receipts[-1][0]
+
+    def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
+        """One round trip, none for a batch's rows. Of a plain commit the bounds of its files are read, and no row.
+
+        A commit that kept older rows holds them in its files too, so there the rows of the ranges are read instead, as of that
+        commit. (The guard of origins lets a load write no others.)
+        """
+        if receipt.load.batch is not None:
+            return None
+        if receipt.kept:
+            return offsets_read(self.spark, self.name, receipt)
+        return offsets_added(self.spark, self.name, receipt.snapshot)
+
+    def count_of(self, receipt: Receipt, identity: Identity, column: str) -> int:
+        """One round trip, which reads the column in the files that hold rows of the identity."""
+        held = self.spark.read.option("versionAsOf", str(receipt.snapshot)).table(self.name)
+        return held.where(identity.inside() & F.col(column).isNotNull()).count()
+
+    def _is_current(self, receipt: Receipt) -> bool:
+        return is_current(self.spark, self.name, receipt)
+
+
+def _kept_as(held: DataType) -> object:
+    """A type as Iceberg keeps it: without nullability, lengths of texts, and integers shorter than 32 bits."""
+    if isinstance(held, StructType):
+        return [(f.name.lower(), _kept_as(f.dataType)) for f in held.fields]
+    if isinstance(held, ArrayType):
+        return ["array", _kept_as(held.elementType)]
+    if isinstance(held, MapType):
+        return ["map", _kept_as(held.keyType), _kept_as(held.valueType)]
+    if isinstance(held, (ByteType, ShortType)):
+        return IntegerType().simpleString()
+    if isinstance(held, (CharType, VarcharType)):
+        return StringType().simpleString()
+    return held.simpleString()

@@ -1,0 +1,217 @@
+"""Which rows of a table a load replaces: those of its ranges, identified by their records, or those of its batch.
+
+A transform that aggregates makes a row of many records. Such rows have no origin, so they are identified by the batch that made
+them: the library adds the column `_batch`, and such a batch is replaced as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import DataType, LongType, StructField, StructType
+
+from tidegate.core.model.columns import BATCH
+from tidegate.core.model.errors import SinkMisfit, TransformError
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadJob
+from tidegate.core.state.receipt import Load
+from tidegate.sinks.boxes import Box, boxes_of
+from tidegate.sinks.origin import ORIGIN, check_origin_columns, guard_origin, inside, reaching
+
+LAST_OFFSET = 2**63 - 1
+LONGEST_FOLDER = 255
+"""Bytes of a folder's name, in most file systems. A topic has 249 at most, none of which is written as several."""
+
+
+class Identity(Protocol):
+    """What a load replaces.
+
+    `columns` are those that identify a row, with their types.
+    """
+
+    columns: ClassVar[Mapping[str, DataType]]
+
+    @property
+    def partitioned_by(self) -> tuple[str, ...]:
+        """Those of the columns that a new table is partitioned by."""
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """The rows as boxes over `columns`; at least one."""
+
+    def inside(self) -> Column:
+        """True for these rows, false or null for every other row."""
+
+    def before(self) -> Column:
+        """True for rows that come before these ones in their place."""
+
+    def since(self) -> Column:
+        """True for these rows, and for those that come after them in their places, also where it has a place and no rows."""
+
+    def follows(self, load: Load) -> bool:
+        """Whether all these rows come after those of a load, in its places."""
+
+    def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
+        """Whether rows between bounds of `columns`, in one place, may be among these ones."""
+
+    def check(self, schema: StructType, transform: str) -> StructType:
+        """The schema of the rows to write, by the schema of the rows that the transform makes.
+
+        Raises:
+            TransformError: the transform drops or changes the columns that identify a row, or makes the library's own.
+        """
+
+    def check_kind(self, held: Sequence[str], table: str) -> None:
+        """Refuse a table whose columns show that its rows are identified in the other way.
+
+        Raises:
+            SinkMisfit: they are.
+        """
+
+    def marked(self, rows: DataFrame) -> DataFrame:
+        """The rows that the transform made, as they are written: a row that is not of this identity fails the job."""
+
+
+@dataclass(frozen=True)
+class ByOrigin:
+    """The rows of the records of these ranges; one range a partition, at least one of them not empty."""
+
+    ranges: Sequence[OffsetRange]
+    columns: ClassVar[Mapping[str, DataType]] = ORIGIN
+
+    @property
+    def partitioned_by(self) -> tuple[str, ...]:
+        """Topic and partition; without a topic whose folder would have a longer name than file systems take."""
+        topic, partition, _ = ORIGIN
+        longest = max(len(f"{topic}={r.topic}") for r in self.ranges)
+        return (topic, partition) if longest <= LONGEST_FOLDER else (partition,)
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """See `Identity`, as all that follows."""
+        return boxes_of(self.ranges)
+
+    def inside(self) -> Column:
+        """By topic, partition and offset."""
+        return inside(self.ranges)
+
+    def before(self) -> Column:
+        """Lower offsets of the same partitions."""
+        return inside([OffsetRange(r.topic, r.partition, 0, r.from_offset) for r in self.ranges])
+
+    def since(self) -> Column:
+        """Also higher offsets of the same partitions."""
+        return inside([OffsetRange(r.topic, r.partition, r.from_offset, LAST_OFFSET) for r in self.ranges])
+
+    def follows(self, load: Load) -> bool:
+        """Each range, also one without offsets, begins at or after the end of the load's range of that partition."""
+        ends = {r.topic_partition: r.until_offset for r in load.ranges}
+        return all(ends.get(r.topic_partition, LAST_OFFSET) <= r.from_offset for r in self.ranges)
+
+    def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
+        """The generated code is the same for every batch, so that Spark compiles it once; see `reaching`."""
+        topic, partition, offset = ORIGIN
+        return reaching(self.ranges, lower[topic], lower[partition], lower[offset], upper[offset])
+
+    def check(self, schema: StructType, transform: str) -> StructType:
+        """Each row carries the origin of its record."""
+        check_origin_columns(schema, transform)
+        _check_no_batch(schema, transform)
+        return schema
+
+    def check_kind(self, held: Sequence[str], table: str) -> None:
+        """Refuse a table of batches, and one without the columns, which must not be added where they were renamed."""
+        if BATCH in held:
+            raise _other_kind(table, "batch", "origin")
+        missing = [name for name in ORIGIN if name not in held]
+        if missing:
+            raise SinkMisfit(
+                f"table {table} has no column {' and no '.join(missing)}",
+                fix="Run `tidegate plan` of the pipeline, which names the SQL that repairs it; write trials to a new table",
+                table=table,
+                columns=", ".join(missing),
+            )
+
+    def marked(self, rows: DataFrame) -> DataFrame:
+        """Guarded: a row of another origin fails the job."""
+        return guard_origin(rows, self.ranges)
+
+
+@dataclass(frozen=True)
+class ByBatch:
+    """The rows that one batch made."""
+
+    batch: int
+    columns: ClassVar[Mapping[str, DataType]] = {BATCH: LongType()}
+
+    @property
+    def partitioned_by(self) -> tuple[str, ...]:
+        """Nothing: there would be thousands. Each commit writes files of its own, so their bounds tell batches apart."""
+        return ()
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """See `Identity`, as all that follows."""
+        return (Box(((self.batch, self.batch),)),)
+
+    def inside(self) -> Column:
+        """By the batch alone."""
+        return F.col(BATCH) == self.batch
+
+    def before(self) -> Column:
+        """Earlier batches."""
+        return F.col(BATCH) < self.batch
+
+    def since(self) -> Column:
+        """Also later batches."""
+        return F.col(BATCH) >= self.batch
+
+    def follows(self, load: Load) -> bool:
+        """The batch is a later one."""
+        return load.batch is not None and load.batch < self.batch
+
+    def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
+        """The batch lies between them."""
+        return (lower[BATCH] <= self.batch) & (upper[BATCH] >= self.batch)
+
+    def check(self, schema: StructType, transform: str) -> StructType:
+        """The library adds the batch's number, so the transform must not make such a column."""
+        _check_no_batch(schema, transform)
+        return StructType([*schema.fields, StructField(BATCH, LongType())])
+
+    def check_kind(self, held: Sequence[str], table: str) -> None:
+        """Refuse a table whose rows have no batch."""
+        if BATCH not in held:
+            raise _other_kind(table, "origin", "batch")
+
+    def marked(self, rows: DataFrame) -> DataFrame:
+        """With the number of this batch."""
+        return rows.withColumn(BATCH, F.lit(self.batch).cast("long"))
+
+
+def identity_of(job: LoadJob) -> ByOrigin | ByBatch:
+    """What a job replaces."""
+    batch = job.load.batch
+    return ByOrigin(job.load.ranges) if batch is None else ByBatch(batch)
+
+
+def _check_no_batch(schema: StructType, transform: str) -> None:
+    if any(f.name.lower() == BATCH for f in schema.fields):
+        raise TransformError(
+            f"transform {transform} makes a column {BATCH}, which is Tidegate's own",
+            fix="Give it another name; a pipeline with `identity: batch` gets the number of its batch there",
+            transform=transform,
+            column=BATCH,
+        )
+
+
+def _other_kind(table: str, held_by: str, asked_for: str) -> SinkMisfit:
+    return SinkMisfit(
+        f"the rows of table {table} are identified by their {held_by}, but this pipeline declares `identity: {asked_for}`",
+        fix=f"Write to a new table, or set `identity: {held_by}`",
+        table=table,
+    )

@@ -1,0 +1,87 @@
+"""The port of sinks on Spark's side: what a load asks of the table that it writes to.
+
+The laws that every adapter keeps are tests (`tests/spark/test_sink_laws.py`), and run against each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from tidegate.core.config.sinks import SinkKind
+from tidegate.core.load.lookup import Lookup
+from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.state.jobs import LoadJob
+from tidegate.core.state.receipt import Receipt, Write
+from tidegate.sinks.identity import Identity
+from tidegate.sinks.phases import Phases
+
+
+class SinkWriter(Protocol):
+    """One table of a sink.
+
+    A commit counts while the table's current state descends from it: one that was rolled back has not landed.
+    """
+
+    kind: ClassVar[SinkKind]
+
+    def lookup(self, job: LoadJob) -> Lookup:
+        """What the table's receipts say of the load.
+
+        Raises:
+            StateCorrupt: a receipt of the batch is there, but broken.
+        """
+
+    def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> None:
+        """Make the table ready for the load: create it as the pipeline's own, or check that it takes these rows from it.
+
+        Nothing that the table holds changes. A table is looked at anew where somebody else has just created it.
+
+        Args:
+            schema: the columns of the rows to write.
+            identity: what the load replaces.
+            job: the load.
+            lookup: what `lookup` answered to the same job.
+
+        Raises:
+            SinkMisfit: the rows do not fit the table's columns or their identity, the table belongs to other pipelines, or the
+                load would replace rows of another one (`tidegate.core.load.lookup`).
+        """
+
+    def replace(
+        self, rows: Callable[[], DataFrame], identity: Identity, write: Write, lookup: Lookup, *, again: bool, phases: Phases
+    ) -> Receipt:
+        """Replace the rows of an identity by other rows, in one atomic commit that carries the receipt of the load.
+
+        Where the table held no row of the identity when it was looked at, the commit only adds rows, and readers that follow
+        the table see it as an append. It is refused where anything that `lookup` could not see was added since. When this
+        raises, and the error is not `SinkUnavailable`, nothing was written, or the commit is found by the next `lookup`.
+
+        Args:
+            rows: makes the rows to write, each of them of this identity. It is called once, after all that the adapter looks
+                at, and what it returns is executed exactly once.
+            identity: what is replaced.
+            write: what the receipt says.
+            lookup: what `lookup` answered, before the caller decided to write.
+            again: whether the load replaces rows, even if the table holds none: a replay, or a batch that has landed before.
+                False is a guess, not a promise.
+            phases: times the steps `look` (optional), `write` and `receipt`.
+
+        Raises:
+            SinkConflict: other commits got in the way; nothing was written, and the caller looks at the table anew.
+            SinkUnavailable: whether the commit landed is unknown.
+            ReceiptMissing: the write ended without an error, but no commit carries the receipt.
+            Exception: what Spark raised while it made the rows, which `tidegate.spark.errors` translates; nothing was written.
+        """
+
+    def offsets_of(self, receipt: Receipt) -> Mapping[TopicPartition, tuple[int, int]] | None:
+        """The first and the last offset (both inclusive) of each partition's rows in a receipt's commit.
+
+        A partition without a row is not in it. None where the sink cannot say, and for rows that have no origin.
+        """
+
+    def count_of(self, receipt: Receipt, identity: Identity, column: str) -> int:
+        """How many rows of an identity have a value in a column, as of the receipt's commit, which replaced that identity."""

@@ -1,0 +1,1 @@
+"""What pages, commands and metrics show of a pipeline."""

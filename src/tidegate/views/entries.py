@@ -1,0 +1,157 @@
+"""What a pipeline has run: one entry for each batch and each chunk of a replay, from saved ranges and the table's receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from tidegate.core.config.names import CATCH_UP_RUN
+from tidegate.core.model.ranges import OffsetRange, merged
+from tidegate.core.planning.lifecycle import BatchState, state_of
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.receipt import Load, Receipt
+from tidegate.core.state.saved_range import SavedRange, Why
+from tidegate.core.state.saved_replay import live
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One batch, or one chunk of a replay: its plan and its loads, of which at least one is known.
+
+    `saved` is the range of the run that loaded it, else of the one that planned it last; None where it is no longer kept, and
+    for a chunk. `receipts` are those of its loads, the oldest first. `who` triggered the run, or is the kind of the run; None
+    where that is no longer known.
+    """
+
+    seq: int
+    state: BatchState
+    saved: SavedRange | None
+    receipts: tuple[Receipt, ...] = ()
+    who: str | None = None
+
+    @property
+    def load(self) -> Load:
+        """What it loads, as it was planned, or else as it was loaded last."""
+        return self.receipts[-1].load if self.saved is None else self.saved.load
+
+    @property
+    def newest(self) -> Receipt | None:
+        """The receipt of its newest load; None where it is not loaded."""
+        return self.receipts[-1] if self.receipts else None
+
+    @property
+    def planned_at_ms(self) -> int | None:
+        """When it was planned (epoch ms)."""
+        return None if self.saved is None else self.saved.planned_at_ms
+
+    @property
+    def loaded_at_ms(self) -> int | None:
+        """When its first load was committed (epoch ms)."""
+        return self.receipts[0].committed_at_ms if self.receipts else None
+
+    @property
+    def seconds(self) -> float | None:
+        """From its plan to the commit of its first load; None where one of the two is not known."""
+        if self.planned_at_ms is None or self.loaded_at_ms is None:
+            return None
+        return max(0, self.loaded_at_ms - self.planned_at_ms) / 1000
+
+    @property
+    def why(self) -> Why:
+        """Why it is what it is; nothing where that is no longer known."""
+        return Why() if self.saved is None else self.saved.why
+
+    @cached_property
+    def recreated(self) -> frozenset[str]:
+        """The topics that it is the first to read anew, since they were deleted and created again."""
+        return frozenset(d.topic_partition.topic for d in self.why.decisions if d.from_reason == "recreated")
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons of its ranges' bounds, each once."""
+        return sorted({f"{d.from_reason} to {d.until_reason}" for d in self.why.decisions})
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready, without the ranges."""
+        return {
+            "seq": self.seq,
+            "replay": self.load.replay,
+            "state": str(self.state),
+            "run_id": self.load.run_id,
+            "rows": self.newest and self.newest.rows,
+            "seconds": self.seconds,
+            "transform": self.newest and self.newest.write.transform,
+            "loads": len(self.receipts),
+            "committed_at_ms": self.newest and self.newest.committed_at_ms,
+            "adopted_from": self.why.adopted_from,
+            "why": self.reasons,
+            "who": self.who,
+            "planned_at_ms": self.planned_at_ms,
+        }
+
+
+def entries(
+    saved: Iterable[SavedRange], receipts: Iterable[Receipt], cursor: Cursor, who: Mapping[str, str] | None = None
+) -> list[Entry]:
+    """The batches in order, and after them the chunks of replays in the order of their commits.
+
+    Args:
+        saved: saved ranges of the pipeline, in any order.
+        receipts: its receipts, oldest commit first.
+        cursor: how far it has come.
+        who: who or what triggered each run, by run id.
+    """
+    who = who or {}
+    plans: dict[int, list[SavedRange]] = {}
+    for plan in saved:
+        plans.setdefault(plan.load.seq, []).append(plan)
+    loads: dict[tuple[str | None, int], list[Receipt]] = {}
+    for receipt in receipts:
+        loads.setdefault((receipt.load.replay, receipt.load.seq), []).append(receipt)
+    seqs = sorted(plans.keys() | {seq for replay, seq in loads if replay is None})
+    batches = []
+    for seq in seqs:
+        planned, landed = plans.get(seq, []), loads.get((None, seq), [])
+        state = state_of(saved=bool(planned), landed=bool(landed), committed=seq <= cursor.seq)
+        batches.append(_entry(seq, planned, landed, state, who))
+    chunks = [_entry(seq, [], of, BatchState.LOADED, who) for (replay, seq), of in loads.items() if replay is not None]
+    return batches + chunks
+
+
+def _entry(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], state: BatchState, who: Mapping[str, str]) -> Entry:
+    by_run = {plan.load.run_id: plan for plan in sorted(plans, key=lambda p: (p.why.adopted_from is not None, p.load.run_id))}
+    saved = by_run.get(loads[-1].load.run_id) if loads else None
+    saved = saved or next(reversed(by_run.values()), None)
+    entry = Entry(seq=seq, state=state, saved=saved, receipts=tuple(loads))
+    return replace(entry, who=who.get(entry.load.run_id))
+
+
+def versions(receipts: Sequence[Receipt]) -> dict[str, tuple[OffsetRange, ...]]:
+    """Which ranges were loaded last by which version of a transform, sorted, disjoint, and in as few ranges as possible.
+
+    Args:
+        receipts: oldest commit first, replays too.
+    """
+    by_version: dict[str, list[OffsetRange]] = {}
+    for (version, _), ranges in loaded_last(receipts).items():
+        by_version.setdefault(version, []).extend(ranges)
+    return {version: merged(ranges) for version, ranges in by_version.items()}
+
+
+def loaded_last(
+    receipts: Sequence[Receipt], topic_ids: Mapping[str, str] | None = None
+) -> dict[tuple[str, bool], tuple[OffsetRange, ...]]:
+    """As `versions`, by version and by whether a replay loaded them; of topics of these ids, where they are given."""
+    found: dict[tuple[str, bool], list[OffsetRange]] = {}
+    for receipt, ranges in live(receipts, topic_ids):
+        found.setdefault((receipt.write.transform, receipt.load.replay is not None), []).extend(ranges)
+    return {by: merged(ranges) for by, ranges in found.items()}
+
+
+def started_by(run: Mapping[str, Any]) -> str:
+    """Who triggered a run, or the kind of it."""
+    if str(run["dag_run_id"]).startswith(CATCH_UP_RUN):
+        return "catch_up"
+    return str(run.get("triggering_user_name") or run["run_type"])

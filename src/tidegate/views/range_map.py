@@ -1,0 +1,302 @@
+"""The range map: of each partition, what became of its offsets, in as many blocks as a page can show.
+
+Its axis is the offsets, or the time from when a batch was planned until it was loaded. Blocks of a partition lie side by
+side, and each is one batch where there is room. Where there is none, neighbours become one block that says how many they are
+and shows the state that needs the most attention (`WORST_FIRST`). So a map has at most `2 * columns + 1` blocks a partition,
+however many batches there are.
+
+A topic that was deleted and created again begins anew: older offsets of the same numbers belong to the former topic, and are
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, by_partition, common, without
+from tidegate.core.model.view import View
+from tidegate.core.model.watermarks import Watermarks, other_topics
+from tidegate.core.state.cursor import Cursor
+from tidegate.views.entries import Entry
+
+Kind = Literal["planned", "loaded", "lost", "pending", "committed"]
+"""What became of offsets: a saved range that is not loaded yet, loaded and not committed, deleted by retention before they were
+read, missing in the table as somebody accepted, not read yet, committed."""
+
+Mark = Literal["errors", "cold", "recreated", "replayed"]
+"""What else is worth seeing: rows that are broken records, a Spark that had just started, a topic that was deleted and created
+again, a replay that loaded it last."""
+
+Version = tuple[str, bool]
+"""Of a transform, and whether a replay loaded by it."""
+
+WORST_FIRST: tuple[Kind, ...] = ("planned", "loaded", "lost", "pending", "committed")
+"""What a block shows that stands for several of them."""
+_RANK = {kind: rank for rank, kind in enumerate(WORST_FIRST)}
+
+
+@dataclass(frozen=True, slots=True)
+class MapBlock:
+    """Neighbouring offsets `[from_offset, until_offset)` of a partition, or times (epoch ms) where that is the map's axis.
+
+    `batches` is how many batches begin in it, `seqs` the first and the last that it has offsets of; 0 and None of offsets that
+    belong to no batch. `transform` is the version that loaded them last, by a replay or by the schedule; None where there is
+    none, or more than one. `offsets` is how many there are. `rows` and `seconds` are those of the batches as a whole, all
+    partitions together; 0 where they are not known.
+    """
+
+    from_offset: int
+    until_offset: int
+    kind: Kind
+    seqs: tuple[int, int] | None = None
+    batches: int = 0
+    transform: str | None = None
+    marks: frozenset[Mark] = frozenset()
+    offsets: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+
+    def joined(self, other: MapBlock) -> MapBlock:
+        """This block and a later one as one."""
+        seqs = (*(self.seqs or ()), *(other.seqs or ()))
+        return MapBlock(
+            self.from_offset,
+            other.until_offset,
+            min(self.kind, other.kind, key=_RANK.__getitem__),
+            (min(seqs), max(seqs)) if seqs else None,
+            self.batches + other.batches,
+            self.transform if self.transform == other.transform else None,
+            self.marks | other.marks,
+            self.offsets + other.offsets,
+            self.rows + other.rows,
+            self.seconds + other.seconds,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready, as short as thousands of them should be."""
+        return {
+            "from": self.from_offset,
+            "until": self.until_offset,
+            "kind": self.kind,
+            "seqs": self.seqs and list(self.seqs),
+            "batches": self.batches,
+            "transform": self.transform,
+            "marks": sorted(self.marks),
+            "records": self.offsets,
+            "rows_per_s": round(self.rows / self.seconds, 1) if self.seconds else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow(View):
+    """One partition of the map.
+
+    `next_offset` is the cursor's; `log_start` and `log_end` are the log's. None: not known. Blocks are sorted and disjoint.
+    """
+
+    ALSO = ("behind",)
+
+    topic_partition: TopicPartition
+    blocks: tuple[MapBlock, ...]
+    next_offset: int | None = None
+    log_start: int | None = None
+    log_end: int | None = None
+
+    @property
+    def behind(self) -> int | None:
+        """Offsets that are not committed yet; None where the log's end is not known.
+
+        A partition that the cursor does not know is read from the first offset of its log on.
+        """
+        begin = self.log_start if self.next_offset is None else self.next_offset
+        return None if self.log_end is None else max(0, self.log_end - (begin or 0))
+
+
+def partition_rows(cursor: Cursor, watermarks: Watermarks | None) -> list[PartitionRow]:
+    """The rows of a map, still without blocks: those that are the furthest behind first.
+
+    Args:
+        cursor: how far the pipeline has come.
+        watermarks: what Kafka holds; None where it is not known now.
+    """
+    offsets = cursor.at.offsets
+    log = watermarks or Watermarks({}, {})
+    partitions = {*offsets, *log.latest}
+    rows = [PartitionRow(tp, (), offsets.get(tp), log.earliest.get(tp), log.latest.get(tp)) for tp in partitions]
+    return sorted(rows, key=lambda row: (-(row.behind or 0), row.topic_partition))
+
+
+def offset_map(
+    rows: Sequence[PartitionRow],
+    batches: Iterable[Entry],
+    columns: int,
+    *,
+    lost: Iterable[OffsetRange] = (),
+    versions: Mapping[Version, Iterable[OffsetRange]] | None = None,
+    marks: Mapping[int, frozenset[Mark]] | None = None,
+) -> list[PartitionRow]:
+    """The rows with their blocks, by offsets.
+
+    Args:
+        rows: those of a page.
+        batches: what the pipeline has run, the oldest first, without replays.
+        columns: the smallest offsets that are worth a block of their own are this part of a row.
+        lost: offsets that retention took before they were read, as somebody accepted.
+        versions: the offsets that each version of a transform has loaded last, as `loaded_last` finds them.
+        marks: of batches, by number.
+    """
+    pieces = _pieces(batches, {row.topic_partition: [] for row in rows}, marks or {})
+    of_lost = by_partition(lost)
+    of_versions = {version: by_partition(ranges) for version, ranges in (versions or {}).items()}
+    drawn = []
+    for row in rows:
+        tp = row.topic_partition
+        by_version = {version: ranges[tp] for version, ranges in of_versions.items() if tp in ranges}
+        blocks = _row_blocks(row, pieces[tp], of_lost.get(tp, ()), by_version)
+        drawn.append(replace(row, blocks=level_of_detail(blocks, columns)))
+    return drawn
+
+
+def time_map(
+    rows: Sequence[PartitionRow],
+    batches: Iterable[Entry],
+    columns: int,
+    *,
+    now_ms: int,
+    marks: Mapping[int, frozenset[Mark]] | None = None,
+) -> list[PartitionRow]:
+    """The rows with their blocks, by time. A batch begins when it was planned, and ends when it was loaded first.
+
+    One that is not loaded yet ends now. One whose plan is not known any more begins where it ends. Arguments are those of
+    `offset_map`; `now_ms` is the time, epoch ms.
+    """
+    pieces: dict[TopicPartition, list[MapBlock]] = {row.topic_partition: [] for row in rows}
+    for entry in batches:
+        start, stop = _times(entry, now_ms)
+        for r in entry.load.ranges:
+            if r.count and r.topic_partition in pieces:
+                pieces[r.topic_partition].append(_block(entry, r, start, stop, (marks or {}).get(entry.seq, frozenset())))
+    return [replace(row, blocks=level_of_detail(_in_order(pieces[row.topic_partition]), columns)) for row in rows]
+
+
+def span(batches: Iterable[Entry], now_ms: int) -> tuple[int, int]:
+    """When the first of the batches begins and the last one ends on a map by time, epoch ms."""
+    times = [_times(entry, now_ms) for entry in batches]
+    return min((start for start, _ in times), default=now_ms), max((end for _, end in times), default=now_ms)
+
+
+def _times(entry: Entry, now_ms: int) -> tuple[int, int]:
+    """When a batch begins and ends, at least a millisecond apart."""
+    known = [at for at in (entry.planned_at_ms, entry.loaded_at_ms) if at is not None]
+    end = now_ms if entry.state == "planned" else known[-1]
+    return known[0], max(known[0] + 1, end)
+
+
+def _in_order(blocks: Iterable[MapBlock]) -> list[MapBlock]:
+    """Blocks of which none begins before the one before it has ended; clocks differ, and runs may have been cleared."""
+    ordered: list[MapBlock] = []
+    for block in sorted(blocks, key=lambda block: (block.from_offset, block.seqs)):
+        begin = max(block.from_offset, ordered[-1].until_offset if ordered else block.from_offset)
+        ordered.append(replace(block, from_offset=begin, until_offset=max(begin + 1, block.until_offset)))
+    return ordered
+
+
+def level_of_detail(blocks: Sequence[MapBlock], columns: int) -> tuple[MapBlock, ...]:
+    """The same offsets in at most `2 * columns + 1` blocks; those that span a column or more stay as they are.
+
+    Args:
+        blocks: sorted and disjoint.
+        columns: at least 1.
+    """
+    if not blocks:
+        return ()
+    column = (blocks[-1].until_offset - blocks[0].from_offset) / columns
+    shown = [blocks[0]]
+    for block in blocks[1:]:
+        # Two neighbours that stay apart span more than a column, and such pairs lie side by side.
+        if block.until_offset - shown[-1].from_offset <= column:
+            shown[-1] = shown[-1].joined(block)
+        else:
+            shown.append(block)
+    return tuple(shown)
+
+
+def _pieces(
+    batches: Iterable[Entry], pieces: dict[TopicPartition, list[MapBlock]], marks: Mapping[int, frozenset[Mark]]
+) -> dict[TopicPartition, list[MapBlock]]:
+    """A block for each batch of the given partitions; of a topic that was created again, only those of the newest one."""
+    topic_ids: dict[str, str] = {}
+    for entry in batches:
+        former = other_topics(topic_ids, entry.load.topic_ids)
+        if former:
+            pieces = {tp: [] if tp.topic in former else of_partition for tp, of_partition in pieces.items()}
+        topic_ids.update(entry.load.topic_ids)
+        of_batch = marks.get(entry.seq, frozenset())
+        for r in entry.load.ranges:
+            of_partition = pieces.get(r.topic_partition)
+            if not r.count or of_partition is None:
+                continue
+            while of_partition and of_partition[-1].until_offset > r.from_offset:
+                of_partition.pop()  # of the former topic, whose id is not known, or of a batch that was planned anew
+            of_partition.append(_block(entry, r, r.from_offset, r.until_offset, of_batch))
+    return pieces
+
+
+def _block(entry: Entry, r: OffsetRange, start: int, stop: int, marks: frozenset[Mark]) -> MapBlock:
+    """A batch's block of one partition, before it is known which version loaded it last."""
+    kind: Kind = "committed" if entry.state == "committed" else "loaded" if entry.state == "loaded" else "planned"
+    marks = marks | {"recreated"} if r.topic in entry.recreated else marks
+    rows, transform = (entry.newest.rows or 0, entry.newest.write.transform) if entry.newest else (0, None)
+    known = (rows, entry.seconds) if entry.seconds else (0, 0.0)
+    return MapBlock(start, stop, kind, (entry.seq, entry.seq), 1, transform, marks, r.count, *known)
+
+
+def _row_blocks(
+    row: PartitionRow,
+    batches: Sequence[MapBlock],
+    lost: Sequence[OffsetRange],
+    versions: Mapping[Version, Sequence[OffsetRange]],
+) -> list[MapBlock]:
+    """What fills a row: the batches, and lost and pending offsets, none of them twice."""
+    tp = row.topic_partition
+    # of a topic that was created again, and of which nothing is committed yet
+    batches = [b for b in batches if b.kind != "committed" or b.from_offset < (row.next_offset or 0)]
+    taken = [OffsetRange(tp.topic, tp.partition, b.from_offset, b.until_offset) for b in batches]
+    blocks = [part for batch, own in zip(batches, taken, strict=True) for part in _parts(batch, own, versions)]
+    blocks += [MapBlock(r.from_offset, r.until_offset, "lost", offsets=r.count) for r in (without(lost, taken) if lost else ())]
+    begin = max(row.next_offset or 0, row.log_start or 0)
+    if row.log_end is not None and row.log_end > begin:
+        waiting = [OffsetRange(tp.topic, tp.partition, begin, row.log_end)]
+        unread = without(waiting, [r for r in (*taken, *lost) if r.until_offset > begin])
+        blocks += [MapBlock(r.from_offset, r.until_offset, "pending", offsets=r.count) for r in unread]
+    return sorted(blocks, key=lambda block: block.from_offset)
+
+
+def _parts(batch: MapBlock, own: OffsetRange, versions: Mapping[Version, Sequence[OffsetRange]]) -> list[MapBlock]:
+    """A batch in as many blocks as it has versions, in order; it begins in the first."""
+    held: tuple[OffsetRange, ...] = (own,)
+    parts: list[tuple[OffsetRange, Version | None]] = []
+    # offsets that a saved range is still to load may be those of a former topic, too
+    of_kind = {} if batch.kind == "planned" else versions
+    for version, ranges in of_kind.items():
+        whole = any(r.from_offset <= own.from_offset and own.until_offset <= r.until_offset for r in ranges)
+        found = held if whole else common(held, ranges)
+        parts += [(r, version) for r in found]
+        held = () if whole else without(held, found) if found else held
+        if not held:
+            break
+    parts += [(r, None) for r in held]
+    return [
+        replace(
+            batch,
+            from_offset=r.from_offset,
+            until_offset=r.until_offset,
+            transform=None if version is None else version[0],
+            marks=batch.marks | {"replayed"} if version is not None and version[1] else batch.marks,
+            offsets=r.count,
+            batches=int(n == 0),
+        )
+        for n, (r, version) in enumerate(sorted(parts, key=lambda part: part[0]))
+    ]
