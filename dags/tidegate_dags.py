@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.airflow.dags.factory import build_dags
+from tidegate.airflow.dags import build_dags
 
 HERE = Path(__file__).resolve().parent
 

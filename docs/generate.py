@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from enum import StrEnum
@@ -18,6 +20,7 @@ from tidegate.views.metrics import METRICS, PREFIX, Metric
 from tidegate_receivers.config.receiver import Receiver
 from tidegate_receivers.rules import lifecycle as receiver
 
+REPO = Path(__file__).parents[1]
 S = TypeVar("S", bound=StrEnum)
 E = TypeVar("E", bound=StrEnum)
 WIDTH, HEIGHT, ACROSS = 12, 8, 24
@@ -80,6 +83,35 @@ def _default(default: object) -> str:
     if default is MISSING:
         return "required"
     return "" if default in (None, (), "") else f"`{json.dumps(default)}`"
+
+
+# ---- layers
+
+
+def layers() -> str:
+    """`docs/layers.md`: the layers that `make check` holds, with the first sentence of each package."""
+    contracts = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    lines = [
+        "# Layers",
+        "",
+        "Made from the contracts in `pyproject.toml` by `make docs`. A module imports what is below it in its table, never",
+        "what is above or in the same row. [Layout](layout.md) leads from questions to modules.",
+    ]
+    for contract in (c for c in contracts if c["type"] == "layers"):
+        folders = [container.replace(".", "/") + "/" for container in contract.get("containers", [])] or [""]
+        lines += ["", f"## {folders[0].removesuffix('/') or 'Packages'}", "", "| layer | what it holds |", "|---|---|"]
+        for row in contract["layers"]:
+            names = row.split(" | ")
+            held = " ".join(_first_sentence(f"{folders[0]}{name}") for name in names)
+            lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {_cell(held)} |")
+    return "\n".join([*lines, ""])
+
+
+def _first_sentence(module: str) -> str:
+    path = REPO / "src" / module
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    said = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    return " ".join(said.partition("\n\n")[0].split())
 
 
 # ---- states
@@ -277,6 +309,7 @@ def _query(metric: Metric, whose: str) -> str:
 
 PAGES = {
     "settings.md": settings,
+    "layers.md": layers,
     "lifecycle.md": batches,
     "receiver-lifecycle.md": instances,
     "metrics.md": metrics,

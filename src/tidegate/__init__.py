@@ -9,12 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidegate.airflow.dags import build_dags
+    from tidegate.core.config.pipeline import Pipeline
     from tidegate.core.model.errors import TidegateError
     from tidegate.core.model.ranges import OffsetRange, TopicPartition
     from tidegate.core.model.splitting import split_ranges
     from tidegate.core.rates import BatchTiming, PidRateEstimator, max_messages_per_partition, share_limit
     from tidegate.core.rates.policies import make_rate_policy
     from tidegate.core.rates.policy import RatePolicy
+    from tidegate.core.state.ports import Brokers, JobRunner, SinkReader, StateStore
+    from tidegate.formats.json.records import parse_json
+    from tidegate.sinks.port import SinkWriter
     from tidegate_receivers.rules.limits import RateLimiter, WatermarkThrottle
     from tidegate_receivers.rules.placement import Tracked, Worker, reschedule_receiver, schedule_receivers
 
@@ -22,17 +27,25 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchTiming",
+    "Brokers",
+    "JobRunner",
     "OffsetRange",
     "PidRateEstimator",
+    "Pipeline",
     "RateLimiter",
     "RatePolicy",
+    "SinkReader",
+    "SinkWriter",
+    "StateStore",
     "TidegateError",
     "TopicPartition",
     "Tracked",
     "WatermarkThrottle",
     "Worker",
+    "build_dags",
     "make_rate_policy",
     "max_messages_per_partition",
+    "parse_json",
     "reschedule_receiver",
     "schedule_receivers",
     "share_limit",
@@ -41,17 +54,25 @@ __all__ = [
 
 _MODULES = {
     "BatchTiming": "tidegate.core.rates",
+    "Brokers": "tidegate.core.state.ports",
+    "JobRunner": "tidegate.core.state.ports",
     "OffsetRange": "tidegate.core.model.ranges",
     "PidRateEstimator": "tidegate.core.rates",
+    "Pipeline": "tidegate.core.config.pipeline",
     "RateLimiter": "tidegate_receivers.rules.limits",
+    "RatePolicy": "tidegate.core.rates.policy",
+    "SinkReader": "tidegate.core.state.ports",
+    "SinkWriter": "tidegate.sinks.port",
+    "StateStore": "tidegate.core.state.ports",
     "TidegateError": "tidegate.core.model.errors",
     "TopicPartition": "tidegate.core.model.ranges",
     "Tracked": "tidegate_receivers.rules.placement",
     "WatermarkThrottle": "tidegate_receivers.rules.limits",
     "Worker": "tidegate_receivers.rules.placement",
-    "RatePolicy": "tidegate.core.rates.policy",
+    "build_dags": "tidegate.airflow.dags",
     "make_rate_policy": "tidegate.core.rates.policies",
     "max_messages_per_partition": "tidegate.core.rates",
+    "parse_json": "tidegate.formats.json.records",
     "reschedule_receiver": "tidegate_receivers.rules.placement",
     "schedule_receivers": "tidegate_receivers.rules.placement",
     "share_limit": "tidegate.core.rates",

@@ -45,10 +45,10 @@ from tidegate_receivers.airflow.serving import Order, Watch, serve, source_of
 from tidegate_receivers.airflow.workers import ANSWER_S, celery_workers, live_workers
 from tidegate_receivers.config.receiver import Backpressure as Stated
 from tidegate_receivers.config.receiver import Block, Connect, File, Http, Listen, Rate, Receiver, Tls, Workers
-from tidegate_receivers.rules.backpressure import Heard
 from tidegate_receivers.rules.lifecycle import State
 from tidegate_receivers.rules.placement import NOWHERE, Assigned, Worker
 from tidegate_receivers.runtime import supervisor
+from tidegate_receivers.runtime.backpressure import Heard
 from tidegate_receivers.runtime.intake import LeaseReport
 from tidegate_receivers.runtime.listening import Tls as TlsFiles
 from tidegate_receivers.runtime.sources import FileSource, HttpSource, SocketSource, TcpServerSource

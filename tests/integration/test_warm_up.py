@@ -12,7 +12,7 @@ from tidegate.core.config.patterns import WARM_UP_TOPIC
 from tidegate.core.model.errors import PlatformError
 from tidegate.kafka.topics import create_topic
 from tidegate.waiting import wait_until
-from tidegate_local import warm_up
+from tidegate_local import warm_up, warm_up_loads
 from tidegate_local.platform import Platform
 
 
@@ -45,8 +45,8 @@ def test_a_warm_up_does_every_load_and_leaves_no_topic_no_table_and_no_file(
     create_topic(kafka, WARM_UP_TOPIC, 1)
     warm_up.run(platform.state_dir, platform.project_dir, platform._child_environment(), tmp_path / "log")
     assert wait_until(lambda: WARM_UP_TOPIC not in topics(platform), 10.0)
-    warm_up.warm_up(platform)
-    assert read == [warm_up.PARTITIONS * warm_up.RECORDS] * warm_up.LOADS
+    warm_up_loads.warm_up(platform)
+    assert read == [warm_up_loads.PARTITIONS * warm_up_loads.RECORDS] * warm_up_loads.LOADS
     assert wait_until(lambda: WARM_UP_TOPIC not in topics(platform), 10.0)
     assert spark.sql("SHOW NAMESPACES IN lake").collect() == namespaces
     assert sorted((platform.state_dir / "lake").rglob("*")) == warehouse

@@ -10,7 +10,7 @@ from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate_receivers.config.downstream_conflicts import downstream_faults
 from tidegate_receivers.config.receiver import Backpressure, Listen, Receiver
-from tidegate_receivers.rules.backpressure import Heard, Throttle
+from tidegate_receivers.runtime.backpressure import Heard, Throttle
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
 CREDIT = Backpressure("credit", "p", 1000)

@@ -11,7 +11,7 @@ import pytest
 
 REPO = Path(__file__).parents[2]
 EXAMPLE = REPO / "src" / "tidegate" / "cli" / "example"
-SPARK = ("pyspark", "tidegate.core", "tidegate.spark", "transforms")
+SPARK = ("pyspark", "tidegate", "transforms")
 AIRFLOW = ("airflow", "tidegate.airflow")
 
 
@@ -54,7 +54,7 @@ def test_each_folder_imports_its_own_side_only(folder: Path, allowed: tuple[str,
 
 def test_the_dag_file_that_init_writes_imports_airflows_side_only() -> None:
     """As that of this repository."""
-    assert set(imports_of(EXAMPLE / "tidegate_dags.py")) == {"tidegate.airflow.dags.factory"}
+    assert set(imports_of(EXAMPLE / "tidegate_dags.py")) == {"tidegate.airflow.dags"}
 
 
 def test_an_import_of_the_other_side_is_found(tmp_path: Path) -> None:

@@ -64,8 +64,10 @@ def test_public_functions_have_the_signatures_that_others_call() -> None:
         name: list(inspect.signature(getattr(tidegate, name)).parameters) for name in tidegate.__all__ if name[0].islower()
     }
     assert parameters == {
+        "build_dags": ["folder", "spark_jobs"],
         "make_rate_policy": ["settings", "interval_s"],
         "max_messages_per_partition": ["lags", "rate", "max_rate_per_partition", "min_rate_per_partition", "interval_s"],
+        "parse_json": ["df", "schema", "column", "parser"],
         "reschedule_receiver": ["receiver", "preferred", "tracked", "workers"],
         "schedule_receivers": ["preferred", "workers"],
         "share_limit": ["sizes", "limit"],

@@ -15,7 +15,7 @@ from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateControl
 from tidegate_receivers.config.receiver import Backpressure
-from tidegate_receivers.rules.backpressure import (
+from tidegate_receivers.runtime.backpressure import (
     Heard,
     Taken,
     Throttle,

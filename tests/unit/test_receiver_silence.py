@@ -8,8 +8,8 @@ import pytest
 
 from tests.receivers import MemorySender
 from tidegate_receivers.config.receiver import Backpressure
-from tidegate_receivers.rules.backpressure import Heard
 from tidegate_receivers.runtime import intake
+from tidegate_receivers.runtime.backpressure import Heard
 from tidegate_receivers.runtime.intake import Intake, Limits
 
 SILENCE_S = 30.0

@@ -12,9 +12,9 @@ import pytest
 from tests.receivers import MemoryDownstream, MemorySender, Scripted, connect, served, texts, until
 from tests.unit.test_receiver_serving import post
 from tidegate_receivers.config.receiver import Backpressure
-from tidegate_receivers.rules.backpressure import Heard
 from tidegate_receivers.rules.lifecycle import State
 from tidegate_receivers.runtime import supervisor
+from tidegate_receivers.runtime.backpressure import Heard
 from tidegate_receivers.runtime.sources import HttpSource, SocketSource, TcpServerSource
 from tidegate_receivers.runtime.supervisor import Limits
 

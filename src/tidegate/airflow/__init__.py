@@ -1,1 +1,1 @@
-"""Tidegate inside Airflow: the Variable store, operators, job runners, and the factory that makes DAGs of pipelines."""
+"""Tidegate inside Airflow: Variables, connections, triggers, pools, notes, metrics, lineage."""

@@ -1,1 +1,1 @@
-"""What the bytes of records mean: one folder for each format, with a way through the JVM and one through Python workers."""
+"""What the bytes of records mean: a folder for each format, with a way through the JVM and one through Python workers."""

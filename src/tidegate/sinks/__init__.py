@@ -1,1 +1,1 @@
-"""Where rows go: the port, the registry by kind, and one folder for each kind, with reader, writer and maintenance."""
+"""Where rows go: the port of writers, the registry by kind, and a folder for each kind."""

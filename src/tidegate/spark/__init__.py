@@ -1,5 +1,1 @@
-"""Spark: read explicit ranges, transform, replace exactly those rows in a sink, and find the receipt.
-
-DataFrame API only, so that the same code runs in a classic session (spark-submit) and through Spark Connect: no RDD, no JVM.
-Never imports Airflow or a Kafka client.
-"""
+"""Spark: read explicit ranges, run the transform, let the sink replace exactly those rows; what failures mean."""

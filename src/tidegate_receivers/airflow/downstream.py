@@ -14,7 +14,7 @@ from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, cursor_key
 from tidegate.core.state.ports import Brokers, StateStore
-from tidegate_receivers.rules.backpressure import Heard, loadable_rate, records_behind
+from tidegate_receivers.runtime.backpressure import Heard, loadable_rate, records_behind
 
 LOOK_S = 2.0
 """What Airflow is asked for is asked so often; what the brokers are asked for, each time."""

@@ -36,8 +36,8 @@ from tidegate_receivers.airflow.downstream import Buffers, PipelineBehind
 from tidegate_receivers.airflow.serving import Order, Serve, serve
 from tidegate_receivers.airflow.workers import live_workers
 from tidegate_receivers.config.receiver import Receiver
-from tidegate_receivers.rules.backpressure import Heard
 from tidegate_receivers.rules.placement import Assigned, Live, are_ready, assign, mapped, on_queues, sharing
+from tidegate_receivers.runtime.backpressure import Heard
 
 LOOK_S = 10
 """How often a run that waits looks for workers, and an instance whether its DAG is paused."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tidegate.core.model.errors import ConfigError
 from tidegate_receivers.config.receiver import Http, Listen, Receiver
-from tidegate_receivers.rules.backpressure import Heard
+from tidegate_receivers.runtime.backpressure import Heard
 
 if TYPE_CHECKING:
     from tidegate_receivers.runtime.receiver import Receiver as Source

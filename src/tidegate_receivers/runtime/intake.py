@@ -25,11 +25,11 @@ from typing import TypeAlias
 from tidegate.core.model.counts import check_count
 from tidegate.core.model.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, TidegateError
 from tidegate_receivers.config.receiver import Backpressure
-from tidegate_receivers.rules.backpressure import Heard, Taken, Throttle
 from tidegate_receivers.rules.blocks import MEMORY_BYTES, Block, BlockBuffer
 from tidegate_receivers.rules.lifecycle import Restarts
 from tidegate_receivers.rules.ports import Failures, Sender
 from tidegate_receivers.rules.records import Outgoing, headers_of, idempotency_headers
+from tidegate_receivers.runtime.backpressure import Heard, Taken, Throttle
 
 Ticket: TypeAlias = "asyncio.Future[None]"
 """Ends when the broker has acknowledged all records of one call; RecordRefused or NotDelivered where that does not come."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.core.model.errors import NotDelivered, TidegateError
-from tidegate_receivers.rules.backpressure import Heard
 from tidegate_receivers.rules.lifecycle import Event, Restarts, State, after
 from tidegate_receivers.rules.ports import Sender
+from tidegate_receivers.runtime.backpressure import Heard
 from tidegate_receivers.runtime.intake import Intake, LeaseReport, Limits
 from tidegate_receivers.runtime.producer import KafkaSender
 from tidegate_receivers.runtime.receiver import GOES_ON, Receiver, as_error

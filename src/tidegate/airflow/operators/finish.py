@@ -1,4 +1,4 @@
-"""The last task of a run: it moves the cursor (`core.schedule.run`), or judges a replay (`core.replay.verdict`)."""
+"""The last task of a run: it moves the cursor (`core.planning.run`), or judges a replay (`core.replay.verdict`)."""
 
 from __future__ import annotations
 

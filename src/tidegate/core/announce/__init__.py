@@ -1,1 +1,1 @@
-"""Which hours of event time a pipeline announces: those that are complete, and earlier ones whose rows changed."""
+"""Which hours are announced of a load whose own answer was lost: their times are asked of the log."""

@@ -1,1 +1,1 @@
-"""What has run, what the table shows of it, and whether log and table hold the same records."""
+"""What the table proves: whether log and table hold the same records, what to restore or load again; and the lag."""

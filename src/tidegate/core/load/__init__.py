@@ -1,1 +1,1 @@
-"""One load: its job, its answer, its receipt in the sink's commit, and which rows are written anew."""
+"""The rules of a load: what its receipts say, what it answers, which records are repeats, which record is the culprit."""

@@ -1,1 +1,1 @@
-"""Maintenance of a table: what is done to it, and when it needs it. Pure: the standard library only."""
+"""When a table needs maintenance, and which snapshots may expire."""

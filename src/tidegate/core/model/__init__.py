@@ -1,1 +1,1 @@
-"""What everything speaks of: offsets, times, records of saved state, errors. Each module needs the standard library alone."""
+"""What everything speaks of: offsets, times, hours, fields of records, errors."""

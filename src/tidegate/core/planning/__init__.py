@@ -1,1 +1,1 @@
-"""What a run reads and where it leads: evidence, trust, ranges, commit."""
+"""A batch: evidence, trust, topics, plan, commit, and what runs them (`run`); admission, acceptances, the trigger by lag."""

@@ -1,1 +1,1 @@
-"""Replays: what is asked, which offsets that selects, the chunks they are loaded in, and their run."""
+"""A replay: what is asked, which offsets that selects, its run, report and verdict."""

@@ -1,1 +1,1 @@
-"""Saved state: the cursor, the keys that hold it (the ledger), and how values are written."""
+"""What is saved, and what tables keep of it: cursor, ranges, replays, receipts, jobs, their keys (the ledger); the ports."""

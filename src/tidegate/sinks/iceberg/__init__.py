@@ -1,1 +1,1 @@
-"""Iceberg: `history`, `origins` and `summary` read by PyIceberg, without Spark; the rest writes and maintains by Spark."""
+"""Iceberg: `history`, `origins` and `rename` use PyIceberg and no Spark; `table` writes, `maintenance` maintains, by Spark."""

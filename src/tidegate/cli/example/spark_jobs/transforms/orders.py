@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from tidegate.formats.json.records import parse_json
+from tidegate import parse_json
 
 
 def orders(records: DataFrame) -> DataFrame:
