@@ -157,7 +157,7 @@ import sys
 sys.path.insert(0, {str(dags)!r})
 import tidegate_dags
 assert tidegate_dags.posts__receive
-print([name for name in ("aiohttp", "confluent_kafka", "tidegate_receivers.runtime") if name in sys.modules])
+print([name for name in ("aiohttp", "confluent_kafka", "tidegate_receivers.runtime.intake") if name in sys.modules])
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip().splitlines()[-1] == "[]"
