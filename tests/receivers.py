@@ -12,8 +12,7 @@ from typing import Any
 import confluent_kafka as ck
 
 from tidegate.core.model.errors import BrokerUnavailable, NotDelivered, RecordRefused, TidegateError
-from tidegate_receivers.rules.ports import Failures, Sender
-from tidegate_receivers.rules.records import Outgoing
+from tidegate_receivers.rules.records import Failures, Outgoing, Sender
 from tidegate_receivers.runtime.backpressure import Heard
 from tidegate_receivers.runtime.receiver import Receiver
 from tidegate_receivers.runtime.supervisor import Lease, LeaseReport, Limits, Status, serve

@@ -7,8 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 
 from tidegate.core.model.errors import RecordRefused
-from tidegate_receivers.rules.ports import Failures, Sender
-from tidegate_receivers.rules.records import Outgoing, headers_of
+from tidegate_receivers.rules.records import Failures, Outgoing, Sender, headers_of
 
 HEADERS = headers_of("r", 0, "h", 1_760_000_000_000, "r-0-1")
 Landed = Callable[[], Sequence[Outgoing]]

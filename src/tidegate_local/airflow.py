@@ -28,8 +28,7 @@ from tidegate.beside import valid_beside
 from tidegate.core.model.errors import PlatformError
 from tidegate.pipelines import pipelines_of
 from tidegate_local import sockets
-from tidegate_local.files import write_private
-from tidegate_local.process import Server, last_meaningful_line
+from tidegate_local.process import Server, last_meaningful_line, write_private
 
 API_SERVER = "airflow-api-server"
 SCHEDULER = "airflow-scheduler"

@@ -26,7 +26,7 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 
 from tidegate.core.model.errors import PlatformError, some
-from tidegate_local.report import Report, silent
+from tidegate_local.process import Report, silent
 
 MINIMUM_JAVA = 17
 TOKEN_PROVIDER_VERSION = "4.0.0"  # noqa: S105 - a jar's version

@@ -27,8 +27,7 @@ from filelock import FileLock, Timeout
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.model.errors import PlatformError
 from tidegate_local import airflow, broker, jars, sockets, spark_connect, warm_up
-from tidegate_local.process import Server, State
-from tidegate_local.report import Report, one_at_a_time, silent
+from tidegate_local.process import Report, Server, State, one_at_a_time, silent
 from tidegate_local.saved_ports import PORTS, check_free, choose_ports, read_ports, write_ports
 
 PARTS = ("kafka", "spark", "airflow")

@@ -35,6 +35,33 @@ import psutil
 from tidegate.core.model.errors import PlatformError
 from tidegate.waiting import wait_until
 
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, from its first byte on."""
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(text)
+
+
+Report = Callable[[str, str], None]
+"""Called with a phase (`kafka`, `jars`, ...) and its state (`starting`, `running`, `failed`, ...), never by two at once."""
+
+
+def silent(_phase: str, _state: str) -> None:
+    """Report to nobody."""
+
+
+def one_at_a_time(report: Report) -> Report:
+    """The same report, for servers that start in several threads: a renderer needs no lock of its own."""
+    lock = threading.Lock()
+
+    def locked(phase: str, state: str) -> None:
+        with lock:
+            report(phase, state)
+
+    return locked
+
+
 State = Literal["running", "stopped", "crashed", "unhealthy"]
 
 STOP_GRACE_S = 15.0

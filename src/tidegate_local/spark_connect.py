@@ -17,8 +17,7 @@ from pathlib import Path
 from tidegate.spark import shared_code
 from tidegate.spark.redaction import REDACTION
 from tidegate_local import sockets
-from tidegate_local.files import write_private
-from tidegate_local.process import Server
+from tidegate_local.process import Server, write_private
 
 NAME = "spark"
 CATALOG = "lake"

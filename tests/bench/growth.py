@@ -29,8 +29,7 @@ from tests.bench.cli import run
 from tests.bench.stage import RUN, Stage, seconds_of, tell, told, transform
 from tests.records import changed, cursor_of, planned_job, range_of, write_of
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.core.config.maintenance import Maintenance
-from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.config.pipeline import Maintenance, Pipeline, Sink, Source
 from tidegate.core.model.columns import OFFSET, PARTITION, TOPIC
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batch

@@ -22,7 +22,7 @@ from tests.bench.cli import markdown, run
 from tests.projects import copy_project, whole_platform, write_files
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
-from tidegate.cli.charts import count, duration
+from tidegate.cli.simulate import count, duration
 from tidegate.core.model.errors import TidegateError
 from tidegate.core.state.ledger import Ledger
 from tidegate.kafka.brokers import AdminBrokers

@@ -34,9 +34,8 @@ from tidegate.airflow.operators import LoadOperator
 from tidegate.airflow.operators.plan import _interval, _request
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.core.config.declared import members
-from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.parse import parse_pipeline
-from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.config.pipeline import LagSchedule, Pipeline, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable, ConfigError, TopicNotFound
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.planning.run import Request

@@ -30,8 +30,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from tests.records import cursor_of
 from tidegate.airflow import triggers
 from tidegate.airflow.triggers import LagTrigger, _kafka_settings, lag_asset
-from tidegate.core.config.lag_schedule import LagSchedule
-from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.config.pipeline import LagSchedule, Pipeline, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable, ConfigError, KafkaAuthFailed, TopicNotFound
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.times import utc

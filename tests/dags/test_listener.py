@@ -26,8 +26,7 @@ from tests.records import cursor_of
 from tidegate.airflow import failures, notes, pools
 from tidegate.airflow.dags.factory import maintain_dag, pipeline_dag, replay_dag
 from tidegate.airflow.declared import Declared
-from tidegate.core.config.maintenance import Maintenance
-from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Source
+from tidegate.core.config.pipeline import POOL_DESCRIPTION, Maintenance, Pipeline, Sink, Source
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.model.errors import BrokerUnavailable, StateUnavailable, TransformError
 from tidegate.core.planning import run_notes

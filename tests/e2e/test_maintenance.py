@@ -9,7 +9,7 @@ from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.cli.shared import now_ms
 from tidegate.core.audit.oracle import judge
-from tidegate.core.config.maintenance import Maintenance
+from tidegate.core.config.pipeline import Maintenance
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.state.jobs import MaintenanceJob
 from tidegate.kafka.brokers import AdminBrokers

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.records import changed
 from tests.spark.conftest import Load
-from tidegate.core.config.maintenance import Maintenance, Step
+from tidegate.core.config.pipeline import Maintenance, Step
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.model.errors import SinkMisfit
 from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob

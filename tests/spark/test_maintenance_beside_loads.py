@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import load_job
-from tidegate.core.config.maintenance import Maintenance
+from tidegate.core.config.pipeline import Maintenance
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.model.errors import TidegateError
 from tidegate.core.model.ranges import OffsetRange

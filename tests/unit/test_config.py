@@ -16,9 +16,8 @@ from croniter import croniter  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.config.lag_schedule import LagSchedule
 from tidegate.core.config.parse import parse_pipeline
-from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, Sink, Source, pool_command
+from tidegate.core.config.pipeline import POOL_DESCRIPTION, LagSchedule, Pipeline, Sink, Source, pool_command
 from tidegate.core.config.schedules import is_schedule, shortest_gap_s
 from tidegate.core.config.schema import json_schema
 from tidegate.core.config.starts import LAST_MS, StartOffsets, StartTime

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.core.config.lag_schedule import LagSchedule
-from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
-from tidegate_receivers.config.downstream_conflicts import downstream_faults
+from tidegate.core.config.pipeline import LagSchedule, Limits, Pipeline, Sink, Source
+from tidegate_receivers.config.conflicts import downstream_faults
 from tidegate_receivers.config.receiver import Backpressure, Listen, Receiver
 from tidegate_receivers.runtime.backpressure import Heard, Throttle
 

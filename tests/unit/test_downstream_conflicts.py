@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
 from tidegate.core.model.errors import ConfigError
-from tidegate_receivers.config.downstream_conflicts import downstream_faults
+from tidegate_receivers.config.conflicts import downstream_faults
 from tidegate_receivers.config.files import load_receivers
 from tidegate_receivers.config.receiver import Backpressure as Stated
 from tidegate_receivers.config.receiver import Receiver

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records import cursor_of, range_of
-from tidegate.core.announce.asking import read_until, times_by_ends
+from tidegate.core.audit.hours import read_until, times_by_ends
 from tidegate.core.config.pipeline import Announce, Pipeline, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable, CursorBeyondLog
 from tidegate.core.model.hours import (

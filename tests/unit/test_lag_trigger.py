@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records import cursor_of
-from tidegate.core.config.lag_schedule import LagSchedule
+from tidegate.core.config.pipeline import LagSchedule
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.planning.lag_trigger import (
     ABSENT_S,

@@ -9,13 +9,13 @@ from itertools import chain, repeat
 import pytest
 
 from tests.records import changed, write_of
-from tidegate.core.audit.loads import Loads
 from tidegate.core.model.errors import StateCorrupt
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.state.history import TableCommit, TableHistory
 from tidegate.core.state.receipt import offsets_of
 from tidegate.ui import plans
 from tidegate.ui.plans import Landings
+from tidegate.views.entries import Loads
 from tidegate.views.history import Point
 
 

@@ -19,7 +19,7 @@ from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import Receipt
 from tidegate.sinks.identity import ByBatch, ByOrigin, Identity
 from tidegate.sinks.origin import ORIGIN
-from tidegate.sinks.phases import Phases
+from tidegate.sinks.port import Phases
 from tidegate.testing.sinks import MemorySink, MemoryTable
 
 ID = StructField("id", IntegerType())

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tidegate.core.model.errors import ConfigError
+from tidegate_receivers.config.conflicts import receiver_faults
 from tidegate_receivers.config.files import load_receivers, receivers_of
 from tidegate_receivers.config.receiver import Connect, File, Listen, Receiver, Workers
-from tidegate_receivers.config.receiver_conflicts import receiver_faults
 
 ALSO = "listen.port: 8080 is also the port of receiver {}; choose another port"
 ANY = "0.0.0.0"  # noqa: S104 - nothing listens here

@@ -14,7 +14,7 @@ from tests.receivers import MemorySender, Scripted, a_lease, served, texts, unti
 from tidegate.core.model.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError
 from tidegate_receivers.rules.blocks import MEMORY_BYTES
 from tidegate_receivers.rules.lifecycle import Restarts
-from tidegate_receivers.rules.ports import Failures
+from tidegate_receivers.rules.records import Failures
 from tidegate_receivers.runtime import intake, supervisor
 from tidegate_receivers.runtime.receiver import Receiver
 from tidegate_receivers.runtime.supervisor import Limits

@@ -16,8 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.records import write_of_load
 from tests.unit.world import OnPorts
-from tidegate.core.audit.reload import offsets_to_reload
-from tidegate.core.audit.restore import restore
+from tidegate.core.audit.restore import offsets_to_reload, restore
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.model.errors import OffsetsExpired, RequestError, StateError, TableLost, TidegateError, TopicRecreated
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, total_count

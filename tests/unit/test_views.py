@@ -15,7 +15,7 @@ from tests.unit.loads import P0, receipt, saved
 from tests.unit.world import World
 from tidegate.cli.verify import judge_batches
 from tidegate.core.audit.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
-from tidegate.core.audit.reload import offsets_to_reload
+from tidegate.core.audit.restore import offsets_to_reload
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable, CursorBeyondLog, PartitionsDeleted, RequestError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition

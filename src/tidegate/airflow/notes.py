@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from airflow.listeners import hookimpl
 
 from tidegate.airflow import failures, metrics, pools
-from tidegate.core.config.maintenance import Step
 from tidegate.core.config.names import BACKFILL, MAINTAIN_DAG
+from tidegate.core.config.pipeline import Step
 from tidegate.core.model.errors import TidegateError
 from tidegate.core.planning import run_notes
 from tidegate.core.state.ledger import cursor_from, cursor_key

@@ -31,8 +31,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from tidegate.airflow.metrics import send
 from tidegate.airflow.store import asking_airflow
-from tidegate.core.config.lag_schedule import LagSchedule
-from tidegate.core.config.pipeline import Pipeline, Source
+from tidegate.core.config.pipeline import LagSchedule, Pipeline, Source
 from tidegate.core.model.errors import ConfigError, StateCorrupt, StateUnavailable, TidegateError
 from tidegate.core.model.times import utc
 from tidegate.core.planning.lag_trigger import ABSENT_S, FAULT_S, Due, Watch

@@ -20,8 +20,7 @@ from tidegate.cli.shared import (
     refuse_while_running,
     the_pipeline,
 )
-from tidegate.core.audit.reload import offsets_to_reload
-from tidegate.core.audit.restore import Restored, restore
+from tidegate.core.audit.restore import Restored, offsets_to_reload, restore
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.ranges import selection_to_json
 from tidegate.core.planning.accept import missing_now

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from tidegate.cli.charts import duration, figures
 from tidegate.cli.plots import open_plot
 from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, print_table, show_progress, the_pipeline
 from tidegate.core.config.pipeline import Pipeline
@@ -18,9 +18,48 @@ from tidegate.core.model.errors import PlatformError, RequestError, StateError
 from tidegate.core.planning.plan import RangePolicy
 from tidegate.core.rates.policies import POLICIES
 from tidegate.core.state.cursor import Cursor
-from tidegate.simulation.comparison import Simulated, compare, parse_policy, policy_at
+from tidegate.simulation.comparison import Simulated, Summary, compare, parse_policy, policy_at
 from tidegate.simulation.experiment import Event, Experiment, Model, experiment, limits_of, model_of
 from tidegate.simulation.steps import Steps, read_load
+
+
+def count(number: float) -> str:
+    """A number of records in at most four digits and a unit."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """A time in its unit."""
+    for unit, size in (("d", 172_800.0), ("h", 7200.0), ("min", 300.0)):
+        if seconds >= size:
+            return f"{seconds / {'d': 86_400, 'h': 3600, 'min': 60}[unit]:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+FIGURES: dict[str, Callable[[Summary], str]] = {
+    "batches": lambda of: f"{of.batches:,}",
+    "longer than 1.25 T": lambda of: f"{of.overlong:,}",
+    "longest run": lambda of: duration(of.longest_run_s),
+    "worst delay": lambda of: duration(of.worst_delay_s),
+    "most lag": lambda of: count(of.most_lag),
+    "lag at the end": lambda of: count(of.last_lag),
+    "skipped": lambda of: duration(of.skipped_s),
+    "backlog lasts": lambda of: "past the end" if of.backlog_s is None else duration(of.backlog_s),
+}
+
+
+def figures(done: Sequence[Simulated]) -> Table:
+    """A row for each figure, so that what is compared stands side by side, and a column for each policy."""
+    table = Table("policy", box=None, pad_edge=False)
+    for each in done:
+        table.add_column(each.name.replace(",", ",\n"), justify="right", overflow="fold")
+    for title, figure in FIGURES.items():
+        table.add_row(title, *(figure(each.summary) for each in done))
+    return table
+
 
 app = typer.Typer()
 

@@ -5,7 +5,10 @@ The laws that every adapter keeps are tests (`tests/spark/test_sink_laws.py`), a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import ClassVar, Protocol
 
 from pyspark.sql import DataFrame
@@ -17,7 +20,31 @@ from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import Receipt, Write
 from tidegate.sinks.identity import Identity
-from tidegate.sinks.phases import Phases
+
+log = logging.getLogger(__name__)
+
+
+class Phases:
+    """Times phases by name; those that are entered several times are added up.
+
+    `seconds` holds what each phase that was entered has taken so far.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._latest = ""
+
+    @contextmanager
+    def __call__(self, name: str, message: str) -> Iterator[None]:
+        """Time what runs inside, and log the message unless the same phase goes on."""
+        if name != self._latest:
+            log.info(message)
+        self._latest = name
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - started, 4)
 
 
 class SinkWriter(Protocol):

@@ -45,8 +45,7 @@ from tidegate.failpoints import reach
 from tidegate.formats.json.records import ERROR
 from tidegate.formats.python_workers import expecting
 from tidegate.sinks.identity import Identity, identity_of
-from tidegate.sinks.phases import Phases
-from tidegate.sinks.port import SinkWriter
+from tidegate.sinks.port import Phases, SinkWriter
 from tidegate.sinks.registry import sink_of
 from tidegate.spark.age import age_s
 from tidegate.spark.culprit import with_record

@@ -24,7 +24,7 @@ from tidegate.sinks.boxes import Box
 from tidegate.sinks.columns import check_columns
 from tidegate.sinks.identity import Identity
 from tidegate.sinks.origin import ORIGIN
-from tidegate.sinks.phases import Phases
+from tidegate.sinks.port import Phases
 
 Row = Mapping[str, Any]
 

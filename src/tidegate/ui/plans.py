@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Sequence
 from threading import Lock
 
 from tidegate.airflow.database_store import DatabaseStore, Held
-from tidegate.core.audit.loads import Loads
 from tidegate.core.model.errors import StateCorrupt
 from tidegate.core.state.ledger import Ledger, Listing
 from tidegate.core.state.receipt import offsets_of
+from tidegate.views.entries import Loads
 from tidegate.views.history import Point
 
 STEP = 20

@@ -18,7 +18,6 @@ from tidegate.airflow.operators.replay import DRY_RUN, REPORT
 from tidegate.airflow.operators.shared import now_ms
 from tidegate.airflow.retries import WAITING
 from tidegate.core.audit.lag import LagView, PartitionLag, measure_lag, total_lag
-from tidegate.core.audit.loads import Loads
 from tidegate.core.audit.readable import Readable
 from tidegate.core.config.names import BACKFILL
 from tidegate.core.model.errors import StateCorrupt, TidegateError
@@ -33,7 +32,7 @@ from tidegate.ui.answers import Answer, Answers
 from tidegate.ui.plans import Landings, Plans
 from tidegate.ui.runs import NEWEST, handed_on, runs, slots, tasks
 from tidegate.views.batch import BatchView, LoadAnswer, batch_view
-from tidegate.views.entries import entries, loaded_last, started_by
+from tidegate.views.entries import Loads, entries, loaded_last, started_by
 from tidegate.views.history import forecast, points, sampled
 from tidegate.views.overview import Overview, by_trouble
 from tidegate.views.range_map import Mark, offset_map, partition_rows, span, time_map

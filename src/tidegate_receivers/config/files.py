@@ -13,9 +13,8 @@ from tidegate.core.config.parse import READERS, parse
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import ConfigError
 from tidegate.pipelines import conflicts, load_each, read
-from tidegate_receivers.config.downstream_conflicts import downstream_faults
+from tidegate_receivers.config.conflicts import downstream_faults, receiver_faults
 from tidegate_receivers.config.receiver import Receiver
-from tidegate_receivers.config.receiver_conflicts import receiver_faults
 
 READERS[Receiver] = TypeAdapter(Receiver)
 

@@ -7,10 +7,10 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from tidegate.core.config.names import IDEMPOTENCY_KEY
-from tidegate.core.model.errors import RecordRefused, RequestError
+from tidegate.core.model.errors import RecordRefused, RequestError, TidegateError
 
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 """As the Kafka client takes them; here all are bytes."""
@@ -270,3 +270,27 @@ def _too_many(most: int) -> RecordRefused:
 
 def _invalid(why: str) -> RequestError:
     return RequestError(f"the body is not JSON: {why}", fix="Send JSON in UTF-8")
+
+
+Failures: TypeAlias = dict[int, TidegateError]
+"""By their place in a block, the records without an acknowledgement. `RecordRefused` is final; others may be sent again."""
+
+
+class Sender(Protocol):
+    """What delivers the blocks of a receiver to its topic, one at a time."""
+
+    async def send(self, records: Sequence[Outgoing]) -> Failures:
+        """Send a block. Returns when the end of every record is known, however long a broker is away; raises nothing.
+
+        Records of one key, and those of one stream without a key, are in the log in their order.
+        """
+
+    def give_up(self) -> None:
+        """Let the `send` that is under way, and each later one, end now: what is not acknowledged by then has failed."""
+
+    @property
+    def trouble(self) -> TidegateError | None:
+        """What keeps records waiting, as far as it is known: no broker answers, the login fails."""
+
+    async def close(self) -> None:
+        """End what is open. No `send` may be under way."""

@@ -27,8 +27,7 @@ from tidegate.core.model.errors import BrokerUnavailable, NotDelivered, Overload
 from tidegate_receivers.config.receiver import Backpressure
 from tidegate_receivers.rules.blocks import MEMORY_BYTES, Block, BlockBuffer
 from tidegate_receivers.rules.lifecycle import Restarts
-from tidegate_receivers.rules.ports import Failures, Sender
-from tidegate_receivers.rules.records import Outgoing, headers_of, idempotency_headers
+from tidegate_receivers.rules.records import Failures, Outgoing, Sender, headers_of, idempotency_headers
 from tidegate_receivers.runtime.backpressure import Heard, Taken, Throttle
 
 Ticket: TypeAlias = "asyncio.Future[None]"

@@ -26,8 +26,7 @@ import confluent_kafka as ck
 
 from tidegate.core.model.errors import BrokerUnavailable, KafkaError, NotDelivered, RecordRefused, TidegateError, TopicNotFound
 from tidegate.kafka.client import KEPT, LeaderMoving, meaning, servers_of, settings_refused
-from tidegate_receivers.rules.ports import Failures
-from tidegate_receivers.rules.records import Outgoing
+from tidegate_receivers.rules.records import Failures, Outgoing
 
 DEFAULTS = {
     "linger.ms": "2",

@@ -19,7 +19,7 @@ from typing import Any
 
 from tidegate.core.model.errors import NotDelivered, TidegateError
 from tidegate_receivers.rules.lifecycle import Event, Restarts, State, after
-from tidegate_receivers.rules.ports import Sender
+from tidegate_receivers.rules.records import Sender
 from tidegate_receivers.runtime.backpressure import Heard
 from tidegate_receivers.runtime.intake import Intake, LeaseReport, Limits
 from tidegate_receivers.runtime.producer import KafkaSender

@@ -37,10 +37,8 @@ from tidegate.airflow.operators import (
 )
 from tidegate.airflow.retries import RetryWhatCanHeal
 from tidegate.beside import Stated, load_beside, registered
-from tidegate.core.config.lag_schedule import LagSchedule
-from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.names import COMMITS_TABLE, MAINTAIN_DAG, REPLAY_DAG
-from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.pipeline import LagSchedule, Maintenance, Pipeline
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.model.errors import ConfigError
 from tidegate.pipelines import load_pipelines, shown_as

@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import Asset
 
 from tidegate.airflow.operators.shared import brokers_of, now_ms
-from tidegate.core.announce.asking import read_until, times_by_ends
+from tidegate.core.audit.hours import read_until, times_by_ends
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import TidegateError
 from tidegate.core.model.hours import Announcement, Span, Times, announcement, end_of, look_back, next_span

@@ -11,8 +11,7 @@ from tidegate.airflow import notes
 from tidegate.airflow.operators.shared import now_ms
 from tidegate.airflow.operators.spark import SparkTask
 from tidegate.airflow.retries import Patient
-from tidegate.core.config.maintenance import Maintenance, Step
-from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.pipeline import Maintenance, Pipeline, Step
 from tidegate.core.maintenance.advice import state_of
 from tidegate.core.state.jobs import MaintenanceJob
 from tidegate.sinks.iceberg.history import IcebergReader

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.core.config.lag_schedule import LagSchedule
-from tidegate.core.config.pipeline import Limits, Pipeline, Spark, Split
+from tidegate.core.config.pipeline import LagSchedule, Limits, Pipeline, Spark, Split
 from tidegate.core.config.schedules import shortest_gap_s
 
 

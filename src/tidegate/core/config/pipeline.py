@@ -14,11 +14,9 @@ from typing import Any, ClassVar, Literal
 
 from tidegate.core.config import values
 from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy, TextOrSection
-from tidegate.core.config.lag_schedule import LagSchedule
-from tidegate.core.config.maintenance import Maintenance
 from tidegate.core.config.names import IDEMPOTENCY_KEY, MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.patterns import matches
-from tidegate.core.config.schedules import shortest_gap_s
+from tidegate.core.config.schedules import DAY_S, shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, SinkKind
 from tidegate.core.config.starts import StartOffsets
 from tidegate.core.model.errors import ConfigError, did_you_mean
@@ -28,6 +26,59 @@ from tidegate.core.model.splitting import check_limits
 from tidegate.core.model.watermarks import IsolationLevel
 from tidegate.core.rates.control import RateControl
 from tidegate.core.rates.policies import POLICIES, AimingPolicy, make_rate_policy, settings_of
+
+Step = Literal["compact", "expire", "remove_orphans"]
+"""What is done to a table, one after the other."""
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Maintenance(Settings):
+    """When a table is maintained, and what is kept. Durations are in seconds here, whatever the file writes.
+
+    Loads and replays refer to the snapshot that they have looked at, and Iceberg does not tell files that are being written
+    from orphans. So the rules of the settings allow nothing to be removed that is younger than a day.
+    """
+
+    schedule: values.Times | None = None
+    """When the table is maintained. Without it, only when triggered."""
+    target_file_bytes: values.FileBytes = 128 * MIB
+    """Size of merged data files. Files between 75 % and 180 % of it stay as they are."""
+    max_files: values.Files = 10_000
+    """Most data files that one run merges; the next run continues."""
+    keep_snapshots: values.Snapshots = 1000
+    """So many of the newest snapshots never expire."""
+    keep: values.Age = 5 * DAY_S
+    """Younger snapshots never expire."""
+    keep_orphans: values.Age | None = None
+    """Removes older files of the table's data folder that no snapshot names. Set it only if the folder holds no other table:
+    Iceberg cannot tell that table's files from orphans."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What is done, in this order."""
+        return ("compact", "expire") if self.keep_orphans is None else ("compact", "expire", "remove_orphans")
+
+
+@dataclass(frozen=True)
+class LagSchedule(Settings):
+    """When a run starts: as soon as one of the two holds. Durations are in seconds here, whatever the file writes."""
+
+    lag: values.Positive | None = None
+    """A run starts when at least this many records are unread."""
+    max_delay: values.MaxDelay | None = None
+    """A run starts when a record has been unread for this long."""
+    poll: values.Poll = 5
+    """How often the brokers are asked for the ends of the log."""
+
+    SCHEMA: ClassVar = {"anyOf": [{"required": ["lag"]}, {"required": ["max_delay"]}]}
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """As the base class says."""
+        if self.lag is None and self.max_delay is None:
+            yield "lag", "expected at least one of lag and max_delay, got none"
+
 
 STATED_BOUNDS = {"max_records", "initial_records", "initial_rate", "min_rate"}
 """Settings of a policy that state the first bound, or the least."""

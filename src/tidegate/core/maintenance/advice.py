@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.core.config.maintenance import MIB, Maintenance
-from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.pipeline import MIB, Maintenance, Pipeline
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.state.history import TableHistory
 

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tidegate.core.config.lag_schedule import LagSchedule
+from tidegate.core.config.pipeline import LagSchedule
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
 

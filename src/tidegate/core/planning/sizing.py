@@ -1,10 +1,9 @@
-"""What a load gets of Spark: executors and cores, or into how many pieces it is cut. From the cost of a record, never of a run.
+"""What follows from the cost of the last batches: what a load gets of Spark, and whether a pipeline keeps up at its interval.
 
     t = a + core_s * n / cores
 
-`core_s`, the seconds of one core for each record, is fitted to the last batches together with the cores that each of them had.
-
-Pure: the standard library only.
+`core_s`, the seconds of one core for each record, is fitted to the last batches together with the cores that each of them had:
+from the cost of a record, never of a run.
 """
 
 from __future__ import annotations
@@ -12,10 +11,46 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.model.counts import is_whole
 from tidegate.core.model.errors import RequestError
+from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.rates.advice import Advice
+from tidegate.core.rates.checks import MOST_RATE
 from tidegate.core.rates.fit import RECENT_BATCHES, fit_cost
 from tidegate.core.rates.resources import Resources, executors_for, pieces_for
 from tidegate.core.state.cursor import Cursor
+
+LEAST_BATCHES = 8
+"""With fewer, nothing is said."""
+
+
+def outlook(pipeline: Pipeline, cursor: Cursor, watermarks: Watermarks, *, now_ms: int) -> Advice | None:
+    """What follows for the pipeline's interval; None where too little is known, or where its runs have no interval.
+
+    Args:
+        pipeline: with its interval and its policy's utilization.
+        cursor: with the timings of the last batches, and what the last of them left behind.
+        watermarks: the log now. Partitions that the cursor does not know are left out: what they hold has not arrived just now.
+        now_ms: the time, epoch ms.
+    """
+    interval_s, timings = pipeline.fixed_interval_s, cursor.pace.timings[-RECENT_BATCHES:]
+    if interval_s is None or len(timings) < LEAST_BATCHES or not is_whole(cursor.fired_at_ms, 0, now_ms - 1):
+        return None
+    waiting = sum(max(0, watermarks.latest.get(tp, 0) - offset) for tp, offset in cursor.at.offsets.items())
+    arrived = 1000 * max(0, waiting - cursor.remaining) / (now_ms - (cursor.fired_at_ms or 0))
+    try:
+        fit = fit_cost(timings)
+    except RequestError:  # none of them had records
+        return None
+    return Advice(
+        fit.a,
+        fit.b,
+        interval_s=interval_s,
+        arrival_rate=min(arrived, MOST_RATE),
+        utilization=pipeline.utilization,
+        backlog=waiting,
+    )
+
 
 GRAIN = 1000
 """A fit counts whole records: thousandths of a record for each core keep the digits of a small batch."""

@@ -7,8 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tidegate.core.config.maintenance import Maintenance, Step
-from tidegate.core.config.pipeline import Split
+from tidegate.core.config.pipeline import Maintenance, Split, Step
 from tidegate.core.model.errors import RequestError
 from tidegate.core.model.fields import MAPPING, OFFSETS, TUPLE, Record, fields_from_json, fields_to_json, form, held, optional
 from tidegate.core.model.hours import Span

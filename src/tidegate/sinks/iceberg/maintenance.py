@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from tidegate.core.config.maintenance import Maintenance
+from tidegate.core.config.pipeline import Maintenance
 from tidegate.core.maintenance.expiry import Snapshot, to_expire
 from tidegate.core.model.columns import BATCH, ORIGIN_COLUMNS
 from tidegate.core.model.errors import SinkMisfit, some
 from tidegate.core.model.times import EPOCH
 from tidegate.core.state.jobs import Maintained, MaintenanceJob
 from tidegate.sinks.failures import first_line
-from tidegate.sinks.iceberg.names import quoted
+from tidegate.sinks.iceberg.ownership import quoted
 from tidegate.sinks.iceberg.summary import COMMITS_OF, COMPACTED_BYTES, COMPACTED_FILES, commits_table, owners_in
 
 PARTIAL_COMMITS = 10

@@ -17,9 +17,13 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import PIPELINE, PREFIX
-from tidegate.sinks.iceberg.names import quoted
 from tidegate.sinks.iceberg.summary import OWNER, owners_in
 from tidegate.sinks.origin import any_of
+
+
+def quoted(table: str) -> str:
+    """A table's name, or the part of one, as SQL takes it."""
+    return ".".join(f"`{part}`" for part in table.split("."))
 
 
 def by_others(job: LoadJob) -> Column:

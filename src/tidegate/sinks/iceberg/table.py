@@ -51,7 +51,7 @@ from tidegate.sinks.iceberg.replacement import Cut, find_cut, find_free, in_boxe
 from tidegate.sinks.iceberg.summary import KEPT, LAST, OWNED, OWNER
 from tidegate.sinks.identity import Identity
 from tidegate.sinks.origin import any_of
-from tidegate.sinks.phases import Phases
+from tidegate.sinks.port import Phases
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from tidegate.core.config.maintenance import Step
+from tidegate.core.config.pipeline import Step
 from tidegate.core.model.errors import TopicRecreated
 from tidegate.core.state.jobs import LoadJob, MaintenanceJob
 from tidegate.core.state.ports import JobRunner, SinkReader
