@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.records import changed, cursor_of
-from tidegate.cli import charts, commands, plots, shared, simulate
+from tidegate.cli import commands, plots, shared, simulate
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
 from tidegate.core.model.errors import PlatformError, RequestError, TidegateError
 from tidegate.core.rates import BatchTiming
@@ -225,8 +225,8 @@ def test_without_matplotlib_a_plot_is_refused_and_all_else_works(monkeypatch: py
 
 def test_figures_have_a_unit() -> None:
     """Of at most four digits."""
-    assert [charts.count(number) for number in (0, 999, 1500, 2.5e6, 3e9)] == ["0", "999", "1.5 k", "2.5 M", "3 G"]
-    assert [charts.duration(s) for s in (0, 299, 600, 9000, 180_000)] == ["0 s", "299 s", "10 min", "2.5 h", "2.08 d"]
+    assert [simulate.count(number) for number in (0, 999, 1500, 2.5e6, 3e9)] == ["0", "999", "1.5 k", "2.5 M", "3 G"]
+    assert [simulate.duration(s) for s in (0, 299, 600, 9000, 180_000)] == ["0 s", "299 s", "10 min", "2.5 h", "2.08 d"]
 
 
 @pytest.mark.usefixtures("remote")

@@ -1,4 +1,4 @@
-"""Conflicts between files: receivers in each other's way, and receivers that go by a pipeline which does not load what they land.
+"""Conflicts between files: receivers in each other's way, and receivers that go by a pipeline that loads nothing of theirs.
 
 Instances share a port, so that a run can take over from the last one. Two receivers that share one would each get a part of the
 other's connections, and two that read one file would each land its lines. No error tells of either: so files that could meet on
