@@ -25,5 +25,5 @@ def use_ports(
     monkeypatch.setattr(spark, "ConnectRunner", lambda *_, **__: runner)
     monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
     monkeypatch.setattr(load, "brokers_of", lambda *_: brokers)
-    monkeypatch.setattr(finish, "IcebergReader", lambda: sink)
+    monkeypatch.setattr(finish, "reader_of", lambda _: sink)
     monkeypatch.setattr(FinishOperator, "_show_in_group", lambda *_: None)

@@ -63,7 +63,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptWriter:
 @pytest.fixture
 def sink(monkeypatch: pytest.MonkeyPatch) -> FakeReader:
     reader = FakeReader()
-    monkeypatch.setattr(spark, "IcebergReader", lambda: reader)
+    monkeypatch.setattr(spark, "reader_of", lambda _: reader)
     return reader
 
 

@@ -20,13 +20,14 @@ from tidegate.airflow.retries import WAITING
 from tidegate.core.audit.lag import LagView, PartitionLag, measure_lag, total_lag
 from tidegate.core.audit.readable import Readable
 from tidegate.core.config.names import BACKFILL
+from tidegate.core.config.pipeline import Sink
 from tidegate.core.model.errors import StateCorrupt, TidegateError
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing, cursor_key
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.readers import reader_of
 from tidegate.ui import server
 from tidegate.ui.answers import Answer, Answers
 from tidegate.ui.plans import Landings, Plans
@@ -74,7 +75,7 @@ class PageSource:
     def __init__(self, wait_s: float = WAIT_S) -> None:
         self.dags = server.Dags()
         self._kafka = server.Kafka()
-        self._table = IcebergReader()
+        self._table = reader_of(Sink.kind)
         self._plans = Plans()
         self._landings = Landings()
         self._logs = Answers[Watermarks]("a broker", LOG_S, wait_s=wait_s, now_ms=now_ms)

@@ -33,7 +33,7 @@ from tidegate.core.state.receipt import Observed, Receipt
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.core.state.saved_replay import SavedReplay
 from tidegate.kafka.settings import planning_client
-from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.readers import reader_of
 from tidegate.views.batch import LoadAnswer
 
 
@@ -185,7 +185,7 @@ class FinishOperator(Patient):
         return AssetEvents(context, self.outlets, self.pipeline.sink.table, self.pipeline.hours_asset)
 
     def _receipt_at(self, snapshot: int) -> Receipt | None:
-        reader, table, name = IcebergReader(), self.pipeline.sink.table, self.pipeline.name
+        reader, table, name = reader_of(self.pipeline.sink.kind), self.pipeline.sink.table, self.pipeline.name
         # those of expired snapshots, of a run that was cleared after weeks, are in a table that may be large
         for receipts in (reader.history(table).receipts, partial(reader.receipts, table)):
             found = next((receipt for receipt in receipts(name) if receipt.snapshot == snapshot), None)

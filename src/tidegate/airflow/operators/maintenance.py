@@ -14,7 +14,7 @@ from tidegate.airflow.retries import Patient
 from tidegate.core.config.pipeline import Maintenance, Pipeline, Step
 from tidegate.core.maintenance.advice import state_of
 from tidegate.core.state.jobs import MaintenanceJob
-from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.readers import reader_of
 
 
 class PlanMaintenanceOperator(Patient):
@@ -34,7 +34,7 @@ class PlanMaintenanceOperator(Patient):
             SinkUnavailable: the catalog does not answer.
         """
         table, ti = self.pipeline.sink.table, context["ti"]
-        history = self.patience(context).through(lambda: IcebergReader().history(table))
+        history = self.patience(context).through(lambda: reader_of(self.pipeline.sink.kind).history(table))
         if not history.exists:
             line = f"There is nothing to maintain: table {table} does not exist yet."
         else:

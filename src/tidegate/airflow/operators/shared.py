@@ -15,7 +15,7 @@ from tidegate.core.model.errors import RequestError
 from tidegate.core.planning import run_notes
 from tidegate.core.state.ledger import is_of_run
 from tidegate.kafka.settings import Translated, planning_client
-from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.readers import reader_of
 
 if TYPE_CHECKING:
     from tidegate.kafka.brokers import AdminBrokers
@@ -50,7 +50,7 @@ def brokers_of(pipeline: Pipeline, purpose: str, log: Any) -> AdminBrokers:
 
 def ports_of(pipeline: Pipeline, log: Any) -> dict[str, Any]:
     """The ports of a plan, as keyword arguments."""
-    return {"store": VariableStore(), "brokers": brokers_of(pipeline, "plan", log), "sink": IcebergReader()}
+    return {"store": VariableStore(), "brokers": brokers_of(pipeline, "plan", log), "sink": reader_of(pipeline.sink.kind)}
 
 
 def plan_of(context: Context, *, replays: bool = False) -> dict[str, Any]:

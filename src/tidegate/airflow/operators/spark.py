@@ -19,7 +19,7 @@ from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import ConfigError, SparkUnavailable, TidegateError
 from tidegate.core.planning.patience import Patience, is_away
 from tidegate.core.state.ports import JobRunner
-from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.readers import reader_of
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class SparkTask(Patient, SparkSubmitOperator):
                 lambda arguments, files: self._submit(context, arguments, files),
                 self._kill,
                 elsewhere=extra_of(connection).get("deploy-mode") == "cluster",
-                sink=IcebergReader(),
+                sink=reader_of(self.pipeline.sink.kind),
                 patience=patience,
                 log=self.log,
             )

@@ -1,0 +1,14 @@
+"""Which adapter reads the tables of a kind of sink: without Spark, and the one place outside an adapter that names it."""
+
+from __future__ import annotations
+
+from tidegate.core.config.sinks import ICEBERG, SinkKind
+from tidegate.core.state.ports import SinkReader
+from tidegate.sinks.iceberg.history import IcebergReader
+
+READERS = {ICEBERG: IcebergReader}
+
+
+def reader_of(kind: SinkKind) -> SinkReader:
+    """What reads tables of this kind."""
+    return READERS[kind]()
