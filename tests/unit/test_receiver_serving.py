@@ -153,7 +153,7 @@ async def test_a_connection_whose_handshake_fails_leaves_nothing_behind(monkeypa
             fail.append(factory)
             await super().start(factory, *about)
 
-    monkeypatch.setattr("tidegate_receivers.runtime.sources.tcp_server.Listener", Failing)
+    monkeypatch.setattr("tidegate_receivers.runtime.sources.lines.Listener", Failing)
 
     source = TcpServerSource()
     async with served(source, sender=MemorySender()):

@@ -8,8 +8,8 @@ from typing import Any
 
 from tidegate.core.config.names import BACKFILL_RUN, REPLAY_DAG
 from tidegate.core.model.counts import is_whole
+from tidegate.core.model.fields import View
 from tidegate.core.model.ranges import common, range_to_json, total_count
-from tidegate.core.model.view import View
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.checks import is_number
 from tidegate.core.state.cursor import Cursor

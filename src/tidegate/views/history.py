@@ -8,8 +8,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from tidegate.core.model.errors import ConfigError, RequestError
+from tidegate.core.model.fields import View
 from tidegate.core.model.ranges import total_count
-from tidegate.core.model.view import View
 from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.control import RateControl
 from tidegate.core.rates.fit import RECENT_BATCHES, fit_cost

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from tidegate.core.model.fields import View
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, by_partition, common, without
-from tidegate.core.model.view import View
 from tidegate.core.model.watermarks import Watermarks, other_topics
 from tidegate.core.state.cursor import Cursor
 from tidegate.views.entries import Entry

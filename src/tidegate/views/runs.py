@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from tidegate.core.config.names import BACKFILL
 from tidegate.core.model.counts import is_whole
+from tidegate.core.model.fields import View
 from tidegate.core.model.ranges import total_count
-from tidegate.core.model.view import View
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_replay import SavedReplay
 from tidegate.views.batch import BatchView
@@ -30,7 +30,7 @@ class ReplayView:
         pipeline: whose.
         saved: what it replays; None where nothing is saved, as of a dry run.
         landed: the receipts of its chunks, the oldest first.
-        report: what it does, or would do, as its plan handed on (`tidegate.core.replay.report`); None where it did not.
+        report: what it does, or would do, as its plan handed on (`tidegate.core.replay.verdict`); None where it did not.
         verdict: what it found in the end; None where it did not come to that.
     """
 

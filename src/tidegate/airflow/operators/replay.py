@@ -12,9 +12,9 @@ from tidegate.airflow.operators.shared import REPLAY, SHOWN, as_note, now_ms, po
 from tidegate.airflow.retries import Patient
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.ranges import total_count
-from tidegate.core.replay.report import ReplayReport
 from tidegate.core.replay.request import ReplayRequest
 from tidegate.core.replay.run import PlannedReplay, plan_replay
+from tidegate.core.replay.verdict import ReplayReport
 from tidegate.core.state.saved_replay import turns
 
 DRY_RUN, REPORT = "dry_run", "report"

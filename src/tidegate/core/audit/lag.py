@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.core.model.errors import CursorBeyondLog, PartitionsDeleted, some
+from tidegate.core.model.fields import View
 from tidegate.core.model.ranges import TopicPartition
-from tidegate.core.model.view import View
 from tidegate.core.model.watermarks import Assigned, IsolationLevel, Watermarks, age_s, begins, sentence
 from tidegate.core.state.ports import Brokers
 

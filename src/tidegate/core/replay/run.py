@@ -28,10 +28,9 @@ from tidegate.core.model.times import past as past_time
 from tidegate.core.model.times import utc
 from tidegate.core.planning.plan import Skip
 from tidegate.core.planning.topics import check_topics
-from tidegate.core.replay.report import ReplayReport, report_on
 from tidegate.core.replay.request import ReplayRequest, check_permitted
 from tidegate.core.replay.selection import Past, select
-from tidegate.core.replay.verdict import PLANNED, landed_chunks
+from tidegate.core.replay.verdict import PLANNED, ReplayReport, landed_chunks, report_on
 from tidegate.core.state.ledger import run_key
 from tidegate.core.state.ports import Brokers, SinkReader, StateStore
 from tidegate.core.state.receipt import Load, Receipt

@@ -1,19 +1,135 @@
-"""Whether a replay is whole: every chunk has its receipt in the table."""
+"""What a replay would do (how much it reads, what it replaces, how long it takes), and whether one is whole."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from tidegate.core.model.errors import ReceiptMismatch, some
-from tidegate.core.model.ranges import OffsetRange, common, merged, total_count, without
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, common, merged, offsets_to_json, total_count, without
 from tidegate.core.model.watermarks import check_same_topics
 from tidegate.core.planning.trust import KEEP_ROWS
+from tidegate.core.replay.selection import Past
 from tidegate.core.state.ports import Brokers, SinkReader
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_replay import SavedReplay, live
+
+LOOK_BACK = 5
+"""Batches that the observed rate is taken from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replaced:
+    """What a replay replaces of one earlier load: offsets, and about so many rows."""
+
+    load: str
+    offsets: int
+    rows: int
+    transform: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayReport:
+    """What a replay would do. `bytes` and the times are estimates from what was observed; None where nothing was.
+
+    `seconds` are those of the loads, `run_seconds` those of the rest of a run: its start, its plan, and its last task.
+    """
+
+    records: Mapping[TopicPartition, int]
+    chunks: int
+    bytes: int | None
+    seconds: float | None
+    run_seconds: float | None = None
+    lost: tuple[OffsetRange, ...] = ()
+    replaces: tuple[Replaced, ...] = ()
+    landed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "records": offsets_to_json(self.records),
+            "total": sum(self.records.values()),
+            "chunks": self.chunks,
+            "bytes": self.bytes,
+            "seconds": None if self.seconds is None else round(self.seconds, 1),
+            "run_seconds": None if self.run_seconds is None else round(self.run_seconds, 1),
+            "lost": [str(r) for r in self.lost],
+            "replaces": [asdict(r) for r in self.replaces],
+            "landed": self.landed,
+        }
+
+    def lines(self) -> list[str]:
+        """The same for people."""
+        lines = [f"{tp}: {count:,} offsets" for tp, count in sorted(self.records.items())]
+        size = "bytes unknown" if self.bytes is None else f"about {self.bytes:,} bytes"
+        rest = "plus the rest of the run" if self.run_seconds is None else f"{self.run_seconds:,.0f} s for the rest of the run"
+        time = "time unknown: no rate was observed"
+        if self.seconds is not None:
+            time = f"about {self.seconds:,.0f} s for the loads, {rest}"
+        chunks = f"{self.chunks} chunk{'s' if self.chunks != 1 else ''}"
+        lines.append(f"{sum(self.records.values()):,} offsets ({size}), {chunks}, {time}")
+        lines += [f"no longer retained, left out: {r} = {r.count:,} offsets" for r in self.lost]
+        if self.landed:
+            lines.append(f"landed by an earlier run of the same replay, not repeated: {self.landed:,} offsets")
+        lines += [f"replaces {r.rows:,} rows of {r.load} ({r.offsets:,} offsets, by {r.transform})" for r in self.replaces]
+        return lines
+
+
+def report_on(past: Past, saved: SavedReplay, receipts: list[Receipt], landed: int) -> ReplayReport:
+    """What a replay would do.
+
+    Args:
+        past: of the pipeline.
+        saved: the replay.
+        receipts: of the table that it loads into, the oldest commit first.
+        landed: offsets that an earlier run of the same replay has loaded.
+    """
+    records: dict[TopicPartition, int] = {}
+    for r in saved.selection:
+        records[r.topic_partition] = records.get(r.topic_partition, 0) + r.count
+    total = sum(records.values())
+    size = past.cursor.pace.record_bytes
+    rate, run_s = _observed(past)
+    replaces = []
+    for receipt, ranges in reversed(live(receipts)):
+        offsets = total_count(common(ranges, saved.selection))
+        if offsets:
+            rows = round(receipt.rows * offsets / total_count(receipt.load.ranges))
+            replaces.append(Replaced(load=receipt.load.named, offsets=offsets, rows=rows, transform=receipt.write.transform))
+    return ReplayReport(
+        records=records,
+        chunks=len(saved.chunks),
+        bytes=None if size is None else round(size * total),
+        seconds=None if rate is None else total / rate,
+        run_seconds=run_s,
+        lost=saved.lost,
+        replaces=tuple(replaces),
+        landed=landed,
+    )
+
+
+def _observed(past: Past) -> tuple[float | None, float | None]:
+    """Of the newest batches: offsets per second from planned to committed in the sink, and the other seconds of a run.
+
+    None where nothing is known of it.
+    """
+    offsets = seconds = 0.0
+    loads = 0
+    keys = {key.seq: key.key for key in past.listing.ranges}
+    for seq, receipt in list(past.batches().items())[-LOOK_BACK:]:
+        if seq in keys:
+            passed_s = (receipt.committed_at_ms - past.ledger.saved_range(keys[seq]).planned_at_ms) / 1000
+            offsets += total_count(receipt.load.ranges) if passed_s > 0 else 0
+            seconds += max(passed_s, 0)
+            loads += passed_s > 0
+    if not offsets:
+        return None, None
+    runs = [timing.run_ms / 1000 for timing in past.cursor.pace.timings[-LOOK_BACK:]]
+    return offsets / seconds, max(0.0, fmean(runs) - seconds / loads) if runs else None
+
 
 PLANNED = "this replay was planned"
 """For the error: since when a topic has another id."""

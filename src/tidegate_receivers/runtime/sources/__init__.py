@@ -2,7 +2,6 @@
 
 from tidegate_receivers.runtime.sources.file import FileSource
 from tidegate_receivers.runtime.sources.http import HttpSource
-from tidegate_receivers.runtime.sources.socket import SocketSource
-from tidegate_receivers.runtime.sources.tcp_server import TcpServerSource
+from tidegate_receivers.runtime.sources.lines import SocketSource, TcpServerSource
 
 __all__ = ["FileSource", "HttpSource", "SocketSource", "TcpServerSource"]
