@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka as ck
 
 from tidegate.core.model.errors import BrokerUnavailable, PlatformError
-from tidegate.kafka import topics
+from tidegate_local import topics
 
 if TYPE_CHECKING:
     from pandas import DataFrame

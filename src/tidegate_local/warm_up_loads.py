@@ -24,10 +24,10 @@ from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.jobs import LoadJob, Reading
 from tidegate.core.state.receipt import Load
 from tidegate.kafka.settings import spark_client
-from tidegate.kafka.topics import create_topic
 from tidegate.waiting import wait_until
 from tidegate_local.platform import Platform
 from tidegate_local.spark_connect import CATALOG, catalog_settings
+from tidegate_local.topics import create_topic
 from tidegate_local.warm_up import NAME, TIMEOUT_S
 
 PARTITIONS = 4

@@ -25,10 +25,10 @@ from tests.e2e.project import REPO
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.client import PASSWORD, URL, USER
 from tidegate.core.model.uris import PIPELINES
-from tidegate.kafka.topics import create_topic, produce_lines
 from tidegate_local.airflow import Airflow
 from tidegate_local.platform import Platform
 from tidegate_local.sockets import choose_port
+from tidegate_local.topics import create_topic, produce_lines
 
 ORDERS = [b'{"id": 1, "item": "lamp", "price": 19.5}', b'{"id": 2, "item": "desk", "price": 120.0}', b"this is not JSON"]
 OF_OTHERS = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_", "PYTHONPATH", "TIDEGATE_", "UV_", "VIRTUAL_ENV")

@@ -28,8 +28,8 @@ from tidegate.core.model.ranges import TopicPartition
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets
-from tidegate.kafka.topics import produce_lines
 from tidegate_local.process import ProcessId
+from tidegate_local.topics import produce_lines
 from tidegate_receivers.runtime.sources import HttpSource, TcpServerSource
 from tidegate_receivers.runtime.supervisor import Limits
 

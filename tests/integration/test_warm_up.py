@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 
 from tidegate.core.config.patterns import WARM_UP_TOPIC
 from tidegate.core.model.errors import PlatformError
-from tidegate.kafka.topics import create_topic
 from tidegate.waiting import wait_until
 from tidegate_local import warm_up, warm_up_loads
 from tidegate_local.platform import Platform
+from tidegate_local.topics import create_topic
 
 
 def topics(platform: Platform) -> set[str]:

@@ -63,7 +63,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a topic. Exit code 1 where it exists already."""
-    from tidegate.kafka.topics import create_topic, partitions_of  # noqa: PLC0415
+    from tidegate_local.topics import create_topic, partitions_of  # noqa: PLC0415
 
     kafka = _kafka(project)
     if not create_topic(kafka, topic, partitions):
@@ -87,7 +87,7 @@ def produce(
     as_json: AsJson = False,
 ) -> None:
     """Produce each line of a file, or of the standard input, as a record of a topic. Empty lines are skipped."""
-    from tidegate.kafka.topics import partitions_of, produce_lines  # noqa: PLC0415
+    from tidegate_local.topics import partitions_of, produce_lines  # noqa: PLC0415
 
     if key_separator == "":
         raise RequestError("the key separator is empty", fix="Give at least one character, or leave the option out")
